@@ -1,0 +1,1 @@
+"""The streaming controller: objects in a KV, reconciled by pure controllers."""

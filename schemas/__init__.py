@@ -1,0 +1,1 @@
+"""The leaf that everything shares: objects, keys, batches, frames, messages, errors."""

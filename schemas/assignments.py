@@ -1,0 +1,52 @@
+"""The assignment feed: where clients find the leaders of partitions.
+
+``GET /v1/assignments`` answers one `Assignments`; with ``watch=true`` it is a stream of
+server-sent events, each carrying a whole `Assignments` as of a KV revision.
+"""
+
+from __future__ import annotations
+
+from schemas.ids import PartitionUid, Term
+from schemas.model import Model
+from schemas.partition import PartitionResolution
+from schemas.quantities import Size
+from schemas.topic import Compression, Durability, TopicResolution
+
+
+class Endpoint(Model):
+    host: str
+    port: int
+
+
+class PartitionLeader(Model):
+    """One partition; ``leader`` and ``endpoint`` are None while nobody leads, ``reason`` says why."""
+
+    index: int
+    uid: PartitionUid
+    resolution: PartitionResolution
+    leader: int | None = None
+    endpoint: Endpoint | None = None
+    term: Term = Term(0)
+    reason: str | None = None
+
+
+class TopicAssignment(Model):
+    """A topic as a client needs it; ``partitions`` are in order of their index."""
+
+    name: str
+    uid: str
+    resolution: TopicResolution
+    reason: str | None = None
+    partition_count: int
+    replication_factor: int
+    compression: Compression
+    durability: Durability
+    max_record_size: Size
+    partitions: tuple[PartitionLeader, ...] = ()
+
+
+class Assignments(Model):
+    cluster: str
+    cluster_uid: str
+    revision: int
+    topics: tuple[TopicAssignment, ...] = ()

@@ -1,0 +1,271 @@
+"""The record batch: the unit that is produced, stored, replicated and fetched, byte for byte.
+
+A batch is a fixed header of 96 bytes and a payload. All integers are little-endian::
+
+    offset size field
+         0    4 leader CRC      CRC32C of bytes 4..24, stamped by the leader
+         4    4 client CRC      CRC32C of bytes 24..length, computed by the client
+         8    8 base offset     leader: offset of the first record
+        16    8 term            leader: the term it appended in
+        24    4 length          of the whole batch, header included
+        28    2 magic           0x4252, the letters RB
+        30    1 codec           0 none, 1 lz4, 2 zstd
+        31    1 flags           bit 0: control batch, never delivered to readers
+        32    4 schema id       0: the record schema below
+        36    4 record count    offsets run from base to base + count - 1
+        40    8 first timestamp smallest, in microseconds since the epoch
+        48    8 last timestamp  largest
+        56    8 producer id     0: no duplicate detection
+        64    4 producer epoch
+        68    4 sequence        of this batch, per producer epoch and partition
+        72    8 first application transaction id   -1: none
+        80    8 last application transaction id    -1: none
+        88    8 zero
+        96    … payload
+
+The client CRC is computed once by the producer and verified by every hop and by recovery; the
+leader CRC covers the leader's fields and the client CRC, so that neither part can be swapped.
+The payload is one encapsulated Arrow IPC record-batch message (its buffers compressed by the
+codec) of `RECORD_SCHEMA`; messages are padded to 8 bytes, and so are batches. The broker never
+decodes payloads: nothing in this module but `encode_records` and `decode_records` does.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from dataclasses import dataclass
+from typing import Any, Final
+
+import crc32c as _crc32c
+import pyarrow as pa
+import pyarrow.ipc
+
+from schemas.errors import CorruptBatchError, UnsupportedError
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER: Final = struct.Struct("<IIqQIHBBIIqqQIIqqQ")
+HEADER_SIZE: Final = 96
+MAGIC: Final = 0x4252
+CONTROL_FLAG: Final = 1
+NO_TRANSACTION: Final = -1
+_LEADER_PART: Final = struct.Struct("<IIqQ")
+_LEADER_BODY: Final = struct.Struct("<IqQ")
+_CLIENT_START: Final = 24
+_END_OF_STREAM_LENGTH: Final = 8
+
+CODECS: Final[dict[str, int]] = {"none": 0, "lz4": 1, "zstd": 2}
+_CODEC_NAMES: Final = {number: name for name, number in CODECS.items()}
+
+RECORD_SCHEMA: Final = pa.schema(
+    [
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field(
+            "headers",
+            pa.list_(
+                pa.struct(
+                    [pa.field("key", pa.utf8(), nullable=False), pa.field("value", pa.binary())]
+                )
+            ),
+        ),
+    ]
+)
+
+if HEADER.size != HEADER_SIZE:
+    raise AssertionError("the header layout and its documented size disagree")
+
+
+def crc32c(data: Buffer, value: int = 0) -> int:
+    """CRC32C (Castagnoli) of ``data``, continuing from ``value``."""
+    return int(_crc32c.crc32c(data, value))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHeader:
+    """The decoded header of one batch. Timestamps are microseconds since the epoch."""
+
+    base_offset: int
+    term: int
+    length: int
+    codec: int
+    flags: int
+    schema_id: int
+    record_count: int
+    first_timestamp_us: int
+    last_timestamp_us: int
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    first_transaction_id: int
+    last_transaction_id: int
+    client_crc: int
+    leader_crc: int
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.flags & CONTROL_FLAG)
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last record."""
+        return self.base_offset + self.record_count
+
+
+def read_header(data: Buffer, at: int = 0) -> BatchHeader:
+    """Decode the header at ``at``. Raises CorruptBatchError where no header can stand."""
+    if len(data) - at < HEADER_SIZE:
+        raise CorruptBatchError(
+            f"{len(data) - at} bytes cannot hold a batch header of {HEADER_SIZE}"
+        )
+    (
+        leader_crc, client_crc, base, term, length, magic, codec, flags, schema_id, count,
+        first_ts, last_ts, producer, epoch, sequence, first_txn, last_txn, _zero,
+    ) = HEADER.unpack_from(data, at)  # fmt: skip
+    if magic != MAGIC:
+        raise CorruptBatchError(f"batch magic is {magic:#06x}, not {MAGIC:#06x}")
+    if length < HEADER_SIZE:
+        raise CorruptBatchError(f"batch length {length} is less than its header")
+    return BatchHeader(
+        base, term, length, codec, flags, schema_id, count, first_ts, last_ts,
+        producer, epoch, sequence, first_txn, last_txn, client_crc, leader_crc,
+    )  # fmt: skip
+
+
+def verify_client_part(batch: Buffer) -> BatchHeader:
+    """Check a whole batch as a client sent it: length and client CRC.
+
+    Raises CorruptBatchError; the message names what does not fit.
+    """
+    header = read_header(batch)
+    if header.length != len(batch):
+        raise CorruptBatchError(f"batch says {header.length} bytes, {len(batch)} arrived")
+    if header.record_count < 1:
+        raise CorruptBatchError("a batch holds at least one record")
+    if header.codec not in _CODEC_NAMES:
+        raise CorruptBatchError(f"unknown codec {header.codec}")
+    found = crc32c(memoryview(batch)[_CLIENT_START:])
+    if found != header.client_crc:
+        raise CorruptBatchError(
+            f"client CRC32C is {found:#010x}, the header says {header.client_crc:#010x}"
+        )
+    return header
+
+
+def verify_leader_part(data: Buffer, at: int = 0) -> None:
+    """Check the CRC over what the leader assigned. Raises CorruptBatchError."""
+    (stored,) = struct.unpack_from("<I", data, at)
+    found = crc32c(memoryview(data)[at + 4 : at + _CLIENT_START])
+    if found != stored:
+        raise CorruptBatchError(f"leader CRC32C is {found:#010x}, the header says {stored:#010x}")
+
+
+def verify(batch: Buffer) -> BatchHeader:
+    """Check both CRCs of a stored batch. Raises CorruptBatchError."""
+    verify_leader_part(batch)
+    return verify_client_part(batch)
+
+
+def stamp(batch: bytearray | memoryview, base_offset: int, term: int) -> None:
+    """Write the leader's part into a batch in place."""
+    (client_crc,) = struct.unpack_from("<I", batch, 4)
+    leader_crc = crc32c(_LEADER_BODY.pack(client_crc, base_offset, term))
+    _LEADER_PART.pack_into(batch, 0, leader_crc, client_crc, base_offset, term)
+
+
+def build(
+    payload: Buffer,
+    *,
+    record_count: int,
+    first_timestamp_us: int,
+    last_timestamp_us: int,
+    codec: int = 0,
+    flags: int = 0,
+    schema_id: int = 0,
+    producer_id: int = 0,
+    producer_epoch: int = 0,
+    sequence: int = 0,
+    first_transaction_id: int = NO_TRANSACTION,
+    last_transaction_id: int = NO_TRANSACTION,
+) -> bytearray:
+    """A batch of the client's part around ``payload``; the leader's part is zero until stamped."""
+    padding = -len(payload) % 8
+    length = HEADER_SIZE + len(payload) + padding
+    batch = bytearray(length)
+    HEADER.pack_into(
+        batch, 0, 0, 0, 0, 0, length, MAGIC, codec, flags, schema_id, record_count,
+        first_timestamp_us, last_timestamp_us, producer_id, producer_epoch, sequence,
+        first_transaction_id, last_transaction_id, 0,
+    )  # fmt: skip
+    batch[HEADER_SIZE : HEADER_SIZE + len(payload)] = payload
+    struct.pack_into("<I", batch, 4, crc32c(memoryview(batch)[_CLIENT_START:]))
+    return batch
+
+
+def build_control(kind: str, timestamp_us: int) -> bytearray:
+    """A control batch: one offset, never delivered. ``kind`` says why it exists: ``term``."""
+    return build(
+        kind.encode(),
+        record_count=1,
+        first_timestamp_us=timestamp_us,
+        last_timestamp_us=timestamp_us,
+        flags=CONTROL_FLAG,
+    )
+
+
+def encode_records(records: pa.RecordBatch, codec: str = "none") -> pa.Buffer:
+    """The payload of a batch: one Arrow IPC message. ``records`` must have `RECORD_SCHEMA`."""
+    if codec == "none":
+        return records.serialize()
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    # Only streams take options: write one and leave its schema message out.
+    with pa.ipc.new_stream(sink, RECORD_SCHEMA, options=options) as stream:
+        stream.write_batch(records)
+    return sink.getvalue()[_schema_message_length() : -_END_OF_STREAM_LENGTH]
+
+
+@functools.cache
+def _schema_message_length() -> int:
+    return len(RECORD_SCHEMA.serialize())
+
+
+def decode_records(batch: Buffer) -> pa.RecordBatch:
+    """The records of one batch, without copying where the codec is none.
+
+    The caller has verified the batch. Raises CorruptBatchError where the payload is not a
+    record batch of the schema the header names, UnsupportedError for an unknown schema.
+    """
+    header = read_header(batch)
+    if header.schema_id != 0:
+        raise UnsupportedError(f"this client does not know schema {header.schema_id}; upgrade it")
+    payload = pa.py_buffer(memoryview(batch)[HEADER_SIZE : header.length])
+    try:
+        records = pa.ipc.read_record_batch(payload, RECORD_SCHEMA)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptBatchError(f"payload is not an Arrow record batch: {error}") from error
+    if records.num_rows != header.record_count:
+        raise CorruptBatchError(
+            f"payload has {records.num_rows} records, the header says {header.record_count}"
+        )
+    return records
+
+
+def split_batches(data: memoryview) -> list[tuple[BatchHeader, memoryview]]:
+    """The whole batches at the start of ``data``; a last incomplete one is left out."""
+    found: list[tuple[BatchHeader, memoryview]] = []
+    at = 0
+    while len(data) - at >= HEADER_SIZE:
+        header = read_header(data, at)
+        if len(data) - at < header.length:
+            break
+        found.append((header, data[at : at + header.length]))
+        at += header.length
+    return found
+
+
+def record_schema_json() -> list[dict[str, Any]]:
+    """Columns and types of `RECORD_SCHEMA`, for documentation and the API."""
+    return [{"name": field.name, "type": str(field.type)} for field in RECORD_SCHEMA]

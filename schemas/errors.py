@@ -1,0 +1,194 @@
+"""The error tree that every part of Runnel shares.
+
+Errors cross process boundaries (a broker's refusal reaches the client's caller), so each leaf
+carries a stable *code*: a short name in JSON, a number in binary frames. What a caller may do
+about an error is its place in the tree::
+
+    RunnelError
+    ├── RetryableError                 the same request may succeed later
+    │   ├── NotReadyError              the leader is not serving yet
+    │   ├── NotLeaderError             another SPU leads; refresh metadata
+    │   ├── UnreachableError           no connection, or it broke before an answer
+    │   ├── DeadlineExceededError      no answer in time; the outcome of a write is unknown
+    │   └── OverloadedError            a bounded queue is full
+    ├── FencedError                    a newer term, generation or owner exists; stop
+    ├── ConflictError                  a compare-and-swap lost
+    ├── CompactedError                 the revision or offset asked for is gone
+    ├── TerminalError                  retrying the same request cannot help
+    │   ├── NotFoundError
+    │   ├── CorruptBatchError          a checksum did not match
+    │   ├── StorageFailedError         a disk failed or holds damage; the replica stops
+    │   ├── OffsetOutOfRangeError      below the log start or above the end
+    │   ├── NotEnoughReplicasError     the acknowledgement asked for cannot be given
+    │   ├── UnsupportedError           asked for something this version refuses
+    │   └── UnauthorizedError          an SPU that is not registered
+    └── InvalidRequestError            the caller's input is wrong
+        ├── ManifestError              names file, line and field
+        ├── RecordTooLargeError
+        └── ProtocolError              bytes that are not a frame
+
+Python's own exceptions inside a pure core are bugs and are not wrapped.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, ClassVar
+
+
+class ErrorCode(IntEnum):
+    """Numbers of errors in binary frames. Never reuse one."""
+
+    OK = 0
+    INTERNAL = 1
+    NOT_READY = 10
+    NOT_LEADER = 11
+    UNREACHABLE = 12
+    DEADLINE_EXCEEDED = 13
+    OVERLOADED = 14
+    FENCED = 20
+    CONFLICT = 21
+    COMPACTED = 22
+    NOT_FOUND = 30
+    CORRUPT_BATCH = 31
+    STORAGE_FAILED = 32
+    OFFSET_OUT_OF_RANGE = 33
+    NOT_ENOUGH_REPLICAS = 34
+    UNSUPPORTED = 35
+    UNAUTHORIZED = 36
+    INVALID_REQUEST = 40
+    INVALID_MANIFEST = 41
+    RECORD_TOO_LARGE = 42
+    PROTOCOL = 43
+
+
+class RunnelError(Exception):
+    """Base of everything Runnel raises on purpose. ``str(error)`` is fit for a user to read."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.INTERNAL
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details: dict[str, Any] = details
+
+    def to_json(self) -> dict[str, Any]:
+        """The error as the REST API and the SC-SPU sessions carry it."""
+        return {"code": self.code.name, "message": self.message, "details": self.details}
+
+
+class RetryableError(RunnelError):
+    """The same request may succeed later."""
+
+
+class NotReadyError(RetryableError):
+    code = ErrorCode.NOT_READY
+
+
+class NotLeaderError(RetryableError):
+    code = ErrorCode.NOT_LEADER
+
+
+class UnreachableError(RetryableError):
+    code = ErrorCode.UNREACHABLE
+
+
+class DeadlineExceededError(RetryableError):
+    code = ErrorCode.DEADLINE_EXCEEDED
+
+
+class OverloadedError(RetryableError):
+    code = ErrorCode.OVERLOADED
+
+
+class FencedError(RunnelError):
+    code = ErrorCode.FENCED
+
+
+class ConflictError(RunnelError):
+    code = ErrorCode.CONFLICT
+
+
+class CompactedError(RunnelError):
+    """The revision asked for was compacted; ``first_available`` is the oldest one left."""
+
+    code = ErrorCode.COMPACTED
+
+    def __init__(self, message: str, *, first_available: int) -> None:
+        super().__init__(message, firstAvailable=first_available)
+        self.first_available = first_available
+
+
+class TerminalError(RunnelError):
+    """Retrying the same request cannot help."""
+
+
+class NotFoundError(TerminalError):
+    code = ErrorCode.NOT_FOUND
+
+
+class CorruptBatchError(TerminalError):
+    code = ErrorCode.CORRUPT_BATCH
+
+
+class StorageFailedError(TerminalError):
+    code = ErrorCode.STORAGE_FAILED
+
+
+class OffsetOutOfRangeError(TerminalError):
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class NotEnoughReplicasError(TerminalError):
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+class UnsupportedError(TerminalError):
+    code = ErrorCode.UNSUPPORTED
+
+
+class UnauthorizedError(TerminalError):
+    code = ErrorCode.UNAUTHORIZED
+
+
+class InvalidRequestError(RunnelError):
+    """The caller's input is wrong; the message says what to change."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class ManifestError(InvalidRequestError):
+    """One or more problems in a manifest; each line of the message is ``file:line: field: what``."""
+
+    code = ErrorCode.INVALID_MANIFEST
+
+
+class RecordTooLargeError(InvalidRequestError):
+    code = ErrorCode.RECORD_TOO_LARGE
+
+
+class ProtocolError(InvalidRequestError):
+    code = ErrorCode.PROTOCOL
+
+
+def _leaves(cls: type[RunnelError]) -> dict[ErrorCode, type[RunnelError]]:
+    found = {cls.code: cls} if "code" in cls.__dict__ else {}
+    for sub in cls.__subclasses__():
+        found.update(_leaves(sub))
+    return found
+
+
+def error_from(
+    code: ErrorCode | str, message: str, details: dict[str, Any] | None = None
+) -> RunnelError:
+    """Rebuild the error another process sent. An unknown code becomes a plain `RunnelError`."""
+    try:
+        known = ErrorCode[code] if isinstance(code, str) else ErrorCode(code)
+    except (KeyError, ValueError):
+        return RunnelError(f"{message} (unknown error code {code})")
+    if known is ErrorCode.COMPACTED:
+        return CompactedError(
+            message, first_available=int((details or {}).get("firstAvailable", 0))
+        )
+    cls = _leaves(RunnelError).get(known, RunnelError)
+    return cls(message, **(details or {}))

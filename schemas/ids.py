@@ -1,0 +1,65 @@
+"""Identifiers and the term: small types that keep numbers of different meaning apart.
+
+A *term* is 64 bits that order lexicographically: cluster incarnation (16), leader changes (32,
+counted in the KV), leader restarts (16, counted on the leader's disk). Where a term meets the
+KV the restarts are left out: that part is the *election term*.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import NewType
+
+SpuId = NewType("SpuId", int)
+PartitionUid = NewType("PartitionUid", str)
+StorageId = NewType("StorageId", str)
+Offset = NewType("Offset", int)
+Revision = NewType("Revision", int)
+Term = NewType("Term", int)
+
+_RESTART_BITS = 16
+_CHANGE_BITS = 32
+MAX_RESTARTS = (1 << _RESTART_BITS) - 1
+_MAX_CHANGES = (1 << _CHANGE_BITS) - 1
+_MAX_INCARNATION = (1 << 16) - 1
+
+
+def make_term(incarnation: int, leader_changes: int, restarts: int = 0) -> Term:
+    """Pack the three counters. Raises ValueError when one leaves its range."""
+    if not 0 <= incarnation <= _MAX_INCARNATION:
+        raise ValueError(f"incarnation {incarnation} does not fit 16 bits")
+    if not 0 <= leader_changes <= _MAX_CHANGES:
+        raise ValueError(f"leader changes {leader_changes} do not fit 32 bits")
+    if not 0 <= restarts <= MAX_RESTARTS:
+        raise ValueError(f"restarts {restarts} do not fit 16 bits")
+    return Term((incarnation << 48) | (leader_changes << _RESTART_BITS) | restarts)
+
+
+def election_term(term: int) -> Term:
+    """The part of a term that the KV knows: restarts left out (zero)."""
+    return Term(term & ~MAX_RESTARTS)
+
+
+def restarts_of(term: int) -> int:
+    """How often the leader restarted within its election term."""
+    return term & MAX_RESTARTS
+
+
+def next_election(term: int) -> Term:
+    """The election term after ``term``: one more leader change, no restarts."""
+    return Term(election_term(term) + (1 << _RESTART_BITS))
+
+
+def format_term(term: int) -> str:
+    """``incarnation.changes.restarts``, as commands print terms."""
+    return f"{term >> 48}.{(term >> _RESTART_BITS) & _MAX_CHANGES}.{restarts_of(term)}"
+
+
+def uid_bytes(uid: str) -> bytes:
+    """The 16 bytes of a uid on the wire. Raises ValueError when it is not a UUID."""
+    return uuid.UUID(uid).bytes
+
+
+def uid_text(raw: bytes) -> PartitionUid:
+    """The canonical text of 16 uid bytes."""
+    return PartitionUid(str(uuid.UUID(bytes=raw)))

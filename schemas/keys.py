@@ -1,0 +1,78 @@
+"""Where things live in the KV: the one place that builds and parses keys.
+
+::
+
+    /runnel/<cluster>/cluster                       identity of the cluster
+    /runnel/<cluster>/offices/<revision>-<id>       SCs that took office
+    /runnel/<cluster>/objects/<plural>/<name>       one object
+    /runnel/<cluster>/tombstones/<spu id>/<uid>     leave to delete replicas
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schemas.errors import InvalidRequestError
+from schemas.quantities import check_name
+
+ROOT = "/runnel"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterKeys:
+    """Keys of one cluster. Raises InvalidRequestError for a bad cluster name."""
+
+    cluster: str
+
+    def __post_init__(self) -> None:
+        try:
+            check_name(self.cluster)
+        except ValueError as error:
+            raise InvalidRequestError(f"cluster name: {error}") from error
+
+    @property
+    def root(self) -> str:
+        return f"{ROOT}/{self.cluster}/"
+
+    @property
+    def identity(self) -> str:
+        return f"{self.root}cluster"
+
+    @property
+    def offices(self) -> str:
+        return f"{self.root}offices/"
+
+    @property
+    def objects(self) -> str:
+        return f"{self.root}objects/"
+
+    @property
+    def tombstones(self) -> str:
+        return f"{self.root}tombstones/"
+
+    def kind(self, plural: str) -> str:
+        """Prefix of all objects of a kind."""
+        return f"{self.objects}{plural}/"
+
+    def object(self, plural: str, name: str) -> str:
+        return f"{self.objects}{plural}/{name}"
+
+    def office(self, revision: int, office: str) -> str:
+        return f"{self.offices}{revision:020d}-{office}"
+
+    def tombstone(self, spu_id: int, uid: str) -> str:
+        return f"{self.tombstones}{spu_id}/{uid}"
+
+    def parse_object(self, key: str) -> tuple[str, str] | None:
+        """(plural, name) of an object's key; None for any other key."""
+        if not key.startswith(self.objects):
+            return None
+        plural, slash, name = key[len(self.objects) :].partition("/")
+        return (plural, name) if slash and name else None
+
+    def parse_tombstone(self, key: str) -> tuple[int, str] | None:
+        """(spu id, partition uid) of a tombstone's key; None for any other key."""
+        if not key.startswith(self.tombstones):
+            return None
+        spu, slash, uid = key[len(self.tombstones) :].partition("/")
+        return (int(spu), uid) if slash and spu.isdigit() else None

@@ -1,0 +1,211 @@
+"""What the SC and an SPU say to each other over their session.
+
+One WebSocket per SPU, JSON text messages. Each is an `Envelope`; requests carry an ``id`` that
+the reply repeats in ``reply_to``. Every envelope carries the causality id of what led to it.
+
+The conversation: the SPU says `Hello`; the SC answers `Welcome` or `Reject` and closes. Then
+the SC sends the SPU's complete set of `AssignPartitions`, `LeadPartitions` for those it leads and
+`DeleteReplicas` for tombstones; the SPU sends `Report` whenever a replica's state changes.
+Messages are batched per SPU. Either side may start a request; `Heartbeat` flows both ways.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, TypeAdapter
+
+from schemas.ids import PartitionUid, StorageId, Term
+from schemas.model import CaselessEnum, Model
+from schemas.partition import LiveReplica
+from schemas.topic import LogSettings
+
+SESSION_VERSION: Final = 1
+MIN_SESSION_VERSION: Final = 1
+
+
+class ReplicaRole(CaselessEnum):
+    """What a replica is doing: nothing yet, leading, or stopped for a reason it reports."""
+
+    IDLE = "idle"
+    LEADER = "leader"
+    STOPPED = "stopped"
+
+
+class Stamp(Model):
+    """Which SC sent something: the KV revision at which it took office and a random id."""
+
+    revision: int
+    office: str
+
+
+class ReplicaReport(Model):
+    """The state of one replica as its SPU sees it.
+
+    ``term`` is the full term (with restarts) of the last leadership the replica's disk holds, 0
+    for none; ``revision`` the newest KV revision of its partition that it knows; ``leo`` the
+    next offset of its log. An unfit replica never leads; ``reason`` says why.
+    """
+
+    uid: PartitionUid
+    storage_id: StorageId
+    role: ReplicaRole = ReplicaRole.IDLE
+    term: Term = Term(0)
+    revision: int = 0
+    lrs: tuple[LiveReplica, ...] = ()
+    log_start: int = 0
+    leo: int = 0
+    last_term: Term = Term(0)
+    fit: bool = True
+    assigned: bool = True
+    reason: str | None = None
+
+
+class Hello(Model):
+    """SPU → SC, first message."""
+
+    type: Literal["hello"] = "hello"
+    min_version: int = MIN_SESSION_VERSION
+    max_version: int = SESSION_VERSION
+    software: str
+    spu_id: int
+    cluster_uid: str | None = None
+    kv_revision: int = 0
+    stamp: Stamp | None = None
+    replicas: tuple[ReplicaReport, ...] = ()
+
+
+class Welcome(Model):
+    """SC → SPU: accepted. ``generation`` counts this SPU's connections."""
+
+    type: Literal["welcome"] = "welcome"
+    version: int
+    cluster: str
+    cluster_uid: str
+    generation: int
+    heartbeat_ms: int
+    misses: int
+    stamp: Stamp
+
+
+class Reject(Model):
+    """SC → SPU: not accepted, and why; the connection closes."""
+
+    type: Literal["reject"] = "reject"
+    code: str
+    message: str
+
+
+class Heartbeat(Model):
+    type: Literal["heartbeat"] = "heartbeat"
+
+
+class Assignment(Model):
+    """A replica that the SPU is to hold, as of one KV revision of its partition.
+
+    ``leader``, ``term`` and ``lrs`` are taken together from that revision; an assignment of an
+    older revision than one already known is ignored.
+    """
+
+    uid: PartitionUid
+    name: str
+    topic: str
+    index: int
+    replicas: tuple[int, ...]
+    log: LogSettings
+    leader: int | None = None
+    term: Term = Term(0)
+    lrs: tuple[LiveReplica, ...] = ()
+    revision: int
+
+
+class AssignPartitions(Model):
+    """SC → SPU request. ``complete``: this is everything the SPU is to hold."""
+
+    type: Literal["assign"] = "assign"
+    complete: bool = False
+    assignments: tuple[Assignment, ...] = ()
+    removed: tuple[PartitionUid, ...] = ()
+    stamp: Stamp
+
+
+class Lead(Model):
+    """Become the leader of a partition at an election term."""
+
+    uid: PartitionUid
+    term: Term
+    lrs: tuple[LiveReplica, ...]
+    revision: int
+
+
+class LeadPartitions(Model):
+    """SC → SPU request."""
+
+    type: Literal["lead"] = "lead"
+    leads: tuple[Lead, ...]
+    stamp: Stamp
+
+
+class Tombstone(Model):
+    """Leave to delete a replica; ``storage_id`` None covers every storage of that uid."""
+
+    uid: PartitionUid
+    spu_id: int
+    storage_id: StorageId | None = None
+
+
+class DeleteReplicas(Model):
+    """SC → SPU request."""
+
+    type: Literal["delete"] = "delete"
+    tombstones: tuple[Tombstone, ...]
+    stamp: Stamp
+
+
+class Report(Model):
+    """SPU → SC request: replicas whose state changed, and deletions that are done."""
+
+    type: Literal["report"] = "report"
+    replicas: tuple[ReplicaReport, ...] = ()
+    deleted: tuple[Tombstone, ...] = ()
+
+
+class Reply(Model):
+    """The answer to any request; ``error`` is a `RunnelError` as JSON."""
+
+    type: Literal["reply"] = "reply"
+    error: dict[str, Any] | None = None
+
+
+Message = Annotated[
+    Hello
+    | Welcome
+    | Reject
+    | Heartbeat
+    | AssignPartitions
+    | LeadPartitions
+    | DeleteReplicas
+    | Report
+    | Reply,
+    Field(discriminator="type"),
+]
+
+
+class Envelope(Model):
+    """One message on the session. ``id`` is set where a reply is expected."""
+
+    id: int | None = None
+    reply_to: int | None = None
+    cause: str
+    body: Message
+
+    def encode(self) -> str:
+        return self.model_dump_json(by_alias=True, exclude_none=True)
+
+
+_ENVELOPE: Final[TypeAdapter[Envelope]] = TypeAdapter(Envelope)
+
+
+def decode_envelope(text: str | bytes) -> Envelope:
+    """Parse one message. Raises pydantic.ValidationError."""
+    return _ENVELOPE.validate_json(text)

@@ -1,0 +1,54 @@
+"""`Pipeline`: a Spark job that the cluster runs: source, query, sink, trigger."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from schemas.metadata import Object, Status
+from schemas.model import CaselessEnum, Model
+from schemas.quantities import DurationMs, Name
+
+
+class PipelineEnd(Model):
+    """A source or a sink: a topic of this cluster, with options of the Spark data source."""
+
+    topic: Name
+    options: dict[str, str] = {}
+
+
+class Trigger(Model):
+    """Micro-batches at an interval, or once over what is there."""
+
+    interval: DurationMs | None = None
+    available_now: bool = False
+
+
+class PipelineSpec(Model):
+    source: PipelineEnd
+    query: str
+    sink: PipelineEnd
+    trigger: Trigger = Trigger()
+
+
+class PipelineState(CaselessEnum):
+    INIT = "init"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class PipelineStatus(Status):
+    state: PipelineState = PipelineState.INIT
+    last_batch: int | None = None
+    lag: int | None = None
+
+
+class Pipeline(Object):
+    PLURAL: ClassVar[str] = "pipelines"
+    NOT_SERVED: ClassVar[str | None] = (
+        "pipelines are not run by this version; submit the Spark job yourself"
+    )
+
+    kind: Literal["Pipeline"] = "Pipeline"
+    spec: PipelineSpec
+    status: PipelineStatus = PipelineStatus()

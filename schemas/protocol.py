@@ -1,0 +1,292 @@
+"""Frames between clients and SPUs: fixed headers, fixed fields, raw batches.
+
+Every frame is ``length`` (4 bytes, of what follows), then a 12-byte frame header, then a body::
+
+    u32 length | u8 api | u8 version | u16 status | u32 correlation | u32 fixed-part length
+    fixed part | tail
+
+All integers are little-endian. ``status`` is 0 in requests; in responses it is an `ErrorCode`,
+and a response whose status is not OK carries a UTF-8 message as its tail. The fixed part of a
+known api and version has the layouts below; a longer one is accepted and its end ignored, so
+fields can be added. The tail is raw bytes: record batches, never parsed here. The same
+correlation number ties a response to its request; responses may come in any order.
+
+A connection starts with HELLO and nothing else; a peer that cannot agree on a version gets an
+UNSUPPORTED answer and the connection ends.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar, Final, Self
+
+from schemas.errors import ErrorCode, ProtocolError, RunnelError, error_from
+from schemas.ids import PartitionUid, uid_bytes, uid_text
+from schemas.topic import MAX_BATCH_BYTES
+
+PROTOCOL_VERSION: Final = 1
+MIN_PROTOCOL_VERSION: Final = 1
+PREFIX: Final = struct.Struct("<I")
+FRAME_HEADER: Final = struct.Struct("<BBHII")
+#: Length field and frame header together.
+FRAME_OVERHEAD: Final = PREFIX.size + FRAME_HEADER.size
+#: The longest frame a peer accepts, by its length field.
+MAX_FRAME_BYTES: Final = MAX_BATCH_BYTES + (1 << 16)
+#: How much of a fetch answer one request may ask for.
+MAX_FETCH_BYTES: Final = 32 << 20
+HELLO_MAGIC: Final = b"RNNL"
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+NO_OFFSET: Final = -1
+
+
+class Api(IntEnum):
+    HELLO = 1
+    PRODUCE = 2
+    FETCH = 3
+    LIST_OFFSETS = 4
+
+
+class Acks(IntEnum):
+    """When a produce request is answered."""
+
+    NONE = 0
+    LEADER = 1
+    COMMITTED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class FrameHeader:
+    """What stands between the length field and the body."""
+
+    api: int
+    version: int
+    status: int
+    correlation: int
+    fixed_length: int
+
+
+def pack_frame(
+    api: int, correlation: int, fixed: bytes, *tail: bytes | bytearray | memoryview, status: int = 0
+) -> list[bytes | bytearray | memoryview]:
+    """The pieces of one frame, for ``writelines``. Tails are not copied."""
+    length = FRAME_HEADER.size + len(fixed) + sum(len(piece) for piece in tail)
+    head = PREFIX.pack(length) + FRAME_HEADER.pack(
+        api, PROTOCOL_VERSION, status, correlation, len(fixed)
+    )
+    return [head + fixed, *tail]
+
+
+def pack_error(
+    api: int, correlation: int, error: RunnelError
+) -> list[bytes | bytearray | memoryview]:
+    """A response that carries an error instead of a result."""
+    return pack_frame(api, correlation, b"", error.message.encode()[:4096], status=error.code)
+
+
+def unpack_frame(frame: memoryview) -> tuple[FrameHeader, memoryview, memoryview]:
+    """Header, fixed part and tail of a frame without its length field. Raises ProtocolError."""
+    if len(frame) < FRAME_HEADER.size:
+        raise ProtocolError(f"a frame of {len(frame)} bytes is shorter than its header")
+    header = FrameHeader(*FRAME_HEADER.unpack_from(frame))
+    end = FRAME_HEADER.size + header.fixed_length
+    if end > len(frame):
+        raise ProtocolError(f"fixed part of {header.fixed_length} bytes leaves the frame")
+    return header, frame[FRAME_HEADER.size : end], frame[end:]
+
+
+def raise_for_status(header: FrameHeader, tail: memoryview) -> None:
+    """Raise the error a response carries, if it carries one."""
+    if header.status != ErrorCode.OK:
+        raise error_from(ErrorCode(header.status), bytes(tail).decode(errors="replace"))
+
+
+class _Fixed:
+    """A fixed part: a struct layout and the conversion to and from it."""
+
+    LAYOUT: ClassVar[struct.Struct]
+
+    @classmethod
+    def _fields(cls, data: memoryview | bytes) -> tuple[object, ...]:
+        if len(data) < cls.LAYOUT.size:
+            raise ProtocolError(
+                f"{cls.__name__} needs {cls.LAYOUT.size} bytes, {len(data)} arrived"
+            )
+        return cls.LAYOUT.unpack_from(data)
+
+
+@dataclass(frozen=True, slots=True)
+class HelloRequest(_Fixed):
+    """Client → SPU, first frame: magic ``RNNL``, the versions it speaks."""
+
+    min_version: int
+    max_version: int
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<4sHH")
+
+    def pack(self) -> bytes:
+        return self.LAYOUT.pack(HELLO_MAGIC, self.min_version, self.max_version)
+
+    @classmethod
+    def unpack(cls, data: memoryview | bytes) -> Self:
+        magic, low, high = cls._fields(data)
+        if magic != HELLO_MAGIC:
+            raise ProtocolError("this is not a Runnel client: the first frame does not say RNNL")
+        return cls(low, high)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class HelloResponse(_Fixed):
+    """SPU → client: the version to use, who answers, and its limits. The tail is the cluster uid."""
+
+    version: int
+    spu_id: int
+    max_frame_bytes: int
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<HII")
+
+    def pack(self) -> bytes:
+        return self.LAYOUT.pack(self.version, self.spu_id, self.max_frame_bytes)
+
+    @classmethod
+    def unpack(cls, data: memoryview | bytes) -> Self:
+        return cls(*cls._fields(data))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceRequest(_Fixed):
+    """Append one batch (the tail) to a partition.
+
+    ``expected_offset``: append only if this will be the base offset; `NO_OFFSET` for any.
+    ``timeout_ms`` bounds the wait for the commit; after it the outcome is unknown.
+    """
+
+    uid: PartitionUid
+    acks: Acks
+    timeout_ms: int
+    expected_offset: int = NO_OFFSET
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<16sB3xIq")
+
+    def pack(self) -> bytes:
+        return self.LAYOUT.pack(
+            uid_bytes(self.uid), self.acks, self.timeout_ms, self.expected_offset
+        )
+
+    @classmethod
+    def unpack(cls, data: memoryview | bytes) -> Self:
+        uid, acks, timeout_ms, expected = cls._fields(data)
+        try:
+            return cls(uid_text(uid), Acks(acks), timeout_ms, expected)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise ProtocolError(f"bad produce request: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceResponse(_Fixed):
+    """Where the batch begins, and the last add confirmed when the answer was written."""
+
+    base_offset: int
+    lac: int
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<qq")
+
+    def pack(self) -> bytes:
+        return self.LAYOUT.pack(self.base_offset, self.lac)
+
+    @classmethod
+    def unpack(cls, data: memoryview | bytes) -> Self:
+        return cls(*cls._fields(data))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest(_Fixed):
+    """Read whole batches from ``offset`` on.
+
+    Answered at once when ``min_bytes`` are committed beyond ``offset``, else after
+    ``max_wait_ms`` with what there is. The first batch is sent whole even when it exceeds
+    ``max_bytes``, and may begin before ``offset``. ``term`` is the term of the reader's last
+    batch, 0 if it has none.
+    """
+
+    uid: PartitionUid
+    offset: int
+    max_bytes: int
+    min_bytes: int
+    max_wait_ms: int
+    term: int = 0
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<16sqIIIQ")
+
+    def pack(self) -> bytes:
+        return self.LAYOUT.pack(
+            uid_bytes(self.uid),
+            self.offset,
+            self.max_bytes,
+            self.min_bytes,
+            self.max_wait_ms,
+            self.term,
+        )
+
+    @classmethod
+    def unpack(cls, data: memoryview | bytes) -> Self:
+        uid, *rest = cls._fields(data)
+        return cls(uid_text(uid), *rest)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResponse(_Fixed):
+    """The log's bounds, and whole batches as the tail.
+
+    ``log_start`` is the first offset kept; ``lac`` the last one committed (one below
+    ``log_start`` in an empty log); readers stop at it.
+    """
+
+    log_start: int
+    lac: int
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<qq")
+
+    def pack(self) -> bytes:
+        return self.LAYOUT.pack(self.log_start, self.lac)
+
+    @classmethod
+    def unpack(cls, data: memoryview | bytes) -> Self:
+        return cls(*cls._fields(data))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsRequest(_Fixed):
+    """Ask for an offset: `EARLIEST`, `LATEST` (one above the last committed), or the first
+    record at or after a timestamp in microseconds (0 and up)."""
+
+    uid: PartitionUid
+    position: int
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<16sq")
+
+    def pack(self) -> bytes:
+        return self.LAYOUT.pack(uid_bytes(self.uid), self.position)
+
+    @classmethod
+    def unpack(cls, data: memoryview | bytes) -> Self:
+        uid, position = cls._fields(data)
+        return cls(uid_text(uid), position)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsResponse(_Fixed):
+    """The offset asked for, and the bounds of the log.
+
+    For a timestamp the offset is of the first *batch* whose last timestamp is at or after it;
+    the reader skips the earlier records of that batch.
+    """
+
+    offset: int
+    log_start: int
+    lac: int
+    size_bytes: int
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<qqqQ")
+
+    def pack(self) -> bytes:
+        return self.LAYOUT.pack(self.offset, self.log_start, self.lac, self.size_bytes)
+
+    @classmethod
+    def unpack(cls, data: memoryview | bytes) -> Self:
+        return cls(*cls._fields(data))  # type: ignore[arg-type]

@@ -1,0 +1,117 @@
+"""Names, sizes and durations as manifests write them.
+
+`Size` fields accept ``2Gi``, ``512Mi``, ``10M`` or a number of bytes; `Duration` fields accept
+``7d``, ``1h30m``, ``250ms`` or a number of seconds. Models hold bytes and milliseconds; YAML
+and JSON show the shortest exact text, so that what is read back can be applied again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+NAME_PATTERN = r"^[A-Za-z0-9._-]{1,249}$"
+MAX_NAME_LENGTH = 249
+
+_BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50}
+_DECIMAL = {"k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*(Ki|Mi|Gi|Ti|Pi|[kKMGTP])?[bB]?$")
+_UNIT_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
+
+
+def parse_size(value: Any) -> int:
+    """Bytes of a size. Raises ValueError that says what is accepted."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    elif isinstance(value, str) and (match := _SIZE.match(value.strip())):
+        unit = match[2] or ""
+        size = int(float(match[1]) * (_BINARY.get(unit) or _DECIMAL.get(unit) or 1))
+    else:
+        raise ValueError(
+            f"{value!r} is not a size; write bytes or a number with Ki, Mi, Gi, Ti: 2Gi"
+        )
+    if size < 0:
+        raise ValueError("a size cannot be negative")
+    return size
+
+
+def format_size(size: int) -> str:
+    """The shortest exact text of a size in bytes."""
+    for unit, factor in reversed(_BINARY.items()):
+        if size and size % factor == 0:
+            return f"{size // factor}{unit}"
+    return str(size)
+
+
+class Millis(int):
+    """Milliseconds that were parsed already: a bare number means seconds, this one does not."""
+
+
+def parse_duration_ms(value: Any) -> Millis:
+    """Milliseconds of a duration. A bare number counts seconds. Raises ValueError."""
+    total: float
+    if isinstance(value, Millis):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        total = value * 1000
+    elif isinstance(value, str):
+        text = value.strip()
+        if re.fullmatch(r"\d+(\.\d+)?", text):
+            total = float(text) * 1000
+        else:
+            parts = _DURATION.findall(text)
+            if not parts or "".join(n + u for n, u in parts) != text:
+                raise ValueError(
+                    f"{value!r} is not a duration; write for example 7d, 1h30m, 15s, 250ms"
+                )
+            total = sum(float(number) * _UNIT_MS[unit] for number, unit in parts)
+    else:
+        raise ValueError(f"{value!r} is not a duration; write for example 7d, 1h30m, 15s, 250ms")
+    if total < 0:
+        raise ValueError("a duration cannot be negative")
+    return Millis(round(total))
+
+
+def format_duration(ms: int) -> str:
+    """The shortest exact text of a duration in milliseconds, in one unit."""
+    for unit in ("d", "h", "m", "s"):
+        if ms and ms % _UNIT_MS[unit] == 0:
+            return f"{ms // _UNIT_MS[unit]}{unit}"
+    return f"{ms}ms"
+
+
+def check_name(value: Any) -> str:
+    """The one rule for names of every kind. Raises ValueError that says what is allowed."""
+    if not isinstance(value, str):
+        raise ValueError(f'a name is text; write it in quotes: "{value}"')
+    if not re.match(NAME_PATTERN, value):
+        raise ValueError(
+            f"{value!r} is not a valid name; use 1 to {MAX_NAME_LENGTH} of the characters A-Z a-z 0-9 . _ -"
+        )
+    if value in {".", ".."}:
+        raise ValueError(f"{value!r} is not a valid name; . and .. are reserved")
+    return value
+
+
+Name = Annotated[
+    str, BeforeValidator(check_name), WithJsonSchema({"type": "string", "pattern": NAME_PATTERN})
+]
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    PlainSerializer(format_size, return_type=str),
+    WithJsonSchema(
+        {"type": ["string", "integer"], "description": "bytes, or a number with Ki, Mi, Gi, Ti"}
+    ),
+]
+DurationMs = Annotated[
+    int,
+    BeforeValidator(parse_duration_ms),
+    PlainSerializer(format_duration, return_type=str),
+    WithJsonSchema(
+        {"type": ["string", "number"], "description": "seconds, or for example 7d, 1h30m, 250ms"}
+    ),
+]

@@ -1,0 +1,154 @@
+"""`Topic`: a fixed set of partitions and the settings of their logs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from schemas.metadata import Object, Status
+from schemas.model import CaselessEnum, Model
+from schemas.quantities import DurationMs, Millis, Size
+
+DEFAULT_MAX_RECORD_SIZE = 1 << 20
+MAX_PARTITIONS = 100_000
+MAX_REPLICATION_FACTOR = 32
+#: The largest batch any hop accepts, header included.
+MAX_BATCH_BYTES = 64 << 20
+
+
+class Durability(CaselessEnum):
+    """When a replica counts a record as stored: after fsync, or in the page cache."""
+
+    FSYNC = "fsync"
+    REPLICATED = "replicated"
+
+
+class Compression(CaselessEnum):
+    NONE = "none"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+class Retention(Model):
+    time: DurationMs | None = Millis(7 * 86_400_000)
+    size: Size | None = None
+
+
+class SegmentSettings(Model):
+    size: Size = Field(default=256 << 20, ge=1 << 10)
+    time: DurationMs = Millis(86_400_000)
+
+
+class LogSettings(Model):
+    """What the leader of a partition must know about its log."""
+
+    min_in_sync_replicas: int = Field(default=1, ge=1)
+    durability: Durability = Durability.FSYNC
+    retention: Retention = Retention()
+    segment: SegmentSettings = SegmentSettings()
+    max_record_size: Size = DEFAULT_MAX_RECORD_SIZE
+
+
+class PartitionAssignment(Model):
+    """One row of a manual assignment: the leader comes first."""
+
+    id: int = Field(ge=0)
+    replicas: tuple[int, ...] = Field(min_length=1)
+
+
+def _assignment_rows(value: Any) -> Any:
+    """Accept the rows ``{id: 0, replicas: [1]}`` as well as the short ``{0: [1]}``."""
+    if not isinstance(value, list | tuple):
+        return value
+    rows = []
+    for row in value:
+        if isinstance(row, dict) and len(row) == 1 and "id" not in row:
+            ((key, replicas),) = row.items()
+            rows.append({"id": key, "replicas": replicas})
+        else:
+            rows.append(row)
+    return rows
+
+
+class TopicSpec(Model):
+    """Computed placement by ``partitions`` and ``replication_factor``, or a manual ``assignment``."""
+
+    partitions: int | None = Field(default=None, ge=1, le=MAX_PARTITIONS)
+    replication_factor: int | None = Field(default=None, ge=1, le=MAX_REPLICATION_FACTOR)
+    ignore_rack_assignment: bool = False
+    assignment: Annotated[
+        tuple[PartitionAssignment, ...] | None, BeforeValidator(_assignment_rows)
+    ] = None
+    min_in_sync_replicas: int | None = Field(default=None, ge=1, le=MAX_REPLICATION_FACTOR)
+    retention: Retention = Retention()
+    segment: SegmentSettings = SegmentSettings()
+    compression: Compression = Compression.NONE
+    durability: Durability = Durability.FSYNC
+    max_record_size: Size = Field(default=DEFAULT_MAX_RECORD_SIZE, ge=1, le=MAX_BATCH_BYTES // 2)
+
+    @model_validator(mode="after")
+    def _computed_or_manual(self) -> TopicSpec:
+        if self.assignment is not None:
+            if not self.assignment:
+                raise ValueError("assignment needs at least one row")
+            if self.partitions is not None or self.replication_factor is not None:
+                raise ValueError("give partitions and replicationFactor, or assignment, not both")
+        if self.min_in_sync_replicas is not None and self.min_in_sync_replicas > self.replica_count:
+            raise ValueError(
+                f"minInSyncReplicas {self.min_in_sync_replicas} is more than the"
+                f" {self.replica_count} replicas of a partition"
+            )
+        return self
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.assignment) if self.assignment is not None else self.partitions or 1
+
+    @property
+    def replica_count(self) -> int:
+        """Replicas of each partition (of the first row, where rows are given)."""
+        return len(self.assignment[0].replicas) if self.assignment else self.replication_factor or 1
+
+    @property
+    def log_settings(self) -> LogSettings:
+        """Settings as partitions carry them; the minimum defaults to a majority from three replicas on."""
+        count = self.replica_count
+        minimum = self.min_in_sync_replicas or (count // 2 + 1 if count >= 3 else 1)
+        return LogSettings(
+            min_in_sync_replicas=minimum,
+            durability=self.durability,
+            retention=self.retention,
+            segment=self.segment,
+            max_record_size=self.max_record_size,
+        )
+
+
+class TopicResolution(CaselessEnum):
+    INIT = "init"
+    PENDING = "pending"
+    INSUFFICIENT_RESOURCES = "insufficientResources"
+    INVALID_CONFIG = "invalidConfig"
+    PROVISIONED = "provisioned"
+    DELETING = "deleting"
+
+
+class TopicStatus(Status):
+    """``replica_map`` mirrors the partitions' specs; row i lists the SPUs of partition i."""
+
+    resolution: TopicResolution = TopicResolution.INIT
+    replica_map: tuple[tuple[int, ...], ...] = ()
+
+
+class Topic(Object):
+    PLURAL: ClassVar[str] = "topics"
+    SHORT_NAMES: ClassVar[tuple[str, ...]] = ("t",)
+
+    kind: Literal["Topic"] = "Topic"
+    spec: TopicSpec = TopicSpec()
+    status: TopicStatus = TopicStatus()
+
+
+def partition_name(topic: str, index: int) -> str:
+    """The object name of partition ``index`` of a topic."""
+    return f"{topic}-{index}"
