@@ -19,7 +19,7 @@ class Endpoint(Model):
 
 
 class PartitionLeader(Model):
-    """One partition; ``leader`` and ``endpoint`` are None while nobody leads, ``reason`` says why."""
+    """One partition; ``leader`` and ``endpoint`` are None while nobody leads: see ``reason``."""
 
     index: int
     uid: PartitionUid

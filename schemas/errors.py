@@ -158,7 +158,7 @@ class InvalidRequestError(RunnelError):
 
 
 class ManifestError(InvalidRequestError):
-    """One or more problems in a manifest; each line of the message is ``file:line: field: what``."""
+    """Problems in a manifest; each line of the message is ``file:line: field: what``."""
 
     code = ErrorCode.INVALID_MANIFEST
 

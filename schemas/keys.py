@@ -3,8 +3,10 @@
 ::
 
     /runnel/<cluster>/cluster                       identity of the cluster
-    /runnel/<cluster>/offices/<revision>-<id>       SCs that took office
+    /runnel/<cluster>/office                        the SC in office
+    /runnel/<cluster>/offices/<id>                  SCs that took office, ever
     /runnel/<cluster>/objects/<plural>/<name>       one object
+    /runnel/<cluster>/spu-ids/<spu id>              the name of the SPU that has this id
     /runnel/<cluster>/tombstones/<spu id>/<uid>     leave to delete replicas
 """
 
@@ -39,8 +41,14 @@ class ClusterKeys:
         return f"{self.root}cluster"
 
     @property
-    def offices(self) -> str:
-        return f"{self.root}offices/"
+    def current_office(self) -> str:
+        return f"{self.root}office"
+
+    def office(self, office: str) -> str:
+        return f"{self.root}offices/{office}"
+
+    def spu_id(self, spu_id: int) -> str:
+        return f"{self.root}spu-ids/{spu_id}"
 
     @property
     def objects(self) -> str:
@@ -56,9 +64,6 @@ class ClusterKeys:
 
     def object(self, plural: str, name: str) -> str:
         return f"{self.objects}{plural}/{name}"
-
-    def office(self, revision: int, office: str) -> str:
-        return f"{self.offices}{revision:020d}-{office}"
 
     def tombstone(self, spu_id: int, uid: str) -> str:
         return f"{self.tombstones}{spu_id}/{uid}"

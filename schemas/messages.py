@@ -62,13 +62,14 @@ class ReplicaReport(Model):
 
 
 class Hello(Model):
-    """SPU → SC, first message."""
+    """SPU → SC, first message. ``instance`` is random per process: it tells twins apart."""
 
     type: Literal["hello"] = "hello"
     min_version: int = MIN_SESSION_VERSION
     max_version: int = SESSION_VERSION
     software: str
     spu_id: int
+    instance: str
     cluster_uid: str | None = None
     kv_revision: int = 0
     stamp: Stamp | None = None

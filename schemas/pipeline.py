@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from schemas.metadata import Object, Status
 from schemas.model import CaselessEnum, Model
 from schemas.quantities import DurationMs, Name
@@ -13,7 +15,7 @@ class PipelineEnd(Model):
     """A source or a sink: a topic of this cluster, with options of the Spark data source."""
 
     topic: Name
-    options: dict[str, str] = {}
+    options: dict[str, str] = Field(default_factory=dict)
 
 
 class Trigger(Model):

@@ -139,7 +139,7 @@ class HelloRequest(_Fixed):
 
 @dataclass(frozen=True, slots=True)
 class HelloResponse(_Fixed):
-    """SPU → client: the version to use, who answers, and its limits. The tail is the cluster uid."""
+    """SPU → client: the version to use, who answers, its limits. Tail: the cluster uid."""
 
     version: int
     spu_id: int

@@ -89,7 +89,8 @@ def check_name(value: Any) -> str:
         raise ValueError(f'a name is text; write it in quotes: "{value}"')
     if not re.match(NAME_PATTERN, value):
         raise ValueError(
-            f"{value!r} is not a valid name; use 1 to {MAX_NAME_LENGTH} of the characters A-Z a-z 0-9 . _ -"
+            f"{value!r} is not a valid name;"
+            f" use 1 to {MAX_NAME_LENGTH} of the characters A-Z a-z 0-9 . _ -"
         )
     if value in {".", ".."}:
         raise ValueError(f"{value!r} is not a valid name; . and .. are reserved")

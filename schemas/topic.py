@@ -72,7 +72,7 @@ def _assignment_rows(value: Any) -> Any:
 
 
 class TopicSpec(Model):
-    """Computed placement by ``partitions`` and ``replication_factor``, or a manual ``assignment``."""
+    """Placement: computed (``partitions``, ``replication_factor``) or manual (``assignment``)."""
 
     partitions: int | None = Field(default=None, ge=1, le=MAX_PARTITIONS)
     replication_factor: int | None = Field(default=None, ge=1, le=MAX_REPLICATION_FACTOR)
@@ -112,7 +112,10 @@ class TopicSpec(Model):
 
     @property
     def log_settings(self) -> LogSettings:
-        """Settings as partitions carry them; the minimum defaults to a majority from three replicas on."""
+        """Settings as partitions carry them.
+
+        The minimum of in-sync replicas defaults to a majority from three replicas on, else 1.
+        """
         count = self.replica_count
         minimum = self.min_in_sync_replicas or (count // 2 + 1 if count >= 3 else 1)
         return LogSettings(

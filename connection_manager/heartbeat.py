@@ -1,0 +1,26 @@
+"""Missed heartbeats, counted in ticks of the watcher and not in time that passed.
+
+A watcher that was itself stopped for a while (a stalled event loop, a suspended host) sees one
+long tick, not many misses: it must not blame its peer for its own absence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class HeartbeatMonitor:
+    """Dead after ``misses`` ticks in a row without a word."""
+
+    misses: int
+    silent_ticks: int = field(default=0, init=False)
+
+    def heard(self) -> None:
+        """Any message of the peer counts as a sign of life."""
+        self.silent_ticks = 0
+
+    def tick(self) -> bool:
+        """One heartbeat interval passed; whether the peer still counts as alive."""
+        self.silent_ticks += 1
+        return self.silent_ticks <= self.misses

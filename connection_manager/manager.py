@@ -1,0 +1,227 @@
+"""The SC's side: lets registered SPUs in and keeps one session for each.
+
+Sessions have generations, counted per SPU. The late end of an older connection says its own
+generation and so changes nothing about the newer one. Two processes that claim the same SPU id
+are told apart by the instance in their hello: the second is turned away while the first lives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import aiohttp
+from aiohttp import web
+from pydantic import ValidationError
+
+from connection_manager.session import MAX_MESSAGE_BYTES, Session
+from schemas.causality import caused_by, new_cause
+from schemas.errors import RunnelError, UnauthorizedError, UnreachableError, UnsupportedError
+from schemas.logs import get_logger
+from schemas.messages import (
+    MIN_SESSION_VERSION,
+    SESSION_VERSION,
+    Envelope,
+    Hello,
+    Message,
+    Reject,
+    Report,
+    Stamp,
+    Welcome,
+    decode_envelope,
+)
+
+HELLO_TIMEOUT_S = 5.0
+
+log = get_logger(__name__)
+
+
+class SessionEvents(Protocol):
+    """Who is told about sessions. All calls come from the event loop, in order per SPU."""
+
+    async def check(self, hello: Hello) -> None:
+        """Raise a RunnelError to turn a registered SPU away."""
+
+    def opened(self, generation: int, hello: Hello) -> None: ...
+
+    def closed(self, spu_id: int, generation: int, reason: str) -> None: ...
+
+    def reported(self, spu_id: int, generation: int, report: Report) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIdentity:
+    """What a welcome says about the cluster and the SC that sends it."""
+
+    cluster: str
+    cluster_uid: str
+    stamp: Stamp
+
+
+@dataclass(slots=True)
+class _Connected:
+    session: Session
+    generation: int
+    instance: str
+
+
+class ConnectionManager:
+    """Registered SPUs and their sessions."""
+
+    def __init__(
+        self, events: SessionEvents, identity: ClusterIdentity, *, heartbeat_ms: int, misses: int
+    ) -> None:
+        self._events = events
+        self._identity = identity
+        self._heartbeat_ms = heartbeat_ms
+        self._misses = misses
+        self._registered: dict[str, int] = {}
+        self._connected: dict[int, _Connected] = {}
+        self._generations: dict[int, int] = {}
+
+    @property
+    def registered(self) -> dict[str, int]:
+        """Ids of the SPUs that may connect, by the name of their object."""
+        return self._registered
+
+    def register(self, name: str, spu_id: int) -> None:
+        self._registered[name] = spu_id
+
+    def unregister(self, name: str) -> None:
+        """Let an SPU in no longer, and end its session."""
+        spu_id = self._registered.pop(name, None)
+        if spu_id is not None and (found := self._connected.get(spu_id)) is not None:
+            found.session.close("the SPU was deleted")
+
+    async def request(self, spu_id: int, body: Message) -> None:
+        """Have an SPU do something. Raises UnreachableError when it has no session."""
+        found = self._connected.get(spu_id)
+        if found is None:
+            raise UnreachableError(f"SPU {spu_id} is not connected")
+        await found.session.request(body)
+
+    def close(self) -> None:
+        """End every session."""
+        for found in self._connected.values():
+            found.session.close("the SC is stopping")
+
+    async def serve(self, request: web.Request) -> web.WebSocketResponse:
+        """The aiohttp handler of the private port."""
+        socket = web.WebSocketResponse(max_msg_size=MAX_MESSAGE_BYTES, autoping=True)
+        await socket.prepare(request)
+        try:
+            hello = await self._hello(socket)
+            connected, welcome = await self._admit(socket, hello)
+        except RunnelError as error:
+            log.warning("SPU turned away", reason=error.message, remote=request.remote)
+            reject = Reject(code=error.code.name, message=error.message)
+            await socket.send_str(Envelope(cause=new_cause("sc"), body=reject).encode())
+            await socket.close()
+            return socket
+        with caused_by(new_cause(f"spu{hello.spu_id}")):
+            await self._serve_session(socket, hello, connected, welcome)
+        return socket
+
+    async def _serve_session(
+        self, socket: web.WebSocketResponse, hello: Hello, mine: _Connected, welcome: Welcome
+    ) -> None:
+        spu_id, reason = hello.spu_id, "closed"
+        try:
+            await socket.send_str(Envelope(cause=new_cause("sc"), body=welcome).encode())
+            self._events.opened(mine.generation, hello)
+            log.info("SPU connected", spu=spu_id, generation=mine.generation)
+            reason = await mine.session.run()
+        except ConnectionError as error:
+            reason = str(error)
+        finally:
+            if self._connected.get(spu_id) is mine:
+                del self._connected[spu_id]
+            mine.session.close(reason)
+            self._events.closed(spu_id, mine.generation, reason)
+            log.info("SPU disconnected", spu=spu_id, generation=mine.generation, reason=reason)
+
+    async def _hello(self, socket: web.WebSocketResponse) -> Hello:
+        try:
+            message = await socket.receive(HELLO_TIMEOUT_S)
+        except TimeoutError:
+            raise UnsupportedError(f"no hello within {HELLO_TIMEOUT_S:g} s") from None
+        if message.type is not aiohttp.WSMsgType.TEXT:
+            raise UnsupportedError("the first message must be a hello")
+        try:
+            body = decode_envelope(message.data).body
+        except ValidationError as error:
+            raise UnsupportedError(f"the hello does not parse: {error}") from error
+        if not isinstance(body, Hello):
+            raise UnsupportedError(f"the first message must be a hello, not {body.type}")
+        return body
+
+    async def _admit(
+        self, socket: web.WebSocketResponse, hello: Hello
+    ) -> tuple[_Connected, Welcome]:
+        if hello.min_version > SESSION_VERSION or hello.max_version < MIN_SESSION_VERSION:
+            raise UnsupportedError(
+                f"SPU {hello.spu_id} speaks session versions {hello.min_version} to"
+                f" {hello.max_version}, this SC {MIN_SESSION_VERSION} to {SESSION_VERSION};"
+                " run the same release on both"
+            )
+        if hello.spu_id not in self._registered.values():
+            raise UnauthorizedError(
+                f"SPU {hello.spu_id} is not registered; register it first:"
+                f" apply a kind: Spu with spuId: {hello.spu_id}"
+            )
+        ours = self._identity.cluster_uid
+        if hello.cluster_uid is not None and hello.cluster_uid != ours:
+            raise UnauthorizedError(
+                f"SPU {hello.spu_id} holds data of cluster {hello.cluster_uid}, this is {ours}"
+            )
+        await self._events.check(hello)
+        before = self._connected.get(hello.spu_id)
+        if before is not None and not before.session.closed:
+            if before.instance != hello.instance:
+                raise UnauthorizedError(f"another process is connected as SPU {hello.spu_id}")
+            before.session.close("replaced by a newer connection")
+        generation = self._generations.get(hello.spu_id, 0) + 1
+        self._generations[hello.spu_id] = generation
+
+        async def handle(body: Message) -> None:
+            if not isinstance(body, Report):
+                raise UnsupportedError(f"an SC does not serve {body.type}")
+            self._events.reported(hello.spu_id, generation, body)
+
+        session = Session(
+            socket,
+            handle,
+            peer=f"SPU {hello.spu_id}",
+            heartbeat_ms=self._heartbeat_ms,
+            misses=self._misses,
+        )
+        mine = _Connected(session, generation, hello.instance)
+        self._connected[hello.spu_id] = mine
+        welcome = Welcome(
+            version=min(SESSION_VERSION, hello.max_version),
+            cluster=self._identity.cluster,
+            cluster_uid=ours,
+            generation=generation,
+            heartbeat_ms=self._heartbeat_ms,
+            misses=self._misses,
+            stamp=self._identity.stamp,
+        )
+        return mine, welcome
+
+
+async def start_private_server(
+    manager: ConnectionManager, host: str, port: int
+) -> tuple[web.AppRunner, int]:
+    """Listen for SPUs. Gives the runner, to clean up, and the bound port."""
+    app = web.Application()
+    app.router.add_get("/session", manager.serve)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    site = web.TCPSite(runner, host, port)
+    try:
+        await site.start()
+    except BaseException:
+        await runner.cleanup()
+        raise
+    bound: int = runner.addresses[0][1]
+    return runner, bound

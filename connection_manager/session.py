@@ -1,0 +1,190 @@
+"""One open session, the same on both sides: requests, replies, heartbeats.
+
+The reader never waits for the handler, so heartbeats and replies flow while a request is being
+worked on; requests of the peer are handled one after the other, in order. What is queued is
+bounded: a peer that asks faster than it is served is disconnected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import aiohttp
+from pydantic import ValidationError
+
+from connection_manager.heartbeat import HeartbeatMonitor
+from schemas.causality import caused_by, current_cause
+from schemas.errors import (
+    DeadlineExceededError,
+    ErrorCode,
+    RunnelError,
+    UnreachableError,
+    error_from,
+)
+from schemas.logs import get_logger
+from schemas.messages import Envelope, Heartbeat, Message, Reply, decode_envelope
+
+MAX_MESSAGE_BYTES = 256 << 20
+MAX_QUEUED_REQUESTS = 1024
+REQUEST_TIMEOUT_S = 30.0
+
+log = get_logger(__name__)
+
+Handler = Callable[[Message], Awaitable[None]]
+
+
+class WebSocket(Protocol):
+    """What a session needs of either end of an aiohttp WebSocket."""
+
+    async def send_str(self, data: str) -> None: ...
+    async def receive(self) -> aiohttp.WSMessage: ...
+    async def close(self) -> Any: ...
+
+
+class SessionEndedError(Exception):
+    """Why a session ended."""
+
+
+class Session:
+    """An open, welcomed connection. `run` it; it ends when the connection does."""
+
+    def __init__(
+        self, socket: WebSocket, handler: Handler, *, peer: str, heartbeat_ms: int, misses: int
+    ) -> None:
+        self.peer = peer
+        self._socket = socket
+        self._handler = handler
+        self._heartbeat_s = heartbeat_ms / 1000
+        self._monitor = HeartbeatMonitor(misses)
+        self._inbox: asyncio.Queue[Envelope] = asyncio.Queue(MAX_QUEUED_REQUESTS)
+        self._replies: dict[int, asyncio.Future[Reply]] = {}
+        self._next_id = 1
+        self._closed: str | None = None
+        self._end = asyncio.Event()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed is not None
+
+    async def run(self) -> str:
+        """Serve the session until it ends, and say why it ended."""
+        tasks = [
+            asyncio.create_task(self._read(), name=f"{self.peer} reader"),
+            asyncio.create_task(self._work(), name=f"{self.peer} worker"),
+            asyncio.create_task(self._beat(), name=f"{self.peer} heartbeat"),
+            asyncio.create_task(self._end.wait(), name=f"{self.peer} end"),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                error = task.exception()
+                if isinstance(error, SessionEndedError):
+                    self.close(str(error))
+                elif error is not None:
+                    log.error("session failed", peer=self.peer, exc_info=error)
+                    self.close(f"internal error: {error}")
+        finally:
+            self.close("cancelled")
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(self._socket.close(), 1.0)
+        return self._closed or "closed"
+
+    def close(self, reason: str) -> None:
+        """End the session; requests that wait for a reply fail."""
+        if self._closed is not None:
+            return
+        self._closed = reason
+        self._end.set()
+        for future in self._replies.values():
+            if not future.done():
+                future.set_exception(UnreachableError(f"session with {self.peer} ended: {reason}"))
+        self._replies.clear()
+
+    async def request(self, body: Message, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        """Send a request and wait until the peer has done it.
+
+        Raises the peer's error; UnreachableError when the session ends first and
+        DeadlineExceededError after ``timeout_s``: in both cases it may have been done or not.
+        """
+        if self._closed is not None:
+            raise UnreachableError(f"session with {self.peer} ended: {self._closed}")
+        request_id = self._next_id
+        self._next_id += 1
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._replies[request_id] = future
+        try:
+            await self._send(Envelope(id=request_id, cause=current_cause(), body=body))
+            async with asyncio.timeout(timeout_s):
+                reply = await future
+        except TimeoutError:
+            raise DeadlineExceededError(
+                f"{self.peer} did not answer {body.type} within {timeout_s:g} s"
+            ) from None
+        finally:
+            self._replies.pop(request_id, None)
+            if future.done() and not future.cancelled():
+                future.exception()
+        if reply.error is not None:
+            code = reply.error.get("code", "INTERNAL")
+            raise error_from(code, str(reply.error.get("message")), reply.error.get("details"))
+
+    async def _send(self, envelope: Envelope) -> None:
+        try:
+            await self._socket.send_str(envelope.encode())
+        except (ConnectionError, RuntimeError, aiohttp.ClientError) as error:
+            self.close(f"send failed: {error}")
+            raise UnreachableError(f"session with {self.peer} ended: {error}") from error
+
+    async def _read(self) -> None:
+        while True:
+            message = await self._socket.receive()
+            if message.type is not aiohttp.WSMsgType.TEXT:
+                raise SessionEndedError(f"connection closed by {self.peer}")
+            self._monitor.heard()
+            try:
+                envelope = decode_envelope(message.data)
+            except ValidationError as error:
+                raise SessionEndedError(
+                    f"{self.peer} sent a message that does not parse: {error}"
+                ) from error
+            if envelope.reply_to is not None:
+                future = self._replies.get(envelope.reply_to)
+                if future is not None and not future.done() and isinstance(envelope.body, Reply):
+                    future.set_result(envelope.body)
+            elif not isinstance(envelope.body, Heartbeat):
+                try:
+                    self._inbox.put_nowait(envelope)
+                except asyncio.QueueFull:
+                    raise SessionEndedError(f"{self.peer} sends faster than it is served") from None
+
+    async def _work(self) -> None:
+        while True:
+            envelope = await self._inbox.get()
+            error: dict[str, Any] | None = None
+            with caused_by(envelope.cause):
+                try:
+                    await self._handler(envelope.body)
+                except RunnelError as failure:
+                    error = failure.to_json()
+                except Exception as failure:
+                    log.error("request failed", peer=self.peer, exc_info=failure)
+                    error = {"code": ErrorCode.INTERNAL.name, "message": repr(failure)}
+                if envelope.id is not None:
+                    with contextlib.suppress(UnreachableError):
+                        reply = Reply(error=error)
+                        await self._send(
+                            Envelope(reply_to=envelope.id, cause=envelope.cause, body=reply)
+                        )
+
+    async def _beat(self) -> None:
+        while True:
+            await self._send(Envelope(cause="heartbeat", body=Heartbeat()))
+            await asyncio.sleep(self._heartbeat_s)
+            if not self._monitor.tick():
+                raise SessionEndedError(f"{self.peer} missed {self._monitor.misses} heartbeats")

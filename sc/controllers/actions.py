@@ -1,0 +1,148 @@
+"""What controllers ask for. An action is data; updaters carry it out.
+
+KV actions name the revision of the object they were computed from: a write that lost the
+compare-and-swap is computed anew, never repeated. Session actions name the SPU; they are void
+when its session is gone, because the next session starts from the complete state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schemas.messages import Assignment, Lead, Tombstone
+from schemas.metadata import Object, Status
+from schemas.partition import Partition, PartitionSpec
+from schemas.spu import Spu
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """What to reconcile: an object by kind and name."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    """Replace the status of an object, if it is still at the revision of this copy."""
+
+    object: Object
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class WritePartitionSpec:
+    """Replace the spec of a partition, if it is still at the revision of this copy."""
+
+    partition: Partition
+    spec: PartitionSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitions:
+    """Create partition objects that do not exist yet. The uids are set already."""
+
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MarkDeleting:
+    """Begin the deletion of an object."""
+
+    object: Object
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePartition:
+    """Remove a partition's object and leave its tombstones, in one transaction."""
+
+    partition: Partition
+    tombstones: tuple[Tombstone, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveObject:
+    """Remove an object on which nothing depends any more."""
+
+    object: Object
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTombstone:
+    """Forget a tombstone whose deletion the SPU has confirmed."""
+
+    tombstone: Tombstone
+
+
+KvAction = (
+    WriteStatus
+    | WritePartitionSpec
+    | CreatePartitions
+    | MarkDeleting
+    | RemovePartition
+    | RemoveObject
+    | RemoveTombstone
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterSpu:
+    """Let an SPU connect."""
+
+    spu: Spu
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterSpu:
+    """Let an SPU connect no longer, and end its session."""
+
+    name: str
+    spu_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SendComplete:
+    """Tell an SPU everything it is to hold."""
+
+    spu_id: int
+    generation: int
+    assignments: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SendAssignment:
+    """Tell an SPU about one partition."""
+
+    spu_id: int
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class SendLead:
+    """Make an SPU the leader of a partition."""
+
+    spu_id: int
+    lead: Lead
+
+
+@dataclass(frozen=True, slots=True)
+class SendDelete:
+    """Have an SPU delete replicas."""
+
+    spu_id: int
+    tombstones: tuple[Tombstone, ...]
+
+
+SessionAction = RegisterSpu | UnregisterSpu | SendComplete | SendAssignment | SendLead | SendDelete
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Look at this key again at a time, in the milliseconds of ``now_ms``."""
+
+    key: Key
+    at_ms: int
+
+
+Action = KvAction | SessionAction | WakeAt

@@ -1,0 +1,1 @@
+"""The read side of the controller: a mirror of the KV and what live SPUs report."""

@@ -1,0 +1,177 @@
+"""The local store: a read-only mirror of the KV's objects, with the indexes controllers ask for.
+
+Only the metadata dispatcher changes it, and only with what the KV said: nobody writes here to
+make something true. Every change names the KV revision it came with, and those never go back.
+
+Indexes: partitions by replica (SPU id), by owner and by uid; SPUs by their id; topics by
+resolution; tombstones by SPU id.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from schemas.messages import Tombstone
+from schemas.metadata import Object
+from schemas.partition import Partition
+from schemas.spu import Spu
+from schemas.topic import Topic, TopicResolution
+
+O = TypeVar("O", bound=Object)  # noqa: E741
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectChanged:
+    """An object appeared (``old`` is None), changed, or disappeared (``new`` is None)."""
+
+    old: Object | None
+    new: Object | None
+
+    @property
+    def object(self) -> Object:
+        found = self.new or self.old
+        if found is None:
+            raise ValueError("a change has an old or a new object")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class TombstoneChanged:
+    """A tombstone appeared or was removed (``present`` False)."""
+
+    tombstone: Tombstone
+    present: bool
+
+
+Change = ObjectChanged | TombstoneChanged
+
+
+class LocalStore:
+    """Objects by kind and name as of `revision`."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self._objects: dict[str, dict[str, Object]] = defaultdict(dict)
+        self._spu_by_id: dict[int, str] = {}
+        self._partitions_by_replica: dict[int, set[str]] = defaultdict(set)
+        self._partitions_by_owner: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self._partition_by_uid: dict[str, str] = {}
+        self._topics_by_resolution: dict[TopicResolution, set[str]] = defaultdict(set)
+        self._tombstones: dict[int, dict[str, Tombstone]] = defaultdict(dict)
+
+    # -- what controllers and the API ask -------------------------------------------------
+
+    def get(self, cls: type[O], name: str) -> O | None:
+        """The object of a kind by name, or None."""
+        found = self._objects[cls.kind_name()].get(name)
+        return found if isinstance(found, cls) else None
+
+    def objects(self, cls: type[O]) -> list[O]:
+        """All objects of a kind in the order of their names."""
+        objects = self._objects[cls.kind_name()]
+        return [found for name in sorted(objects) if isinstance(found := objects[name], cls)]
+
+    def spu(self, spu_id: int) -> Spu | None:
+        name = self._spu_by_id.get(spu_id)
+        return self.get(Spu, name) if name is not None else None
+
+    def partitions_on(self, spu_id: int) -> Iterator[Partition]:
+        """Partitions with a replica on an SPU, in the order of their names."""
+        return self._partitions(sorted(self._partitions_by_replica.get(spu_id, ())))
+
+    def partitions_of(self, owner_kind: str, owner_name: str) -> list[Partition]:
+        """Partitions that an owner created, in the order of their index."""
+        names = self._partitions_by_owner.get((owner_kind, owner_name), ())
+        return sorted(self._partitions(names), key=lambda p: (p.spec.index or 0, p.name))
+
+    def partition_by_uid(self, uid: str) -> Partition | None:
+        name = self._partition_by_uid.get(uid)
+        return self.get(Partition, name) if name is not None else None
+
+    def topics_in(self, *resolutions: TopicResolution) -> list[str]:
+        """Names of the topics that have one of these resolutions, sorted."""
+        return sorted(n for r in resolutions for n in self._topics_by_resolution.get(r, ()))
+
+    def tombstones_of(self, spu_id: int) -> list[Tombstone]:
+        return [t for _uid, t in sorted(self._tombstones.get(spu_id, {}).items())]
+
+    def _partitions(self, names: Iterable[str]) -> Iterator[Partition]:
+        for name in names:
+            found = self.get(Partition, name)
+            if found is not None:
+                yield found
+
+    # -- what the metadata dispatcher does ------------------------------------------------
+
+    def put(self, new: Object) -> ObjectChanged | None:
+        """Mirror an object. None where this revision of it, or a newer one, is here already."""
+        objects = self._objects[new.kind]
+        old = objects.get(new.name)
+        if old is not None and old.revision >= new.revision:
+            return None
+        if old is not None:
+            self._unindex(old)
+        objects[new.name] = new
+        self._index(new)
+        return ObjectChanged(old, new)
+
+    def remove(self, kind: str, name: str) -> ObjectChanged | None:
+        """Forget an object. None where it is not here."""
+        old = self._objects[kind].pop(name, None)
+        if old is None:
+            return None
+        self._unindex(old)
+        return ObjectChanged(old, None)
+
+    def put_tombstone(self, tombstone: Tombstone) -> TombstoneChanged | None:
+        mine = self._tombstones[tombstone.spu_id]
+        if mine.get(tombstone.uid) == tombstone:
+            return None
+        mine[tombstone.uid] = tombstone
+        return TombstoneChanged(tombstone, present=True)
+
+    def remove_tombstone(self, spu_id: int, uid: str) -> TombstoneChanged | None:
+        found = self._tombstones[spu_id].pop(uid, None)
+        return None if found is None else TombstoneChanged(found, present=False)
+
+    def object_keys(self) -> set[tuple[str, str]]:
+        """(kind, name) of everything mirrored."""
+        return {(kind, name) for kind, objects in self._objects.items() for name in objects}
+
+    def tombstone_keys(self) -> set[tuple[int, str]]:
+        return {(spu, uid) for spu, mine in self._tombstones.items() for uid in mine}
+
+    def _index(self, new: Object) -> None:
+        match new:
+            case Spu():
+                self._spu_by_id[new.spec.spu_id] = new.name
+            case Topic():
+                self._topics_by_resolution[new.status.resolution].add(new.name)
+            case Partition():
+                for spu_id in new.spec.replicas:
+                    self._partitions_by_replica[spu_id].add(new.name)
+                self._partitions_by_owner[(new.spec.owner.kind, new.spec.owner.name)].add(new.name)
+                self._partition_by_uid[new.uid] = new.name
+            case _:
+                pass
+
+    def _unindex(self, old: Object) -> None:
+        match old:
+            case Spu():
+                if self._spu_by_id.get(old.spec.spu_id) == old.name:
+                    del self._spu_by_id[old.spec.spu_id]
+            case Topic():
+                self._topics_by_resolution[old.status.resolution].discard(old.name)
+            case Partition():
+                for spu_id in old.spec.replicas:
+                    self._partitions_by_replica[spu_id].discard(old.name)
+                self._partitions_by_owner[(old.spec.owner.kind, old.spec.owner.name)].discard(
+                    old.name
+                )
+                if self._partition_by_uid.get(old.uid) == old.name:
+                    del self._partition_by_uid[old.uid]
+            case _:
+                pass

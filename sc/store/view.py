@@ -1,0 +1,64 @@
+"""What a controller may look at: the local store and the live sessions.
+
+A session's part holds what its SPU reported and is gone with the session; the SPU sends it again
+when it reconnects. Controllers read a view and never change one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from sc.store.local_store import LocalStore
+from schemas.messages import ReplicaReport, Tombstone
+
+
+class Liveness(Enum):
+    """Whether an SPU is there: it has a session, it may still come back, or it is gone."""
+
+    ONLINE = "online"
+    UNKNOWN = "unknown"
+    OFFLINE = "offline"
+
+
+@dataclass(slots=True)
+class SessionState:
+    """One live SPU session.
+
+    ``complete``: the SPU has confirmed the full list of its partitions in this session, so that
+    only differences need sending. ``deleted`` are deletions it has confirmed.
+    """
+
+    spu_id: int
+    generation: int
+    complete: bool = False
+    reports: dict[str, ReplicaReport] = field(default_factory=dict)
+    deleted: dict[str, Tombstone] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class View:
+    """Everything a reconcile may depend on, besides its key and the time.
+
+    ``registered`` maps the names of the SPUs that the connection manager lets in to their ids;
+    until ``grace_until_ms`` (same clock as ``now_ms``) an SPU without a session is unknown, not
+    offline.
+    """
+
+    store: LocalStore = field(default_factory=LocalStore)
+    sessions: Mapping[int, SessionState] = field(default_factory=dict)
+    registered: Mapping[str, int] = field(default_factory=dict)
+    grace_until_ms: int = 0
+
+    def liveness(self, spu_id: int, now_ms: int) -> Liveness:
+        if spu_id in self.sessions:
+            return Liveness.ONLINE
+        if self.store.spu(spu_id) is not None and now_ms < self.grace_until_ms:
+            return Liveness.UNKNOWN
+        return Liveness.OFFLINE
+
+    def report(self, spu_id: int, uid: str) -> ReplicaReport | None:
+        """What a live SPU last said of its replica of a partition."""
+        session = self.sessions.get(spu_id)
+        return session.reports.get(uid) if session is not None else None
