@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import BeforeValidator, GetCoreSchemaHandler, PlainSerializer, WithJsonSchema
+from pydantic_core import core_schema
 
 NAME_PATTERN = r"^[A-Za-z0-9._-]{1,249}$"
 MAX_NAME_LENGTH = 249
@@ -48,6 +49,14 @@ def format_size(size: int) -> str:
 
 class Millis(int):
     """Milliseconds that were parsed already: a bare number means seconds, this one does not."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: type[Any], handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """Shown as a duration, also where JSON Schema prints a default."""
+        shown = core_schema.plain_serializer_function_ser_schema(format_duration)
+        return core_schema.no_info_plain_validator_function(parse_duration_ms, serialization=shown)
 
 
 def parse_duration_ms(value: Any) -> Millis:

@@ -1,0 +1,1 @@
+"""The public API: objects, the assignment feed, metrics and health over HTTP."""

@@ -1,0 +1,117 @@
+"""What users may write: checks that a schema cannot express. Pure.
+
+An object that passes can be reconciled; trouble that depends on the cluster's state (missing
+SPUs, say) is not refused here but shows on the status.
+"""
+
+from __future__ import annotations
+
+from sc.store.local_store import LocalStore
+from schemas.errors import ConflictError, InvalidRequestError, UnsupportedError
+from schemas.metadata import Object
+from schemas.quantities import MAX_NAME_LENGTH
+from schemas.spu import Encryption, Spu, SpuType
+from schemas.topic import Topic, TopicSpec, partition_name
+
+
+def admit_kind(cls: type[Object]) -> None:
+    """Raises when users may not write objects of a kind at all."""
+    if cls.SYSTEM_WRITTEN:
+        raise InvalidRequestError(
+            f"{cls.PLURAL} are written by the system; change the object that owns them"
+        )
+    if cls.NOT_SERVED is not None:
+        raise UnsupportedError(f"kind {cls.kind_name()}: {cls.NOT_SERVED}")
+
+
+def admit_new(obj: Object) -> None:
+    """Raises InvalidRequestError or UnsupportedError when an object may not be created."""
+    admit_kind(type(obj))
+    if obj.name.startswith("_"):
+        raise InvalidRequestError(
+            f"metadata.name: {obj.name!r}: names that begin with _ are the system's"
+        )
+    match obj:
+        case Spu():
+            _admit_spu(obj)
+        case Topic():
+            last = partition_name(obj.name, obj.spec.partition_count - 1)
+            if len(last) > MAX_NAME_LENGTH:
+                raise InvalidRequestError(
+                    f"metadata.name: too long by {len(last) - MAX_NAME_LENGTH} characters: its"
+                    f" partitions are named {last[:20]}…{last[-8:]}"
+                )
+        case _:
+            pass
+
+
+def admit_change(old: Object, new: Object, store: LocalStore) -> None:
+    """Raises InvalidRequestError when an object may not become ``new``."""
+    admit_new(new)
+    if old.deleting:
+        raise ConflictError(f"{old.kind} {old.name} is being deleted; wait until it is gone")
+    match old, new:
+        case Spu(), Spu():
+            if old.spec.spu_id != new.spec.spu_id:
+                raise InvalidRequestError(
+                    f"spec.spuId: cannot change from {old.spec.spu_id} to {new.spec.spu_id};"
+                    " delete the SPU and register another"
+                )
+        case Topic(), Topic():
+            if store.partitions_of("Topic", old.name):
+                _admit_placed_topic(old.spec, new.spec)
+        case _:
+            pass
+
+
+def admit_delete(obj: Object, store: LocalStore) -> None:
+    """Raises when an object may not be deleted now."""
+    admit_kind(type(obj))
+    if isinstance(obj, Spu):
+        held = [p.name for p in store.partitions_on(obj.spec.spu_id)]
+        if held:
+            more = f" and {len(held) - 5} more" if len(held) > 5 else ""
+            raise ConflictError(
+                f"SPU {obj.name} holds replicas of {', '.join(held[:5])}{more};"
+                " delete their topics first"
+            )
+
+
+def _admit_spu(spu: Spu) -> None:
+    if spu.spec.spu_type is SpuType.MANAGED:
+        raise UnsupportedError(
+            "spec.spuType: managed SPUs are provisioned by an SpuGroup, which this version does"
+            " not serve; register it as custom"
+        )
+    for name, encryption in (
+        ("publicEndpoint", spu.spec.public_endpoint.encryption),
+        ("privateEndpoint", spu.spec.private_endpoint.encryption),
+    ):
+        if encryption is Encryption.TLS:
+            raise UnsupportedError(
+                f"spec.{name}.encryption: TLS is not available in this version, and it is never"
+                " replaced by plaintext silently; write encryption: plaintext, on a trusted network"
+            )
+
+
+def _admit_placed_topic(old: TopicSpec, new: TopicSpec) -> None:
+    if new.partition_count < old.partition_count:
+        raise InvalidRequestError(
+            f"spec.partitions: cannot shrink from {old.partition_count} to {new.partition_count}:"
+            " records would be lost; create another topic"
+        )
+    if new.replica_count != old.replica_count:
+        raise InvalidRequestError(
+            f"spec.replicationFactor: cannot change from {old.replica_count} to"
+            f" {new.replica_count} in this version; create another topic"
+        )
+    if (old.assignment is None) != (new.assignment is None):
+        raise InvalidRequestError("spec.assignment: cannot switch between computed and manual")
+    if old.assignment is not None and new.assignment is not None:
+        rows = {row.id: row.replicas for row in new.assignment}
+        for row in old.assignment:
+            if rows.get(row.id) != row.replicas:
+                raise InvalidRequestError(
+                    f"spec.assignment: row {row.id} is placed on {list(row.replicas)};"
+                    " placed rows cannot move"
+                )

@@ -1,0 +1,162 @@
+"""The streaming controller put together: one object that owns the loop and its parts.
+
+Start: take office, list the KV, then let SPUs connect; readers, workers and the periodic repair
+run until `run` is cancelled. The API is above this and uses `view`, `dispatcher` and `kv`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from connection_manager.manager import ClusterIdentity, ConnectionManager
+from sc.controllers.actions import Key, RegisterSpu, SessionAction, UnregisterSpu
+from sc.dispatch.kv_updater import KvUpdater
+from sc.dispatch.loop import ControllerLoop
+from sc.dispatch.metadata import MetadataDispatcher
+from sc.dispatch.reader import KvReader
+from sc.dispatch.spu_updater import SpuUpdater
+from sc.dispatch.work_queue import WorkQueue
+from sc.kv.interface import KV
+from sc.metrics import ScMetrics
+from sc.office import Office, take_office
+from sc.store.view import SessionState, View
+from schemas.causality import new_cause
+from schemas.errors import ConflictError, RunnelError
+from schemas.keys import ClusterKeys
+from schemas.logs import get_logger
+from schemas.messages import Hello, Message, Report
+
+HEARTBEAT_MS = 250
+MISSES = 3
+#: More than twice the time in which an SPU tries to reconnect.
+GRACE_MS = 5_000
+RESYNC_S = 30.0
+
+log = get_logger(__name__)
+
+
+class Controller:
+    """One SC in office over an open KV."""
+
+    def __init__(
+        self,
+        kv: KV,
+        cluster: str,
+        office: Office,
+        *,
+        grace_ms: int = GRACE_MS,
+        resync_s: float = RESYNC_S,
+        now_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
+    ) -> None:
+        self.kv = kv
+        self.keys = ClusterKeys(cluster)
+        self.office = office
+        self.metrics = ScMetrics()
+        self._sessions: dict[int, SessionState] = {}
+        self._resync_s = resync_s
+        identity = ClusterIdentity(cluster, office.cluster_uid, office.stamp)
+        self.connections = ConnectionManager(
+            self, identity, heartbeat_ms=HEARTBEAT_MS, misses=MISSES
+        )
+        self.view = View(
+            sessions=self._sessions,
+            registered=self.connections.registered,
+            grace_until_ms=now_ms() + grace_ms,
+        )
+        self.queue = WorkQueue()
+        self.dispatcher = MetadataDispatcher(self.view, self._sessions, self.queue.add)
+        self.reader = KvReader(kv, self.keys, self.view.store, self.dispatcher)
+        self._spus = SpuUpdater(
+            self._send, office.stamp, self.dispatcher.told_everything, self.dispatcher.refused
+        )
+        self._loop = ControllerLoop(
+            self.view,
+            self.queue,
+            write=KvUpdater(kv, self.keys, office).carry_out,
+            sessions=self,
+            applied=self.dispatcher.applied,
+            metrics=self.metrics,
+            now_ms=now_ms,
+        )
+
+    @classmethod
+    async def take_office(cls, kv: KV, cluster: str, *, grace_ms: int = GRACE_MS) -> Controller:
+        """Take office over a KV and load the mirror."""
+        office = await take_office(kv, ClusterKeys(cluster))
+        controller = cls(kv, cluster, office, grace_ms=grace_ms)
+        await controller.reader.load()
+        log.info("in office", cluster=cluster, uid=office.cluster_uid, office=office.stamp.office)
+        return controller
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.reader.run(), name="kv reader")
+                group.create_task(self._loop.run(), name="controllers")
+                group.create_task(self._repair(), name="repair")
+        finally:
+            self.queue.close()
+            self.connections.close()
+            await self._spus.close()
+
+    def gauges(self) -> None:
+        """Bring the gauges up to date, before they are read."""
+        self.metrics.sessions.set(len(self._sessions))
+        self.metrics.queue.set(len(self.queue))
+        self.metrics.revision.set(self.view.store.revision)
+        self.metrics.unreadable.set(len(self.reader.unreadable))
+
+    # -- SessionUpdater: what controllers ask of sessions -----------------------------------
+
+    def carry_out(self, action: SessionAction) -> None:
+        """Register, unregister, or queue a message for an SPU."""
+        match action:
+            case RegisterSpu(spu):
+                self.connections.register(spu.name, spu.spec.spu_id)
+                self.queue.add(Key("Spu", spu.name), new_cause("register"))
+            case UnregisterSpu(name, _):
+                self.connections.unregister(name)
+            case _:
+                self._spus.carry_out(action)
+
+    # -- SessionEvents: what the connection manager says ------------------------------------
+
+    async def check(self, hello: Hello) -> None:
+        """Turn away an SPU that has seen a later KV revision than the KV has: a restored backup."""
+        revision = await self.kv.revision()
+        if hello.kv_revision > revision:
+            raise ConflictError(
+                f"SPU {hello.spu_id} has seen KV revision {hello.kv_revision}, the KV is at"
+                f" {revision}: it was restored from an older backup. Nothing was changed; restore"
+                " the newest backup, or start a new cluster"
+            )
+
+    def opened(self, generation: int, hello: Hello) -> None:
+        self._spus.opened(hello.spu_id, generation)
+        self.dispatcher.opened(generation, hello)
+
+    def closed(self, spu_id: int, generation: int, reason: str) -> None:
+        self._spus.closed(spu_id, generation)
+        self.dispatcher.closed(spu_id, generation, reason)
+
+    def reported(self, spu_id: int, generation: int, report: Report) -> None:
+        self.dispatcher.reported(spu_id, generation, report)
+
+    async def _send(self, spu_id: int, message: Message) -> None:
+        await self.connections.request(spu_id, message)
+
+    async def _repair(self) -> None:
+        """Look at everything now and then, whatever events said."""
+        while True:
+            await asyncio.sleep(self._resync_s)
+            try:
+                await self.reader.repair()
+            except RunnelError as error:
+                log.warning("repair failed, trying again later", why=error.message)
+                continue
+            cause = new_cause("resync")
+            for kind, name in self.view.store.object_keys():
+                self.queue.add(Key(kind, name), cause)

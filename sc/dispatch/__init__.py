@@ -1,0 +1,1 @@
+"""The loop: readers → metadata dispatcher → controllers → action dispatcher → updaters."""

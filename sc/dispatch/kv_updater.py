@@ -1,0 +1,98 @@
+"""The KV updater: carries out the actions that change objects.
+
+Every write compares the revision of the object it was computed from and the writer's office. A
+write that lost is a ConflictError: its key is reconciled anew from what the store then shows.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import assert_never
+
+from sc.controllers.actions import (
+    CreatePartitions,
+    KvAction,
+    MarkDeleting,
+    RemoveObject,
+    RemovePartition,
+    RemoveTombstone,
+    WritePartitionSpec,
+    WriteStatus,
+)
+from sc.kv.interface import KV, Compare, Delete, ModRevisionIs, Op, Put
+from sc.office import Office
+from sc.store.codec import encode_object, encode_tombstone
+from schemas.causality import current_cause
+from schemas.errors import ConflictError
+from schemas.keys import ClusterKeys
+from schemas.metadata import Object
+
+
+def timestamp() -> str:
+    """Now, as objects carry times."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class KvUpdater:
+    """Turns actions into guarded transactions."""
+
+    def __init__(self, kv: KV, keys: ClusterKeys, office: Office) -> None:
+        self._kv = kv
+        self._keys = keys
+        self._office = office
+
+    async def carry_out(self, action: KvAction) -> int:
+        """Do it, and give the KV revision at which it is done.
+
+        Raises ConflictError when the object changed meanwhile or another SC took office.
+        """
+        compares, ops = self._transaction(action)
+        result = await self._kv.txn([self._office.guard, *compares], ops)
+        if not result.succeeded:
+            raise ConflictError(
+                f"{type(action).__name__}: the object changed meanwhile", revision=result.revision
+            )
+        return result.revision
+
+    def _transaction(self, action: KvAction) -> tuple[list[Compare], list[Op]]:
+        match action:
+            case WriteStatus(obj, status):
+                return [self._unchanged(obj)], [self._put(obj.with_status(status))]
+            case WritePartitionSpec(partition, spec):
+                new = partition.model_copy(update={"spec": spec})
+                new = new.with_metadata(generation=partition.generation + 1)
+                return [self._unchanged(partition)], [self._put(new)]
+            case CreatePartitions(partitions):
+                created = timestamp()
+                new_ones = [
+                    p.with_metadata(creation_timestamp=created, generation=1) for p in partitions
+                ]
+                return [self._absent(p) for p in new_ones], [self._put(p) for p in new_ones]
+            case MarkDeleting(obj):
+                marked = obj.with_metadata(deletion_timestamp=timestamp())
+                return [self._unchanged(obj)], [self._put(marked)]
+            case RemovePartition(partition, tombstones):
+                ops: list[Op] = [
+                    Put(self._keys.tombstone(t.spu_id, t.uid), encode_tombstone(t))
+                    for t in tombstones
+                ]
+                ops.append(Delete(self._key(partition)))
+                return [self._unchanged(partition)], ops
+            case RemoveObject(obj):
+                return [self._unchanged(obj)], [Delete(self._key(obj))]
+            case RemoveTombstone(tombstone):
+                return [], [Delete(self._keys.tombstone(tombstone.spu_id, tombstone.uid))]
+            case _:
+                assert_never(action)
+
+    def _key(self, obj: Object) -> str:
+        return self._keys.object(obj.PLURAL, obj.name)
+
+    def _unchanged(self, obj: Object) -> Compare:
+        return ModRevisionIs(self._key(obj), obj.revision)
+
+    def _absent(self, obj: Object) -> Compare:
+        return ModRevisionIs(self._key(obj), 0)
+
+    def _put(self, obj: Object) -> Op:
+        return Put(self._key(obj), encode_object(obj, current_cause()))

@@ -1,0 +1,161 @@
+"""The controller loop: workers take keys, ask the controllers, carry out the actions.
+
+Order per key: a key is with one worker until its writes stand in the KV *and* in the mirror, so
+the next reconcile of that key sees what this one did. A lost compare-and-swap waits for the
+mirror and looks again; a store that does not answer, or an unforeseen error, backs off per key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from sc.controllers import reconcile
+from sc.controllers.actions import (
+    Action,
+    CreatePartitions,
+    Key,
+    KvAction,
+    MarkDeleting,
+    RegisterSpu,
+    RemoveObject,
+    RemovePartition,
+    RemoveTombstone,
+    SendAssignment,
+    SendComplete,
+    SendDelete,
+    SendLead,
+    SessionAction,
+    UnregisterSpu,
+    WakeAt,
+    WritePartitionSpec,
+    WriteStatus,
+)
+from sc.dispatch.work_queue import WorkQueue
+from sc.metrics import ScMetrics
+from sc.store.view import View
+from schemas.causality import caused_by
+from schemas.errors import ConflictError, RunnelError
+from schemas.logs import get_logger
+
+WORKERS = 64
+RETRY_BASE_MS = 50.0
+RETRY_CAP_MS = 10_000.0
+
+log = get_logger(__name__)
+
+
+class SessionUpdater(Protocol):
+    """Carries out what concerns SPU sessions; never waits for an SPU."""
+
+    def carry_out(self, action: SessionAction) -> None: ...
+
+
+class ControllerLoop:
+    """Workers over one queue."""
+
+    def __init__(
+        self,
+        view: View,
+        queue: WorkQueue,
+        *,
+        write: Callable[[KvAction], Awaitable[int]],
+        sessions: SessionUpdater,
+        applied: Callable[[int], Awaitable[None]],
+        metrics: ScMetrics,
+        now_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
+    ) -> None:
+        self._view = view
+        self._queue = queue
+        self._write = write
+        self._sessions = sessions
+        self._applied = applied
+        self._metrics = metrics
+        self._now_ms = now_ms
+        self._failures: dict[Key, int] = {}
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(WORKERS):
+                group.create_task(self._worker(), name=f"reconcile worker {number}")
+
+    async def _worker(self) -> None:
+        while True:
+            key, cause = await self._queue.take()
+            try:
+                with caused_by(cause):
+                    await self._reconcile(key, cause)
+            finally:
+                self._queue.done(key)
+
+    async def _reconcile(self, key: Key, cause: str) -> None:
+        try:
+            with self._metrics.reconcile(key.kind):
+                actions = reconcile(self._view, key, self._now_ms())
+            for action in actions:
+                await self._carry_out(action, cause)
+        except ConflictError as error:
+            self._metrics.conflicts.inc()
+            await self._applied(int(error.details.get("revision", 0)))
+            self._queue.add(key, cause)
+        except RunnelError as error:
+            log.warning("reconcile failed, trying again", key=str(key), why=error.message)
+            self._retry(key, cause)
+        except Exception as error:
+            log.error("reconcile failed, trying again", key=str(key), exc_info=error)
+            self._retry(key, cause)
+        else:
+            self._failures.pop(key, None)
+
+    async def _carry_out(self, action: Action, cause: str) -> None:
+        self._metrics.actions.labels(type(action).__name__).inc()
+        match action:
+            case (
+                WriteStatus()
+                | WritePartitionSpec()
+                | CreatePartitions()
+                | MarkDeleting()
+                | RemovePartition()
+                | RemoveObject()
+                | RemoveTombstone()
+            ):
+                revision = await self._write(action)
+                log.info("wrote", action=type(action).__name__, **_subject(action))
+                await self._applied(revision)
+            case (
+                RegisterSpu()
+                | UnregisterSpu()
+                | SendComplete()
+                | SendAssignment()
+                | SendLead()
+                | SendDelete()
+            ):
+                self._sessions.carry_out(action)
+            case WakeAt(key, at_ms):
+                self._queue.add_after(key, cause, at_ms - self._now_ms())
+
+    def _retry(self, key: Key, cause: str) -> None:
+        attempt = self._failures.get(key, 0)
+        self._failures[key] = attempt + 1
+        ceiling = min(RETRY_CAP_MS, RETRY_BASE_MS * 2.0 ** min(attempt, 16))
+        self._queue.add_after(key, cause, ceiling * random.uniform(0.5, 1.0))  # noqa: S311
+
+
+def _subject(action: KvAction) -> dict[str, str]:
+    """What an action is about, for the log."""
+    match action:
+        case WriteStatus(obj, status):
+            resolution = getattr(status, "resolution", None)
+            return {"object": f"{obj.kind}/{obj.name}", "resolution": str(resolution)}
+        case MarkDeleting(obj) | RemoveObject(obj):
+            return {"object": f"{obj.kind}/{obj.name}"}
+        case WritePartitionSpec(partition, _) | RemovePartition(partition, _):
+            return {"object": f"Partition/{partition.name}"}
+        case CreatePartitions(partitions):
+            return {"object": f"Partition/{partitions[0].name}", "count": str(len(partitions))}
+        case RemoveTombstone(tombstone):
+            return {"object": f"tombstone {tombstone.uid} on SPU {tombstone.spu_id}"}

@@ -1,0 +1,111 @@
+"""The metadata dispatcher: the one writer of the local store and of what sessions reported.
+
+Every change wakes the controllers of the keys it concerns, and nobody else; listeners (the API's
+feeds) see the same changes in the same order. `applied` lets a writer wait until the mirror shows
+what it wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from sc.controllers.actions import Key
+from sc.dispatch.affected import affected_keys, keys_of_session
+from sc.store.local_store import Change
+from sc.store.view import SessionState, View
+from schemas.causality import current_cause
+from schemas.messages import Hello, ReplicaReport, Report
+
+Wake = Callable[[Key, str], None]
+Listener = Callable[[Change], None]
+
+
+class MetadataDispatcher:
+    """Applies changes to a view and wakes controllers."""
+
+    def __init__(self, view: View, sessions: dict[int, SessionState], wake: Wake) -> None:
+        self._view = view
+        self._sessions = sessions
+        self._wake = wake
+        self._listeners: set[Listener] = set()
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+
+    # -- objects ----------------------------------------------------------------------------
+
+    def apply(self, changes: Iterable[tuple[Change, str]], revision: int) -> None:
+        """Changes the store has taken, each with its cause, all up to ``revision``."""
+        store = self._view.store
+        for change, cause in changes:
+            for key in affected_keys(change, store):
+                self._wake(key, cause)
+            for listener in tuple(self._listeners):
+                listener(change)
+        if revision > store.revision:
+            store.revision = revision
+            for wanted, future in self._waiters:
+                if wanted <= revision and not future.done():
+                    future.set_result(None)
+            self._waiters = [(w, f) for w, f in self._waiters if not f.done()]
+
+    async def applied(self, revision: int) -> None:
+        """Wait until the mirror is at ``revision`` or above."""
+        if self._view.store.revision >= revision:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((revision, future))
+        await future
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call ``listener`` with every change from now on; gives the function that ends it."""
+        self._listeners.add(listener)
+        return lambda: self._listeners.discard(listener)
+
+    # -- sessions ---------------------------------------------------------------------------
+
+    def opened(self, generation: int, hello: Hello) -> None:
+        """A session began; what its hello says of replicas is its first report."""
+        reports: dict[str, ReplicaReport] = {report.uid: report for report in hello.replicas}
+        self._sessions[hello.spu_id] = SessionState(hello.spu_id, generation, reports=reports)
+        self._wake_session(hello.spu_id)
+
+    def closed(self, spu_id: int, generation: int, reason: str) -> None:
+        """A session ended. The end of an older one than the current changes nothing."""
+        state = self._sessions.get(spu_id)
+        if state is not None and state.generation == generation:
+            del self._sessions[spu_id]
+            self._wake_session(spu_id)
+
+    def reported(self, spu_id: int, generation: int, report: Report) -> None:
+        """An SPU said how some of its replicas are."""
+        state = self._sessions.get(spu_id)
+        if state is None or state.generation != generation:
+            return
+        store, cause = self._view.store, current_cause()
+        for replica in report.replicas:
+            state.reports[replica.uid] = replica
+            partition = store.partition_by_uid(replica.uid)
+            if partition is not None:
+                self._wake(Key("Partition", partition.name), cause)
+        for tombstone in report.deleted:
+            state.deleted[tombstone.uid] = tombstone
+            state.reports.pop(tombstone.uid, None)
+        spu = store.spu(spu_id)
+        if report.deleted and spu is not None:
+            self._wake(Key("Spu", spu.name), cause)
+
+    def told_everything(self, spu_id: int, generation: int) -> None:
+        """The SPU has confirmed the complete list of its partitions in this session."""
+        state = self._sessions.get(spu_id)
+        if state is not None and state.generation == generation:
+            state.complete = True
+            self._wake_session(spu_id)
+
+    def refused(self, spu_id: int) -> None:
+        """The SPU refused something: look again at everything that concerns it."""
+        self._wake_session(spu_id)
+
+    def _wake_session(self, spu_id: int) -> None:
+        cause = current_cause()
+        for key in keys_of_session(spu_id, self._view.store):
+            self._wake(key, cause)

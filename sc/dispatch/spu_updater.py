@@ -1,0 +1,179 @@
+"""The SPU updater: one outbox per SPU, which batches, coalesces and keeps order.
+
+What waits is bounded: one assignment, one order to lead and one tombstone for each partition, the
+newest of each. What is on its way is not sent again. Order within a session: the complete list,
+then assignments, then orders to lead, then deletions. When a session ends its outbox is dropped:
+the next session begins with the complete state. Success wakes nobody: the SPU's report does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from sc.controllers.actions import SendAssignment, SendComplete, SendDelete, SendLead
+from schemas.causality import caused_by, current_cause
+from schemas.errors import RunnelError, UnreachableError
+from schemas.logs import get_logger
+from schemas.messages import (
+    Assignment,
+    AssignPartitions,
+    DeleteReplicas,
+    Lead,
+    LeadPartitions,
+    Message,
+    Stamp,
+    Tombstone,
+)
+
+RETRY_S = 1.0
+
+log = get_logger(__name__)
+
+Send = Callable[[int, Message], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Outbox:
+    """What one SPU still has to be told. Pure: it decides what the next message is."""
+
+    stamp: Stamp
+    cause: str = "-"
+    complete: SendComplete | None = None
+    assignments: dict[str, Assignment] = field(default_factory=dict)
+    leads: dict[str, Lead] = field(default_factory=dict)
+    deletes: dict[str, Tombstone] = field(default_factory=dict)
+    sending: Message | None = None
+
+    def add(self, action: SendComplete | SendAssignment | SendLead | SendDelete) -> None:
+        """Queue an action unless the same is on its way."""
+        match action:
+            case SendComplete():
+                if not (isinstance(self.sending, AssignPartitions) and self.sending.complete):
+                    self.complete = action
+                    self.assignments.clear()
+            case SendAssignment(_, assignment):
+                if not self._assigning(assignment):
+                    self.assignments[assignment.uid] = assignment
+            case SendLead(_, lead):
+                if not (isinstance(self.sending, LeadPartitions) and lead in self.sending.leads):
+                    self.leads[lead.uid] = lead
+            case SendDelete(_, tombstones):
+                sending = (
+                    self.sending.tombstones if isinstance(self.sending, DeleteReplicas) else ()
+                )
+                self.deletes.update((t.uid, t) for t in tombstones if t not in sending)
+
+    def next(self) -> Message | None:
+        """Take the next message; it is on its way until `sent`."""
+        if self.complete is not None:
+            assignments, self.complete = self.complete.assignments, None
+            self.sending = AssignPartitions(
+                complete=True, assignments=assignments, stamp=self.stamp
+            )
+        elif self.assignments:
+            batch, self.assignments = tuple(self.assignments.values()), {}
+            self.sending = AssignPartitions(assignments=batch, stamp=self.stamp)
+        elif self.leads:
+            leads, self.leads = tuple(self.leads.values()), {}
+            self.sending = LeadPartitions(leads=leads, stamp=self.stamp)
+        elif self.deletes:
+            graves, self.deletes = tuple(self.deletes.values()), {}
+            self.sending = DeleteReplicas(tombstones=graves, stamp=self.stamp)
+        return self.sending
+
+    def sent(self) -> None:
+        self.sending = None
+
+    def _assigning(self, assignment: Assignment) -> bool:
+        return isinstance(self.sending, AssignPartitions) and any(
+            a.uid == assignment.uid and a.revision >= assignment.revision
+            for a in self.sending.assignments
+        )
+
+
+@dataclass(slots=True)
+class _Sender:
+    outbox: Outbox
+    generation: int
+    wakeup: asyncio.Event
+    task: asyncio.Task[None]
+
+
+class SpuUpdater:
+    """Sends what controllers ask for to the SPUs that have a session."""
+
+    def __init__(
+        self,
+        send: Send,
+        stamp: Stamp,
+        on_complete: Callable[[int, int], None],
+        on_refused: Callable[[int], None],
+    ) -> None:
+        self._send = send
+        self._stamp = stamp
+        self._on_complete = on_complete
+        self._on_refused = on_refused
+        self._senders: dict[int, _Sender] = {}
+
+    def opened(self, spu_id: int, generation: int) -> None:
+        """A session began: its outbox is empty."""
+        self._drop(spu_id)
+        outbox, wakeup = Outbox(self._stamp), asyncio.Event()
+        task = asyncio.create_task(
+            self._run(spu_id, generation, outbox, wakeup), name=f"outbox of SPU {spu_id}"
+        )
+        self._senders[spu_id] = _Sender(outbox, generation, wakeup, task)
+
+    def closed(self, spu_id: int, generation: int) -> None:
+        """A session ended; the end of an older one changes nothing."""
+        sender = self._senders.get(spu_id)
+        if sender is not None and sender.generation == generation:
+            self._drop(spu_id)
+
+    def carry_out(self, action: SendComplete | SendAssignment | SendLead | SendDelete) -> None:
+        """Queue it; void where the SPU has no session."""
+        sender = self._senders.get(action.spu_id)
+        if sender is None:
+            return
+        if isinstance(action, SendComplete) and action.generation != sender.generation:
+            return
+        sender.outbox.cause = current_cause()
+        sender.outbox.add(action)
+        sender.wakeup.set()
+
+    async def close(self) -> None:
+        """Stop sending."""
+        tasks = [sender.task for sender in self._senders.values()]
+        for spu_id in tuple(self._senders):
+            self._drop(spu_id)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _drop(self, spu_id: int) -> None:
+        sender = self._senders.pop(spu_id, None)
+        if sender is not None:
+            sender.task.cancel()
+
+    async def _run(
+        self, spu_id: int, generation: int, outbox: Outbox, wakeup: asyncio.Event
+    ) -> None:
+        while True:
+            await wakeup.wait()
+            wakeup.clear()
+            while (message := outbox.next()) is not None:
+                # A batch answers to many causes; it carries the newest.
+                with caused_by(outbox.cause):
+                    try:
+                        await self._send(spu_id, message)
+                    except UnreachableError:
+                        return
+                    except RunnelError as error:
+                        log.error("SPU refused", spu=spu_id, message=message.type, why=str(error))
+                        await asyncio.sleep(RETRY_S)
+                        outbox.sent()
+                        self._on_refused(spu_id)
+                        continue
+                outbox.sent()
+                if isinstance(message, AssignPartitions) and message.complete:
+                    self._on_complete(spu_id, generation)

@@ -1,0 +1,66 @@
+"""The SC daemon: configuration in, servers up, a clean stop on SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from importlib.metadata import version
+
+from connection_manager.manager import start_private_server
+from sc.api.server import PublicServer, start_public_server
+from sc.config import ScConfig
+from sc.controller import Controller
+from sc.kv import open_kv
+from schemas.logs import configure_logs, get_logger
+
+log = get_logger(__name__)
+
+
+async def serve(config: ScConfig) -> None:
+    """Run until a signal asks to stop. Raises RunnelError or OSError when it cannot start."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    kv = await open_kv(config.kv)
+    try:
+        controller = await Controller.take_office(kv, config.cluster, grace_ms=config.grace_ms)
+        private, private_port = await start_private_server(
+            controller.connections, config.private.host, config.private.port
+        )
+        try:
+            server = PublicServer(controller, version("runnel"))
+            public, public_port = await start_public_server(
+                server, config.public.host, config.public.port
+            )
+            try:
+                log.info("serving", public=public_port, private=private_port, kv=config.kv)
+                await _until(stop, controller)
+            finally:
+                await public.cleanup()
+        finally:
+            await private.cleanup()
+    finally:
+        await kv.close()
+
+
+async def _until(stop: asyncio.Event, controller: Controller) -> None:
+    work = asyncio.create_task(controller.run(), name="controller")
+    stopped = asyncio.create_task(stop.wait(), name="stop signal")
+    try:
+        await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
+        log.info("stopping")
+    finally:
+        stopped.cancel()
+        work.cancel()
+        await asyncio.gather(work, stopped, return_exceptions=True)
+
+
+def run(config: ScConfig) -> None:
+    """Run the daemon in this process. Raises RunnelError or OSError."""
+    configure_logs("sc", level=config.log_level)
+    import uvloop
+
+    uvloop.run(serve(config))

@@ -1,0 +1,120 @@
+"""Reading manifests: multi-document YAML from files, directories and standard input.
+
+Every problem is reported at once, each with file, line and field. Nothing is returned unless
+everything is right: a half-read directory is never applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import yaml
+
+from schemas.errors import ManifestError
+from schemas.kinds import BY_KIND
+from schemas.metadata import Object
+from schemas.validation import build_object
+from schemas.yaml_lines import YamlError, read_documents
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedObject:
+    """An object and where its manifest begins."""
+
+    object: Object
+    source: str
+    line: int
+
+
+def load_paths(paths: Sequence[str], stdin: TextIO) -> list[LoadedObject]:
+    """Objects of files, directories (in the order of names, not recursive) and ``-``.
+
+    Raises ManifestError that lists every problem of every file.
+    """
+    problems: list[str] = []
+    loaded: list[LoadedObject] = []
+    for path in paths:
+        for source, text in _read(path, stdin, problems):
+            loaded.extend(_load_text(text, source, problems))
+    _check_duplicates(loaded, problems)
+    if not loaded and not problems:
+        problems.append(f"{', '.join(paths)}: no manifests found")
+    if problems:
+        raise ManifestError("\n".join(problems))
+    return loaded
+
+
+def load_text(text: str, source: str = "<text>") -> list[LoadedObject]:
+    """Objects of one text. Raises ManifestError."""
+    problems: list[str] = []
+    loaded = _load_text(text, source, problems)
+    _check_duplicates(loaded, problems)
+    if problems:
+        raise ManifestError("\n".join(problems))
+    return loaded
+
+
+def _read(path: str, stdin: TextIO, problems: list[str]) -> Iterator[tuple[str, str]]:
+    if path == "-":
+        yield "<stdin>", stdin.read()
+        return
+    place = Path(path)
+    if place.is_dir():
+        files = sorted(f for f in place.iterdir() if f.suffix in SUFFIXES and f.is_file())
+        if not files:
+            problems.append(f"{path}: no files that end with {', '.join(SUFFIXES)}")
+    else:
+        files = [place]
+    for file in files:
+        try:
+            yield str(file), file.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            problems.append(f"{file}: not UTF-8 text")
+        except OSError as error:
+            problems.append(f"{file}: cannot be read: {error.strerror}")
+
+
+def _load_text(text: str, source: str, problems: list[str]) -> list[LoadedObject]:
+    loaded: list[LoadedObject] = []
+    try:
+        documents = read_documents(text)
+    except YamlError as error:
+        problems.append(f"{source}:{error.line}: {error}")
+        return []
+    if not documents:
+        problems.append(f"{source}: the file is empty; a manifest needs apiVersion, kind, metadata")
+    for document in documents:
+        obj, found = build_object(document.data)
+        problems.extend(document.report(source, found))
+        if obj is not None and not document.problems:
+            loaded.append(LoadedObject(obj, source, document.line))
+    return loaded
+
+
+def _check_duplicates(loaded: list[LoadedObject], problems: list[str]) -> None:
+    seen: dict[tuple[str, str], LoadedObject] = {}
+    for item in loaded:
+        key = (item.object.kind, item.object.name)
+        first = seen.setdefault(key, item)
+        if first is not item:
+            problems.append(
+                f"{item.source}:{item.line}: {key[0]} {key[1]} stands twice;"
+                f" the first is at {first.source}:{first.line}"
+            )
+
+
+def dump_yaml(objects: Sequence[Object]) -> str:
+    """Manifests that, applied again, change nothing."""
+    return "---\n".join(
+        yaml.safe_dump(obj.to_json(), sort_keys=False, allow_unicode=True) for obj in objects
+    )
+
+
+def json_schemas() -> dict[str, dict[str, Any]]:
+    """The JSON Schema of every kind, by kind."""
+    return {kind: cls.model_json_schema(by_alias=True) for kind, cls in BY_KIND.items()}
