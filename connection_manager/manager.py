@@ -78,6 +78,7 @@ class ConnectionManager:
         self._registered: dict[str, int] = {}
         self._connected: dict[int, _Connected] = {}
         self._generations: dict[int, int] = {}
+        self._closing = False
 
     @property
     def registered(self) -> dict[str, int]:
@@ -101,7 +102,8 @@ class ConnectionManager:
         await found.session.request(body)
 
     def close(self) -> None:
-        """End every session."""
+        """End every session, and let nobody in any more."""
+        self._closing = True
         for found in self._connected.values():
             found.session.close("the SC is stopping")
 
@@ -158,6 +160,8 @@ class ConnectionManager:
     async def _admit(
         self, socket: web.WebSocketResponse, hello: Hello
     ) -> tuple[_Connected, Welcome]:
+        if self._closing:
+            raise UnreachableError("the SC is stopping")
         if hello.min_version > SESSION_VERSION or hello.max_version < MIN_SESSION_VERSION:
             raise UnsupportedError(
                 f"SPU {hello.spu_id} speaks session versions {hello.min_version} to"

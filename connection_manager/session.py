@@ -30,6 +30,7 @@ from schemas.messages import Envelope, Heartbeat, Message, Reply, decode_envelop
 MAX_MESSAGE_BYTES = 256 << 20
 MAX_QUEUED_REQUESTS = 1024
 REQUEST_TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 1.0
 
 log = get_logger(__name__)
 
@@ -91,8 +92,10 @@ class Session:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            # Not wait_for: before Python 3.12 it can swallow a cancellation.
             with contextlib.suppress(Exception):
-                await asyncio.wait_for(self._socket.close(), 1.0)
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await self._socket.close()
         return self._closed or "closed"
 
     def close(self, reason: str) -> None:

@@ -11,6 +11,7 @@ from sc.api.server import PublicServer, start_public_server
 from sc.config import ScConfig
 from sc.controller import Controller
 from sc.kv import open_kv
+from schemas.errors import FencedError
 from schemas.logs import configure_logs, get_logger
 
 log = get_logger(__name__)
@@ -50,7 +51,10 @@ async def _until(stop: asyncio.Event, controller: Controller) -> None:
     try:
         await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
         if work.done():
-            work.result()
+            try:
+                work.result()
+            except* FencedError as group:
+                raise FencedError("another SC took office") from group
         log.info("stopping")
     finally:
         stopped.cancel()

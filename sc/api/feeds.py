@@ -51,7 +51,8 @@ async def feed_assignments(
                 last = body
                 await _send(response, "assignments", current.model_dump_json(by_alias=True))
             try:
-                await asyncio.wait_for(changed.wait(), KEEPALIVE_S)
+                async with asyncio.timeout(KEEPALIVE_S):
+                    await changed.wait()
             except TimeoutError:
                 await response.write(b": alive\n\n")
     finally:
@@ -88,7 +89,8 @@ async def feed_objects(
         await _send(response, "synced", json.dumps({"revision": controller.view.store.revision}))
         while not overflow.is_set():
             try:
-                name, obj = await asyncio.wait_for(queue.get(), KEEPALIVE_S)
+                async with asyncio.timeout(KEEPALIVE_S):
+                    name, obj = await queue.get()
             except TimeoutError:
                 await response.write(b": alive\n\n")
                 continue

@@ -19,11 +19,11 @@ from sc.controllers.actions import (
     WritePartitionSpec,
     WriteStatus,
 )
-from sc.kv.interface import KV, Compare, Delete, ModRevisionIs, Op, Put
+from sc.kv.interface import KV, Compare, Delete, Get, GetResponse, ModRevisionIs, Op, Put
 from sc.office import Office
 from sc.store.codec import encode_object, encode_tombstone
 from schemas.causality import current_cause
-from schemas.errors import ConflictError
+from schemas.errors import ConflictError, FencedError
 from schemas.keys import ClusterKeys
 from schemas.metadata import Object
 
@@ -44,11 +44,20 @@ class KvUpdater:
     async def carry_out(self, action: KvAction) -> int:
         """Do it, and give the KV revision at which it is done.
 
-        Raises ConflictError when the object changed meanwhile or another SC took office.
+        Raises ConflictError when the object changed meanwhile, FencedError when another SC took
+        office.
         """
         compares, ops = self._transaction(action)
-        result = await self._kv.txn([self._office.guard, *compares], ops)
+        guard = self._office.guard
+        result = await self._kv.txn([guard, *compares], ops, [Get(guard.key)])
         if not result.succeeded:
+            (found,) = result.responses
+            if not (
+                isinstance(found, GetResponse)
+                and found.kv is not None
+                and found.kv.mod_revision == guard.revision
+            ):
+                raise FencedError("another SC took office; this one stops")
             raise ConflictError(
                 f"{type(action).__name__}: the object changed meanwhile", revision=result.revision
             )

@@ -3,6 +3,7 @@
 Order per key: a key is with one worker until its writes stand in the KV *and* in the mirror, so
 the next reconcile of that key sees what this one did. A lost compare-and-swap waits for the
 mirror and looks again; a store that does not answer, or an unforeseen error, backs off per key.
+An SC that another one has replaced stops: `run` raises FencedError.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from sc.dispatch.work_queue import WorkQueue
 from sc.metrics import ScMetrics
 from sc.store.view import View
 from schemas.causality import caused_by
-from schemas.errors import ConflictError, RunnelError
+from schemas.errors import ConflictError, FencedError, RunnelError
 from schemas.logs import get_logger
 
 WORKERS = 64
@@ -78,7 +79,7 @@ class ControllerLoop:
         self._failures: dict[Key, int] = {}
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Work until cancelled. Raises an ExceptionGroup of FencedError when deposed."""
         async with asyncio.TaskGroup() as group:
             for number in range(WORKERS):
                 group.create_task(self._worker(), name=f"reconcile worker {number}")
@@ -101,7 +102,9 @@ class ControllerLoop:
         except ConflictError as error:
             self._metrics.conflicts.inc()
             await self._applied(int(error.details.get("revision", 0)))
-            self._queue.add(key, cause)
+            self._retry(key, cause)
+        except FencedError:
+            raise
         except RunnelError as error:
             log.warning("reconcile failed, trying again", key=str(key), why=error.message)
             self._retry(key, cause)
