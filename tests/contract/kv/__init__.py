@@ -1,0 +1,1 @@
+"""One suite over every KV backend, and what only some of them promise."""
