@@ -87,6 +87,8 @@ class Controller:
         office = await take_office(kv, ClusterKeys(cluster))
         controller = cls(kv, cluster, office, grace_ms=grace_ms)
         await controller.reader.load()
+        if controller.queue.idle:
+            controller.queue.worked_off.set()
         log.info("in office", cluster=cluster, uid=office.cluster_uid, office=office.stamp.office)
         return controller
 
@@ -101,6 +103,11 @@ class Controller:
             self.queue.close()
             self.connections.close()
             await self._spus.close()
+
+    @property
+    def ready(self) -> bool:
+        """Every object was looked at once since the start: statuses are no longer yesterday's."""
+        return self.queue.worked_off.is_set()
 
     def gauges(self) -> None:
         """Bring the gauges up to date, before they are read."""

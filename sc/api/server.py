@@ -13,7 +13,13 @@ from sc.api.feeds import feed_assignments, feed_objects
 from sc.api.objects import ObjectService
 from sc.controller import Controller
 from schemas.causality import caused_by, new_cause
-from schemas.errors import ErrorCode, InvalidRequestError, NotFoundError, RunnelError
+from schemas.errors import (
+    ErrorCode,
+    InvalidRequestError,
+    NotFoundError,
+    NotReadyError,
+    RunnelError,
+)
 from schemas.kinds import BY_PLURAL
 from schemas.logs import get_logger
 from schemas.manifest import json_schemas
@@ -99,8 +105,9 @@ class PublicServer:
             return response
 
     async def _health(self, _request: web.Request) -> web.Response:
-        store = self._controller.view.store
-        return _json({"status": "ok", "revision": store.revision})
+        if not self._controller.ready:
+            raise NotReadyError("the SC is looking at every object once; it is ready in a moment")
+        return _json({"status": "ok", "revision": self._controller.view.store.revision})
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         self._controller.gauges()

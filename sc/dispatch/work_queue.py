@@ -50,6 +50,8 @@ class WorkQueue:
         self._state = WorkQueueState()
         self._wakeup = asyncio.Event()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
+        #: Set once the queue has been worked off for the first time.
+        self.worked_off = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._state.waiting) + len(self._state.active)
@@ -87,6 +89,8 @@ class WorkQueue:
         self._state.done(key)
         if self._state.waiting:
             self._wakeup.set()
+        elif self.idle:
+            self.worked_off.set()
 
     def close(self) -> None:
         """Cancel all timers."""

@@ -1,0 +1,66 @@
+# Everything a developer does has a target here. `make setup` needs Python 3.11+ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SEEDS ?= 200
+SEED ?= 0
+
+.PHONY: help setup demo test test-slow lint type check sim chaos bench docs format lock clean
+
+help:  ## Show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP)  ## Make a virtual environment with the locked versions of everything
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Runnel needs Python 3.11 or newer; $$($(PYTHON) --version) is too old. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	  { echo "cannot make a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
+	@echo "installing the locked packages into $(VENV) (a few minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+	  --config-settings editable_mode=compat -e .
+	@touch $@
+
+demo: setup  ## The main job in three minutes: a cluster, real data, Spark
+	@$(BIN)/python examples/01-flights/demo.py
+
+test: setup  ## Tests that must stay under ten minutes on two cores
+	@$(BIN)/python -m pytest -q
+
+test-slow: setup  ## Real faults, long runs, Spark kills; under an hour
+	@$(BIN)/python -m pytest -q -m slow --timeout 900
+
+lint: setup  ## Format, lint, import contracts
+	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
+	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports
+
+type: setup  ## mypy --strict
+	@$(BIN)/mypy
+
+check: lint type docs-check  ## Everything that is checked without running it
+
+.PHONY: docs-check
+docs-check: setup
+	@$(BIN)/python docs/generate.py --check
+
+format: setup  ## Format the code
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: setup  ## Measure produce, consume and Spark scans beside the machine's floor
+	@$(BIN)/python benchmarks/produce_consume.py
+	@$(BIN)/python benchmarks/spark_scan.py
+
+docs: setup  ## Write the reference pages that are generated from code
+	@$(BIN)/python docs/generate.py
+
+lock: setup  ## Resolve requirements.lock anew
+	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-annotate --no-header \
+	  --extra spark --extra dev pyproject.toml -o requirements.lock
+
+clean:  ## Remove the virtual environment and caches
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

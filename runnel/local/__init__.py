@@ -1,0 +1,1 @@
+"""A cluster on this machine: the SC and SPU daemons that ``runnel cluster`` starts and stops."""

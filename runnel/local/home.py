@@ -1,0 +1,60 @@
+"""What the command remembers between calls: the profile in ``RUNNEL_HOME``.
+
+The profile names the SC to talk to and where the local cluster's data lies. ``RUNNEL_HOME``
+defaults to ``~/.runnel``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from schemas.errors import InvalidRequestError
+
+DEFAULT_SC = "localhost:9003"
+
+
+def runnel_home() -> Path:
+    """The directory of profiles and of the default local cluster; may not exist yet."""
+    return Path(os.environ.get("RUNNEL_HOME") or Path.home() / ".runnel").expanduser()
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Where commands go when they are not told."""
+
+    sc: str = DEFAULT_SC
+    data_dir: str | None = None
+
+
+def load_profile() -> Profile:
+    """The saved profile, or the default one. Raises InvalidRequestError where it is damaged."""
+    path = runnel_home() / "profile.json"
+    try:
+        data: dict[str, Any] = json.loads(path.read_text())
+        return Profile(sc=str(data["sc"]), data_dir=data.get("data_dir"))
+    except FileNotFoundError:
+        return Profile()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidRequestError(f"{path} cannot be read ({error}); delete it") from error
+
+
+def save_profile(profile: Profile) -> None:
+    write_json(runnel_home() / "profile.json", asdict(profile))
+
+
+def forget_profile(data_dir: Path) -> None:
+    """Forget the profile if it is about the cluster in ``data_dir``."""
+    if load_profile().data_dir == str(data_dir):
+        (runnel_home() / "profile.json").unlink(missing_ok=True)
+
+
+def write_json(path: Path, data: object) -> None:
+    """Replace a small file atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(data, indent=2) + "\n")
+    temporary.replace(path)

@@ -1,0 +1,83 @@
+"""Daemons as operating-system processes, recognised by pid *and* start time.
+
+A pid alone may be somebody else's after a reboot; nothing is ever signalled that was not started
+here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from runnel.local.plan import HOST, Daemon
+
+STOP_TIMEOUT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """A process that was started here; ``started`` is its creation time in seconds."""
+
+    pid: int
+    started: float
+
+
+def start_daemon(daemon: Daemon, config: Path, log: Path) -> ProcessId:
+    """Start a daemon in the background, its output appended to ``log``."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", daemon.module, "-c", str(config)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            cwd=config.parent,
+        )
+    return ProcessId(process.pid, psutil.Process(process.pid).create_time())
+
+
+def is_alive(process: ProcessId | None) -> bool:
+    """Whether that very process still runs."""
+    if process is None:
+        return False
+    with contextlib.suppress(psutil.Error):
+        found = psutil.Process(process.pid)
+        same = abs(found.create_time() - process.started) < 1.0
+        return same and found.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def stop(processes: Iterable[ProcessId]) -> list[int]:
+    """Ask processes to end, and kill those that do not. Gives the pids that had to be killed."""
+    found = []
+    for process in processes:
+        if is_alive(process):
+            with contextlib.suppress(psutil.Error):
+                handle = psutil.Process(process.pid)
+                handle.terminate()
+                found.append(handle)
+    _gone, alive = psutil.wait_procs(found, timeout=STOP_TIMEOUT_S)
+    for handle in alive:
+        with contextlib.suppress(psutil.Error):
+            handle.kill()
+    psutil.wait_procs(alive, timeout=STOP_TIMEOUT_S)
+    return [handle.pid for handle in alive]
+
+
+def port_is_free(port: int) -> bool:
+    """Whether a daemon could listen on a loopback port now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True

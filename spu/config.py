@@ -1,0 +1,30 @@
+"""The configuration of an SPU daemon, from a YAML file.
+
+What clients and peers are told (the advertised addresses) stands in the cluster's ``Spu`` object;
+this file says who the SPU is, where its data lies, where it listens, and where the SC is.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from schemas.model import Model
+from schemas.spu import MAX_SPU_ID
+
+
+class Listen(Model):
+    """An address to listen on. Port 0 takes a free one."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(ge=0, le=65535)
+
+
+class SpuConfig(Model):
+    """``runnel spu run -c spu.yaml``. ``controller`` is the private address of the SC."""
+
+    spu_id: int = Field(ge=0, le=MAX_SPU_ID)
+    log_dir: str
+    controller: str = "localhost:9004"
+    public: Listen = Listen(port=9005)
+    http: Listen = Listen(port=9007)
+    log_level: str = "info"

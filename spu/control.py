@@ -1,0 +1,119 @@
+"""The SPU's side of its session with the SC: does what it asks, reports what changed.
+
+Reports are coalesced by partition and sent one message at a time. What a session did not deliver
+is void with it: the hello of the next one carries the state of everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+
+from connection_manager.session import Session
+from schemas.causality import caused_by, new_cause
+from schemas.errors import RunnelError, UnsupportedError
+from schemas.logs import get_logger
+from schemas.messages import (
+    AssignPartitions,
+    DeleteReplicas,
+    Hello,
+    LeadPartitions,
+    Message,
+    ReplicaReport,
+    Report,
+    Tombstone,
+    Welcome,
+)
+from spu.replica_host import ReplicaHost
+
+log = get_logger(__name__)
+
+
+class SpuControl:
+    """Connects a replica host to SC sessions; the `LinkHandler` of an SPU."""
+
+    def __init__(self, spu_id: int, software: str) -> None:
+        self._spu_id = spu_id
+        self._software = software
+        self._instance = secrets.token_hex(8)
+        self._host: ReplicaHost | None = None
+        self._session: Session | None = None
+        self._changed: dict[str, ReplicaReport] = {}
+        self._deleted: dict[str, Tombstone] = {}
+        self._wakeup = asyncio.Event()
+
+    @property
+    def connected(self) -> bool:
+        return self._session is not None and not self._session.closed
+
+    def attach(self, host: ReplicaHost) -> None:
+        """The host to serve; its reports come to `report`."""
+        self._host = host
+
+    def report(self, report: ReplicaReport) -> None:
+        """A replica's state changed."""
+        self._changed[report.uid] = report
+        self._wakeup.set()
+
+    async def send_reports(self) -> None:
+        """Send what changed, for as long as the SPU runs."""
+        while True:
+            await self._wakeup.wait()
+            self._wakeup.clear()
+            session = self._session
+            if session is None or session.closed:
+                continue
+            changed, self._changed = tuple(self._changed.values()), {}
+            deleted, self._deleted = tuple(self._deleted.values()), {}
+            if not changed and not deleted:
+                continue
+            with caused_by(new_cause(f"spu{self._spu_id}")), contextlib.suppress(RunnelError):
+                await session.request(Report(replicas=changed, deleted=deleted))
+
+    # -- LinkHandler ------------------------------------------------------------------------
+
+    def hello(self) -> Hello:
+        """Everything this SPU holds; what was still unsent is part of it."""
+        self._session = None
+        self._changed.clear()
+        self._deleted.clear()
+        host = self._replica_host
+        seen = host.seen
+        return Hello(
+            software=self._software,
+            spu_id=self._spu_id,
+            instance=self._instance,
+            cluster_uid=host.cluster_uid,
+            kv_revision=seen.revision if seen is not None else 0,
+            stamp=seen.stamp if seen is not None else None,
+            replicas=tuple(host.reports()),
+        )
+
+    async def welcomed(self, welcome: Welcome, session: Session) -> None:
+        await self._replica_host.join_cluster(welcome.cluster_uid)
+        self._session = session
+        self._wakeup.set()
+
+    async def handle(self, body: Message) -> None:
+        """Do what the SC asks. Raises the RunnelError that goes back to it."""
+        host = self._replica_host
+        match body:
+            case AssignPartitions():
+                log.info("assigned", count=len(body.assignments), complete=body.complete)
+                await host.assign(body)
+            case LeadPartitions():
+                log.info("asked to lead", count=len(body.leads))
+                await host.lead(body)
+            case DeleteReplicas():
+                for tombstone in await host.delete(body):
+                    self._deleted[tombstone.uid] = tombstone
+                self._wakeup.set()
+            case _:
+                raise UnsupportedError(f"an SPU does not serve {body.type}")
+
+    @property
+    def _replica_host(self) -> ReplicaHost:
+        if self._host is None:
+            raise RuntimeError("attach a replica host before connecting")
+        return self._host

@@ -1,0 +1,85 @@
+"""``/metrics`` and ``/health`` of an SPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from schemas.messages import ReplicaRole
+from spu.control import SpuControl
+from spu.listener import Listener
+from spu.replica_host import ReplicaHost
+
+
+class _SpuCollector(Collector):
+    """Reads the listener's counters and the replicas' positions when it is scraped."""
+
+    def __init__(self, host: ReplicaHost, listener: Listener, control: SpuControl) -> None:
+        self._host = host
+        self._listener = listener
+        self._control = control
+
+    def collect(self) -> Iterator[Metric]:
+        counters = self._listener.counters
+        requests = CounterMetricFamily("runnel_spu_requests", "Requests by api.", labels=["api"])
+        for api, count in counters.requests.items():
+            requests.add_metric([str(api)], count)
+        yield requests
+        yield CounterMetricFamily(
+            "runnel_spu_received_bytes", "Bytes from clients.", value=counters.bytes_in
+        )
+        yield CounterMetricFamily(
+            "runnel_spu_sent_bytes", "Bytes to clients.", value=counters.bytes_out
+        )
+        errors = CounterMetricFamily(
+            "runnel_spu_errors", "Requests answered with an error, by code.", labels=["code"]
+        )
+        for code, count in counters.errors.items():
+            errors.add_metric([code], count)
+        yield errors
+        yield GaugeMetricFamily(
+            "runnel_spu_connections", "Clients connected now.", value=counters.connections
+        )
+        reports = self._host.reports()
+        replicas = GaugeMetricFamily("runnel_spu_replicas", "Replicas by role.", labels=["role"])
+        for role in ReplicaRole:
+            replicas.add_metric([role.value], sum(r.role is role for r in reports))
+        yield replicas
+        yield GaugeMetricFamily(
+            "runnel_spu_unfit_replicas",
+            "Replicas that may not lead.",
+            value=sum(not r.fit for r in reports),
+        )
+        yield GaugeMetricFamily(
+            "runnel_spu_connected", "1 with an SC session.", value=int(self._control.connected)
+        )
+
+
+async def start_http_server(
+    host: ReplicaHost, listener: Listener, control: SpuControl, address: str, port: int
+) -> tuple[web.AppRunner, int]:
+    """Listen. Gives the runner, to clean up, and the bound port."""
+    registry = CollectorRegistry()
+    registry.register(_SpuCollector(host, listener, control))
+
+    async def metrics(_request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(registry), content_type="text/plain")
+
+    async def health(_request: web.Request) -> web.Response:
+        return web.json_response({"status": "ok", "controllerConnected": control.connected})
+
+    app = web.Application()
+    app.add_routes([web.get("/metrics", metrics), web.get("/health", health)])
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, address, port).start()
+    except BaseException:
+        await runner.cleanup()
+        raise
+    bound: int = runner.addresses[0][1]
+    return runner, bound

@@ -1,0 +1,72 @@
+"""The SPU daemon: recover what is on disk, serve clients, follow the SC, stop cleanly.
+
+It serves before it reaches the SC: what it led with itself as the only live replica it leads on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from contextlib import AsyncExitStack
+from importlib.metadata import version
+from pathlib import Path
+
+from connection_manager.client import ControllerLink
+from schemas.logs import configure_logs, get_logger
+from spu.config import SpuConfig
+from spu.control import SpuControl
+from spu.http import start_http_server
+from spu.listener import Listener
+from spu.replica_host import ReplicaHost
+
+log = get_logger(__name__)
+
+
+def _clock_us() -> int:
+    return time.time_ns() // 1_000
+
+
+async def serve(config: SpuConfig) -> None:
+    """Run until a signal asks to stop. Raises RunnelError or OSError when it cannot start."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with AsyncExitStack() as stack:
+        control = SpuControl(config.spu_id, version("runnel"))
+        host = ReplicaHost(Path(config.log_dir), config.spu_id, control.report, _clock_us)
+        control.attach(host)
+        await host.open()
+        stack.push_async_callback(host.close)
+        listener = Listener(host)
+        public = await listener.start(config.public.host, config.public.port)
+        stack.push_async_callback(listener.close)
+        runner, http = await start_http_server(
+            host, listener, control, config.http.host, config.http.port
+        )
+        stack.push_async_callback(runner.cleanup)
+        log.info("serving", spu=config.spu_id, public=public, http=http, logDir=config.log_dir)
+        link = ControllerLink(config.controller, control)
+        tasks = [
+            asyncio.create_task(link.run(), name="controller link"),
+            asyncio.create_task(control.send_reports(), name="reports"),
+            asyncio.create_task(stop.wait(), name="stop signal"),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            log.info("stopping", spu=config.spu_id)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def run(config: SpuConfig) -> None:
+    """Run the daemon in this process. Raises RunnelError or OSError."""
+    configure_logs(f"spu-{config.spu_id}", level=config.log_level)
+    import uvloop
+
+    uvloop.run(serve(config))
