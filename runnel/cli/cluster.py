@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from runnel.cli.failure import stderr
 from runnel.cli.tables import Output, print_rows
@@ -87,7 +86,7 @@ def status(
         ]
         for row in (*found["sc"], *found["spus"])
     ]
-    print_rows(["NAME", "ID", "PID", "PORTS", "STATE"], rows, Console())
+    print_rows(["NAME", "ID", "PID", "PORTS", "STATE"], rows)
 
 
 @app.command()

@@ -7,9 +7,6 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from rich.console import Console
-from rich.table import Table
-
 from schemas.ids import format_term
 from schemas.manifest import dump_yaml
 from schemas.metadata import Object
@@ -24,9 +21,6 @@ class Output(StrEnum):
     YAML = "yaml"
     JSON = "json"
     NAME = "name"
-
-
-Cell = Callable[[Object], str]
 
 
 def age(timestamp: str | None, now: datetime | None = None) -> str:
@@ -95,7 +89,8 @@ def object_rows(objects: Sequence[Object], *, wide: bool) -> tuple[list[str], li
     headings: list[str] = []
     rows: list[list[str]] = []
     for obj in objects:
-        cells = _COLUMNS.get(obj.kind, lambda _obj: [])(obj)
+        columns = _COLUMNS.get(obj.kind)
+        cells = columns(obj) if columns is not None else []
         shown = [(heading, text) for heading, text, only_wide in cells if wide or not only_wide]
         shown.append(("AGE", age(obj.metadata.creation_timestamp)))
         headings = ["NAME", *(heading for heading, _ in shown)]
@@ -103,19 +98,15 @@ def object_rows(objects: Sequence[Object], *, wide: bool) -> tuple[list[str], li
     return headings, rows
 
 
-def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> None:
-    """A plain table as kubectl prints them: no frames, so that it can be cut and grepped."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        table.add_column(heading, no_wrap=True, overflow="ignore")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table, soft_wrap=True)
+def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A plain table as kubectl prints them: no frames, nothing cut, so that it can be grepped."""
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    for row in (headings, *rows):
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print(line.rstrip())
 
 
-def print_objects(
-    objects: Sequence[Object], output: Output, console: Console, *, one: bool
-) -> None:
+def print_objects(objects: Sequence[Object], output: Output, *, one: bool) -> None:
     """Print objects of one kind; ``one`` where a single one was asked for by name."""
     match output:
         case Output.JSON:
@@ -128,4 +119,4 @@ def print_objects(
                 print(f"{type(obj).PLURAL}/{obj.name}")
         case Output.TABLE | Output.WIDE:
             headings, rows = object_rows(objects, wide=output is Output.WIDE)
-            print_rows(headings, rows, console)
+            print_rows(headings, rows)
