@@ -7,9 +7,11 @@ here.
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ import psutil
 from runnel.local.plan import HOST, Daemon
 
 STOP_TIMEOUT_S = 15.0
+POLL_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +60,27 @@ def is_alive(process: ProcessId | None) -> bool:
 
 def stop(processes: Iterable[ProcessId]) -> list[int]:
     """Ask processes to end, and kill those that do not. Gives the pids that had to be killed."""
-    found = []
+    alive = [process for process in processes if is_alive(process)]
+    _signal(alive, signal.SIGTERM)
+    stubborn = _wait(alive)
+    _signal(stubborn, signal.SIGKILL)
+    _wait(stubborn)
+    return [process.pid for process in stubborn]
+
+
+def _signal(processes: Iterable[ProcessId], number: signal.Signals) -> None:
     for process in processes:
-        if is_alive(process):
-            with contextlib.suppress(psutil.Error):
-                handle = psutil.Process(process.pid)
-                handle.terminate()
-                found.append(handle)
-    _gone, alive = psutil.wait_procs(found, timeout=STOP_TIMEOUT_S)
-    for handle in alive:
         with contextlib.suppress(psutil.Error):
-            handle.kill()
-    psutil.wait_procs(alive, timeout=STOP_TIMEOUT_S)
-    return [handle.pid for handle in alive]
+            psutil.Process(process.pid).send_signal(number)
+
+
+def _wait(processes: list[ProcessId]) -> list[ProcessId]:
+    """Those that still run after `STOP_TIMEOUT_S`. A zombie that nobody reaps has ended."""
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while processes and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+        processes = [process for process in processes if is_alive(process)]
+    return processes
 
 
 def port_is_free(port: int) -> bool:
