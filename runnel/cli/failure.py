@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
-import click
+import typer
 from rich.console import Console
 from rich.markup import escape
 
@@ -67,19 +68,20 @@ def _lines(error: BaseException) -> list[str]:
     return [f"{type(error).__name__}: {error}"]
 
 
+@runtime_checkable
+class _UsageMistake(Protocol):
+    """What typer raises for wrong usage, whichever click it brings along."""
+
+    exit_code: int
+
+    def show(self) -> None: ...
+
+
 def run(app: Callable[..., object]) -> int:
     """Run the command line and give the exit code."""
     try:
         result = app(standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
-    except click.exceptions.Abort:
-        stderr.print("interrupted")
-        return EXIT_INTERRUPTED
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except KeyboardInterrupt:
+    except (typer.Abort, KeyboardInterrupt):
         stderr.print("interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -88,4 +90,9 @@ def run(app: Callable[..., object]) -> int:
         return EXIT_OK
     except (RunnelError, OSError, BaseExceptionGroup) as error:
         return report(error)
+    except Exception as error:
+        if not isinstance(error, _UsageMistake):
+            raise
+        error.show()
+        return error.exit_code
     return result if isinstance(result, int) else EXIT_OK

@@ -1,0 +1,1 @@
+"""Measurements. Each prints what it measured beside the machine's floor of the same run."""

@@ -1,0 +1,155 @@
+"""The life of a local cluster, as its user sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.conftest import Command, free_base_port
+
+TOPIC = """
+apiVersion: runnel/v1
+kind: Topic
+metadata: {name: orders}
+spec: {partitions: 3}
+"""
+
+
+def test_records_survive_a_stop_and_a_start(runnel: Command, tmp_path: Path) -> None:
+    base = free_base_port(runnel.home / "local", 2)
+    ready = runnel("cluster", "start", "--base-port", str(base), "--spus", "2")
+    assert f"SC at 127.0.0.1:{base}, 2 SPUs" in ready
+    (tmp_path / "orders.yaml").write_text(TOPIC)
+    assert runnel("apply", "-f", str(tmp_path / "orders.yaml")) == "topic/orders created\n"
+    assert runnel("apply", "-f", str(tmp_path / "orders.yaml")) == "topic/orders unchanged\n"
+    runnel("wait", "topic", "orders", "--for", "provisioned")
+    lines = [f"{i % 7}:record {i}" for i in range(1_000)]
+    (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n")
+    runnel("produce", "orders", "--file", str(tmp_path / "lines.txt"), "--key-separator", ":")
+    consume = ("consume", "orders", "--from-beginning", "--no-follow", "--key-separator", ":")
+    assert sorted(runnel(*consume).splitlines()) == sorted(lines)
+    (topic,) = runnel.json("get", "topics")["items"]
+    assert topic["status"]["resolution"] == "provisioned"
+
+    assert "stopped sc-0, spu-0, spu-1" in runnel("cluster", "stop")
+    assert "no SC answers" in runnel.fails("get", "topics", code=5)
+    runnel("cluster", "start")
+    after = runnel(*consume).splitlines()
+    assert sorted(after) == sorted(lines)
+    for key in range(7):
+        mine = [line for line in after if line.startswith(f"{key}:")]
+        assert mine == [line for line in lines if line.startswith(f"{key}:")]
+
+
+def test_start_again_changes_nothing_and_status_lists_every_daemon(runnel: Command) -> None:
+    base = free_base_port(runnel.home / "local", 1)
+    runnel("cluster", "start", "--base-port", str(base))
+    assert "is running already" in runnel("cluster", "start")
+    status = runnel.json("cluster", "status")
+    (sc,) = status["sc"]
+    (spu,) = status["spus"]
+    assert (sc["id"], sc["state"], spu["id"], spu["state"]) == (0, "running", 0, "online")
+    assert sc["ports"] == {"public": base, "private": base + 1}
+    assert spu["ports"] == {"public": base + 10, "private": base + 11, "http": base + 12}
+    assert all(psutil.pid_exists(row["pid"]) for row in (sc, spu))
+
+    os.kill(spu["pid"], signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while runnel.json("cluster", "status")["spus"][0]["state"] != "stopped":
+        assert time.monotonic() < deadline
+    runnel("cluster", "start")
+    assert runnel.json("cluster", "status")["spus"][0]["state"] == "online"
+
+
+def test_more_spus_join_a_running_cluster_and_fewer_are_refused(runnel: Command) -> None:
+    base = free_base_port(runnel.home / "local", 2)
+    runnel("cluster", "start", "--base-port", str(base))
+    runnel("cluster", "start", "--spus", "2")
+    assert [s["state"] for s in runnel.json("cluster", "status")["spus"]] == ["online", "online"]
+    refused = runnel.fails("cluster", "start", "--spus", "1", code=4)
+    assert "has 2 SPUs with data" in refused
+
+
+def test_port_in_use_is_named_and_nothing_is_left_running(runnel: Command) -> None:
+    base = free_base_port(runnel.home / "local", 1)
+    script = (
+        "import socket, sys; s = socket.socket(); s.bind(('127.0.0.1', int(sys.argv[1])));"
+        "s.listen(); print('bound', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(base + 11)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as squatter:
+        assert squatter.stdout is not None
+        squatter.stdout.readline()
+        refused = runnel.fails("cluster", "start", "--base-port", str(base), code=4)
+        squatter.communicate()
+    assert f"port {base + 11} (spu-0, private) is in use" in refused
+    assert "--base-port" in refused
+
+
+def test_delete_asks_and_removes_everything(runnel: Command) -> None:
+    base = free_base_port(runnel.home / "local", 1)
+    runnel("cluster", "start", "--base-port", str(base))
+    pids = [row["pid"] for part in ("sc", "spus") for row in runnel.json("cluster", "status")[part]]
+    assert "--yes" in runnel.fails("cluster", "delete", code=2)
+    runnel("cluster", "delete", "--yes")
+    assert not (runnel.home / "local").exists()
+    for pid in pids:
+        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
+    assert "there is no cluster" in runnel.fails("cluster", "status", code=3)
+
+
+@pytest.mark.parametrize("daemon", ["sc-0", "spu-0"])
+def test_second_process_on_the_same_data_says_who_has_it(runnel: Command, daemon: str) -> None:
+    base = free_base_port(runnel.home / "local", 1)
+    runnel("cluster", "start", "--base-port", str(base))
+    status = runnel.json("cluster", "status")
+    pid = {row["name"]: row["pid"] for part in ("sc", "spus") for row in status[part]}[daemon]
+    config = runnel.home / "local" / f"{daemon}.yaml"
+    text = config.read_text().replace(f"port: {base + 12}", "port: 0")
+    copy = runnel.home / "copy.yaml"
+    copy.write_text(text)
+    refused = runnel.fails(daemon.split("-")[0], "run", "-c", str(copy), code=1)
+    assert "in use by" in refused
+    assert str(pid) in refused
+
+
+def test_spu_that_is_not_registered_is_told_how_to_register(
+    runnel: Command, tmp_path: Path
+) -> None:
+    base = free_base_port(runnel.home / "local", 1)
+    runnel("cluster", "start", "--base-port", str(base))
+    config = {
+        "spuId": 77,
+        "logDir": str(tmp_path / "spu-77"),
+        "controller": f"127.0.0.1:{base + 1}",
+        "public": {"port": 0},
+        "http": {"port": 0},
+    }
+    (tmp_path / "spu.yaml").write_text(json.dumps(config))
+    spu = runnel.start("spu", "run", "-c", str(tmp_path / "spu.yaml"), stderr=subprocess.PIPE)
+    try:
+        assert spu.stderr is not None
+        for line in spu.stderr:
+            if b"not registered" in line:
+                assert b"spuId: 77" in line
+                break
+        else:
+            pytest.fail("the SPU did not say that it is not registered")
+        manifest = "{apiVersion: runnel/v1, kind: Spu, metadata: {name: late}, spec: {spuId: 77}}"
+        runnel("apply", "-f", "-", stdin=manifest)
+        runnel("wait", "spu", "late", "--for", "online", "--timeout", "20s")
+    finally:
+        spu.terminate()
+        spu.communicate()
+    assert spu.returncode == 0

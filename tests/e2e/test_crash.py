@@ -1,0 +1,106 @@
+"""SPUs killed in the middle of a produce: nothing acknowledged is missing, nothing twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import runnel as library
+from tests.e2e.conftest import Command, free_base_port
+
+KEYS = 20
+
+
+def kill(command: Command, number: int) -> None:
+    """kill -9 the SPU with this number."""
+    os.kill(command.json("cluster", "status")["spus"][number]["pid"], signal.SIGKILL)
+
+
+def tear(command: Command, number: int) -> int:
+    """Leave half a batch at the end of every log of a dead SPU, as a torn write does."""
+    torn = 0
+    for partition in (command.home / "local" / f"spu-{number}" / "partitions").iterdir():
+        logs = sorted(f for f in partition.iterdir() if f.suffix == ".log")
+        data = logs[-1].read_bytes()
+        if data:
+            with logs[-1].open("ab") as file:
+                file.write(data[: len(data) // 2 - 3][:150])
+            torn += 1
+    return torn
+
+
+def crash_rounds(command: Command, rounds: int, records_per_round: int) -> None:
+    """Produce without pause while an SPU is killed and restarted; then compare."""
+    base = free_base_port(command.home / "local", 1)
+    command("cluster", "start", "--base-port", str(base))
+    command("create", "topic", "crash", "--partitions", "3")
+    enough = threading.Semaphore(0)
+    finished = threading.Event()
+    sent: dict[bytes, list[tuple[int, library.Delivery]]] = defaultdict(list)
+
+    def produce() -> None:
+        with (
+            library.connect(f"localhost:{base}") as cluster,
+            cluster.producer("crash", linger_ms=1, batch_bytes=4_000) as producer,
+        ):
+            number = 0
+            while not finished.is_set():
+                key = b"%d" % (number % KEYS)
+                sent[key].append((number, producer.send(b"%d" % number, key)))
+                number += 1
+                if number % 100 == 0:
+                    producer.flush()
+                    enough.release()
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        for round_number in range(rounds):
+            for _ in range(records_per_round // 100):
+                assert enough.acquire(timeout=60), "the producer stands still"
+            kill(command, 0)
+            if round_number == 0:
+                assert tear(command, 0) > 0
+            command("cluster", "start")
+    finally:
+        finished.set()
+        thread.join(120)
+    assert not thread.is_alive()
+
+    with library.connect(f"localhost:{base}") as cluster:
+        table = cluster.read("crash")
+    found: dict[bytes, list[int]] = defaultdict(list)
+    for row in table.select(["key", "value"]).to_pylist():
+        found[row["key"]].append(int(row["value"]))
+    assert sum(map(len, sent.values())) >= rounds * records_per_round
+    for key, expected in sent.items():
+        acknowledged = [number for number, delivery in expected if delivery.result(0) is not None]
+        assert found[key] == acknowledged, f"key {key!r}"
+
+
+def test_kill_in_the_middle_of_a_produce_loses_nothing(runnel: Command) -> None:
+    crash_rounds(runnel, rounds=2, records_per_round=2_000)
+    for partition in (runnel.home / "local" / "spu-0" / "partitions").iterdir():
+        assert_whole_batches(partition)
+
+
+@pytest.mark.slow
+def test_ten_kills_lose_nothing(runnel: Command) -> None:
+    crash_rounds(runnel, rounds=10, records_per_round=5_000)
+
+
+def assert_whole_batches(partition: Path) -> None:
+    """Every byte of every segment belongs to a batch with right checksums."""
+    from schemas.batch import split_batches, verify
+
+    for log in partition.glob("*.log"):
+        data = memoryview(log.read_bytes())
+        batches = split_batches(data)
+        assert sum(header.length for header, _ in batches) == len(data)
+        for _, batch in batches:
+            verify(batch)
