@@ -1,0 +1,71 @@
+"""What the README shows is what happens: its session and its Python example are run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+
+import runnel as library
+from tests.e2e.conftest import Command, free_base_port
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def session() -> list[tuple[str, list[str]]]:
+    """The commands of the README's session, each with the lines it printed there."""
+    match = re.search(r"<!-- session: .*?-->\n```console\n(.*?)```", README, re.DOTALL)
+    assert match is not None
+    steps: list[tuple[str, list[str]]] = []
+    for line in match[1].splitlines():
+        if line.startswith("$ "):
+            steps.append((line[2:], []))
+        else:
+            steps[-1][1].append(line)
+    return steps
+
+
+def shape(line: str) -> str:
+    """A line without what differs from run to run: numbers, directories, widths of columns."""
+    line = re.sub(r"/[\w./-]+/local\b", "DIR", line)
+    return re.sub(r"\s+", " ", re.sub(r"\d[\d,.:T+-]*", "#", line)).strip()
+
+
+def test_session_in_the_readme_is_what_happens(runnel: Command) -> None:
+    base = free_base_port(runnel.home / "local", 3)
+    steps = session()
+    assert len(steps) >= 8
+    for command, expected in steps:
+        if command == "runnel cluster start --spus 3":
+            command += f" --base-port {base}"
+        done = subprocess.run(  # noqa: S602 - the README's own words
+            command.replace("runnel ", f"{sys.executable} -m runnel.cli.main "),
+            shell=True,
+            cwd=ROOT,
+            env=runnel.environment,
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        printed = [shape(line) for line in done.stdout.splitlines()]
+        assert printed == [shape(line) for line in expected], command
+
+
+def test_python_example_in_the_readme_runs(cluster: Command) -> None:
+    match = re.search(r"```python\n(import runnel.*?)```", README, re.DOTALL)
+    assert match is not None
+    assert cluster.sc is not None
+    code = match[1].replace("localhost:9003", cluster.sc)
+    table = pa.table({"key": [b"key", b"other"], "value": [b"1", b"2"]})
+    names: dict[str, object] = {"arrow_table": table}
+    exec(code, names)  # noqa: S102 - the README's own words
+    assert isinstance(names["table"], pa.Table)
+    rows = names["table"].to_pylist()
+    assert [r["value"] for r in rows if r["key"] == b"key"] == [b"value", b"1"]
+    assert isinstance(names["delivery"], library.Delivery)
+    assert names["delivery"].result().topic == "orders"
