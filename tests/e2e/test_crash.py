@@ -89,6 +89,39 @@ def test_kill_in_the_middle_of_a_produce_loses_nothing(runnel: Command) -> None:
         assert_whole_batches(partition)
 
 
+def test_clients_and_a_restarted_spu_go_on_while_the_sc_is_away(runnel: Command) -> None:
+    base = free_base_port(runnel.home / "local", 1)
+    runnel("cluster", "start", "--base-port", str(base))
+    runnel("create", "topic", "alone", "--partitions", "2")
+    runnel("wait", "partition", "alone-1", "--for", "online")
+    status = runnel.json("cluster", "status")
+    with (
+        library.connect(f"localhost:{base}") as cluster,
+        cluster.producer("alone") as producer,
+    ):
+        for i in range(100):
+            producer.send(b"before %d" % i, b"%d" % i)
+        producer.flush()
+        os.kill(status["sc"][0]["pid"], signal.SIGKILL)
+        for i in range(100):
+            producer.send(b"without SC %d" % i, b"%d" % i)
+        producer.flush()
+        os.kill(status["spus"][0]["pid"], signal.SIGKILL)
+        spu = runnel.start("spu", "run", "-c", str(runnel.home / "local" / "spu-0.yaml"))
+        try:
+            for i in range(100):
+                producer.send(b"restarted SPU %d" % i, b"%d" % i)
+            producer.flush()
+        finally:
+            spu.terminate()
+            spu.wait()
+    runnel("cluster", "start")
+    values = runnel("consume", "alone", "--from-beginning", "--no-follow").splitlines()
+    assert sorted(values) == sorted(
+        f"{when} {i}" for when in ("before", "without SC", "restarted SPU") for i in range(100)
+    )
+
+
 @pytest.mark.slow
 def test_ten_kills_lose_nothing(runnel: Command) -> None:
     crash_rounds(runnel, rounds=10, records_per_round=5_000)
