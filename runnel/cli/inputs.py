@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import date, time
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -205,4 +206,10 @@ def _key_bytes(value: Any) -> bytes | None:
 
 
 def _json_value(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    match value:
+        case bytes():
+            return value.decode(errors="replace")
+        case date() | time():
+            return value.isoformat()
+        case _:
+            return str(value)
