@@ -1,0 +1,388 @@
+"""All replicas of one SPU: what the SC assigns, lets lead and has deleted.
+
+The host owns the log directory and its journal. Messages are handled one at a time, in order;
+within one, directories are made together and journal entries share a write. Nothing is ever
+deleted but on a tombstone that names this storage: what the SC does not list is stopped, kept and
+reported. With the SC away, replicas that led with nobody else in their live set lead again by
+themselves, each in a term of its own.
+
+Neighbours: `spu.replica` (one partition), `spu.storage.*`, the control session that feeds
+messages in and sends reports out, the listener that looks replicas up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TypeVar, TypeVarTuple, Unpack
+
+from schemas.errors import NotFoundError, OverloadedError, RunnelError, StorageFailedError
+from schemas.ids import PartitionUid, StorageId
+from schemas.logs import get_logger
+from schemas.messages import (
+    Assignment,
+    AssignPartitions,
+    DeleteReplicas,
+    Lead,
+    LeadPartitions,
+    ReplicaReport,
+    ReplicaRole,
+    Stamp,
+    Tombstone,
+)
+from spu.journal_writer import JournalWriter
+from spu.replica import Replica, ReplicaHome
+from spu.storage.data_dir import DataDir, PartitionMeta
+from spu.storage.file_pool import FilePool
+from spu.storage.journal import NO_TERM, Journal, JournalChange, JournalEntry, Seen
+from spu.storage.recovery import RecoveredLog, recover
+
+_log = get_logger("spu.replica_host")
+
+ArgsT = TypeVarTuple("ArgsT")
+ResultT = TypeVar("ResultT")
+
+TICK_S: Final = 1.0
+#: A bound far above what one SPU is meant to hold.
+MAX_REPLICAS: Final = 100_000
+_STORAGE_THREADS: Final = 8
+_READ_THREADS: Final = 4
+_OPEN_FILES: Final = 256
+
+
+class ReplicaHost:
+    """``on_report`` gets a report whenever a replica's state changed; ``clock_us`` is wall time.
+
+    ``data_dir`` is a path; `open` locks it, `close` releases it. ``cluster_uid``, where it is
+    known by configuration, must match the directory's.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        spu_id: int,
+        on_report: Callable[[ReplicaReport], None],
+        clock_us: Callable[[], int],
+        cluster_uid: str | None = None,
+    ) -> None:
+        self.spu_id = spu_id
+        self._path = data_dir
+        self._wanted_cluster_uid = cluster_uid
+        self._on_report = on_report
+        self._clock_us = clock_us
+        self._replicas: dict[PartitionUid, Replica] = {}
+        # Directories whose meta cannot be read: reported as unfit, never touched.
+        self._unreadable: dict[PartitionUid, ReplicaReport] = {}
+        self._storage = ThreadPoolExecutor(_STORAGE_THREADS, "runnel-storage")
+        self.read_threads = ThreadPoolExecutor(_READ_THREADS, "runnel-read")
+        self._files = FilePool(_OPEN_FILES)
+        self._lock = asyncio.Lock()
+        self._ticker: asyncio.Task[None] | None = None
+        self._directory: DataDir | None = None
+        self._journal: Journal | None = None
+        self._writer: JournalWriter | None = None
+        self._home: ReplicaHome | None = None
+
+    # Life
+
+    async def open(self) -> None:
+        """Lock the directory, recover every replica, lead again where nobody need be asked.
+
+        Raises StorageFailedError where the directory is in use, belongs to another SPU or
+        cluster, or its journal is damaged. A damaged replica does not fail the others.
+        """
+        try:
+            self._directory = await self._on_disk(
+                DataDir.open, self._path, self.spu_id, self._wanted_cluster_uid
+            )
+            self._journal = await self._on_disk(Journal.open, self._directory.journal_path)
+        except BaseException:
+            await self.close()
+            raise
+        self._writer = JournalWriter(self._journal, self._storage)
+        self._home = ReplicaHome(
+            spu_id=self.spu_id,
+            files=self._files,
+            storage=self._storage,
+            journal=self._writer,
+            clock_us=self._clock_us,
+            changed=self._changed,
+        )
+        await asyncio.gather(*map(self._recover, self._directory.partition_uids()))
+        await asyncio.gather(
+            *(
+                self._lead(replica, self._lead_again(replica))
+                for replica in self._replicas.values()
+                if replica.can_resume
+            )
+        )
+        self._ticker = asyncio.create_task(self._tick_for_ever())
+
+    async def close(self) -> None:
+        """Make everything durable, write checkpoints, release the directory."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.wait([self._ticker])
+            self._ticker = None
+        async with self._lock:
+            await asyncio.gather(*(replica.close() for replica in self._replicas.values()))
+            if self._writer is not None:
+                await self._writer.close()
+                self._writer = None
+            self.read_threads.shutdown()
+            self._storage.shutdown()
+            self._files.close()
+            if self._directory is not None:
+                self._directory.close()
+                self._directory = None
+
+    # What it knows
+
+    @property
+    def cluster_uid(self) -> str | None:
+        """The cluster the directory belongs to; None before the first welcome."""
+        return self._opened().cluster_uid
+
+    @property
+    def seen(self) -> Seen | None:
+        """The highest KV revision this SPU has durably noted, with its stamp."""
+        return self._journal.seen if self._journal is not None else None
+
+    def reports(self) -> list[ReplicaReport]:
+        """The state of every replica, for hello."""
+        found = [replica.report() for replica in self._replicas.values()]
+        return found + list(self._unreadable.values())
+
+    def replicas(self) -> list[Replica]:
+        return list(self._replicas.values())
+
+    def replica(self, uid: PartitionUid) -> Replica:
+        """The replica of a partition. Raises NotFoundError."""
+        try:
+            return self._replicas[uid]
+        except KeyError:
+            raise NotFoundError(
+                f"SPU {self.spu_id} has no replica of partition {uid}; ask the SC who leads it,"
+                " or whether it was deleted"
+            ) from None
+
+    # What it is told
+
+    async def join_cluster(self, cluster_uid: str) -> None:
+        """Durably note the cluster of the SC's welcome. Raises StorageFailedError for another."""
+        async with self._lock:
+            await self._on_disk(self._opened().record_cluster_uid, cluster_uid)
+
+    async def assign(self, message: AssignPartitions) -> None:
+        """Hold the replicas of ``message`` as it says; durable when this returns.
+
+        Older revisions than a replica knows are ignored. What a complete list, or ``removed``,
+        takes away is stopped and kept. Raises StorageFailedError if the journal or a new
+        directory cannot be written, OverloadedError beyond the bound on replicas.
+        """
+        async with self._lock:
+            newest = {
+                assignment.uid: assignment
+                for assignment in sorted(message.assignments, key=lambda one: one.revision)
+            }
+            created = await self._create(
+                [a for uid, a in newest.items() if uid not in self._replicas]
+            )
+            entries = [replica.entry for replica in created]
+            for uid, assignment in newest.items():
+                if uid in self._replicas:
+                    wish = self._replicas[uid].wish(assignment)
+                    if wish is not None:
+                        entries.append(wish)
+            gone = set(message.removed)
+            if message.complete:
+                gone |= self._replicas.keys() - newest.keys()
+            for uid in gone & self._replicas.keys() - newest.keys():
+                entry = self._replicas[uid].entry
+                if entry.assigned:
+                    entries.append(replace(entry, assigned=False, leading=False))
+            await self._record(JournalChange(tuple(entries), (), self._newer(message)))
+            for replica in created:
+                self._replicas[replica.meta.uid] = replica
+            for entry in entries:
+                self._replicas[entry.uid].adopt(entry)
+
+    async def lead(self, message: LeadPartitions) -> None:
+        """Let replicas lead. One that cannot says so in its report; the others go on.
+
+        Raises NotFoundError when all are tried, if some are not held here.
+        """
+        async with self._lock:
+            newest = max((lead.revision for lead in message.leads), default=0)
+            await self._record(JournalChange(seen=self._newer_than(newest, message.stamp)))
+            known = [lead for lead in message.leads if lead.uid in self._replicas]
+            await asyncio.gather(*(self._lead(self._replicas[lead.uid], lead) for lead in known))
+            unknown = [lead.uid for lead in message.leads if lead.uid not in self._replicas]
+            if unknown:
+                raise NotFoundError(
+                    f"SPU {self.spu_id} was told to lead {len(unknown)} partitions that it was"
+                    f" not assigned: {', '.join(unknown[:5])}"
+                )
+
+    async def delete(self, message: DeleteReplicas) -> list[Tombstone]:
+        """Delete what the tombstones name; gives those that are done, gone before included.
+
+        A tombstone for another SPU is not done here. One for another storage than the one held
+        is done: that storage is not here.
+        """
+        done: list[Tombstone] = []
+        async with self._lock:
+            for tombstone in message.tombstones:
+                if tombstone.spu_id != self.spu_id:
+                    continue
+                if tombstone.uid in self._unreadable:
+                    # Whose it is cannot be read, so no tombstone is known to name it.
+                    continue
+                replica = self._replicas.get(tombstone.uid)
+                if replica is not None and tombstone.storage_id in {
+                    None,
+                    replica.meta.storage_id,
+                }:
+                    await self._delete(replica)
+                done.append(tombstone)
+        return done
+
+    def tick(self, now_us: int) -> None:
+        """Let time pass: retention, ``segment.time``, background fsyncs. `open` starts a clock
+        that calls this."""
+        for replica in self._replicas.values():
+            replica.tick(now_us)
+
+    # How
+
+    async def _recover(self, uid: PartitionUid) -> None:
+        directory, journal = self._opened(), self._journal
+        path = directory.partition_path(uid)
+
+        def work() -> tuple[PartitionMeta, RecoveredLog]:
+            return directory.read_meta(uid), recover(path, self._clock_us())
+
+        entry = journal.entries.get(uid) if journal else None
+        try:
+            meta, found = await self._on_disk(work)
+        except RunnelError as error:
+            _log.error("cannot read a partition directory", partition=uid, error=error.message)
+            self._unreadable[uid] = ReplicaReport(
+                uid=uid,
+                storage_id=entry.storage_id if entry else StorageId(""),
+                role=ReplicaRole.STOPPED,
+                fit=False,
+                assigned=entry.assigned if entry else False,
+                reason=error.message,
+            )
+            return
+        if entry is None:
+            entry = JournalEntry(uid, meta.storage_id, assigned=False)
+        elif entry.storage_id != meta.storage_id:
+            # Another storage under the same name: what the old one promised is not on it.
+            entry = replace(entry, storage_id=meta.storage_id, leading=False)
+        self._replicas[uid] = Replica(self._required_home(), meta, entry, path, found)
+
+    async def _create(self, assignments: list[Assignment]) -> list[Replica]:
+        if not assignments:
+            return []
+        if len(self._replicas) + len(assignments) > MAX_REPLICAS:
+            raise OverloadedError(
+                f"SPU {self.spu_id} holds {len(self._replicas)} replicas and takes at most"
+                f" {MAX_REPLICAS}; add SPUs"
+            )
+        directory, journal = self._opened(), self._journal
+        made = [
+            (
+                directory.new_meta(
+                    assignment.uid,
+                    assignment.name,
+                    assignment.topic,
+                    assignment.index,
+                    assignment.log,
+                ),
+                assignment,
+            )
+            for assignment in assignments
+            if assignment.uid not in self._unreadable
+        ]
+        await self._on_disk(directory.create_partitions, [meta for meta, _ in made])
+        replicas = []
+        for meta, assignment in made:
+            before = journal.entries.get(meta.uid) if journal else None
+            entry = JournalEntry(
+                meta.uid,
+                meta.storage_id,
+                # A lost directory does not give its terms back.
+                term=before.term if before else NO_TERM,
+                revision=assignment.revision,
+                lrs=assignment.lrs,
+                assignment=assignment,
+            )
+            path = directory.partition_path(meta.uid)
+            replicas.append(Replica(self._required_home(), meta, entry, path, RecoveredLog()))
+        return replicas
+
+    async def _lead(self, replica: Replica, lead: Lead) -> None:
+        try:
+            await replica.lead(lead.term, lead.lrs, lead.revision)
+        except RunnelError as error:
+            _log.warning("cannot lead", partition=replica.meta.name, error=error.message)
+            self._changed(replica)
+
+    def _lead_again(self, replica: Replica) -> Lead:
+        entry = replica.entry
+        return Lead(uid=entry.uid, term=entry.term, lrs=entry.lrs, revision=entry.revision)
+
+    async def _delete(self, replica: Replica) -> None:
+        uid = replica.meta.uid
+        await replica.abandon()
+        await self._on_disk(self._opened().remove_partition, uid)
+        await self._record(JournalChange(removed=(uid,)))
+        del self._replicas[uid]
+        _log.info("deleted a replica", partition=replica.meta.name, uid=uid)
+
+    async def _on_disk(self, work: Callable[[Unpack[ArgsT]], ResultT], *args: *ArgsT) -> ResultT:
+        """Run blocking ``work`` in a storage thread. An OSError becomes a StorageFailedError."""
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._storage, work, *args)
+        except OSError as error:
+            raise StorageFailedError(
+                f"{error.filename or self._path}: {error.strerror}; free or repair the disk"
+            ) from error
+
+    async def _record(self, change: JournalChange) -> None:
+        if self._writer is None:
+            raise AssertionError("the host is not open")
+        await self._writer.record(change)
+
+    def _newer(self, message: AssignPartitions) -> Seen | None:
+        newest = max((one.revision for one in message.assignments), default=0)
+        return self._newer_than(newest, message.stamp)
+
+    def _newer_than(self, revision: int, stamp: Stamp) -> Seen | None:
+        seen = self.seen
+        revision = max(revision, stamp.revision)
+        return Seen(revision, stamp) if seen is None or revision > seen.revision else None
+
+    def _changed(self, replica: Replica) -> None:
+        self._on_report(replica.report())
+
+    async def _tick_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.tick(self._clock_us())
+
+    def _opened(self) -> DataDir:
+        if self._directory is None:
+            raise AssertionError("the host is not open")
+        return self._directory
+
+    def _required_home(self) -> ReplicaHome:
+        if self._home is None:
+            raise AssertionError("the host is not open")
+        return self._home

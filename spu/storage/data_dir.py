@@ -1,0 +1,247 @@
+"""The SPU's log directory: who owns it, and which partitions it holds.
+
+::
+
+    <log dir>/lock                      held with flock while a process uses the directory
+    <log dir>/identity.json             format version, cluster uid, SPU id
+    <log dir>/journal                   see `spu.storage.journal`
+    <log dir>/partitions/<uid>/         one replica: meta.json, checkpoint, segments, indexes
+
+A directory belongs to one SPU of one cluster for ever; opening it as another is refused before
+anything is read. The cluster is unknown until the SC has said which one it is. A partition
+directory appears with all its files or not at all, and is renamed before it is deleted, so that
+a crash leaves whole directories and leftovers that are recognised by their first letter, a dot.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from schemas.errors import InvalidRequestError, StorageFailedError
+from schemas.ids import PartitionUid, StorageId
+from schemas.topic import LogSettings
+from spu.storage.checkpoint import Checkpoint, write_checkpoint
+from spu.storage.durable import replace_file, sync_directory
+
+FORMAT_VERSION: Final = 1
+_LEFTOVER: Final = "."
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMeta:
+    """What a partition directory says about itself; fixed when it is made.
+
+    ``log`` are the settings of that day; the journal holds the current ones.
+    """
+
+    cluster_uid: str
+    uid: PartitionUid
+    storage_id: StorageId
+    name: str
+    topic: str
+    index: int
+    log: LogSettings
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "clusterUid": self.cluster_uid,
+            "partitionUid": self.uid,
+            "storageId": self.storage_id,
+            "name": self.name,
+            "topic": self.topic,
+            "index": self.index,
+            "log": self.log.model_dump(mode="json", by_alias=True),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        return cls(
+            cluster_uid=data["clusterUid"],
+            uid=PartitionUid(data["partitionUid"]),
+            storage_id=StorageId(data["storageId"]),
+            name=data["name"],
+            topic=data["topic"],
+            index=data["index"],
+            log=LogSettings.model_validate(data["log"]),
+        )
+
+
+class DataDir:
+    """An open, locked log directory."""
+
+    def __init__(self, path: Path, spu_id: int, cluster_uid: str | None, lock_fd: int) -> None:
+        self.path = path
+        self.spu_id = spu_id
+        self.cluster_uid = cluster_uid
+        self._lock_fd = lock_fd
+
+    @classmethod
+    def open(cls, path: Path, spu_id: int, cluster_uid: str | None = None) -> Self:
+        """Lock the directory, making it where it is missing.
+
+        Raises StorageFailedError where another process holds it, or where it belongs to another
+        SPU or, if ``cluster_uid`` is given, to another cluster.
+        """
+        path.mkdir(parents=True, exist_ok=True)
+        lock_fd = _lock(path)
+        try:
+            known = _read_identity(path)
+            if known is not None and known["spuId"] != spu_id:
+                raise StorageFailedError(
+                    f"{path} belongs to SPU {known['spuId']}, this is SPU {spu_id};"
+                    " give each SPU a log directory of its own"
+                )
+            directory = cls(path, spu_id, known["clusterUid"] if known else None, lock_fd)
+            (path / "partitions").mkdir(exist_ok=True)
+            if known is None:
+                directory._write_identity()
+            if cluster_uid is not None:
+                directory.record_cluster_uid(cluster_uid)
+            directory._remove_leftovers()
+        except BaseException:
+            os.close(lock_fd)
+            raise
+        return directory
+
+    @property
+    def journal_path(self) -> Path:
+        return self.path / "journal"
+
+    def partition_path(self, uid: str) -> Path:
+        return self.path / "partitions" / uid
+
+    def record_cluster_uid(self, cluster_uid: str) -> None:
+        """Durably bind the directory to a cluster. Raises StorageFailedError if it has another."""
+        if self.cluster_uid == cluster_uid:
+            return
+        if self.cluster_uid is not None:
+            raise StorageFailedError(
+                f"{self.path} belongs to cluster {self.cluster_uid}, the SC is of cluster"
+                f" {cluster_uid}; connect to the right SC or use an empty log directory"
+            )
+        self.cluster_uid = cluster_uid
+        self._write_identity()
+
+    def partition_uids(self) -> list[PartitionUid]:
+        """The uids of all partition directories, in order."""
+        names = os.listdir(self.path / "partitions")
+        return [PartitionUid(name) for name in sorted(names) if not name.startswith(_LEFTOVER)]
+
+    def read_meta(self, uid: PartitionUid) -> PartitionMeta:
+        """What a partition directory says about itself.
+
+        Raises StorageFailedError where it says nothing readable or belongs elsewhere.
+        """
+        path = self.partition_path(uid) / "meta.json"
+        try:
+            meta = PartitionMeta.from_json(json.loads(path.read_bytes()))
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise StorageFailedError(f"{path} cannot be read: {error}") from error
+        if meta.uid != uid or meta.cluster_uid != self.cluster_uid:
+            raise StorageFailedError(
+                f"{path} is of partition {meta.uid} in cluster {meta.cluster_uid},"
+                f" not of {uid} in {self.cluster_uid}; it was copied here"
+            )
+        return meta
+
+    def new_meta(
+        self, uid: PartitionUid, name: str, topic: str, index: int, log: LogSettings
+    ) -> PartitionMeta:
+        """Meta for a replica that does not exist yet, with a fresh storage id."""
+        if self.cluster_uid is None:
+            raise InvalidRequestError(
+                f"{self.path} belongs to no cluster yet; the SC's welcome must come first"
+            )
+        if str(uuid.UUID(uid)) != uid:
+            raise InvalidRequestError(f"{uid!r} is not a partition uid")
+        return PartitionMeta(
+            self.cluster_uid, uid, StorageId(str(uuid.uuid4())), name, topic, index, log
+        )
+
+    def create_partitions(self, metas: Iterable[PartitionMeta]) -> None:
+        """Make the directories of new replicas; they are durable when this returns."""
+        parent = self.path / "partitions"
+        for meta in metas:
+            unfinished = parent / f"{_LEFTOVER}new-{meta.uid}"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+            replace_file(unfinished / "meta.json", json.dumps(meta.to_json(), indent=1).encode())
+            write_checkpoint(unfinished, Checkpoint())
+            os.rename(unfinished, parent / meta.uid)
+        sync_directory(parent)
+
+    def remove_partition(self, uid: PartitionUid) -> None:
+        """Delete a replica's directory; gone for good from the moment of the rename."""
+        parent = self.path / "partitions"
+        doomed = parent / f"{_LEFTOVER}deleted-{uid}"
+        shutil.rmtree(doomed, ignore_errors=True)
+        try:
+            os.rename(parent / uid, doomed)
+        except FileNotFoundError:
+            return
+        sync_directory(parent)
+        shutil.rmtree(doomed)
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def _write_identity(self) -> None:
+        identity = {
+            "formatVersion": FORMAT_VERSION,
+            "clusterUid": self.cluster_uid,
+            "spuId": self.spu_id,
+        }
+        replace_file(self.path / "identity.json", json.dumps(identity, indent=1).encode())
+
+    def _remove_leftovers(self) -> None:
+        for leftover in (self.path / "partitions").glob(f"{_LEFTOVER}*"):
+            shutil.rmtree(leftover)
+
+
+def _lock(path: Path) -> int:
+    fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
+        os.close(fd)
+        raise StorageFailedError(
+            f"{path} is in use by process {holder}; stop that SPU first,"
+            " or give this one another log directory"
+        ) from error
+    os.truncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd
+
+
+def _read_identity(path: Path) -> dict[str, Any] | None:
+    file = path / "identity.json"
+    try:
+        identity: dict[str, Any] = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        if any((path / "partitions").glob("*")):
+            raise StorageFailedError(
+                f"{file} is missing but {path} holds partitions; restore the file"
+            ) from None
+        return None
+    except ValueError as error:
+        raise StorageFailedError(f"{file} is not JSON: {error}; restore the file") from error
+    if identity.get("formatVersion") != FORMAT_VERSION:
+        raise StorageFailedError(
+            f"{file} has format version {identity.get('formatVersion')}, this SPU reads"
+            f" {FORMAT_VERSION}; use the matching version of Runnel"
+        )
+    if not {"spuId", "clusterUid"} <= identity.keys():
+        raise StorageFailedError(f"{file} names no SPU and cluster; restore the file")
+    return identity

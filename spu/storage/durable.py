@@ -1,0 +1,83 @@
+"""The few ways in which the SPU makes bytes outlive a crash.
+
+Files that are replaced whole go through a temporary name, an fsync, a rename and an fsync of
+their directory, so that a reader finds the old content or the new one and nothing between.
+Documents carry their length and a CRC32C; one that does not match is reported as damage, never
+guessed at. Nothing here retries: an error of the disk belongs to the caller, who stops.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from pathlib import Path
+from typing import Any, Final
+
+from schemas.batch import Buffer, crc32c
+from schemas.errors import StorageFailedError
+
+_DOCUMENT: Final = struct.Struct("<4sII")
+_DOCUMENT_MAGIC: Final = b"RNLD"
+#: Suffix of files that are being written; whoever opens a directory may delete them.
+UNFINISHED: Final = ".unfinished"
+
+
+def sync_file(fd: int) -> None:
+    """Wait until the data of ``fd``, and the size that reaches it, are on the disk."""
+    # fdatasync leaves out only metadata that no reader of the data needs.
+    getattr(os, "fdatasync", os.fsync)(fd)
+
+
+def sync_directory(path: Path) -> None:
+    """Wait until the names in the directory ``path`` are on the disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_all(fd: int, data: Buffer, position: int) -> None:
+    """Write all of ``data`` at ``position``. Raises OSError."""
+    written = os.pwrite(fd, data, position)
+    while written < len(data):
+        # A short write is rare (a full disk, a signal) and is followed by an error or the rest.
+        written += os.pwrite(fd, memoryview(data)[written:], position + written)
+
+
+def replace_file(path: Path, data: Buffer, *, durable: bool = True) -> None:
+    """Give ``path`` the content ``data`` in one step; with ``durable`` wait for the disk."""
+    unfinished = path.with_name(path.name + UNFINISHED)
+    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        write_all(fd, data, 0)
+        if durable:
+            sync_file(fd)
+    finally:
+        os.close(fd)
+    os.rename(unfinished, path)
+    if durable:
+        sync_directory(path.parent)
+
+
+def write_document(path: Path, value: dict[str, Any]) -> None:
+    """Replace ``path`` durably by a document with a checksum."""
+    body = json.dumps(value, separators=(",", ":")).encode()
+    replace_file(path, _DOCUMENT.pack(_DOCUMENT_MAGIC, len(body), crc32c(body)) + body)
+
+
+def read_document(path: Path) -> dict[str, Any] | None:
+    """The document at ``path``; None where it is missing. Raises StorageFailedError on damage."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    if len(data) < _DOCUMENT.size:
+        raise StorageFailedError(f"{path}: {len(data)} bytes are too few for a document")
+    magic, length, stored = _DOCUMENT.unpack_from(data)
+    body = data[_DOCUMENT.size :]
+    if magic != _DOCUMENT_MAGIC or length != len(body) or crc32c(body) != stored:
+        raise StorageFailedError(f"{path}: the checksum of the document does not match")
+    value: dict[str, Any] = json.loads(body)
+    return value

@@ -1,0 +1,147 @@
+"""The sparse index of a segment: where to start looking for an offset or a timestamp.
+
+One entry about every 64 KiB: the offset of a batch, its position, and the largest timestamp of
+all batches before it. The last column only grows, so that the first batch at or after a
+timestamp is found by bisection whatever order the records' own timestamps have.
+
+The index of the active segment lives in memory and is written with checkpoints; that of a
+completed segment is written once and loaded when somebody reads there. An index is only a
+shortcut: its file carries checksums and the length of log it covers, and one that is missing,
+stale or damaged is rebuilt from the log. It is therefore never fsynced.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from schemas.batch import crc32c
+from spu.storage.durable import replace_file
+
+INDEX_INTERVAL_BYTES: Final = 64 << 10
+NO_TIMESTAMP: Final = -(1 << 63)
+_HEADER: Final = struct.Struct("<4sIqqqqqqI")
+_MAGIC: Final = b"RNLI"
+_CRC: Final = struct.Struct("<I")
+
+
+class SparseIndex:
+    """Offsets, positions and earlier maxima of timestamps, side by side."""
+
+    __slots__ = ("_next_at", "max_before_us", "offsets", "positions")
+
+    def __init__(self) -> None:
+        self.offsets: array[int] = array("q")
+        self.positions: array[int] = array("q")
+        self.max_before_us: array[int] = array("q")
+        self._next_at = 0
+
+    def note(self, offset: int, position: int, max_before_us: int) -> None:
+        """Take up a batch if the last entry lies far enough back."""
+        if position >= self._next_at:
+            self.offsets.append(offset)
+            self.positions.append(position)
+            self.max_before_us.append(max_before_us)
+            self._next_at = position + INDEX_INTERVAL_BYTES
+
+    def position_before(self, offset: int) -> int:
+        """Position of a batch that begins at or before ``offset``."""
+        at = bisect_right(self.offsets, offset) - 1
+        return self.positions[at] if at >= 0 else 0
+
+    def position_before_time(self, timestamp_us: int) -> int:
+        """A position with no record at or after the timestamp before it."""
+        at = bisect_left(self.max_before_us, timestamp_us) - 1
+        return self.positions[at] if at >= 0 else 0
+
+    def entry_before(self, position: int) -> tuple[int, int] | None:
+        """Offset and position of the last entry at or before ``position``."""
+        at = bisect_right(self.positions, position) - 1
+        return (self.offsets[at], self.positions[at]) if at >= 0 else None
+
+    def cut(self, position: int) -> int:
+        """Drop entries at or after ``position``; gives the maximum known before it, if any."""
+        keep = bisect_left(self.positions, position)
+        known = self.max_before_us[keep] if keep < len(self.positions) else NO_TIMESTAMP
+        del self.offsets[keep:], self.positions[keep:], self.max_before_us[keep:]
+        self._next_at = self.positions[-1] + INDEX_INTERVAL_BYTES if self.positions else 0
+        return known
+
+    def to_bytes(self) -> bytes:
+        return self.offsets.tobytes() + self.positions.tobytes() + self.max_before_us.tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        index = cls()
+        column = len(data) // 3
+        index.offsets.frombytes(data[:column])
+        index.positions.frombytes(data[column : 2 * column])
+        index.max_before_us.frombytes(data[2 * column :])
+        if index.positions:
+            index._next_at = index.positions[-1] + INDEX_INTERVAL_BYTES
+        return index
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSummary:
+    """What an index file says about its segment; ``covered`` is the length of log it is about."""
+
+    base_offset: int
+    end_offset: int
+    covered: int
+    max_timestamp_us: int
+    opened_us: int
+    completed_us: int
+
+
+def write_index(path: Path, summary: IndexSummary, entries: bytes) -> None:
+    """Replace an index file. Not durable: a lost one is rebuilt."""
+    head = _HEADER.pack(
+        _MAGIC,
+        len(entries),
+        summary.base_offset,
+        summary.end_offset,
+        summary.covered,
+        summary.max_timestamp_us,
+        summary.opened_us,
+        summary.completed_us,
+        crc32c(entries),
+    )
+    replace_file(path, head + _CRC.pack(crc32c(head)) + entries, durable=False)
+
+
+def read_summary(path: Path) -> IndexSummary | None:
+    """The summary of an index file; None where it cannot be trusted."""
+    try:
+        with path.open("rb") as file:
+            found = _summary(file.read(_HEADER.size + _CRC.size))
+    except OSError:
+        return None
+    return found[0] if found else None
+
+
+def read_index(path: Path) -> tuple[IndexSummary, SparseIndex] | None:
+    """Summary and entries of an index file; None where they cannot be trusted."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    found = _summary(data)
+    entries = data[_HEADER.size + _CRC.size :]
+    if found is None or found[1:] != (len(entries), crc32c(entries)):
+        return None
+    return found[0], SparseIndex.from_bytes(entries)
+
+
+def _summary(data: bytes) -> tuple[IndexSummary, int, int] | None:
+    if len(data) < _HEADER.size + _CRC.size:
+        return None
+    head = data[: _HEADER.size]
+    magic, length, base, end, covered, max_us, opened, completed, crc = _HEADER.unpack(head)
+    if magic != _MAGIC or _CRC.unpack_from(data, _HEADER.size)[0] != crc32c(head):
+        return None
+    return IndexSummary(base, end, covered, max_us, opened, completed), length, crc

@@ -1,0 +1,219 @@
+"""The journal: what this SPU was told and promised, for all its replicas, in one file.
+
+Terms, live replica sets, revisions, roles and assignments of thousands of partitions change
+together (an election after a failure, a start), so they share one file: however many entries
+change at once, they cost one write and one fsync. A write is one frame with one checksum: after
+a crash it is there whole or it is a torn tail. A frame is only written once the one before it is
+durable, hence a bad frame with a good one behind it is damage, and the SPU refuses to start on
+it: to skip it could mean to use a term twice.
+
+The file is rewritten atomically when most of it is out of date.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from schemas.batch import crc32c
+from schemas.errors import StorageFailedError
+from schemas.ids import PartitionUid, StorageId, Term
+from schemas.messages import Assignment, Stamp
+from schemas.partition import LiveReplica
+from spu.storage.durable import replace_file, sync_directory, sync_file, write_all
+
+#: The term of a replica that never led.
+NO_TERM: Final = Term(0)
+_FRAME: Final = struct.Struct("<4sII")
+_MAGIC: Final = b"RNLJ"
+#: A journal smaller than this is never rewritten.
+_COMPACT_ABOVE_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """What is known of one replica. ``term`` counts restarts; ``unfit`` says why it is."""
+
+    uid: PartitionUid
+    storage_id: StorageId
+    term: Term = NO_TERM
+    revision: int = 0
+    lrs: tuple[LiveReplica, ...] = ()
+    leading: bool = False
+    assigned: bool = True
+    unfit: str | None = None
+    assignment: Assignment | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "uid": self.uid,
+            "storageId": self.storage_id,
+            "term": self.term,
+            "revision": self.revision,
+            "lrs": [[member.spu_id, member.storage_id] for member in self.lrs],
+            "leading": self.leading,
+            "assigned": self.assigned,
+            "unfit": self.unfit,
+            # None is a value here (no retention by time), so it is not left out.
+            "assignment": self.assignment
+            and self.assignment.model_dump(mode="json", by_alias=True),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        assignment = data["assignment"]
+        return cls(
+            uid=PartitionUid(data["uid"]),
+            storage_id=StorageId(data["storageId"]),
+            term=Term(data["term"]),
+            revision=data["revision"],
+            lrs=tuple(LiveReplica(spu_id=spu, storage_id=storage) for spu, storage in data["lrs"]),
+            leading=data["leading"],
+            assigned=data["assigned"],
+            unfit=data["unfit"],
+            assignment=Assignment.model_validate(assignment) if assignment else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The highest KV revision this SPU has heard of, and the reign it came from."""
+
+    revision: int
+    stamp: Stamp
+
+
+@dataclass(frozen=True, slots=True)
+class JournalChange:
+    """Entries to set, uids to forget, and the newest revision seen, if it is newer."""
+
+    entries: tuple[JournalEntry, ...] = ()
+    removed: tuple[PartitionUid, ...] = ()
+    seen: Seen | None = None
+
+
+class Journal:
+    """An open journal. Calls block on the disk and must not overlap."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self.entries: dict[PartitionUid, JournalEntry] = {}
+        self.seen: Seen | None = None
+        self._fd = fd
+        self._size = 0
+        self._compacted_size = 0
+        self._failure: str | None = None
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Read the journal, cut a torn tail. Raises StorageFailedError on damage before it."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        journal = cls(path, fd)
+        try:
+            journal._load(path.read_bytes())
+            sync_directory(path.parent)
+        except BaseException:
+            os.close(fd)
+            raise
+        return journal
+
+    def append(self, changes: Iterable[JournalChange]) -> None:
+        """Make all of ``changes`` durable with one write and one fsync.
+
+        Raises StorageFailedError; after that every later call fails too, as nobody can say
+        what the file holds.
+        """
+        if self._failure is not None:
+            raise StorageFailedError(self._failure)
+        rows: list[dict[str, Any]] = []
+        for change in changes:
+            rows.extend(entry.to_json() for entry in change.entries)
+            rows.extend({"removed": uid} for uid in change.removed)
+            if change.seen is not None:
+                rows.append(_seen_row(change.seen))
+        if not rows:
+            return
+        frame = _frame(rows)
+        try:
+            write_all(self._fd, frame, self._size)
+            sync_file(self._fd)
+            self._size += len(frame)
+            self._apply(rows)
+            if self._size > max(_COMPACT_ABOVE_BYTES, 4 * self._compacted_size):
+                self._compact()
+        except OSError as error:
+            self._failure = f"{self.path}: {error.strerror}; the SPU must be restarted"
+            raise StorageFailedError(self._failure) from error
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _load(self, data: bytes) -> None:
+        at = 0
+        while (rows := _read_frame(data, at)) is not None:
+            self._apply(rows)
+            at += _FRAME.size + _FRAME.unpack_from(data, at)[1]
+        self._size = at
+        if at == len(data):
+            return
+        behind = data.find(_MAGIC, at + 1)
+        while behind >= 0:
+            if _read_frame(data, behind) is not None:
+                raise StorageFailedError(
+                    f"{self.path} is damaged at byte {at}: valid entries follow at byte {behind};"
+                    " restore the file, or replace this SPU's log directory by an empty one"
+                )
+            behind = data.find(_MAGIC, behind + 1)
+        os.ftruncate(self._fd, at)
+        sync_file(self._fd)
+
+    def _apply(self, rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            if "removed" in row:
+                self.entries.pop(row["removed"], None)
+            elif "seen" in row:
+                self.seen = Seen(row["seen"], Stamp.model_validate(row["stamp"]))
+            else:
+                self.entries[row["uid"]] = JournalEntry.from_json(row)
+
+    def _compact(self) -> None:
+        rows = [entry.to_json() for entry in self.entries.values()]
+        if self.seen is not None:
+            rows.append(_seen_row(self.seen))
+        frame = _frame(rows)
+        replace_file(self.path, frame)
+        os.close(self._fd)
+        self._fd = -1
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        self._size = self._compacted_size = len(frame)
+
+
+def _seen_row(seen: Seen) -> dict[str, Any]:
+    return {"seen": seen.revision, "stamp": seen.stamp.to_json()}
+
+
+def _frame(rows: list[dict[str, Any]]) -> bytes:
+    body = json.dumps(rows, separators=(",", ":")).encode()
+    return _FRAME.pack(_MAGIC, len(body), crc32c(body)) + body
+
+
+def _read_frame(data: bytes, at: int) -> list[dict[str, Any]] | None:
+    """The rows of the frame at ``at``; None where no whole, valid frame stands there."""
+    if len(data) - at < _FRAME.size:
+        return None
+    magic, length, stored = _FRAME.unpack_from(data, at)
+    start = at + _FRAME.size
+    if magic != _MAGIC or length > len(data) - start:
+        return None
+    body = memoryview(data)[start : start + length]
+    if crc32c(body) != stored:
+        return None
+    rows: list[dict[str, Any]] = json.loads(bytes(body))
+    return rows

@@ -1,0 +1,182 @@
+"""Reading batches out of segments.
+
+The broker reads headers only: from an index entry it walks to the batch that holds an offset,
+and cuts what it sends after the last whole batch. A read tries the page cache first without
+waiting (``RWF_NOWAIT``); where the disk is needed the caller repeats it in a thread, so that a
+reader of old data never stops the loop that serves everybody else.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+from schemas.batch import HEADER_SIZE, MAGIC
+from spu.storage.file_pool import FilePool
+from spu.storage.index import INDEX_INTERVAL_BYTES, SparseIndex, read_index, write_index
+from spu.storage.segment import Damage, Segment, scan
+
+_WALK: Final = struct.Struct("<qQIHBBII8xq")
+_WALK_AT: Final = 8
+_NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
+#: How many places where a sequential reader will go on are remembered.
+_REMEMBERED_ENDS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """Whole batches, and the offset after the last of them."""
+
+    data: memoryview
+    next_offset: int
+
+
+class LogReader:
+    """Reads the segments of one log."""
+
+    def __init__(self, files: FilePool) -> None:
+        self._files = files
+        # The loop and read threads share what follows.
+        self._lock = threading.Lock()
+        self._ends: dict[int, tuple[int, int]] = {}
+
+    def read(
+        self, segment: Segment, offset: int, max_bytes: int, upto_offset: int, *, wait: bool
+    ) -> ReadResult:
+        """See `PartitionLog.read`; ``offset`` lies in ``segment`` and below ``upto_offset``."""
+        limit = segment.size
+        base, position = self._ends.get(offset, (-1, 0))
+        if base != segment.base_offset:
+            position = self._locate(segment, offset, limit, wait=wait)
+        count = min(max(max_bytes, HEADER_SIZE), limit - position)
+        data = self._pread(segment, position, count, wait=wait)
+        end, next_offset = _whole_batches(data, segment, position, upto_offset)
+        if not end:
+            length = int(_WALK.unpack_from(data, _WALK_AT)[2])
+            if length > limit - position:
+                raise Damage(segment.path, position, f"a batch of {length} bytes leaves the file")
+            data = self._pread(segment, position, length, wait=wait)
+            end, next_offset = _whole_batches(data, segment, position, upto_offset)
+        self._remember(next_offset, segment.base_offset, position + end)
+        return ReadResult(data[:end], next_offset)
+
+    def _remember(self, next_offset: int, base_offset: int, end: int) -> None:
+        """A sequential reader comes back for ``next_offset``: spare it the way there."""
+        with self._lock:
+            if len(self._ends) >= _REMEMBERED_ENDS:
+                del self._ends[next(iter(self._ends))]
+            self._ends[next_offset] = (base_offset, end)
+
+    def find_time(self, segment: Segment, timestamp_us: int, log_start: int) -> int | None:
+        """Base offset of the first batch that ends at or after ``log_start`` and has a record
+        at or after the time; None if there is none."""
+        limit = segment.size
+        position = self._index(segment, wait=True).position_before_time(timestamp_us)
+        while position < limit:
+            base, length, count, last_us = self._header(segment, position, limit, wait=True)
+            if last_us >= timestamp_us and base + count > log_start:
+                return base
+            position += length
+        return None
+
+    def _locate(self, segment: Segment, offset: int, limit: int, *, wait: bool) -> int:
+        """Position of the batch that holds ``offset``."""
+        if offset == segment.base_offset:
+            return 0
+        position = self._index(segment, wait=wait).position_before(offset)
+        chunk, start = memoryview(b""), position
+        while position < limit:
+            at = position - start
+            if len(chunk) - at < HEADER_SIZE:
+                count = min(INDEX_INTERVAL_BYTES, limit - position)
+                chunk, start, at = self._pread(segment, position, count, wait=wait), position, 0
+            base, length, count, _last_us = _header(chunk, at, segment, position)
+            if base <= offset < base + count:
+                return position
+            position += length
+        raise Damage(segment.path, limit, f"offset {offset} is not in the segment")
+
+    def _header(
+        self, segment: Segment, position: int, limit: int, *, wait: bool
+    ) -> tuple[int, int, int, int]:
+        data = self._pread(segment, position, min(HEADER_SIZE, limit - position), wait=wait)
+        return _header(data, 0, segment, position)
+
+    def _index(self, segment: Segment, *, wait: bool) -> SparseIndex:
+        index = segment.index
+        if index is not None:
+            return index
+        if not wait and _NOWAIT:
+            raise BlockingIOError(errno.EAGAIN, "the index is on the disk", segment.path)
+        found = read_index(segment.index_path)
+        if found is not None and found[0].covered == segment.size:
+            return found[1]
+        return self._rebuild_index(segment)
+
+    def _rebuild_index(self, segment: Segment) -> SparseIndex:
+        scratch = Segment(segment.directory, segment.base_offset, segment.base_offset)
+        index = scratch.index = SparseIndex()
+        with self._files.open(segment.path) as fd:
+            for _position, header in scan(fd, segment.path, 0, segment.base_offset, 0):
+                scratch.note(header, header.base_offset)
+        write_index(segment.index_path, segment.summary(), index.to_bytes())
+        return index
+
+    def _pread(self, segment: Segment, position: int, count: int, *, wait: bool) -> memoryview:
+        """Exactly ``count`` bytes."""
+        buffer = bytearray(count)
+        view = memoryview(buffer)
+        filled = 0
+        with self._files.open(segment.path) as fd:
+            while filled < count:
+                got = self._preadv(fd, view[filled:], position + filled, wait=wait)
+                if not got:
+                    raise Damage(segment.path, position + filled, "the file is shorter than known")
+                filled += got
+                if filled < count and not wait:
+                    raise BlockingIOError(errno.EAGAIN, "the rest is on the disk", segment.path)
+        return view
+
+    @staticmethod
+    def _preadv(fd: int, view: memoryview, position: int, *, wait: bool) -> int:
+        if wait or not _NOWAIT:
+            return os.preadv(fd, [view], position)
+        try:
+            return os.preadv(fd, [view], position, _NOWAIT)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            # This file system cannot say whether it would wait.
+            return os.preadv(fd, [view], position)
+
+
+def _header(
+    data: memoryview, at: int, segment: Segment, position: int
+) -> tuple[int, int, int, int]:
+    """Base offset, length, record count and last timestamp of a stored batch."""
+    if len(data) - at < HEADER_SIZE:
+        raise Damage(segment.path, position, "the segment ends inside a batch header")
+    fields = _WALK.unpack_from(data, at + _WALK_AT)
+    base, _term, length, magic, _codec, _flags, _schema, count, last_us = fields
+    if magic != MAGIC or length < HEADER_SIZE:
+        raise Damage(segment.path, position, "no batch header stands here")
+    return base, length, count, last_us
+
+
+def _whole_batches(
+    data: memoryview, segment: Segment, position: int, upto_offset: int
+) -> tuple[int, int]:
+    """Length and next offset of the whole batches below ``upto_offset`` at the start of data."""
+    at, next_offset = 0, -1
+    size = len(data)
+    while size - at >= HEADER_SIZE:
+        base, length, count, _last_us = _header(data, at, segment, position + at)
+        if at + length > size or (at and base >= upto_offset):
+            break
+        at += length
+        next_offset = base + count
+    return at, next_offset

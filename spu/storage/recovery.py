@@ -1,0 +1,309 @@
+"""Opening a log after its process or host went away, however it went.
+
+The checkpoint says what was durable and where to scan from. From there every batch is verified.
+Three things can be found at the end:
+
+- a clean end: all is kept;
+- damage above the durable point: a torn tail. It is cut; if a whole valid batch stands behind
+  the damage, the bytes are first set aside in a ``cut-…`` file, as somebody may want them;
+- damage below the durable point, or less log than was durable: the disk lost what was promised.
+  Nothing is cut or deleted; the log is unfit, with a reason that names file and position.
+
+What is kept is fsynced before the log is handed out, since a crash of the process alone leaves
+bytes that were never on the disk.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from schemas.logs import get_logger
+from spu.producers import ProducerTable
+from spu.storage.checkpoint import (
+    CHECKPOINT_NAME,
+    Checkpoint,
+    checkpoint_of,
+    read_checkpoint,
+    write_checkpoint,
+)
+from spu.storage.durable import UNFINISHED, sync_directory, sync_file
+from spu.storage.index import IndexSummary, SparseIndex, read_index, read_summary, write_index
+from spu.storage.segment import Damage, Segment, find_batch, scan, segment_bases
+
+_log = get_logger("spu.storage.recovery")
+
+
+class UnfitError(Exception):
+    """The log lost something that was durable; the text names file and position."""
+
+
+@dataclass(slots=True)
+class RecoveredLog:
+    """A log as it was found. All of it is durable. ``unfit`` says what is wrong, if anything."""
+
+    segments: list[Segment] = field(default_factory=list)
+    log_start: int = 0
+    leo: int = 0
+    lac: int = -1
+    last_term: int = 0
+    producers: ProducerTable = field(default_factory=ProducerTable)
+    cut_bytes: int = 0
+    set_aside: list[str] = field(default_factory=list)
+    unfit: str | None = None
+
+
+def recover(directory: Path, now_us: int) -> RecoveredLog:
+    """Recover the log in ``directory``. Never raises for what the disk holds: see ``unfit``."""
+    log = RecoveredLog()
+    try:
+        checkpoint = read_checkpoint(directory)
+        _Recovery(directory, now_us, checkpoint, log).run()
+    except (UnfitError, Damage) as error:
+        log.unfit = str(error)
+    except OSError as error:
+        log.unfit = f"{error.filename or directory}: {error.strerror}"
+    if log.unfit is not None:
+        _log.error("log is unfit", directory=str(directory), reason=log.unfit)
+    return log
+
+
+class _Recovery:
+    def __init__(
+        self, directory: Path, now_us: int, checkpoint: Checkpoint | None, log: RecoveredLog
+    ) -> None:
+        self._directory = directory
+        self._now_us = now_us
+        self._trusted = checkpoint is not None
+        self._checkpoint = checkpoint or Checkpoint()
+        self._log = log
+        # Terms never fall along a log; this is the last one met.
+        self._term = 0
+
+    def run(self) -> None:
+        for leftover in self._directory.glob(f"*{UNFINISHED}"):
+            leftover.unlink()
+        checkpoint, log = self._checkpoint, self._log
+        bases = segment_bases(self._directory)
+        log.producers = ProducerTable(checkpoint.producers)
+        log.last_term, log.lac = checkpoint.last_term, checkpoint.lac
+        log.log_start = checkpoint.log_start
+        log.leo = checkpoint.durable_leo
+        if not self._trusted:
+            self._without_checkpoint(bases)
+        elif bases:
+            self._require_start(bases)
+            bases = self._drop_truncated(bases)
+            self._completed([base for base in bases if base < checkpoint.segment], bases)
+            self._scan([base for base in bases if base >= checkpoint.segment])
+        elif checkpoint.durable_leo:
+            raise UnfitError(
+                f"{self._directory} holds no segment, but offset {checkpoint.durable_leo - 1}"
+                " was durable"
+            )
+        if log.leo < checkpoint.durable_leo:
+            raise UnfitError(
+                f"{self._directory} ends at offset {log.leo}, but offset"
+                f" {checkpoint.durable_leo - 1} was durable"
+            )
+        self._make_durable()
+
+    def _without_checkpoint(self, bases: list[int]) -> None:
+        """Nobody knows what was durable: only a log that is whole from end to end is fit."""
+        log = self._log
+        log.log_start = log.leo = bases[0] if bases else 0
+        try:
+            self._scan_from(bases, bases[0] if bases else 0, 0)
+        except Damage as error:
+            raise UnfitError(
+                f"{self._directory / CHECKPOINT_NAME} is missing or damaged, and so is the log: "
+                f"{error}"
+            ) from error
+        if not bases:
+            raise UnfitError(f"{self._directory / CHECKPOINT_NAME} is missing or damaged")
+
+    def _require_start(self, bases: list[int]) -> None:
+        if bases[0] > self._checkpoint.log_start:
+            raise UnfitError(
+                f"{self._directory} begins at offset {bases[0]}, its log at"
+                f" {self._checkpoint.log_start}: segments are missing"
+            )
+        if self._checkpoint.durable_leo and self._checkpoint.segment not in bases:
+            raise UnfitError(f"{self._segment(self._checkpoint.segment).path} is missing")
+
+    def _drop_truncated(self, bases: list[int]) -> list[int]:
+        """Finish a truncation: whole segments below the log start go."""
+        kept = list(bases)
+        while len(kept) > 1 and kept[1] <= self._checkpoint.log_start:
+            segment = self._segment(kept.pop(0))
+            segment.index_path.unlink(missing_ok=True)
+            os.unlink(segment.path)
+        return kept
+
+    def _completed(self, completed: list[int], bases: list[int]) -> None:
+        """Take up segments below the checkpoint by their index; rebuild what is not there."""
+        for number, base in enumerate(completed):
+            segment = self._segment(base)
+            size = os.stat(segment.path).st_size
+            summary = read_summary(segment.index_path)
+            following = bases[number + 1]
+            if summary is None or summary.covered != size or summary.end_offset != following:
+                summary = self._rebuild(segment)
+            if summary.end_offset != following:
+                raise UnfitError(
+                    f"{segment.path} ends at offset {summary.end_offset}, the next segment"
+                    f" begins at {following}"
+                )
+            segment.end_offset, segment.size = summary.end_offset, size
+            segment.max_timestamp_us = summary.max_timestamp_us
+            segment.opened_us = summary.opened_us
+            segment.written_us = segment.completed_us = summary.completed_us
+            segment.index = None
+            self._log.segments.append(segment)
+
+    def _rebuild(self, segment: Segment) -> IndexSummary:
+        self._date_from_file(segment)
+        self._scan_segment(segment, 0, segment.base_offset, learn=False)
+        segment.completed_us = segment.written_us
+        if segment.index is not None:
+            write_index(segment.index_path, segment.summary(), segment.index.to_bytes())
+        return segment.summary()
+
+    def _scan(self, bases: list[int]) -> None:
+        checkpoint, log = self._checkpoint, self._log
+        if not bases:
+            return
+        try:
+            self._scan_from(bases, checkpoint.scan_offset, checkpoint.scan_position)
+        except Damage as error:
+            if log.leo < checkpoint.durable_leo:
+                raise UnfitError(
+                    f"{error}; damage at offset {log.leo}, but offset"
+                    f" {checkpoint.durable_leo - 1} was durable"
+                ) from error
+            self._cut(error, [base for base in bases if base > log.segments[-1].base_offset])
+
+    def _scan_from(self, bases: list[int], offset: int, position: int) -> None:
+        """Verify and take up segments; the first one from ``position`` on."""
+        log = self._log
+        log.leo = offset
+        for number, base in enumerate(bases):
+            segment = self._segment(base)
+            if number == 0 and position and not self._restore_index(segment, position):
+                offset, position = base, 0
+            start, start_offset = (position, offset) if number == 0 else (0, base)
+            if start_offset != log.leo and number:
+                log_end = log.segments[-1]
+                raise Damage(
+                    log_end.path, log_end.size, f"ends at offset {log.leo}, {base} follows"
+                )
+            log.leo = start_offset
+            self._date_from_file(segment)
+            if base == self._checkpoint.segment and self._checkpoint.opened_us:
+                segment.opened_us = self._checkpoint.opened_us
+            if log.segments:
+                log.segments[-1].completed_us = log.segments[-1].written_us
+            segment.end_offset, segment.size = start_offset, start
+            log.segments.append(segment)
+            self._scan_segment(segment, start, start_offset, learn=True)
+
+    def _restore_index(self, segment: Segment, position: int) -> bool:
+        """Load the part of the index below ``position``; False means: scan from the start."""
+        found = read_index(segment.index_path)
+        if found is None or found[0].base_offset != segment.base_offset:
+            return False
+        index = found[1]
+        if found[0].covered < position or position not in index.positions:
+            return False
+        segment.max_timestamp_us = index.cut(position)
+        segment.index = index
+        return True
+
+    def _scan_segment(self, segment: Segment, position: int, offset: int, *, learn: bool) -> None:
+        """Walk one segment; with ``learn`` the log's end, term and producers follow it."""
+        log, durable_leo = self._log, self._checkpoint.durable_leo
+        fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for _position, header in scan(fd, segment.path, position, offset, self._term):
+                self._term = header.term
+                segment.note(header, header.base_offset)
+                if learn:
+                    log.leo = header.next_offset
+                    if header.base_offset >= durable_leo:
+                        log.producers.record(header, header.base_offset)
+                        log.last_term = header.term
+        finally:
+            os.close(fd)
+
+    def _cut(self, damage: Damage, later: list[int]) -> None:
+        """Cut the tail at the end of the last segment taken up, and every later segment."""
+        log = self._log
+        segment = log.segments[-1]
+        tails: list[tuple[str, bytes]] = []
+        for path, start in [
+            (segment.path, segment.size),
+            *((self._segment(base).path, 0) for base in later),
+        ]:
+            with open(path, "rb") as file:
+                file.seek(start)
+                tails.append((path, file.read()))
+        log.cut_bytes = sum(len(tail) for _, tail in tails)
+        if any(find_batch(tail) is not None for _, tail in tails):
+            name = f"cut-{log.leo:020d}-{self._now_us}"
+            aside = self._directory / name
+            with aside.open("wb") as file:
+                file.writelines(tail for _, tail in tails)
+                file.flush()
+                sync_file(file.fileno())
+            sync_directory(self._directory)
+            log.set_aside.append(name)
+            _log.error(
+                "set aside valid batches behind damage above the durable point",
+                damage=str(damage),
+                file=str(aside),
+                bytes=log.cut_bytes,
+            )
+        else:
+            _log.warning("cut a torn tail", damage=str(damage), bytes=log.cut_bytes)
+        # The last file goes first: a crash in between leaves a shorter tail, never a gap.
+        for base in reversed(later):
+            doomed = self._segment(base)
+            doomed.index_path.unlink(missing_ok=True)
+            os.unlink(doomed.path)
+        os.truncate(segment.path, segment.size)
+
+    def _make_durable(self) -> None:
+        """Put on the disk what was kept, and note it in a new checkpoint."""
+        log = self._log
+        for segment in log.segments:
+            if segment.base_offset >= self._checkpoint.segment:
+                fd = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    sync_file(fd)
+                finally:
+                    os.close(fd)
+                if segment is not log.segments[-1] and segment.index is not None:
+                    write_index(segment.index_path, segment.summary(), segment.index.to_bytes())
+                    segment.index = None
+        sync_directory(self._directory)
+        if log.leo > self._checkpoint.durable_leo or not self._trusted:
+            active = log.segments[-1] if log.segments else None
+            if active is not None and active.index is not None:
+                write_index(active.index_path, active.summary(), active.index.to_bytes())
+            write_checkpoint(
+                self._directory,
+                checkpoint_of(
+                    active,
+                    log_start=log.log_start,
+                    lac=log.lac,
+                    last_term=log.last_term,
+                    producers=log.producers,
+                ),
+            )
+
+    def _date_from_file(self, segment: Segment) -> None:
+        segment.written_us = segment.opened_us = os.stat(segment.path).st_mtime_ns // 1000
+
+    def _segment(self, base: int) -> Segment:
+        return Segment(str(self._directory), base, base, index=SparseIndex())

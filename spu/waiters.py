@@ -1,0 +1,138 @@
+"""Requests that wait for the log to move: producers for a commit, consumers for records.
+
+A waiting request is an entry here, not a task: it costs a heap or dict slot and a timer, is
+released by whoever moves the log, and is gone at once when its client goes away. Each is told
+exactly once, by a call with None (what it waits for has happened) or an error.
+"""
+
+from __future__ import annotations
+
+import heapq
+from asyncio import AbstractEventLoop, TimerHandle
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from schemas.errors import DeadlineExceededError, RunnelError
+
+Told = Callable[[RunnelError | None], None]
+_SWEEP_AT: Final = 64
+
+
+class Waiter:
+    """One waiting request. `cancel` when nobody wants to be told any more."""
+
+    __slots__ = ("_home", "_timer", "told", "until", "wake_bytes")
+
+    def __init__(
+        self, until: int, told: Told, wake_bytes: int = 0, home: set[Waiter] | None = None
+    ) -> None:
+        self.until = until
+        self.wake_bytes = wake_bytes
+        self.told: Told | None = told
+        self._home = home
+        self._timer: TimerHandle | None = None
+        if home is not None:
+            home.add(self)
+
+    def __lt__(self, other: Waiter) -> bool:
+        return self.until < other.until
+
+    def start_timer(
+        self, loop: AbstractEventLoop, after_ms: int, error: RunnelError | None
+    ) -> None:
+        self._timer = loop.call_later(after_ms / 1000, partial(self.tell, error))
+
+    def tell(self, error: RunnelError | None) -> None:
+        """Release the request; later calls do nothing."""
+        told = self.told
+        self.cancel()
+        if told is not None:
+            told(error)
+
+    def cancel(self) -> None:
+        self.told = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._home is not None:
+            self._home.discard(self)
+
+
+class OffsetWaiters:
+    """Requests that wait until an offset is passed, the nearest first."""
+
+    def __init__(self) -> None:
+        self._heap: list[Waiter] = []
+        self._sweep_at = _SWEEP_AT
+
+    def __len__(self) -> int:
+        return sum(waiter.told is not None for waiter in self._heap)
+
+    def add(self, loop: AbstractEventLoop, until: int, timeout_ms: int, told: Told) -> Waiter:
+        """Wait until everything below ``until`` is done; after ``timeout_ms`` the outcome is
+        unknown and says so."""
+        if len(self._heap) >= self._sweep_at:
+            # Entries whose client gave up stay in the heap until here.
+            self._heap = [waiter for waiter in self._heap if waiter.told is not None]
+            heapq.heapify(self._heap)
+            self._sweep_at = max(_SWEEP_AT, 2 * len(self._heap))
+        waiter = Waiter(until, told)
+        waiter.start_timer(
+            loop,
+            timeout_ms,
+            DeadlineExceededError(
+                f"not committed within {timeout_ms} ms; it may still be. Send the same batch"
+                " again with its producer id and sequence to find out"
+            ),
+        )
+        heapq.heappush(self._heap, waiter)
+        return waiter
+
+    def release(self, upto: int) -> None:
+        """Tell all that wait for no more than ``upto``."""
+        heap = self._heap
+        while heap and (heap[0].told is None or heap[0].until <= upto):
+            heapq.heappop(heap).tell(None)
+
+    def fail(self, error: RunnelError) -> None:
+        failed, self._heap = self._heap, []
+        for waiter in failed:
+            waiter.tell(error)
+
+
+class RecordWaiters:
+    """Long polls: each waits for an offset to exist and for so many committed bytes."""
+
+    def __init__(self) -> None:
+        self._waiting: set[Waiter] = set()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(
+        self,
+        loop: AbstractEventLoop,
+        offset: int,
+        wake_bytes: int,
+        max_wait_ms: int,
+        told: Told,
+    ) -> Waiter:
+        """Wait until ``offset`` is committed and the byte count reaches ``wake_bytes``, or for
+        ``max_wait_ms``: either is told as None."""
+        waiter = Waiter(offset, told, wake_bytes, self._waiting)
+        waiter.start_timer(loop, max_wait_ms, None)
+        return waiter
+
+    def release(self, lac: int, committed_bytes: int) -> None:
+        """Tell those that have what they wait for."""
+        for waiter in [
+            waiter
+            for waiter in self._waiting
+            if waiter.until <= lac and waiter.wake_bytes <= committed_bytes
+        ]:
+            waiter.tell(None)
+
+    def fail(self, error: RunnelError) -> None:
+        for waiter in list(self._waiting):
+            waiter.tell(error)

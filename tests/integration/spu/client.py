@@ -1,0 +1,112 @@
+"""A small client of the public port, as bare as the protocol allows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Self
+
+from schemas.errors import RunnelError
+from schemas.protocol import (
+    NO_OFFSET,
+    PREFIX,
+    Acks,
+    Api,
+    FetchRequest,
+    FetchResponse,
+    FrameHeader,
+    HelloRequest,
+    HelloResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ProduceRequest,
+    ProduceResponse,
+    pack_frame,
+    raise_for_status,
+    unpack_frame,
+)
+from tests.unit.spu.builders import DEADLINE_S, UID
+
+
+class Client:
+    """One connection; every call sends or receives one frame."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def connect(cls, port: int, *, hello: bool = True) -> Self:
+        client = cls(*await asyncio.open_connection("127.0.0.1", port))
+        if hello:
+            await client.call(Api.HELLO, 0, HelloRequest(1, 1).pack())
+        return client
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+    def send(self, api: int, correlation: int, fixed: bytes, tail: bytes | bytearray = b"") -> None:
+        self.writer.writelines(pack_frame(api, correlation, fixed, tail))
+
+    async def receive(self) -> tuple[FrameHeader, memoryview, memoryview]:
+        async with asyncio.timeout(DEADLINE_S):
+            (length,) = PREFIX.unpack(await self.reader.readexactly(PREFIX.size))
+            return unpack_frame(memoryview(await self.reader.readexactly(length)))
+
+    async def call(
+        self, api: int, correlation: int, fixed: bytes, tail: bytes | bytearray = b""
+    ) -> tuple[memoryview, memoryview]:
+        """Send one request and wait for its answer. Raises the error the answer carries."""
+        self.send(api, correlation, fixed, tail)
+        header, answer, rest = await self.receive()
+        raise_for_status(header, rest)
+        assert (header.api, header.correlation) == (api, correlation)
+        return answer, rest
+
+    async def hello(self) -> tuple[HelloResponse, str]:
+        fixed, tail = await self.call(Api.HELLO, 0, HelloRequest(1, 1).pack())
+        return HelloResponse.unpack(fixed), bytes(tail).decode()
+
+    async def produce(
+        self, batch: bytearray, acks: Acks = Acks.COMMITTED, expected: int = NO_OFFSET
+    ) -> ProduceResponse:
+        request = ProduceRequest(UID, acks, 10_000, expected)
+        fixed, _ = await self.call(Api.PRODUCE, 1, request.pack(), batch)
+        return ProduceResponse.unpack(fixed)
+
+    async def fetch(
+        self, offset: int, *, max_wait_ms: int = 0, min_bytes: int = 1, max_bytes: int = 1 << 20
+    ) -> tuple[FetchResponse, memoryview]:
+        request = FetchRequest(UID, offset, max_bytes, min_bytes, max_wait_ms)
+        fixed, tail = await self.call(Api.FETCH, 2, request.pack())
+        return FetchResponse.unpack(fixed), tail
+
+    async def list_offsets(self, position: int) -> ListOffsetsResponse:
+        fixed, _ = await self.call(Api.LIST_OFFSETS, 3, ListOffsetsRequest(UID, position).pack())
+        return ListOffsetsResponse.unpack(fixed)
+
+    async def closed(self) -> bool:
+        """Wait until the other side has closed."""
+        async with asyncio.timeout(DEADLINE_S):
+            try:
+                return await self.reader.read() == b""
+            except ConnectionError:
+                return True
+
+    async def last_error(self) -> RunnelError:
+        """The error of the next frame."""
+        header, _, tail = await self.receive()
+        try:
+            raise_for_status(header, tail)
+        except RunnelError as error:
+            error.details["correlation"] = header.correlation
+            return error
+        raise AssertionError("the answer carries no error")

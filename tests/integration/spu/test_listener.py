@@ -1,0 +1,458 @@
+"""The public port over real sockets: the protocol, its bounds, and what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import (
+    CorruptBatchError,
+    InvalidRequestError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+    OverloadedError,
+    ProtocolError,
+    RunnelError,
+    UnsupportedError,
+)
+from schemas.messages import DeleteReplicas, Tombstone
+from schemas.protocol import (
+    EARLIEST,
+    FRAME_HEADER,
+    LATEST,
+    MAX_FRAME_BYTES,
+    PREFIX,
+    Acks,
+    Api,
+    FetchRequest,
+    FetchResponse,
+    HelloRequest,
+    ListOffsetsRequest,
+    ProduceRequest,
+    ProduceResponse,
+    pack_frame,
+)
+from spu import connection as connection_module
+from spu.connection import MAX_IN_FLIGHT
+from spu.listener import Listener
+from spu.replica import Replica
+from tests.integration.spu.client import Client
+from tests.unit.spu.builders import (
+    CLUSTER,
+    DEADLINE_S,
+    STAMP,
+    UID,
+    Spu,
+    assignment_of,
+    batch_of,
+    headers,
+    new_uid,
+    open_spu,
+    settings_of,
+    until,
+)
+
+
+@dataclass
+class Served:
+    spu: Spu
+    listener: Listener
+    port: int
+
+    @property
+    def replica(self) -> Replica:
+        return self.spu.replica
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    spu = await open_spu(tmp_path, assignment_of(log=settings_of(segment=64 << 20)))
+    await spu.serve()
+    listener = Listener(spu.host)
+    yield Served(spu, listener, await listener.start("127.0.0.1", 0))
+    await listener.close()
+    await spu.host.close()
+
+
+async def test_given_a_hello_then_the_spu_says_who_it_is(served: Served) -> None:
+    async with await Client.connect(served.port, hello=False) as client:
+        response, cluster = await client.hello()
+        assert (response.version, response.spu_id) == (1, 1)
+        assert response.max_frame_bytes == MAX_FRAME_BYTES
+        assert cluster == CLUSTER
+
+
+async def test_given_records_then_they_are_produced_fetched_and_found(served: Served) -> None:
+    async with await Client.connect(served.port) as client:
+        assert await client.produce(batch_of(3, time_us=2_000_000_000_000_000)) == ProduceResponse(
+            1, 3
+        )
+        response, data = await client.fetch(1)
+        assert (response.log_start, response.lac) == (0, 3)
+        assert [header.base_offset for header in headers(data)] == [1]
+        assert (await client.list_offsets(EARLIEST)).offset == 0
+        assert (await client.list_offsets(LATEST)).offset == 4
+        assert (await client.list_offsets(2_000_000_000_000_000)).offset == 1
+        with pytest.raises(InvalidRequestError):
+            await client.list_offsets(-9)
+    counters = served.listener.counters
+    assert counters.requests == {"hello": 1, "produce": 1, "fetch": 1, "list_offsets": 4}
+    assert counters.errors == {"INVALID_REQUEST": 1}
+    assert counters.bytes_in > 200
+    assert counters.bytes_out > 200
+
+
+async def test_given_a_large_batch_then_it_arrives_and_returns_whole(served: Served) -> None:
+    batch = batch_of(9, bytes(range(256)) * (20 << 10))
+    async with await Client.connect(served.port) as client:
+        await client.produce(bytearray(batch))
+        await client.produce(batch_of())
+        _, data = await client.fetch(5, max_bytes=1)
+        assert bytes(data[24:]) == bytes(batch[24:])
+        response, data = await client.fetch(1, max_bytes=32 << 20)
+        assert len(headers(data)) == 2
+        assert response.lac == 10
+
+
+async def test_given_a_long_poll_then_a_produce_wakes_it(served: Served) -> None:
+    async with (
+        await Client.connect(served.port) as reader,
+        await Client.connect(served.port) as writer,
+    ):
+        waiting = asyncio.create_task(reader.fetch(1, max_wait_ms=60_000, min_bytes=200))
+        far = FetchRequest(UID, 3, 1 << 20, 1, 60_000)
+        await until(lambda: len(served.replica._records) == 1)
+        await writer.produce(batch_of())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await writer.produce(batch_of())
+        _, data = await waiting
+        assert [header.base_offset for header in headers(data)] == [1, 2]
+        # An offset above the end is not out of range: it will exist.
+        reader.send(Api.FETCH, 9, far.pack())
+        await until(lambda: len(served.replica._records) == 1)
+        await writer.produce(batch_of())
+        header, _, tail = await reader.receive()
+        assert header.correlation == 9
+        assert [header.base_offset for header in headers(tail)] == [3]
+
+
+async def test_given_a_long_poll_in_vain_then_it_ends_empty(served: Served) -> None:
+    async with await Client.connect(served.port) as client:
+        response, data = await client.fetch(1, max_wait_ms=20)
+        assert (response.lac, len(data)) == (0, 0)
+        assert len(served.replica._records) == 0
+
+
+async def test_given_a_client_that_leaves_then_nothing_waits_for_it(served: Served) -> None:
+    async with await Client.connect(served.port) as client:
+        for correlation in range(20):
+            request = FetchRequest(UID, 1, 1 << 20, 1, 60_000)
+            client.send(Api.FETCH, correlation, request.pack())
+        await until(lambda: len(served.replica._records) == 20)
+    await until(lambda: len(served.replica._records) == 0)
+    assert served.listener.counters.connections == 0
+
+
+async def test_given_many_requests_then_they_are_appended_in_order_and_all_answered(
+    served: Served,
+) -> None:
+    count = 3 * MAX_IN_FLIGHT
+    async with await Client.connect(served.port) as client:
+        request = ProduceRequest(UID, Acks.COMMITTED, 10_000).pack()
+        for correlation in range(count):
+            client.send(Api.PRODUCE, correlation, request, batch_of())
+        offsets = {}
+        for _ in range(count):
+            header, fixed, _ = await client.receive()
+            assert header.status == 0
+            offsets[header.correlation] = ProduceResponse.unpack(fixed).base_offset
+    assert offsets == {correlation: correlation + 1 for correlation in range(count)}
+
+
+async def test_given_answers_in_any_order_then_a_quick_one_overtakes(served: Served) -> None:
+    async with await Client.connect(served.port) as client:
+        client.send(Api.FETCH, 1, FetchRequest(UID, 9, 100, 1, 60_000).pack())
+        client.send(Api.LIST_OFFSETS, 2, ListOffsetsRequest(UID, EARLIEST).pack())
+        header, _, _ = await client.receive()
+        assert header.correlation == 2
+
+
+async def test_given_acks_none_then_no_answer_but_appended(served: Served) -> None:
+    async with await Client.connect(served.port) as client:
+        request = ProduceRequest(UID, Acks.NONE, 0).pack()
+        client.send(Api.PRODUCE, 1, request, batch_of())
+        broken = batch_of()
+        broken[120] ^= 1
+        client.send(Api.PRODUCE, 2, request, broken)
+        assert (await client.produce(batch_of())).base_offset == 2
+
+
+@pytest.mark.parametrize(
+    ("api", "fixed", "error"),
+    [
+        pytest.param(99, b"", UnsupportedError, id="given-an-unknown-api-then-unsupported"),
+        pytest.param(
+            Api.FETCH,
+            FetchRequest(new_uid(), 0, 1, 1, 0).pack(),
+            NotFoundError,
+            id="given-an-unknown-partition-then-not-found",
+        ),
+        pytest.param(
+            Api.FETCH,
+            FetchRequest(UID, -3, 1, 1, 0).pack(),
+            InvalidRequestError,
+            id="given-a-negative-offset-then-invalid",
+        ),
+        pytest.param(
+            Api.PRODUCE,
+            ProduceRequest(UID, Acks.LEADER, 0).pack(),
+            CorruptBatchError,
+            id="given-no-batch-then-corrupt",
+        ),
+    ],
+)
+async def test_given_a_refusal_then_the_connection_lives(
+    served: Served, api: int, fixed: bytes, error: type[RunnelError]
+) -> None:
+    async with await Client.connect(served.port) as client:
+        with pytest.raises(error):
+            await client.call(api, 5, fixed)
+        assert (await client.produce(batch_of())).base_offset == 1
+
+
+async def test_given_an_unknown_version_then_unsupported_and_the_connection_lives(
+    served: Served,
+) -> None:
+    async with await Client.connect(served.port) as client:
+        client.writer.write(PREFIX.pack(FRAME_HEADER.size) + FRAME_HEADER.pack(2, 9, 0, 4, 0))
+        error = await client.last_error()
+        assert isinstance(error, UnsupportedError)
+        assert error.details["correlation"] == 4
+        await client.hello()
+
+
+async def test_given_a_corrupt_batch_then_refused_and_the_connection_lives(served: Served) -> None:
+    async with await Client.connect(served.port) as client:
+        for size in (100, 400_000):
+            batch = batch_of(1, bytes(size))
+            batch[-1] ^= 1
+            with pytest.raises(CorruptBatchError, match="CRC32C"):
+                await client.produce(batch)
+        assert (await client.produce(batch_of())).base_offset == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "text", "correlation"),
+    [
+        pytest.param(
+            PREFIX.pack(MAX_FRAME_BYTES + 1) + bytes(16), "more than", 0, id="given-a-huge-length"
+        ),
+        pytest.param(b"GET / HTTP/1.1\r\n\r\n", "more than", 0, id="given-http"),
+        pytest.param(PREFIX.pack(3) + b"abc", "shorter", 0, id="given-a-short-length"),
+        pytest.param(
+            PREFIX.pack(FRAME_HEADER.size) + FRAME_HEADER.pack(2, 1, 0, 6, 999),
+            "leaves the frame",
+            0,
+            id="given-a-fixed-part-beyond-the-frame",
+        ),
+        pytest.param(
+            b"".join(map(bytes, pack_frame(Api.PRODUCE, 6, b"short"))),
+            "needs",
+            6,
+            id="given-a-short-fixed-part",
+        ),
+        pytest.param(
+            b"".join(map(bytes, pack_frame(Api.PRODUCE, 6, bytes(16) + b"\x09" + bytes(15)))),
+            "bad produce request",
+            6,
+            id="given-unknown-acks",
+        ),
+    ],
+)
+async def test_given_bytes_that_are_no_frame_then_answered_and_closed(
+    served: Served, sent: bytes, text: str, correlation: int
+) -> None:
+    async with await Client.connect(served.port) as client:
+        client.writer.write(sent)
+        error = await client.last_error()
+        assert isinstance(error, ProtocolError)
+        assert text in error.message
+        assert error.details["correlation"] == correlation
+        assert await client.closed()
+
+
+@pytest.mark.parametrize(
+    ("sent", "error"),
+    [
+        pytest.param(
+            pack_frame(Api.LIST_OFFSETS, 1, ListOffsetsRequest(UID, EARLIEST).pack())[0],
+            ProtocolError,
+            id="given-no-hello-then-protocol-error",
+        ),
+        pytest.param(
+            pack_frame(Api.HELLO, 1, HelloRequest(7, 9).pack())[0],
+            UnsupportedError,
+            id="given-newer-versions-then-unsupported",
+        ),
+        pytest.param(
+            pack_frame(Api.HELLO, 1, b"KAFK" + bytes(4))[0],
+            ProtocolError,
+            id="given-another-magic-then-protocol-error",
+        ),
+    ],
+)
+async def test_given_a_bad_start_then_answered_and_closed(
+    served: Served, sent: bytes, error: type[RunnelError]
+) -> None:
+    async with await Client.connect(served.port, hello=False) as client:
+        client.writer.write(sent)
+        assert isinstance(await client.last_error(), error)
+        assert await client.closed()
+
+
+async def test_given_silence_instead_of_a_hello_then_closed(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "HELLO_TIMEOUT_S", 0.01)
+    async with await Client.connect(served.port, hello=False) as client:
+        assert isinstance(await client.last_error(), ProtocolError)
+        assert await client.closed()
+
+
+async def test_given_too_many_connections_then_the_next_is_told(tmp_path: Path) -> None:
+    spu = await open_spu(tmp_path)
+    listener = Listener(spu.host, max_connections=1)
+    port = await listener.start("127.0.0.1", 0)
+    async with await Client.connect(port) as first:
+        async with await Client.connect(port, hello=False) as second:
+            assert isinstance(await second.last_error(), OverloadedError)
+            assert await second.closed()
+        await first.hello()
+    await until(lambda: listener.counters.connections == 0)
+    async with await Client.connect(port) as third:
+        await third.hello()
+    await listener.close()
+    await spu.host.close()
+
+
+async def test_given_a_client_that_does_not_read_then_its_memory_is_bounded(
+    served: Served,
+) -> None:
+    size = 1 << 20
+    async with await Client.connect(served.port) as writer:
+        for _ in range(16):
+            await writer.produce(batch_of(2, bytes(size)), Acks.LEADER)
+        await until(lambda: served.replica.lac == 32)
+    connected = await asyncio.open_connection("127.0.0.1", served.port, limit=1 << 16)
+    async with Client(*connected) as slow:
+        slow.send(Api.HELLO, 0, HelloRequest(1, 1).pack())
+        for correlation in range(100):
+            request = FetchRequest(UID, 1, 16 << 20, 1, 0)
+            slow.send(Api.FETCH, correlation, request.pack())
+        # Socket buffers take some; what they do not take stops the connection from reading on.
+        await until(lambda: any(not one._writable for one in served.listener._connections))
+        (stalled,) = [one for one in served.listener._connections if not one._writable]
+        assert stalled._transport is not None
+        assert stalled._transport.get_write_buffer_size() < 40 << 20
+        await slow.receive()
+        for correlation in range(100):
+            header, _, tail = await slow.receive()
+            assert header.correlation == correlation
+            assert len(tail) > 15 * size
+
+
+async def test_given_long_polls_woken_for_a_client_that_does_not_read_then_answers_wait(
+    served: Served,
+) -> None:
+    connected = await asyncio.open_connection("127.0.0.1", served.port, limit=1 << 16)
+    async with Client(*connected) as slow:
+        slow.send(Api.HELLO, 0, HelloRequest(1, 1).pack())
+        for correlation in range(20):
+            request = FetchRequest(UID, 1, 16 << 20, 12 << 20, 60_000)
+            slow.send(Api.FETCH, correlation, request.pack())
+        await until(lambda: len(served.replica._records) == 20)
+        async with await Client.connect(served.port) as writer:
+            for _ in range(3):
+                await writer.produce(batch_of(2, bytes(4 << 20)))
+        await until(lambda: any(not one._writable for one in served.listener._connections))
+        (stalled,) = [one for one in served.listener._connections if not one._writable]
+        assert stalled._transport is not None
+        assert stalled._transport.get_write_buffer_size() < 30 << 20
+        await slow.receive()
+        for _ in range(20):
+            header, _, tail = await slow.receive()
+            assert header.status == 0
+            assert len(tail) > 12 << 20
+
+
+async def test_given_more_requests_than_may_be_unanswered_then_the_rest_waits(
+    served: Served,
+) -> None:
+    async with await Client.connect(served.port) as client:
+        for correlation in range(MAX_IN_FLIGHT + 50):
+            client.send(Api.FETCH, correlation, FetchRequest(UID, 1, 100, 1, 60_000).pack())
+        await until(lambda: len(served.replica._records) == MAX_IN_FLIGHT)
+        (connection,) = served.listener._connections
+        assert not connection._reading
+        async with await Client.connect(served.port) as writer:
+            await writer.produce(batch_of())
+        answered = {(await client.receive())[0].correlation for _ in range(MAX_IN_FLIGHT + 50)}
+        assert answered == set(range(MAX_IN_FLIGHT + 50))
+
+
+async def test_given_old_data_on_disk_then_many_fetches_are_served_from_threads(
+    tmp_path: Path,
+) -> None:
+    spu = await open_spu(tmp_path, assignment_of(log=settings_of(segment=1 << 12)))
+    await spu.serve()
+    listener = Listener(spu.host)
+    async with await Client.connect(await listener.start("127.0.0.1", 0)) as client:
+        for _ in range(100):
+            await client.produce(batch_of(1, bytes(200)), Acks.LEADER)
+        await until(lambda: spu.replica.lac == 100)
+        for offset in range(1, 100):
+            request = FetchRequest(UID, offset, 1, 1, 0)
+            client.send(Api.FETCH, offset, request.pack())
+        for _ in range(1, 100):
+            header, fixed, tail = await client.receive()
+            assert header.status == 0
+            assert FetchResponse.unpack(fixed).lac == 100
+            assert headers(tail)[0].base_offset == header.correlation
+    await listener.close()
+    await spu.host.close()
+
+
+async def test_given_a_deleted_partition_then_waiting_clients_are_told(served: Served) -> None:
+    async with await Client.connect(served.port) as client:
+        waiting = asyncio.create_task(client.fetch(1, max_wait_ms=60_000))
+        await until(lambda: len(served.replica._records) == 1)
+        tombstone = Tombstone(uid=UID, spu_id=1)
+        await served.spu.host.delete(DeleteReplicas(tombstones=(tombstone,), stamp=STAMP))
+        with pytest.raises(NotFoundError):
+            await waiting
+        with pytest.raises(NotFoundError):
+            await client.produce(batch_of())
+
+
+async def test_given_a_truncated_log_then_fetch_names_the_first_offset(served: Served) -> None:
+    async with await Client.connect(served.port) as client:
+        await client.produce(batch_of(5))
+        served.replica._log.truncate_prefix(1)
+        served.replica.tick(served.spu.now_us)
+        await until(lambda: served.replica.log_start == 1)
+        with pytest.raises(OffsetOutOfRangeError, match="first one available is 1"):
+            await client.fetch(0)
+
+
+async def test_given_a_close_then_clients_see_the_end(served: Served) -> None:
+    async with await Client.connect(served.port) as client:
+        client.send(Api.FETCH, 1, FetchRequest(UID, 1, 100, 1, 60_000).pack())
+        await until(lambda: len(served.replica._records) == 1)
+        async with asyncio.timeout(DEADLINE_S):
+            await served.listener.close()
+        assert await client.closed()

@@ -1,0 +1,116 @@
+"""The log directory: one owner at a time, one SPU of one cluster for ever."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import InvalidRequestError, StorageFailedError
+from schemas.topic import LogSettings, Retention
+from spu.storage.data_dir import DataDir
+from tests.unit.spu.builders import CLUSTER, UID, new_uid
+
+
+def test_given_an_open_directory_then_a_second_opener_is_told_who_holds_it(tmp_path: Path) -> None:
+    held = DataDir.open(tmp_path, 1)
+    with pytest.raises(StorageFailedError, match=f"in use by process {os.getpid()}"):
+        DataDir.open(tmp_path, 1)
+    held.close()
+    DataDir.open(tmp_path, 1).close()
+
+
+@pytest.mark.parametrize(
+    ("spu_id", "cluster", "text"),
+    [
+        pytest.param(2, CLUSTER, "belongs to SPU 1, this is SPU 2", id="given-another-spu"),
+        pytest.param(1, "other", f"belongs to cluster {CLUSTER}", id="given-another-cluster"),
+    ],
+)
+def test_given_a_foreign_directory_then_open_refuses(
+    tmp_path: Path, spu_id: int, cluster: str, text: str
+) -> None:
+    DataDir.open(tmp_path, 1, CLUSTER).close()
+    with pytest.raises(StorageFailedError, match=text):
+        DataDir.open(tmp_path, spu_id, cluster)
+    # The refusal must not keep the lock.
+    DataDir.open(tmp_path, 1, CLUSTER).close()
+
+
+def test_given_no_cluster_then_it_is_recorded_once_and_replicas_need_it(tmp_path: Path) -> None:
+    directory = DataDir.open(tmp_path, 1)
+    assert directory.cluster_uid is None
+    with pytest.raises(InvalidRequestError, match="no cluster yet"):
+        directory.new_meta(UID, "orders-0", "orders", 0, LogSettings())
+    directory.record_cluster_uid(CLUSTER)
+    directory.close()
+    again = DataDir.open(tmp_path, 1)
+    assert again.cluster_uid == CLUSTER
+    with pytest.raises(StorageFailedError, match="connect to the right SC"):
+        again.record_cluster_uid("other")
+    again.close()
+
+
+def test_given_a_partition_then_its_meta_reads_back(tmp_path: Path) -> None:
+    directory = DataDir.open(tmp_path, 1, CLUSTER)
+    settings = LogSettings(retention=Retention(time=None, size=1 << 30))
+    meta = directory.new_meta(UID, "orders-0", "orders", 0, settings)
+    directory.create_partitions([meta])
+    assert directory.partition_uids() == [UID]
+    assert directory.read_meta(UID) == meta
+    assert directory.new_meta(UID, "orders-0", "orders", 0, settings).storage_id != meta.storage_id
+    directory.remove_partition(UID)
+    directory.remove_partition(UID)
+    assert directory.partition_uids() == []
+    directory.close()
+
+
+def test_given_leftovers_of_a_crash_then_open_removes_them(tmp_path: Path) -> None:
+    DataDir.open(tmp_path, 1, CLUSTER).close()
+    for name in (".new-x", ".deleted-y"):
+        (tmp_path / "partitions" / name).mkdir()
+        (tmp_path / "partitions" / name / "file").touch()
+    directory = DataDir.open(tmp_path, 1)
+    assert list((tmp_path / "partitions").iterdir()) == []
+    directory.close()
+
+
+def test_given_a_directory_copied_from_elsewhere_then_it_is_not_taken(tmp_path: Path) -> None:
+    directory = DataDir.open(tmp_path, 1, CLUSTER)
+    directory.create_partitions([directory.new_meta(UID, "o", "o", 0, LogSettings())])
+    other = new_uid()
+    os.rename(directory.partition_path(UID), directory.partition_path(other))
+    with pytest.raises(StorageFailedError, match="copied here"):
+        directory.read_meta(other)
+    directory.close()
+
+
+@pytest.mark.parametrize(
+    ("identity", "text"),
+    [
+        pytest.param("{", "not JSON", id="given-no-json"),
+        pytest.param('{"formatVersion": 9}', "format version 9", id="given-another-format"),
+        pytest.param('{"formatVersion": 1}', "names no SPU", id="given-missing-fields"),
+    ],
+)
+def test_given_a_bad_identity_then_open_says_so(tmp_path: Path, identity: str, text: str) -> None:
+    (tmp_path / "identity.json").write_text(identity)
+    with pytest.raises(StorageFailedError, match=text):
+        DataDir.open(tmp_path, 1)
+
+
+def test_given_partitions_without_identity_then_open_refuses(tmp_path: Path) -> None:
+    (tmp_path / "partitions" / UID).mkdir(parents=True)
+    with pytest.raises(StorageFailedError, match="is missing but"):
+        DataDir.open(tmp_path, 1)
+
+
+def test_identity_says_what_it_is_for_people(tmp_path: Path) -> None:
+    DataDir.open(tmp_path, 7, CLUSTER).close()
+    assert json.loads((tmp_path / "identity.json").read_text()) == {
+        "formatVersion": 1,
+        "clusterUid": CLUSTER,
+        "spuId": 7,
+    }

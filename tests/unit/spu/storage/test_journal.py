@@ -1,0 +1,128 @@
+"""The journal: whole writes or none, and damage is never skipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.errors import StorageFailedError
+from schemas.ids import PartitionUid, StorageId, Term
+from schemas.partition import LiveReplica
+from schemas.topic import LogSettings, Retention
+from spu.storage import journal as journal_module
+from spu.storage.journal import Journal, JournalChange, JournalEntry, Seen
+from tests.unit.spu.builders import STAMP, UID, assignment_of, new_uid
+
+
+def entry_of(uid: PartitionUid = UID, term: int = 1) -> JournalEntry:
+    return JournalEntry(
+        uid,
+        StorageId("s"),
+        Term(term),
+        revision=3,
+        lrs=(LiveReplica(spu_id=1, storage_id="s"),),
+        leading=True,
+        assignment=assignment_of(uid, log=LogSettings(retention=Retention(time=None))),
+    )
+
+
+def test_given_entries_then_they_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal = Journal.open(path)
+    other = new_uid()
+    journal.append([JournalChange((entry_of(), entry_of(other)), seen=Seen(9, STAMP))])
+    journal.append([JournalChange((entry_of(term=2),)), JournalChange(removed=(other,))])
+    journal.close()
+    again = Journal.open(path)
+    assert again.entries == {UID: entry_of(term=2)}
+    assert again.seen == Seen(9, STAMP)
+    again.close()
+
+
+def test_given_a_tail_torn_anywhere_then_what_was_durable_stays(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal = Journal.open(path)
+    journal.append([JournalChange((entry_of(term=1),))])
+    durable = path.stat().st_size
+    journal.append([JournalChange((entry_of(term=2),))])
+    journal.close()
+    whole = path.read_bytes()
+    for length in range(durable, len(whole)):
+        path.write_bytes(whole[:length])
+        torn = Journal.open(path)
+        assert torn.entries[UID].term == 1
+        assert path.stat().st_size == durable
+        torn.append([JournalChange((entry_of(term=3),))])
+        torn.close()
+        again = Journal.open(path)
+        assert again.entries[UID].term == 3
+        again.close()
+
+
+def test_given_damage_before_valid_entries_then_open_refuses(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal = Journal.open(path)
+    for term in (1, 2):
+        journal.append([JournalChange((entry_of(term=term),))])
+    journal.close()
+    data = bytearray(path.read_bytes())
+    for position in (0, 5, 9, 40):
+        damaged = bytearray(data)
+        damaged[position] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(StorageFailedError, match="damaged at byte 0"):
+            Journal.open(path)
+        assert path.read_bytes() == damaged
+
+
+def test_given_a_journal_that_grows_then_it_is_rewritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "_COMPACT_ABOVE_BYTES", 4_000)
+    path = tmp_path / "journal"
+    journal = Journal.open(path)
+    journal.append([JournalChange(seen=Seen(4, STAMP))])
+    for term in range(1, 60):
+        journal.append([JournalChange((entry_of(term=term),))])
+        assert path.stat().st_size < 8_000
+    journal.close()
+    again = Journal.open(path)
+    assert again.entries[UID].term == 59
+    assert again.seen == Seen(4, STAMP)
+    again.close()
+
+
+def test_given_a_failed_fsync_then_the_journal_is_never_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal.open(tmp_path / "journal")
+
+    def fail(_fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal_module, "sync_file", fail)
+        with pytest.raises(StorageFailedError, match="Input/output error"):
+            journal.append([JournalChange((entry_of(),))])
+    with pytest.raises(StorageFailedError, match="must be restarted"):
+        journal.append([JournalChange((entry_of(),))])
+    journal.close()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 99)), min_size=1, max_size=12))
+def test_law_the_last_entry_of_each_uid_wins(
+    tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[int, int]]
+) -> None:
+    uids = [PartitionUid(f"00000000-0000-4000-8000-00000000000{digit}") for digit in range(4)]
+    path = tmp_path_factory.mktemp("journal") / "journal"
+    journal = Journal.open(path)
+    journal.append([JournalChange((entry_of(uids[which], term),)) for which, term in writes])
+    journal.close()
+    again = Journal.open(path)
+    expected = {uids[which]: term for which, term in writes}
+    assert {uid: entry.term for uid, entry in again.entries.items()} == expected
+    again.close()

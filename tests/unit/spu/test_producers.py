@@ -1,0 +1,102 @@
+"""Duplicate detection by table, and against a list that remembers everything."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.batch import BatchHeader, read_header
+from schemas.errors import FencedError, InvalidRequestError, NotReadyError
+from spu import producers
+from spu.producers import Duplicate, ProducerTable
+from tests.unit.spu.builders import batch_of
+
+
+def header(sequence: int, epoch: int = 1, producer: int = 7, count: int = 2) -> BatchHeader:
+    return read_header(
+        batch_of(count, producer_id=producer, producer_epoch=epoch, sequence=sequence)
+    )
+
+
+def table(last: int) -> ProducerTable:
+    """A producer that appended sequences 0 to ``last``, two records each."""
+    made = ProducerTable()
+    for sequence in range(last + 1):
+        made.record(header(sequence), 2 * sequence)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("last", "sent", "expected"),
+    [
+        pytest.param(-1, header(9), None, id="given-an-unknown-producer-then-new"),
+        pytest.param(4, header(5), None, id="given-the-next-then-new"),
+        pytest.param(4, header(4), Duplicate(8, 10), id="given-the-last-then-duplicate"),
+        pytest.param(9, header(5), Duplicate(10, 12), id="given-the-fifth-last-then-duplicate"),
+        pytest.param(4, header(0, epoch=2), None, id="given-a-new-epoch-from-0-then-new"),
+        pytest.param(9, header(4), InvalidRequestError, id="given-a-forgotten-one-then-invalid"),
+        pytest.param(4, header(6), NotReadyError, id="given-a-gap-then-not-ready"),
+        pytest.param(4, header(5, epoch=0), FencedError, id="given-an-old-epoch-then-fenced"),
+        pytest.param(4, header(5, epoch=2), InvalidRequestError, id="given-epoch-not-from-0"),
+    ],
+)
+def test_check(last: int, sent: BatchHeader, expected: Duplicate | type[Exception] | None) -> None:
+    known = table(last)
+    if isinstance(expected, type):
+        with pytest.raises(expected):
+            known.check(sent)
+    else:
+        assert known.check(sent) == expected
+
+
+def test_given_the_last_sequence_then_the_next_is_zero() -> None:
+    known = ProducerTable()
+    known.record(header(2**32 - 1), 0)
+    assert known.check(header(0)) is None
+    known.record(header(0), 2)
+    assert known.check(header(2**32 - 1)) == Duplicate(0, 2)
+
+
+def test_given_too_many_producers_then_the_longest_silent_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(producers, "MAX_PRODUCERS", 2)
+    known = ProducerTable()
+    for producer in (1, 2, 1, 3):
+        known.record(header(0 if producer != 1 else 1, producer=producer), 0)
+    assert [row[0] for row in known.dump()] == [1, 3]
+
+
+def test_given_no_producer_id_then_nothing_is_remembered() -> None:
+    known = ProducerTable()
+    known.record(header(0, producer=0), 0)
+    assert known.dump() == ()
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 8)), max_size=60))
+def test_law_a_restored_table_answers_alike(sends: list[tuple[int, int]]) -> None:
+    known = ProducerTable()
+    offset = 0
+    for producer, sequence in sends:
+        sent = header(sequence, producer=producer)
+        try:
+            fresh = known.check(sent) is None
+        except (NotReadyError, InvalidRequestError):
+            continue
+        if fresh:
+            known.record(sent, offset)
+            offset += 2
+    restored = ProducerTable(known.dump())
+    assert restored.dump() == known.dump()
+    for producer in (1, 2, 3):
+        for sequence in range(9):
+            sent = header(sequence, producer=producer)
+            assert answer(known, sent) == answer(restored, sent)
+
+
+def answer(known: ProducerTable, sent: BatchHeader) -> object:
+    try:
+        return known.check(sent)
+    except (NotReadyError, InvalidRequestError) as error:
+        return str(error)

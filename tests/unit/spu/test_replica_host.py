@@ -1,0 +1,267 @@
+"""All replicas of an SPU: assignment, deletion, restarts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import NotFoundError, NotLeaderError, StorageFailedError
+from schemas.ids import StorageId, make_term
+from schemas.messages import (
+    AssignPartitions,
+    DeleteReplicas,
+    Lead,
+    LeadPartitions,
+    ReplicaRole,
+    Stamp,
+    Tombstone,
+)
+from schemas.partition import LiveReplica
+from schemas.topic import Retention
+from spu.storage.journal import Journal
+from tests.unit.spu.builders import (
+    STAMP,
+    TERM,
+    UID,
+    assign,
+    assignment_of,
+    batch_of,
+    fetch_request,
+    headers,
+    new_uid,
+    open_spu,
+    produce,
+    settings_of,
+    until,
+)
+
+
+async def test_given_an_assignment_then_it_is_held_and_survives_a_restart(tmp_path: Path) -> None:
+    spu = await open_spu(tmp_path, assignment_of())
+    (report,) = spu.host.reports()
+    assert (report.role, report.term, report.revision, report.leo) == (ReplicaRole.IDLE, 0, 5, 0)
+    await spu.host.close()
+    again = await open_spu(tmp_path)
+    assert again.host.reports() == [report]
+    assert again.host.cluster_uid is not None
+    assert again.host.seen is not None
+    assert again.host.seen.revision == 5
+    await again.host.close()
+
+
+async def test_given_a_thousand_assignments_then_the_journal_is_written_a_few_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spu = await open_spu(tmp_path)
+    writes = 0
+    original = Journal.append
+
+    def append(journal: Journal, changes: list[object]) -> None:
+        nonlocal writes
+        writes += 1
+        original(journal, changes)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Journal, "append", append)
+    uids = [new_uid() for _ in range(200)]
+    await spu.host.assign(assign(*(assignment_of(uid) for uid in uids)))
+    leads = tuple(
+        Lead(
+            uid=uid,
+            term=TERM,
+            lrs=(LiveReplica(spu_id=1, storage_id=spu.storage_id(uid)),),
+            revision=6,
+        )
+        for uid in uids
+    )
+    await spu.host.lead(LeadPartitions(leads=leads, stamp=STAMP))
+    assert writes <= 5
+    await until(lambda: all(replica.is_serving for replica in spu.host.replicas()))
+    await spu.host.close()
+
+
+async def test_given_an_older_revision_then_it_is_ignored(tmp_path: Path) -> None:
+    spu = await open_spu(tmp_path, assignment_of(revision=5))
+    await spu.host.assign(assign(assignment_of(revision=4, log=settings_of(segment=2_048))))
+    assert spu.replica.settings.segment.size == 1 << 20
+    await spu.host.assign(assign(assignment_of(revision=6, log=settings_of(segment=2_048))))
+    assert spu.replica.settings.segment.size == 2_048
+    assert spu.replica._log.settings.segment.size == 2_048
+    await spu.host.close()
+
+
+async def test_given_unlimited_retention_then_it_survives_a_restart(tmp_path: Path) -> None:
+    log = settings_of(retention=Retention(time=None))
+    spu = await open_spu(tmp_path, assignment_of(log=log))
+    await spu.host.close()
+    again = await open_spu(tmp_path)
+    assert again.replica.settings == log
+    await again.host.close()
+
+
+@pytest.mark.parametrize("how", ["complete", "removed"])
+async def test_given_a_list_without_it_then_it_is_stopped_kept_and_can_return(
+    tmp_path: Path, how: str
+) -> None:
+    spu = await open_spu(tmp_path, assignment_of())
+    await spu.serve()
+    await produce(spu.replica, batch_of())
+    if how == "complete":
+        await spu.host.assign(assign(complete=True))
+    else:
+        await spu.host.assign(AssignPartitions(removed=(UID,), stamp=STAMP))
+    report = spu.host.reports()[0]
+    assert (report.role, report.assigned, report.fit, report.leo) == (
+        ReplicaRole.STOPPED,
+        False,
+        True,
+        2,
+    )
+    with pytest.raises(NotLeaderError, match="not assigned"):
+        spu.replica.fetch(fetch_request(0))
+    await spu.host.close()
+    again = await open_spu(tmp_path)
+    assert again.host.reports()[0].assigned is False
+    assert again.host.reports()[0].role is ReplicaRole.STOPPED
+    await again.host.assign(assign(assignment_of(revision=9)))
+    assert again.host.reports()[0].role is ReplicaRole.IDLE
+    await again.lead(revision=9)
+    await until(lambda: again.replica.is_serving)
+    await again.host.close()
+
+
+async def test_given_a_restart_then_it_leads_again_by_itself_in_a_term_of_its_own(
+    tmp_path: Path,
+) -> None:
+    spu = await open_spu(tmp_path, assignment_of())
+    await spu.serve()
+    await produce(spu.replica, batch_of())
+    for restart in (1, 2):
+        await spu.host.close()
+        spu = await open_spu(tmp_path)
+        await until(lambda spu=spu: spu.replica.is_serving)  # type: ignore[misc]
+        assert spu.replica.report().term == TERM + restart
+    found = headers(spu.replica.fetch(fetch_request(1), wait=True).data)
+    assert found[0].term == TERM
+    assert (await produce(spu.replica, batch_of())).base_offset == 4
+    await spu.host.close()
+
+
+@pytest.mark.parametrize("case", ["idle", "others", "other-storage"])
+async def test_given_reason_to_ask_then_it_does_not_lead_by_itself(
+    tmp_path: Path, case: str
+) -> None:
+    spu = await open_spu(tmp_path, assignment_of())
+    if case == "others":
+        await spu.lead(UID, TERM, 6, LiveReplica(spu_id=2, storage_id="other"))
+    elif case == "other-storage":
+        await spu.serve()
+    await spu.host.close()
+    if case == "other-storage":
+        meta = tmp_path / "partitions" / UID / "meta.json"
+        meta.write_text(meta.read_text().replace(spu.storage_id(), "another"))
+    again = await open_spu(tmp_path)
+    assert again.replica.role is ReplicaRole.IDLE
+    assert again.replica.entry.storage_id == again.storage_id()
+    await again.host.close()
+
+
+@pytest.mark.parametrize(
+    ("spu_id", "storage", "done", "kept"),
+    [
+        pytest.param(1, None, True, False, id="given-any-storage-then-deleted"),
+        pytest.param(1, "mine", True, False, id="given-this-storage-then-deleted"),
+        pytest.param(1, "other", True, True, id="given-another-storage-then-done-and-kept"),
+        pytest.param(2, None, False, True, id="given-another-spu-then-neither"),
+    ],
+)
+async def test_tombstones(
+    tmp_path: Path, spu_id: int, storage: str | None, done: bool, kept: bool
+) -> None:
+    spu = await open_spu(tmp_path, assignment_of())
+    await spu.serve()
+    named = spu.storage_id() if storage == "mine" else storage
+    tombstone = Tombstone(uid=UID, spu_id=spu_id, storage_id=StorageId(named) if named else None)
+    message = DeleteReplicas(tombstones=(tombstone,), stamp=STAMP)
+    assert await spu.host.delete(message) == ([tombstone] if done else [])
+    assert (tmp_path / "partitions" / UID).exists() is kept
+    assert bool(spu.host.reports()) is kept
+    if not kept:
+        with pytest.raises(NotFoundError, match="no replica of partition"):
+            spu.host.replica(UID)
+        assert await spu.host.delete(message) == [tombstone]
+        await spu.host.close()
+        spu = await open_spu(tmp_path)
+        assert spu.host.reports() == []
+    await spu.host.close()
+
+
+async def test_given_an_unknown_uid_to_lead_then_the_others_lead(tmp_path: Path) -> None:
+    spu = await open_spu(tmp_path, assignment_of())
+    me = LiveReplica(spu_id=1, storage_id=spu.storage_id())
+    leads = tuple(Lead(uid=uid, term=TERM, lrs=(me,), revision=6) for uid in (new_uid(), UID))
+    with pytest.raises(NotFoundError, match="not assigned"):
+        await spu.host.lead(LeadPartitions(leads=leads, stamp=Stamp(revision=30, office="o")))
+    assert spu.replica.role is ReplicaRole.LEADER
+    assert spu.host.seen is not None
+    assert spu.host.seen.revision == 30
+    await spu.host.close()
+
+
+async def test_given_a_refused_lead_then_it_is_reported(tmp_path: Path) -> None:
+    spu = await open_spu(tmp_path, assignment_of())
+    await spu.lead(term=make_term(1, 5), revision=6)
+    await until(lambda: spu.replica.is_serving)
+    reported = len(spu.reports)
+    await spu.lead(term=make_term(1, 4), revision=7)
+    assert [report.term for report in spu.reports[reported:]] == [make_term(1, 5)]
+    await spu.host.close()
+
+
+async def test_given_a_damaged_replica_then_the_others_open(tmp_path: Path) -> None:
+    other = new_uid()
+    spu = await open_spu(tmp_path, assignment_of(), assignment_of(other))
+    await spu.serve()
+    await spu.serve(other)
+    await spu.host.close()
+    file = tmp_path / "partitions" / UID / f"{0:020d}.log"
+    file.write_bytes(file.read_bytes()[:-1])
+    unreadable = new_uid()
+    (tmp_path / "partitions" / unreadable).mkdir()
+    again = await open_spu(tmp_path)
+    reports = {report.uid: report for report in again.host.reports()}
+    assert not reports[UID].fit
+    assert reports[UID].reason is not None
+    assert str(file) in str(reports[UID].reason)
+    assert not reports[unreadable].fit
+    await until(lambda: again.host.replica(other).is_serving)
+    with pytest.raises(StorageFailedError):
+        again.replica.fetch(fetch_request(0))
+    await again.host.close()
+    assert file.exists()
+
+
+async def test_given_a_held_directory_then_a_second_host_is_refused(tmp_path: Path) -> None:
+    spu = await open_spu(tmp_path)
+    with pytest.raises(StorageFailedError, match="in use by process"):
+        await open_spu(tmp_path)
+    await spu.host.close()
+
+
+async def test_given_a_tick_then_retention_deletes_and_segments_roll(tmp_path: Path) -> None:
+    log = settings_of(segment=1 << 10, retention=Retention(time="10s"))
+    spu = await open_spu(tmp_path, assignment_of(log=log))
+    replica = await spu.serve()
+    for _ in range(20):
+        await produce(replica, batch_of())
+    spu.now_us += 11_000_000
+    spu.host.tick(spu.now_us)
+    await until(lambda: replica.log_start == 21)
+    # The segment of the own term's records was rolled, then deleted on the next tick at most.
+    assert (await produce(replica, batch_of())).base_offset == 21
+    spu.host.tick(spu.now_us)
+    await until(lambda: len(list((tmp_path / "partitions" / UID).glob("*.log"))) == 1)
+    await spu.host.close()
+    again = await open_spu(tmp_path)
+    assert again.replica.log_start == 21
+    await again.host.close()
