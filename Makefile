@@ -52,8 +52,8 @@ format: setup  ## Format the code
 	@$(BIN)/ruff check --fix .
 
 bench: setup  ## Measure produce, consume and Spark scans beside the machine's floor
-	@$(BIN)/python benchmarks/produce_consume.py
-	@$(BIN)/python benchmarks/spark_scan.py
+	@$(BIN)/python -m benchmarks.produce_consume
+	@$(BIN)/python -m benchmarks.spark_scan
 
 docs: setup  ## Write the reference pages that are generated from code
 	@$(BIN)/python docs/generate.py

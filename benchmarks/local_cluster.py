@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from runnel.local.cluster import LocalCluster
-from runnel.local.plan import ClusterPlan
-from runnel.local.processes import port_is_free
+from runnel.local.processes import free_base_port
 
 
 @contextmanager
@@ -20,18 +19,10 @@ def local_cluster(spus: int = 1) -> Iterator[str]:
     directory = Path(tempfile.mkdtemp(prefix="runnel-bench-"))
     os.environ["RUNNEL_HOME"] = str(directory)
     cluster = LocalCluster(directory / "cluster")
-    plan = cluster.plan(spus, _free_base_port(cluster.data_dir, spus), None)
+    plan = cluster.plan(spus, free_base_port(cluster.data_dir, spus, first=41_003), None)
     try:
         cluster.start(plan, lambda _step: None)
         yield plan.sc_address
     finally:
         cluster.stop()
         shutil.rmtree(directory)
-
-
-def _free_base_port(data_dir: Path, spus: int) -> int:
-    for base in range(41_003, 60_000, 100):
-        plan = ClusterPlan(data_dir, base_port=base, spus=spus)
-        if all(port_is_free(p) for daemon in plan.daemons for p in daemon.ports.values()):
-            return base
-    raise OSError("no free ports")

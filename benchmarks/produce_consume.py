@@ -1,6 +1,6 @@
 """Produce and consume, beside the floor of the same bytes in the same run.
 
-    python benchmarks/produce_consume.py [--mb 200] [--durability fsync|replicated] [--json]
+    python -m benchmarks.produce_consume [--mb 200] [--durability fsync|replicated] [--json]
 
 One SPU process, one partition, one producer, ``acks: committed``. ``send`` is measured from the
 first call to the end of ``flush``. Floors: see `benchmarks.floor`; "of floor" is the share of the
@@ -12,15 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import runnel
 from benchmarks.floor import loopback_copy, sequential_write

@@ -11,14 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import socket
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -30,24 +26,29 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users write it
 
 import runnel
-from runnel.local.cluster import LocalCluster
+from benchmarks.local_cluster import local_cluster
 from spark_io.session import spark_session
 
 RECORD_BYTES: Final = (100, 1_024)
 PARTITIONS: Final = 2
+WARM_UP_RUNS: Final = 2
 _CHUNK_ROWS: Final = 20_000
-_PORT_TRIES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """One query on one source; rates count the bytes of values, in 10^6 bytes a second."""
+    """One query on one source; rates count the bytes of values, in 10^6 bytes a second.
+
+    ``seconds`` is the median of the runs; the other two show how far they lie apart.
+    """
 
     query: str
     source: str
     record_bytes: int
     rows: int
     seconds: float
+    fastest_s: float
+    slowest_s: float
 
     @property
     def rows_per_s(self) -> float:
@@ -71,7 +72,7 @@ def measure(
     """Fill a new topic and a Parquet directory with the same rows and scan both ``runs`` times.
 
     The topic (``bench-<record bytes>`` unless it is named) must not exist. Runs alternate between
-    the sources, after one run of each that does not count.
+    the sources, after two of each that do not count: the JVM is still compiling then.
     """
     name = topic or f"bench-{record_bytes}"
     rows = max(_CHUNK_ROWS, total_mb * 1_000_000 // record_bytes)
@@ -90,14 +91,16 @@ def measure(
     found_scans = []
     for query, run in _QUERIES.items():
         seconds: dict[str, list[float]] = {source: [] for source in sources}
-        for number in range(runs + 1):
+        for number in range(WARM_UP_RUNS + runs):
             for source, data in sources.items():
                 started = time.perf_counter()
                 run(data)
-                if number:
+                if number >= WARM_UP_RUNS:
                     seconds[source].append(time.perf_counter() - started)
         found_scans += [
-            Scan(query, source, record_bytes, rows, statistics.median(times))
+            Scan(
+                query, source, record_bytes, rows, statistics.median(times), min(times), max(times)
+            )
             for source, times in seconds.items()
         ]
     return found_scans
@@ -153,6 +156,7 @@ def report(scans: list[Scan]) -> str:
     heading = (
         f"{'record':>8}  {'query':<20} {'rows':>10}  {'runnel MB/s':>12} {'rows/s':>12}"
         f"  {'parquet MB/s':>12} {'rows/s':>12}  {'ratio':>6}"
+        f"  {'runnel s':>12} {'parquet s':>12}"
     )
     lines = [heading]
     for (size, query, source), ours in by_case.items():
@@ -163,8 +167,13 @@ def report(scans: list[Scan]) -> str:
             f"{size:>6} B  {query:<20} {ours.rows:>10,}  {ours.mb_per_s:>12.0f}"
             f" {ours.rows_per_s:>12,.0f}  {theirs.mb_per_s:>12.0f} {theirs.rows_per_s:>12,.0f}"
             f"  {theirs.seconds / ours.seconds:>6.2f}"
+            f"  {_range(ours):>12} {_range(theirs):>12}"
         )
     return "\n".join(lines)
+
+
+def _range(scan: Scan) -> str:
+    return f"{scan.fastest_s:.2f}-{scan.slowest_s:.2f}"
 
 
 def as_json(scans: list[Scan]) -> str:
@@ -174,49 +183,14 @@ def as_json(scans: list[Scan]) -> str:
     )
 
 
-@contextmanager
-def local_cluster(directory: Path) -> Iterator[str]:
-    """A cluster of one SPU under ``directory``; gives the SC's address."""
-    # The command's own profile must not come to point at a cluster that goes away.
-    before = os.environ.get("RUNNEL_HOME")
-    os.environ["RUNNEL_HOME"] = str(directory / "home")
-    cluster = LocalCluster(directory / "data")
-    plan = cluster.plan(1, _free_base_port(), None)
-    try:
-        cluster.start(plan, lambda step: print(step, file=sys.stderr))
-        yield plan.sc_address
-    finally:
-        if cluster.load() is not None:
-            cluster.stop()
-        if before is None:
-            del os.environ["RUNNEL_HOME"]
-        else:
-            os.environ["RUNNEL_HOME"] = before
-
-
-def _free_base_port() -> int:
-    for _ in range(_PORT_TRIES):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        if port < 65_000 and all(_is_free(port + step) for step in (1, 10, 11, 12)):
-            return port
-    raise AssertionError("no free range of ports was found")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="spark_scan", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--mb", type=int, default=100, help="megabytes of values per record size")
-    parser.add_argument("--runs", type=int, default=3, help="runs that count, per query and source")
+    parser.add_argument("--mb", type=int, default=200, help="megabytes of values per record size")
+    parser.add_argument("--runs", type=int, default=5, help="runs that count, per query and source")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     arguments = parser.parse_args()
     scans: list[Scan] = []
-    with tempfile.TemporaryDirectory() as name, local_cluster(Path(name)) as sc:
+    with tempfile.TemporaryDirectory() as name, local_cluster() as sc:
         spark = spark_session("spark_scan")
         try:
             for record_bytes in RECORD_BYTES:

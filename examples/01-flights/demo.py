@@ -24,8 +24,7 @@ from rich.progress import Progress
 
 import runnel
 from runnel.cli.inputs import KeyRule, read_chunks
-from runnel.local.plan import ClusterPlan
-from runnel.local.processes import port_is_free
+from runnel.local.processes import free_base_port
 
 HERE = Path(__file__).parent
 SPUS = 3
@@ -38,15 +37,6 @@ def run(*arguments: str) -> None:
     code = subprocess.run([sys.executable, "-m", "runnel.cli.main", *arguments]).returncode
     if code:
         raise SystemExit(f"that failed with exit code {code}")
-
-
-def free_base_port(data_dir: Path) -> int:
-    """A base port at which every daemon finds its ports free."""
-    for base in range(19_003, 29_003, 100):
-        plan = ClusterPlan(data_dir, base_port=base, spus=SPUS)
-        if all(port_is_free(p) for daemon in plan.daemons for p in daemon.ports.values()):
-            return base
-    raise SystemExit("no free ports between 19003 and 29003")
 
 
 def checksum(tables: Iterable[pa.Table]) -> tuple[int, int]:
@@ -90,7 +80,7 @@ def main() -> None:
         os.environ["RUNNEL_HOME"] = directory
         os.environ.pop("RUNNEL_SC", None)
         data_dir = Path(directory) / "cluster"
-        base = free_base_port(data_dir)
+        base = free_base_port(data_dir, SPUS)
         sc = f"localhost:{base}"
         csv = write_csv(Path(directory))
         try:

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import psutil
 
-from runnel.local.plan import HOST, Daemon
+from runnel.local.plan import HOST, ClusterPlan, Daemon
+from schemas.errors import ConflictError
 
 STOP_TIMEOUT_S = 15.0
 POLL_S = 0.02
@@ -92,3 +93,16 @@ def port_is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def free_base_port(data_dir: Path, spus: int, *, first: int = 19_003) -> int:
+    """A base port from ``first`` on at which every daemon finds its ports free.
+
+    Raises ConflictError where there is none. Somebody else may take it before it is used.
+    """
+    step = 10 + 3 * (spus + 1)
+    for base in range(first, 60_000 - step, step):
+        plan = ClusterPlan(data_dir, base_port=base, spus=spus)
+        if all(port_is_free(p) for daemon in plan.daemons for p in daemon.ports.values()):
+            return base
+    raise ConflictError(f"no free ports for {spus} SPUs between {first} and 60000")

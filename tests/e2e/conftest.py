@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from runnel.local.plan import ClusterPlan
-from runnel.local.processes import port_is_free
+from runnel.local.processes import free_base_port
 
 TIMEOUT_S = 90
 
@@ -72,16 +71,6 @@ class Command:
 
 def _err(done: subprocess.CompletedProcess[bytes]) -> str:
     return done.stderr.decode()
-
-
-def free_base_port(data_dir: Path, spus: int) -> int:
-    """A base port whose daemons all find their ports free."""
-    offset = os.getpid() % 50 * 100
-    for base in range(20_003 + offset, 40_000, 100):
-        plan = ClusterPlan(data_dir, base_port=base, spus=spus)
-        if all(port_is_free(p) for daemon in plan.daemons for p in daemon.ports.values()):
-            return base
-    raise AssertionError("no free ports")
 
 
 @pytest.fixture

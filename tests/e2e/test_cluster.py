@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.conftest import Command, free_base_port
+from runnel.local.processes import free_base_port
+from tests.e2e.conftest import Command
 
 TOPIC = """
 apiVersion: runnel/v1

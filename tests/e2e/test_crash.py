@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import runnel as library
-from tests.e2e.conftest import Command, free_base_port
+from runnel.local.processes import free_base_port
+from tests.e2e.conftest import Command
 
 KEYS = 20
 

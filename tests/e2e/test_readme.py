@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 
 import runnel as library
-from tests.e2e.conftest import Command, free_base_port
+from runnel.local.processes import free_base_port
+from tests.e2e.conftest import Command
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

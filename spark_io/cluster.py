@@ -1,0 +1,61 @@
+"""What Spark asks of a cluster, through the client library: bounds on the driver, records in tasks.
+
+Every call opens a client of its own and closes it: a planner and a task live in processes that
+Spark starts, reuses and ends as it likes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+import runnel
+from runnel.local.home import load_profile
+from schemas.errors import NotFoundError
+from spark_io.options import ReadOptions
+from spark_io.partitions import LogBounds, LogSlice, plan_slices
+
+
+def default_sc() -> str:
+    """``RUNNEL_SC``, else the profile's SC. Raises InvalidRequestError for a damaged profile.
+
+    Spark's planner has the environment of the moment when the session was started.
+    """
+    return os.environ.get("RUNNEL_SC") or load_profile().sc
+
+
+def plan_read(options: ReadOptions) -> list[LogSlice]:
+    """The slices of a read, as of now. Asks for offsets and nothing else.
+
+    Raises NotFoundError for a topic that does not exist, UnreachableError, and what
+    `spark_io.partitions.plan_slices` raises.
+    """
+    with runnel.connect(options.sc) as cluster:
+        uid = cluster.topic(options.topic).uid
+        found = cluster.offsets(options.topic)
+    bounds = [LogBounds(found[i].earliest, found[i].latest) for i in range(len(found))]
+    return plan_slices(options, uid, bounds)
+
+
+def read_slice(options: ReadOptions, piece: LogSlice) -> Iterator[pa.RecordBatch]:
+    """The records of a slice as the consumer gives them, straight from the partition's leader.
+
+    Raises NotFoundError when the topic is another one than was planned, OffsetOutOfRangeError
+    when retention deleted records of the slice meanwhile.
+    """
+    with runnel.connect(options.sc) as cluster:
+        if cluster.topic(options.topic).uid != piece.topic_uid:
+            raise NotFoundError(
+                f"topic {options.topic!r} was deleted and created again since this read was"
+                " planned; load it again"
+            )
+        consumer = cluster.consumer(
+            options.topic,
+            start={piece.partition: piece.start},
+            stop={piece.partition: piece.end},
+            partitions=[piece.partition],
+        )
+        with consumer:
+            yield from consumer.batches()

@@ -1,0 +1,84 @@
+"""From wishes to exact ranges: one Spark partition for each partition of the topic.
+
+The ends are taken once, on the driver, and travel inside the partitions. A DataFrame that is
+evaluated again therefore gives the same records, however many were appended meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition
+
+from schemas.errors import InvalidRequestError, OffsetOutOfRangeError
+from schemas.protocol import EARLIEST, LATEST
+from spark_io.offsets import OffsetWish
+from spark_io.options import ReadOptions
+
+
+@dataclass(frozen=True, slots=True)
+class LogBounds:
+    """What one partition's log holds: offsets from ``start`` to below ``end``."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class LogSlice(InputPartition):
+    """One task's work: offsets from ``start`` to below ``end`` of one partition.
+
+    ``topic_uid`` tells a topic from one of the same name that was created later.
+    """
+
+    topic_uid: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def is_empty(self) -> bool:
+        return self.start >= self.end
+
+
+def plan_slices(
+    options: ReadOptions, topic_uid: str, bounds: Sequence[LogBounds]
+) -> list[LogSlice]:
+    """The slices of a read; ``bounds[i]`` is what partition i held when it was asked. Pure.
+
+    Raises InvalidRequestError or OffsetOutOfRangeError that name the option and the partition.
+    """
+    for wish in (options.starting, options.ending):
+        wish.check_partitions(options.topic, len(bounds))
+    return [_slice(options, topic_uid, index, log) for index, log in enumerate(bounds)]
+
+
+def _slice(options: ReadOptions, topic_uid: str, index: int, log: LogBounds) -> LogSlice:
+    start = _resolve(options.starting, options.topic, index, log)
+    end = _resolve(options.ending, options.topic, index, log)
+    if start > end:
+        raise InvalidRequestError(
+            f"option {options.starting.option}: partition {index} of topic {options.topic!r}"
+            f" starts at {start}, after its end {end} ({options.ending.option})"
+        )
+    return LogSlice(topic_uid, index, start, end)
+
+
+def _resolve(wish: OffsetWish, topic: str, index: int, log: LogBounds) -> int:
+    position = wish.position(index)
+    if position == EARLIEST:
+        return log.start
+    if position == LATEST:
+        return log.end
+    if not log.start <= position <= log.end:
+        why = (
+            "earlier records were deleted by retention"
+            if position < log.start
+            else "later records are not committed yet"
+        )
+        raise OffsetOutOfRangeError(
+            f"option {wish.option}: offset {position} of partition {index} of topic {topic!r} is"
+            f" out of range; the log holds {log.start} to {log.end} (end not included): {why}"
+        )
+    return position

@@ -1,0 +1,64 @@
+"""The data source ``runnel`` as Spark sees it.
+
+Spark makes the source in one worker process when ``load()`` is called, plans in another (once
+for each ``load()``, at the first action), and reads in tasks. What the planner learned travels
+to the tasks in `spark_io.partitions.LogSlice` and in the reader; records never come back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from schemas.errors import UnsupportedError
+from spark_io.cluster import default_sc
+from spark_io.columns import FULL_SCHEMA, project
+from spark_io.options import ReadOptions, parse_read_options
+from spark_io.reader import TopicReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+
+
+class RunnelDataSource(DataSource):
+    """``spark.read.format("runnel").option("topic", …).load()``; see `spark_io.options`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "runnel"
+
+    def schema(self) -> StructType:
+        """The columns of a read that names none. Bad options are refused here, by ``load()``."""
+        self._read_options()
+        return FULL_SCHEMA
+
+    def reader(self, schema: StructType) -> TopicReader:
+        """Batch reads. Raises InvalidRequestError for bad options and schemas."""
+        return TopicReader(self._read_options(), project(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        _refuse("writing to a topic", "cluster.producer(topic).send_table(table)")
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        _refuse("readStream", "spark.read, with startingOffsets where the last read ended")
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        _refuse("writeStream", "cluster.producer(topic).send_table(table)")
+
+    def _read_options(self) -> ReadOptions:
+        options: dict[str, Any] = dict(self.options)
+        return parse_read_options(options, default_sc)
+
+
+def _refuse(what: str, instead: str) -> NoReturn:
+    raise UnsupportedError(
+        f"the data source runnel does not support {what} in this version; use {instead}"
+    )

@@ -1,0 +1,37 @@
+"""One Spark session and one cluster for all tests of the data source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_io.session import spark_session
+from tests.integration.spark.cluster import RunningCluster, run_cluster
+
+
+@pytest.fixture(scope="package")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    with run_cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def spark(
+    cluster: RunningCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    """Two threads; the SC of the cluster is the default one of its planners."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("RUNNEL_SC", cluster.sc)
+        environment.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        session = spark_session(
+            "tests",
+            **{
+                "spark.master": "local[2]",
+                "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+                "spark.driver.memory": "512m",
+            },
+        )
+        yield session
+        session.stop()

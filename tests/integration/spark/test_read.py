@@ -1,0 +1,279 @@
+"""The data source against a real cluster: what it reads and refuses, and who moves the bytes."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users write it
+
+from schemas.protocol import Api
+from spark_io.cluster import plan_read
+from spark_io.columns import FULL_SCHEMA, project
+from spark_io.options import parse_read_options
+from spark_io.reader import TopicReader
+from tests.integration.spark.cluster import RunningCluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+
+
+def load(spark: SparkSession, topic: str, schema: str | None = None, **options: str) -> DataFrame:
+    reader = spark.read.format("runnel").option("topic", topic)
+    for name, value in options.items():
+        reader = reader.option(name, value)
+    return (reader.schema(schema) if schema else reader).load()
+
+
+def send(cluster: RunningCluster, topic: str, start: int, count: int, partition: int = 0) -> None:
+    """Records ``v<n>``; each odd one has the key ``k<n>``, even ones have none."""
+    with cluster.client.producer(topic) as producer:
+        for n in range(start, start + count):
+            producer.send(b"v%d" % n, key=b"k%d" % n if n % 2 else None, partition=partition)
+
+
+@pytest.fixture(scope="module")
+def orders(cluster: RunningCluster) -> str:
+    """2,000 records in three partitions: 1,000, 600 and 400."""
+    topic = cluster.topic("orders", partitions=3)
+    for partition, (start, count) in enumerate([(0, 1000), (1000, 600), (1600, 400)]):
+        send(cluster, topic, start, count, partition)
+    return topic
+
+
+def test_all_records_once_with_kafkas_columns(
+    cluster: RunningCluster, spark: SparkSession, orders: str
+) -> None:
+    frame = load(spark, orders)
+    assert frame.columns == COLUMNS
+    rows = frame.collect()
+    expected = cluster.client.read(orders).to_pylist()
+    found = sorted(rows, key=lambda row: (row["partition"], row["offset"]))
+    assert [
+        (r["partition"], r["offset"], r["key"], r["value"], r["timestamp"].astimezone(UTC))
+        for r in found
+    ] == [(e["partition"], e["offset"], e["key"], e["value"], e["timestamp"]) for e in expected]
+    assert {bytes(r["value"]) for r in rows} == {b"v%d" % n for n in range(2000)}
+    assert {(r["topic"], r["timestampType"]) for r in rows} == {(orders, 0)}
+    assert frame.rdd.getNumPartitions() == 3
+
+
+def test_checksum_and_null_keys(spark: SparkSession, orders: str) -> None:
+    found = load(spark, orders).agg(
+        F.count("*"), F.count("key"), F.sum(F.crc32("value")), F.countDistinct("key")
+    )
+    assert found.collect()[0][:] == (
+        2000,
+        1000,
+        sum(zlib.crc32(b"v%d" % n) for n in range(2000)),
+        1000,
+    )
+
+
+def test_narrower_and_reordered_schema(spark: SparkSession, orders: str) -> None:
+    frame = load(spark, orders, schema="value binary, partition int")
+    assert frame.columns == ["value", "partition"]
+    rows = frame.where("partition = 2").collect()
+    assert sorted(bytes(r["value"]) for r in rows) == sorted(b"v%d" % n for n in range(1600, 2000))
+    assert load(spark, orders, schema="topic string").distinct().collect()[0][0] == orders
+
+
+def test_timestamps_are_those_of_the_records(cluster: RunningCluster, spark: SparkSession) -> None:
+    topic = cluster.topic("times")
+    when = datetime(2013, 1, 1, 5, 0, 0, 123456, tzinfo=UTC)
+    with cluster.client.producer(topic) as producer:
+        producer.send(b"x", timestamp=when)
+    row = load(spark, topic).selectExpr("unix_micros(timestamp)").collect()[0]
+    assert row[0] == int(when.timestamp()) * 1_000_000 + 123456
+
+
+def test_starting_and_ending_offsets(
+    cluster: RunningCluster, spark: SparkSession, orders: str
+) -> None:
+    ends = {i: found.latest for i, found in cluster.client.offsets(orders).items()}
+    start = {0: ends[0] - 5, 1: ends[1] - 1, 2: -1}
+    end = {0: ends[0] - 2, 1: -1, 2: ends[2]}
+    frame = load(
+        spark,
+        orders,
+        STARTINGOFFSETS=f'{{"0": {start[0]}, "1": {start[1]}, "2": -1}}',
+        endingOffsets=f'{{"{orders}": {{"0": {end[0]}, "1": -1, "2": {end[2]}}}}}',
+    )
+    found = sorted((r["partition"], r["offset"]) for r in frame.collect())
+    assert found == [(0, ends[0] - 5), (0, ends[0] - 4), (0, ends[0] - 3), (1, ends[1] - 1)]
+    assert load(spark, orders, startingOffsets="latest").count() == 0
+
+
+def test_empty_topic(cluster: RunningCluster, spark: SparkSession) -> None:
+    frame = load(spark, cluster.topic("empty", partitions=2))
+    assert frame.collect() == []
+    assert frame.columns == COLUMNS
+
+
+def test_a_frame_is_the_same_however_often_it_is_evaluated(
+    cluster: RunningCluster, spark: SparkSession
+) -> None:
+    topic = cluster.topic("growing")
+    send(cluster, topic, 0, 10)
+    frame = load(spark, topic)
+    first = sorted(bytes(r["value"]) for r in frame.collect())
+    send(cluster, topic, 10, 5)
+    assert sorted(bytes(r["value"]) for r in frame.collect()) == first
+    assert frame.count() == 10
+    assert frame.union(frame).where("length(value) > 0").count() == 20
+    assert load(spark, topic).count() == 15
+
+
+def test_given_a_topic_that_is_another_one_now_then_the_old_plan_says_so(
+    cluster: RunningCluster, spark: SparkSession
+) -> None:
+    topic = cluster.topic("reborn")
+    send(cluster, topic, 0, 3)
+    frame = load(spark, topic)
+    assert frame.count() == 3
+    cluster.client.delete("topic", topic)
+    cluster.client.wait("topic", topic, "deleted")
+    cluster.topic(topic)
+    send(cluster, topic, 0, 3)
+    assert "was deleted and created again since this read was planned" in error_of(frame.count)
+
+
+def error_of(action: Callable[[], object]) -> str:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's wrappers differ by version
+        action()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        pytest.param({}, "option topic is missing", id="given-no-topic-then-an-example"),
+        pytest.param(
+            {"topic": "order"},
+            "topic 'order' does not exist",
+            id="given-an-unknown-topic-then-it-is-named",
+        ),
+        pytest.param(
+            {"topic": "orders", "startOffset": "earliest"},
+            "unknown option 'startoffset'; did you mean startingOffsets?",
+            id="given-an-unknown-option-then-the-nearest",
+        ),
+        pytest.param(
+            {"topic": "orders", "startingOffsets": "{"},
+            "option startingOffsets: bad JSON",
+            id="given-bad-JSON-then-the-option",
+        ),
+        pytest.param(
+            {"topic": "orders", "endingOffsets": '{"0": 1, "1": 1, "2": 1, "3": 1}'},
+            "option endingOffsets: topic 'orders' has no partition 3; it has 3 (0 to 2)",
+            id="given-an-unknown-partition-then-those-there-are",
+        ),
+        pytest.param(
+            {"topic": "orders", "endingOffsets": '{"0": 99999, "1": -1, "2": -1}'},
+            "option endingOffsets: offset 99999 of partition 0 of topic 'orders' is out of range",
+            id="given-an-offset-above-the-end-then-the-bounds",
+        ),
+        pytest.param(
+            {"topic": "orders", "sc": "127.0.0.1:1"},
+            "no SC answers at 127.0.0.1:1",
+            id="given-no-cluster-then-its-address",
+        ),
+    ],
+)
+def test_refusals(spark: SparkSession, orders: str, options: dict[str, str], says: str) -> None:
+    assert orders == "orders", "the texts below name it"
+
+    def act() -> None:
+        spark.read.format("runnel").options(**options).load().count()
+
+    assert says in error_of(act)
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ("ofset long", "there is no column 'ofset'; did you mean offset?"),
+        ("value string", "column value is binary, not string"),
+    ],
+)
+def test_given_a_schema_that_cannot_be_then_the_columns(
+    spark: SparkSession, orders: str, schema: str, says: str
+) -> None:
+    message = error_of(load(spark, orders, schema=schema).count)
+    assert says in message
+    assert "key binary, value binary, topic string" in message
+
+
+def test_streams_and_writes_are_refused_clearly(spark: SparkSession, orders: str) -> None:
+    frame = spark.createDataFrame([(b"x",)], "value binary")
+
+    def write() -> None:
+        frame.write.format("runnel").option("topic", orders).mode("append").save()
+
+    assert "does not support writing to a topic in this version" in error_of(write)
+
+    def stream() -> None:
+        query = (
+            spark.readStream.format("runnel")
+            .option("topic", orders)
+            .load()
+            .writeStream.format("noop")
+            .start()
+        )
+        query.awaitTermination(60)
+
+    assert "does not support readStream in this version" in error_of(stream)
+
+
+def test_many_small_log_batches_reach_spark_as_few_large_ones(
+    cluster: RunningCluster, spark: SparkSession
+) -> None:
+    topic = cluster.topic("crumbs")
+    count, each = 200, 50
+    with cluster.client.producer(topic) as producer:
+        for n in range(count):
+            producer.send_table(pa.table({"value": [b"%d" % n] * each}))
+            producer.flush()
+
+    # Counted where they are yielded: from the reader that tasks run, before Spark cuts anything.
+    options = parse_read_options({"topic": topic}, lambda: cluster.sc)
+    (piece,) = plan_read(options)
+    yielded = [b.num_rows for b in TopicReader(options, project(FULL_SCHEMA)).read(piece)]
+    assert sum(yielded) == count * each
+    assert all(rows >= 1_000 for rows in yielded[:-1])
+    assert len(yielded) <= 2
+    assert load(spark, topic).count() == count * each
+
+
+def test_records_go_from_the_spu_to_tasks_and_never_through_the_driver(
+    cluster: RunningCluster, spark: SparkSession
+) -> None:
+    topic = cluster.topic("heavy", partitions=2)
+    value = os.urandom(1 << 10)
+    rows = 4_000
+    for partition in range(2):
+        with cluster.client.producer(topic) as producer:
+            for _ in range(rows // 2):
+                producer.send(value, partition=partition)
+    frame = load(spark, topic)
+    cluster.proxy.reset()
+
+    # Planning: offsets are asked for, no record moves.
+    assert frame._jdf.queryExecution().toRdd().getNumPartitions() == 2
+    assert cluster.proxy.requests[Api.LIST_OFFSETS] == 2
+    assert cluster.proxy.requests[Api.FETCH] == 0
+    assert cluster.proxy.answer_bytes < 1_024
+
+    cluster.proxy.reset()
+    assert frame.select(F.sum(F.length("value"))).collect()[0][0] == rows * len(value)
+    assert cluster.proxy.requests[Api.LIST_OFFSETS] == 0
+    assert cluster.proxy.requests[Api.FETCH] >= 2
+    assert cluster.proxy.answer_bytes > rows * len(value)
+    assert cluster.proxy.fetching_pids
+    assert os.getpid() not in cluster.proxy.fetching_pids
