@@ -1,0 +1,363 @@
+"""Gathering records into batches: the pure core of the producer.
+
+`Accumulator` keeps one open batch per partition that has any records. A batch is *sealed*, and
+then ready to be sent, when the next record would not fit ``batch_bytes``, when it has been open
+for ``linger_s``, when a table comes for its partition, or on a flush. Laws:
+
+- The records of a partition leave in the order in which they came, whether they came one by one
+  or in tables; with a key, that is the order of the key.
+- Every record is in exactly one batch; a batch exceeds ``batch_bytes`` only if it is one record.
+- Records without a key fill one partition's batch, then move on to the next partition.
+
+`append` is the hottest code of the library: it appends to plain lists, and allocates nothing
+but what the lists need. The clock and what a batch's sender is told by (``outcome``) are
+arguments. Nothing here is thread-safe; the producer holds a lock around every call.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Final, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from runnel.columns import (
+    HEADER_OVERHEAD_BYTES,
+    ROW_OVERHEAD_BYTES,
+    null_headers,
+    record_sizes,
+)
+from runnel.record import Headers
+from schemas.batch import CODECS, RECORD_SCHEMA, build, encode_records
+from schemas.errors import InvalidRequestError, RecordTooLargeError
+from schemas.partitioner import partition_for, partitions_for
+
+O = TypeVar("O")  # noqa: E741 - the type of outcomes
+
+_TIMESTAMP: Final = RECORD_SCHEMA.field("timestamp").type
+_HEADERS: Final = RECORD_SCHEMA.field("headers").type
+_KNOWN_KEYS: Final = 1 << 16
+
+
+class PendingBatch(Generic[O]):
+    """The records of one future batch: lists while it is open, Arrow when they came as a table.
+
+    ``size`` is the estimated bytes in memory and on the wire, before compression.
+    """
+
+    __slots__ = (
+        "_records", "count", "headers", "keys", "opened_at", "outcome", "partition", "sealed",
+        "size", "timestamps", "values",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        partition: int,
+        outcome: O,
+        opened_at: float,
+        records: pa.RecordBatch | None = None,
+        size: int = 0,
+    ) -> None:
+        self.partition = partition
+        self.outcome = outcome
+        self.opened_at = opened_at
+        self.size = size
+        self.sealed = records is not None
+        self.count = records.num_rows if records is not None else 0
+        self._records = records
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.timestamps: Sequence[int] | npt.NDArray[np.int64] = []
+        self.headers: dict[int, Headers] = {}
+
+    def truncate(self) -> None:
+        """Remove what an interrupted append left of a record."""
+        del self.keys[self.count :]
+        del self.values[self.count :]
+        del self.timestamps[self.count :]  # type: ignore[union-attr]
+        self.headers.pop(self.count, None)
+
+    def timestamp_us(self, index: int) -> int:
+        """The timestamp of one record."""
+        if self._records is not None:
+            return int(self._records.column("timestamp")[index].value)
+        return int(self.timestamps[index])
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """The records as Arrow columns of `RECORD_SCHEMA`."""
+        if self._records is not None:
+            return self._records
+        headers = (
+            pa.array(self._header_rows(), _HEADERS) if self.headers else null_headers(self.count)
+        )
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array(np.array(self.timestamps, np.int64)).cast(_TIMESTAMP),
+                pa.array(self.keys, pa.binary()),
+                pa.array(self.values, pa.binary()),
+                headers,
+            ],
+            schema=RECORD_SCHEMA,
+        )
+
+    def encode(
+        self, codec: str, producer_id: int = 0, producer_epoch: int = 0, sequence: int = 0
+    ) -> bytearray:
+        """The batch as bytes. Drops the records; their timestamps stay."""
+        records = self.to_arrow()
+        times = records.column("timestamp").cast(pa.int64()).to_numpy()
+        encoded = build(
+            encode_records(records, codec),
+            record_count=self.count,
+            first_timestamp_us=int(times.min()),
+            last_timestamp_us=int(times.max()),
+            codec=CODECS[codec],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            sequence=sequence,
+        )
+        self.timestamps, self._records = times, None
+        self.keys, self.values, self.headers = [], [], {}
+        return encoded
+
+    def _header_rows(self) -> list[list[dict[str, str | bytes | None]] | None]:
+        rows: list[list[dict[str, str | bytes | None]] | None] = [None] * self.count
+        for index, headers in self.headers.items():
+            rows[index] = [{"key": name, "value": value} for name, value in headers]
+        return rows
+
+
+class Accumulator(Generic[O]):
+    """See the module's text.
+
+    ``clock`` gives seconds; ``new_outcome`` makes what each batch carries for its sender.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partitions: int,
+        *,
+        max_record_bytes: int,
+        batch_bytes: int,
+        linger_s: float,
+        clock: Callable[[], float],
+        new_outcome: Callable[[], O],
+        first_sticky: int = 0,
+    ) -> None:
+        self.buffered_bytes = 0
+        self._topic = topic
+        self._partitions = partitions
+        self._max_record_bytes = max_record_bytes
+        self._batch_bytes = batch_bytes
+        self._linger_s = linger_s
+        self._clock = clock
+        self._new_outcome = new_outcome
+        self._sticky = first_sticky % partitions
+        self._open: dict[int, PendingBatch[O]] = {}
+        # Looking a key up costs a fraction of hashing it again.
+        self._known_keys: dict[bytes, int] = {}
+        self._lingering: deque[PendingBatch[O]] = deque()
+        self._ready: deque[PendingBatch[O]] = deque()
+        #: Set when `take` has something to do that it had not before.
+        self.wake = False
+
+    def append(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_us: int,
+        headers: Headers = (),
+        partition: int | None = None,
+    ) -> PendingBatch[O]:
+        """Add one record; it is the last of the batch that is returned.
+
+        Raises RecordTooLargeError, InvalidRequestError for a partition that does not exist.
+        """
+        size = len(value) if value is not None else 0
+        sticks = False
+        if key is not None:
+            size += len(key)
+            if partition is None:
+                partition = self._known_keys.get(key)
+                if partition is None:
+                    partition = self._partition_of(key)
+        elif partition is None:
+            partition = self._sticky
+            sticks = True
+        if headers:
+            size += _headers_size(headers)
+        if size > self._max_record_bytes:
+            raise RecordTooLargeError(
+                f"the record has {size} bytes, more than maxRecordSize {self._max_record_bytes}"
+                f" of topic {self._topic!r}; make it smaller or raise spec.maxRecordSize"
+            )
+        size += ROW_OVERHEAD_BYTES
+        batch = self._open.get(partition)
+        if batch is None or batch.size + size > self._batch_bytes:
+            batch = self._make_room(partition, size, sticks=sticks)
+        try:
+            batch.keys.append(key)
+            batch.values.append(value)
+            batch.timestamps.append(timestamp_us)  # type: ignore[union-attr]
+            if headers:
+                batch.headers[batch.count] = headers
+            batch.count += 1
+        except BaseException:
+            # Ctrl-C between two of these lines must not shift keys against values.
+            batch.truncate()
+            raise
+        batch.size += size
+        self.buffered_bytes += size
+        return batch
+
+    def append_table(self, rows: pa.RecordBatch) -> list[PendingBatch[O]]:
+        """Add the rows of `RECORD_SCHEMA`, split by key and sliced by size.
+
+        Whatever was gathered for the partitions they go to is sealed first. The caller has
+        checked the sizes of the records.
+        """
+        if rows.num_rows == 0:
+            return []
+        sizes = record_sizes(rows) + ROW_OVERHEAD_BYTES
+        partitions = self._assign(rows, sizes)
+        made: list[PendingBatch[O]] = []
+        for partition, part, part_sizes in _split(rows, sizes, partitions):
+            opened = self._open.get(partition)
+            if opened is not None:
+                self._seal(opened)
+            for start, end, size in _slices(part_sizes, self._batch_bytes):
+                batch = PendingBatch(
+                    partition,
+                    self._new_outcome(),
+                    self._clock(),
+                    part.slice(start, end - start),
+                    size,
+                )
+                self.buffered_bytes += size
+                self._ready.append(batch)
+                made.append(batch)
+        self.wake = True
+        return made
+
+    def seal_all(self) -> None:
+        """Seal whatever is open: a flush."""
+        for batch in list(self._open.values()):
+            self._seal(batch)
+
+    def take(self, now: float) -> tuple[list[PendingBatch[O]], float | None]:
+        """The batches that are ready, in order, and when the next open one will be."""
+        while self._lingering:
+            oldest = self._lingering[0]
+            if not oldest.sealed:
+                if now < oldest.opened_at + self._linger_s:
+                    break
+                self._seal(oldest)
+            self._lingering.popleft()
+        ready = list(self._ready)
+        self._ready.clear()
+        self.wake = False
+        due = self._lingering[0].opened_at + self._linger_s if self._lingering else None
+        return ready, due
+
+    def release(self, size: int) -> None:
+        """A batch of ``size`` was delivered or failed."""
+        self.buffered_bytes -= size
+
+    def _partition_of(self, key: bytes) -> int:
+        partition = partition_for(key, self._partitions)
+        if len(self._known_keys) >= _KNOWN_KEYS:
+            self._known_keys.clear()
+        self._known_keys[key] = partition
+        return partition
+
+    def _make_room(self, partition: int, size: int, *, sticks: bool) -> PendingBatch[O]:
+        """A batch with room for ``size`` bytes; a keyless record follows where the others go."""
+        batch = self._open.get(partition)
+        while batch is not None and batch.size + size > self._batch_bytes:
+            self._seal(batch)
+            if sticks:
+                partition = self._sticky
+            batch = self._open.get(partition)
+        return batch or self._begin(partition)
+
+    def _begin(self, partition: int) -> PendingBatch[O]:
+        if not 0 <= partition < self._partitions:
+            raise InvalidRequestError(
+                f"topic {self._topic!r} has the partitions 0 to {self._partitions - 1},"
+                f" not {partition}"
+            )
+        batch = PendingBatch(partition, self._new_outcome(), self._clock())
+        self._open[partition] = batch
+        if not self._lingering:
+            self.wake = True
+        self._lingering.append(batch)
+        return batch
+
+    def _seal(self, batch: PendingBatch[O]) -> None:
+        del self._open[batch.partition]
+        batch.sealed = True
+        if batch.count:
+            self._ready.append(batch)
+            self.wake = True
+        if batch.partition == self._sticky:
+            self._sticky = (self._sticky + 1) % self._partitions
+
+    def _assign(self, rows: pa.RecordBatch, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The partition of each row; keyless rows fill a batch in one partition, then the next."""
+        keys = rows.column("key")
+        if keys.null_count == 0:
+            return partitions_for(keys, self._partitions)
+        keyless = np.asarray(keys.is_null())
+        lengths = [end - start for start, end, _ in _slices(sizes[keyless], self._batch_bytes)]
+        runs = np.repeat(np.arange(len(lengths)), lengths)
+        chosen = (self._sticky + runs) % self._partitions
+        self._sticky = int(chosen[-1] + 1) % self._partitions
+        if keys.null_count == len(keys):
+            return chosen
+        partitions = partitions_for(keys, self._partitions)
+        partitions[keyless] = chosen
+        return partitions
+
+
+def _headers_size(headers: Headers) -> int:
+    return sum(
+        len(name.encode()) + (len(value) if value is not None else 0) + HEADER_OVERHEAD_BYTES
+        for name, value in headers
+    )
+
+
+def _split(
+    rows: pa.RecordBatch, sizes: npt.NDArray[np.int64], partitions: npt.NDArray[np.int64]
+) -> Iterator[tuple[int, pa.RecordBatch, npt.NDArray[np.int64]]]:
+    """The rows of each partition, in their order; rows that lie together are not copied."""
+    changes = np.flatnonzero(np.diff(partitions)) + 1
+    order: npt.NDArray[np.int64] | None = None
+    if len(changes) >= len(np.unique(partitions)):
+        # A stable sort of 16-bit numbers is a radix sort.
+        narrow = partitions.astype(np.uint16) if partitions.max() < 1 << 16 else partitions
+        order = np.argsort(narrow, kind="stable")
+        partitions, sizes = partitions[order], sizes[order]
+        changes = np.flatnonzero(np.diff(partitions)) + 1
+    bounds = [0, *changes.tolist(), len(partitions)]
+    for start, end in pairwise(bounds):
+        part = (
+            rows.slice(start, end - start)
+            if order is None
+            else rows.take(pa.array(order[start:end]))
+        )
+        yield int(partitions[start]), part, sizes[start:end]
+
+
+def _slices(sizes: npt.NDArray[np.int64], limit: int) -> Iterator[tuple[int, int, int]]:
+    """(start, end, bytes) of runs of rows that fit the limit; a longer row is a run of its own."""
+    ends = np.cumsum(sizes)
+    start, before = 0, 0
+    while start < len(sizes):
+        end = max(int(np.searchsorted(ends, before + limit, side="right")), start + 1)
+        yield start, end, int(ends[end - 1]) - before
+        start, before = end, int(ends[end - 1])

@@ -1,0 +1,289 @@
+"""The blocking facade: the client for scripts, threads and notebooks.
+
+Everything asynchronous runs in one `runnel.loop_thread`; the classes here wait for it. Only
+`Producer.send` does not cross threads: it appends under a short lock, and waits only while the
+buffer is full. All methods may be called from several threads.
+"""
+
+from __future__ import annotations
+
+import atexit
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+import pyarrow as pa
+
+from runnel import client, consumer, producer
+from runnel.admin import ApplyResult, ClusterInfo, PartitionOffsets
+from runnel.client import DEFAULT_READ_BYTES
+from runnel.consumer import ConsumerSettings, Start, Stop
+from runnel.delivery import Batch, TableDelivery
+from runnel.loop_thread import LoopThread
+from runnel.producer import ProducerMetrics, ProducerOptions, ProducerSettings, Progress
+from runnel.record import Record
+from schemas.assignments import TopicAssignment
+from schemas.errors import RunnelError
+from schemas.metadata import Object
+
+
+def connect(address: str = "localhost:9003") -> Cluster:
+    """A client of the cluster whose SC listens at ``host:port``; use it with ``with``.
+
+    Several SCs are separated by commas. Raises InvalidRequestError for what is no address,
+    UnreachableError that names it.
+    """
+    thread = LoopThread(f"runnel {address}")
+    try:
+        return Cluster(thread, thread.call(client.Cluster.connect(address)))
+    except BaseException:
+        thread.stop()
+        raise
+
+
+class Cluster:
+    """A client of one cluster. Leaving its ``with`` block closes everything opened from it."""
+
+    def __init__(self, thread: LoopThread, inner: client.Cluster) -> None:
+        self._thread = thread
+        self._inner = inner
+        atexit.register(self._at_exit)
+
+    @property
+    def info(self) -> ClusterInfo:
+        """Name, uid and version of the cluster."""
+        return self._inner.info
+
+    def close(self) -> None:
+        """Flush and close producers, close consumers and connections. May be called twice.
+
+        Raises the first thing that could not be delivered; everything is closed all the same.
+        """
+        self._leave(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave(error)
+
+    def _leave(self, error: BaseException | None) -> None:
+        atexit.unregister(self._at_exit)
+        if not self._thread.running:
+            return
+        try:
+            self._thread.call(self._inner.leave(error))
+        finally:
+            self._thread.stop()
+
+    def _at_exit(self) -> None:
+        # Whoever forgot to close still gets a short try to have everything delivered.
+        self._leave(RunnelError("the process ended without closing the client"))
+
+    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Producer:
+        """A producer. Options: `runnel.producer.ProducerSettings`.
+
+        Raises NotFoundError for an unknown topic, InvalidRequestError for a wrong option.
+        """
+        opened = self._thread.call(
+            self._inner.open_producer(topic, ProducerSettings(**options), wait_for_room=True)
+        )
+        return Producer(self._thread, opened)
+
+    def consumer(
+        self,
+        topic: str,
+        start: Start = "latest",
+        stop: Stop = None,
+        partitions: Iterable[int] | None = None,
+        *,
+        settings: ConsumerSettings | None = None,
+    ) -> Consumer:
+        """An iterator of records: see `runnel.client.Cluster.consumer`.
+
+        Reading starts now: "latest" means what is committed at this moment.
+        """
+
+        async def open_it() -> consumer.Consumer:
+            opened = self._inner.consumer(topic, start, stop, partitions, settings=settings)
+            try:
+                await opened.start()
+            except BaseException:
+                await opened.close()
+                raise
+            return opened
+
+        return Consumer(self._thread, self._thread.call(open_it()))
+
+    def offsets(
+        self, topic: str, partitions: Iterable[int] | None = None
+    ) -> dict[int, PartitionOffsets]:
+        """The bounds of a topic's partitions, as committed now."""
+        return self._thread.call(self._inner.offsets(topic, partitions))
+
+    def read(
+        self,
+        topic: str,
+        columns: Sequence[str] | None = None,
+        *,
+        partitions: Iterable[int] | None = None,
+        max_bytes: int = DEFAULT_READ_BYTES,
+        on_progress: Progress | None = None,
+    ) -> pa.Table:
+        """All committed records as a pyarrow Table: see `runnel.client.Cluster.read`.
+
+        ``on_progress`` is called in the client's thread.
+        """
+        return self._thread.call(
+            self._inner.read(
+                topic,
+                columns,
+                partitions=partitions,
+                max_bytes=max_bytes,
+                on_progress=on_progress,
+            )
+        )
+
+    def apply(self, wanted: Object | Mapping[str, Any]) -> ApplyResult:
+        """Create or change an object: see `runnel.admin.Admin.apply`."""
+        return self._thread.call(self._inner.apply(wanted))
+
+    def create(self, wanted: Object | Mapping[str, Any]) -> Object:
+        """Create an object. Raises ConflictError if it exists."""
+        return self._thread.call(self._inner.create(wanted))
+
+    def get(self, kind: str, name: str) -> Object:
+        """One object. Raises NotFoundError."""
+        return self._thread.call(self._inner.get(kind, name))
+
+    def list(self, kind: str, labels: Mapping[str, str] | None = None) -> list[Object]:
+        """All objects of a kind, or those that carry the labels."""
+        return self._thread.call(self._inner.list(kind, labels))
+
+    def delete(self, kind: str, name: str) -> Object:
+        """Begin to delete an object. Raises NotFoundError."""
+        return self._thread.call(self._inner.delete(kind, name))
+
+    def wait(self, kind: str, name: str, resolution: str, timeout: float = 60.0) -> Object | None:
+        """Wait for a resolution, or for ``deleted``: see `runnel.admin.Admin.wait`."""
+        return self._thread.call(self._inner.wait(kind, name, resolution, timeout))
+
+    def topic(self, name: str) -> TopicAssignment:
+        """Partitions and leaders of a topic, as the SC knows them now."""
+        return self._thread.call(self._inner.topic(name))
+
+
+class Producer:
+    """Sends records to one topic; use it with ``with``, which flushes at the end."""
+
+    def __init__(self, thread: LoopThread, inner: producer.Producer) -> None:
+        self._thread = thread
+        self._inner = inner
+        #: ``send(value, key=None, *, timestamp, headers, partition) -> Delivery``: as
+        #: `runnel.producer.Producer.send`, but waits while the buffer is full. Not a method of
+        #: this class: a call in between would cost as much as the rest.
+        self.send = inner.send
+
+    @property
+    def topic(self) -> str:
+        return self._inner.topic
+
+    @property
+    def metrics(self) -> ProducerMetrics:
+        """Counts since the producer was opened."""
+        return self._inner.metrics
+
+    def send_table(self, table: Any, *, on_progress: Progress | None = None) -> TableDelivery:
+        """Add a table, as `runnel.producer.Producer.send_table`; waits while the buffer is full."""
+        made: list[Batch] = []
+        for add_piece in self._inner.table_pieces(table, on_progress):
+            made.extend(add_piece())
+        return TableDelivery(made)
+
+    def flush(self) -> None:
+        """Send what is gathered and wait for its outcome. Raises what failed, with its count."""
+        self._thread.call(self._inner.flush())
+
+    def close(self) -> None:
+        """Flush, then end. Raises what `flush` raises; the producer is closed all the same."""
+        if self._thread.running:
+            self._thread.call(self._inner.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._thread.running:
+            self._thread.call(self._inner.leave(error))
+
+
+class Consumer:
+    """Iterates over the records of a topic; see `runnel.client.Cluster.consumer`."""
+
+    def __init__(self, thread: LoopThread, inner: consumer.Consumer) -> None:
+        self._thread = thread
+        self._inner = inner
+        # A consumer in a loop that was left is nobody's any more: it must not go on fetching.
+        self._finalizer = weakref.finalize(self, _forget, thread, inner)
+        self._finalizer.atexit = False
+
+    @property
+    def topic(self) -> str:
+        return self._inner.topic
+
+    def __iter__(self) -> Iterator[Record]:
+        state = self._inner.state
+        while True:
+            yield from state.records()
+            if (chunk := self._thread.call(self._inner.next_chunk())) is None:
+                return
+            state.open(chunk)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The records as Arrow record batches with the columns partition, offset, timestamp, key,
+        value, headers; each batch is of one partition."""
+        state = self._inner.state
+        while True:
+            if (rest := state.rest()) is not None:
+                yield rest
+            if (chunk := self._thread.call(self._inner.next_chunk())) is None:
+                return
+            state.open(chunk)
+
+    def position(self) -> dict[int, int]:
+        """Per partition the offset after the last record that was handed out."""
+        return self._inner.position()
+
+    def close(self) -> None:
+        """Stop fetching."""
+        self._finalizer.detach()
+        if self._thread.running:
+            self._thread.call(self._inner.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with suppress(RuntimeError):
+            self.close()
+
+
+def _forget(thread: LoopThread, inner: consumer.Consumer) -> None:
+    thread.soon(inner.abandon)

@@ -1,0 +1,289 @@
+"""The asyncio client of one cluster; `runnel.aio` opens it, `runnel.blocking` wraps it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Generic, Protocol, Self, TypeVar, Unpack
+
+import pyarrow as pa
+
+from runnel.admin import Admin, ApplyResult, ClusterInfo, PartitionOffsets
+from runnel.connections import Connections
+from runnel.consumer import Consumer, ConsumerSettings, Start, Stop, make_range
+from runnel.cursor import READ_SCHEMA
+from runnel.metadata import Metadata
+from runnel.partition_reader import list_offsets
+from runnel.producer import Producer, ProducerOptions, ProducerSettings, Progress
+from runnel.routing import RetryPolicy, TopicRoute
+from runnel.sc_client import ScClient
+from schemas.assignments import TopicAssignment
+from schemas.errors import InvalidRequestError
+from schemas.metadata import Object
+from schemas.protocol import LATEST
+from schemas.quantities import format_size
+
+DEFAULT_READ_BYTES: Final = 1 << 30
+_OFFSETS_GIVE_UP_S: Final = 30.0
+
+
+class _Leavable(Protocol):
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+T = TypeVar("T", bound=_Leavable)
+
+
+class Opening(Generic[T]):
+    """Something that opens when it is awaited, or entered with ``async with``."""
+
+    def __init__(self, open_it: Callable[[], Awaitable[T]]) -> None:
+        self._open = open_it
+        self._opened: T | None = None
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> T:
+        self._opened = await self._open()
+        return self._opened
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._opened is not None:
+            await self._opened.__aexit__(kind, error, traceback)
+
+
+class Cluster:
+    """A client of one cluster; close it, or use it with ``async with``."""
+
+    def __init__(self, sc: ScClient, info: ClusterInfo) -> None:
+        random = secrets.SystemRandom().random
+        loop = asyncio.get_running_loop()
+        self.info = info
+        self._sc = sc
+        self._random = random
+        self._metadata = Metadata(sc, loop.time)
+        self._connections = Connections(info.cluster_uid, random)
+        self._admin = Admin(sc, self._metadata)
+        self._open: set[Producer | Consumer] = set()
+
+    @classmethod
+    async def connect(cls, address: str) -> Self:
+        """Connect to the SC at ``host:port`` (or to any of several, separated by commas).
+
+        Raises InvalidRequestError for what is no address, UnreachableError that names it.
+        """
+        sc = ScClient.parse(address)
+        try:
+            answer = await sc.call("GET", "/v1/cluster")
+            info = ClusterInfo(answer["cluster"], answer["clusterUid"], answer["version"])
+            return cls(sc, info)
+        except BaseException:
+            await sc.close()
+            raise
+
+    async def close(self) -> None:
+        """Close all producers (flushing them) and consumers, then the connections.
+
+        Raises the first thing that could not be delivered; everything is closed all the same.
+        """
+        failures = await asyncio.gather(
+            *(opened.close() for opened in list(self._open)), return_exceptions=True
+        )
+        await self._end()
+        for failure in failures:
+            if isinstance(failure, BaseException):
+                raise failure
+
+    async def leave(self, error: BaseException | None) -> None:
+        """End of a ``with`` block: `close`; after an error flush for a short time only, and if
+        interrupted not at all."""
+        if error is None:
+            await self.close()
+            return
+        await asyncio.gather(
+            *(
+                opened.leave(error) if isinstance(opened, Producer) else opened.close()
+                for opened in list(self._open)
+            ),
+            return_exceptions=True,
+        )
+        await self._end()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.leave(error)
+
+    # Records
+
+    def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Opening[Producer]:
+        """A producer: ``async with cluster.producer("orders") as producer``, or await it.
+
+        Options: `runnel.producer.ProducerSettings`. Raises NotFoundError for an unknown topic.
+        """
+        settings = ProducerSettings(**options)
+        return Opening(lambda: self.open_producer(topic, settings))
+
+    async def open_producer(
+        self, topic: str, settings: ProducerSettings, *, wait_for_room: bool = False
+    ) -> Producer:
+        """What `producer` awaits; see `runnel.producer.Producer` for ``wait_for_room``."""
+        opened = Producer(
+            await self._route(topic),
+            settings,
+            random_id=secrets.randbits(64) or 1,
+            wait_for_room=wait_for_room,
+            closed=self._open.discard,
+        )
+        self._open.add(opened)
+        return opened
+
+    def consumer(
+        self,
+        topic: str,
+        start: Start = "latest",
+        stop: Stop = None,
+        partitions: Iterable[int] | None = None,
+        *,
+        settings: ConsumerSettings | None = None,
+    ) -> Consumer:
+        """A consumer: ``async for record in cluster.consumer("orders", start="earliest")``.
+
+        ``start``: where to begin (earliest, latest, an offset, offsets by partition, or a
+        datetime: records from that time on). ``stop``: None follows for ever, "latest" ends at
+        what is committed when reading starts, offsets by partition are the first not read.
+        """
+        consumer = Consumer(
+            topic,
+            lambda: self._route(topic),
+            make_range(start, stop, partitions),
+            settings or ConsumerSettings(),
+            self._open.discard,
+        )
+        self._open.add(consumer)
+        return consumer
+
+    async def offsets(
+        self, topic: str, partitions: Iterable[int] | None = None
+    ) -> dict[int, PartitionOffsets]:
+        """The bounds of a topic's partitions, as committed now."""
+        route = await self._route(topic)
+        chosen = make_range("earliest", None, partitions).chosen(topic, route.partition_count)
+
+        async def bounds(index: int) -> PartitionOffsets:
+            found = await list_offsets(route, index, LATEST, _OFFSETS_GIVE_UP_S)
+            return PartitionOffsets(index, found.log_start, found.offset, found.size_bytes)
+
+        return {found.partition: found for found in await asyncio.gather(*map(bounds, chosen))}
+
+    async def read(
+        self,
+        topic: str,
+        columns: Sequence[str] | None = None,
+        *,
+        partitions: Iterable[int] | None = None,
+        max_bytes: int = DEFAULT_READ_BYTES,
+        on_progress: Progress | None = None,
+    ) -> pa.Table:
+        """All committed records as a table of partition, offset, timestamp, key, value, headers.
+
+        Ordered by partition and offset. Raises InvalidRequestError, before anything is loaded,
+        when the topic stores more than ``max_bytes``. ``on_progress`` is given the records and
+        bytes read so far.
+        """
+        names = list(columns) if columns is not None else READ_SCHEMA.names
+        if unknown := [name for name in names if name not in READ_SCHEMA.names]:
+            raise InvalidRequestError(
+                f"there is no column {', '.join(unknown)}; there are {', '.join(READ_SCHEMA.names)}"
+            )
+        bounds = await self.offsets(topic, partitions)
+        size = sum(found.size_bytes for found in bounds.values())
+        if size > max_bytes:
+            raise InvalidRequestError(
+                f"topic {topic!r} stores {_readable(size)}, more than the {_readable(max_bytes)}"
+                f" that read() loads: raise max_bytes, choose partitions, or go through it piece by"
+                f" piece with cluster.consumer({topic!r}, start='earliest',"
+                " stop='latest').batches()"
+            )
+        pieces: dict[int, list[pa.RecordBatch]] = {partition: [] for partition in bounds}
+        records = loaded_bytes = 0
+        stop = {partition: found.latest for partition, found in bounds.items()}
+        async with self.consumer(topic, "earliest", stop, list(bounds)) as consumer:
+            async for batch in consumer.batches():
+                pieces[batch.column("partition")[0].as_py()].append(batch.select(names))
+                records += batch.num_rows
+                loaded_bytes += batch.nbytes
+                if on_progress is not None:
+                    on_progress(records, loaded_bytes)
+        schema = pa.schema([READ_SCHEMA.field(name) for name in names])
+        ordered = [batch for partition in sorted(pieces) for batch in pieces[partition]]
+        return pa.Table.from_batches(ordered, schema=schema)
+
+    # Objects
+
+    async def apply(self, wanted: Object | Mapping[str, Any]) -> ApplyResult:
+        """See `runnel.admin.Admin.apply`."""
+        return await self._admin.apply(wanted)
+
+    async def create(self, wanted: Object | Mapping[str, Any]) -> Object:
+        """See `runnel.admin.Admin.create`."""
+        return await self._admin.create(wanted)
+
+    async def get(self, kind: str, name: str) -> Object:
+        """See `runnel.admin.Admin.get`."""
+        return await self._admin.get(kind, name)
+
+    async def list(self, kind: str, labels: Mapping[str, str] | None = None) -> list[Object]:
+        """See `runnel.admin.Admin.list`."""
+        return await self._admin.list(kind, labels)
+
+    async def delete(self, kind: str, name: str) -> Object:
+        """See `runnel.admin.Admin.delete`."""
+        return await self._admin.delete(kind, name)
+
+    async def wait(
+        self, kind: str, name: str, resolution: str, timeout: float = 60.0
+    ) -> Object | None:
+        """See `runnel.admin.Admin.wait`."""
+        return await self._admin.wait(kind, name, resolution, timeout)
+
+    async def topic(self, name: str) -> TopicAssignment:
+        """Partitions and leaders of a topic, as the SC knows them now."""
+        return await self._metadata.topic(name, asyncio.get_running_loop().time())
+
+    async def _route(self, topic: str) -> TopicRoute:
+        assignment = await self.topic(topic)
+        return TopicRoute(
+            assignment, self._metadata, self._connections, self._random, RetryPolicy()
+        )
+
+    async def _end(self) -> None:
+        await self._connections.close()
+        await self._sc.close()
+
+
+def _readable(size: int) -> str:
+    for unit in ("GiB", "MiB", "KiB"):
+        step = {"GiB": 30, "MiB": 20, "KiB": 10}[unit]
+        if size >= 1 << step:
+            return f"{size / (1 << step):.1f} {unit}"
+    return f"{format_size(size)} bytes"

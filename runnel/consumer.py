@@ -1,0 +1,301 @@
+"""The consumer: reads partitions from somewhere to somewhere, all of them at once.
+
+Each partition has a `runnel.partition_reader`; their chunks come together in one queue and are
+handed out whole, so records of a partition are in order and partitions are interleaved. Memory
+is bounded: every partition holds at most two chunks, whose size is its share of
+``read_ahead_bytes``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+import pyarrow as pa
+
+from runnel.cursor import Cursor
+from runnel.partition_reader import (
+    FetchSettings,
+    PartitionReader,
+    earliest,
+    latest,
+    list_offsets,
+)
+from runnel.read_state import Chunk, ReadState
+from runnel.record import Record, timestamp_us_of
+from runnel.routing import TopicRoute
+from schemas.errors import InvalidRequestError
+
+Start = Literal["earliest", "latest"] | int | Mapping[int, int] | datetime
+Stop = Literal["latest"] | Mapping[int, int] | None
+
+_MIN_FETCH_BYTES: Final = 64 << 10
+_MAX_FETCH_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """``give_up_ms``: how long to bear a partition whose leader does not answer.
+
+    ``max_wait_ms``: how long a leader holds a fetch when there is nothing new.
+    """
+
+    read_ahead_bytes: int = 64 << 20
+    max_wait_ms: int = 1_000
+    give_up_ms: int = 120_000
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What to read: checked, but not yet turned into offsets."""
+
+    start: Start = "latest"
+    stop: Stop = None
+    partitions: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        match self.start:
+            case "earliest" | "latest":
+                pass
+            case datetime() as when:
+                try:
+                    timestamp_us_of(when)
+                except ValueError as error:
+                    raise InvalidRequestError(f"start: {error}") from error
+            case bool():
+                raise InvalidRequestError(_bad("start", self.start))
+            case int() as offset if offset >= 0:
+                pass
+            case Mapping() as offsets:
+                _check_offsets("start", offsets)
+            case _:
+                raise InvalidRequestError(_bad("start", self.start))
+        match self.stop:
+            case None | "latest":
+                pass
+            case Mapping() as offsets:
+                _check_offsets("stop", offsets)
+            case _:
+                raise InvalidRequestError(_bad("stop", self.stop))
+
+    def chosen(self, topic: str, partition_count: int) -> tuple[int, ...]:
+        """The partitions to read. Raises InvalidRequestError where something is not named."""
+        chosen = self.partitions if self.partitions is not None else tuple(range(partition_count))
+        for partition in chosen:
+            if not 0 <= partition < partition_count:
+                raise InvalidRequestError(
+                    f"topic {topic!r} has the partitions 0 to {partition_count - 1},"
+                    f" not {partition}"
+                )
+            for name, offsets in (("start", self.start), ("stop", self.stop)):
+                if isinstance(offsets, Mapping) and partition not in offsets:
+                    raise InvalidRequestError(
+                        f"{name} names no offset for partition {partition} of {topic!r}; name it,"
+                        f" or choose with partitions={sorted(offsets)}"
+                    )
+        return tuple(dict.fromkeys(chosen))
+
+
+def make_range(start: Start, stop: Stop, partitions: Iterable[int] | None) -> Range:
+    """Check what a user asked for. Raises InvalidRequestError."""
+    return Range(start, stop, None if partitions is None else tuple(partitions))
+
+
+class Consumer:
+    """An asynchronous iterator of records; see the module's text.
+
+    ``open_route`` finds the topic when reading starts: at the first record asked for, or at
+    `start`. What "latest" means is settled at that moment.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        open_route: Callable[[], Awaitable[TopicRoute]],
+        wanted: Range,
+        settings: ConsumerSettings,
+        closed: Callable[[Consumer], None] = lambda _consumer: None,
+    ) -> None:
+        self.topic = topic
+        self.state = ReadState(topic)
+        self._open_route = open_route
+        self._wanted = wanted
+        self._settings = settings
+        self._on_closed = closed
+        self._queue: asyncio.Queue[tuple[PartitionReader, Chunk] | BaseException | None] = (
+            asyncio.Queue()
+        )
+        self._tasks: dict[asyncio.Task[None], PartitionReader] = {}
+        self._starting: asyncio.Task[None] | None = None
+        self._failure: BaseException | None = None
+        self._closed = False
+        self._exhausted = False
+
+    async def start(self) -> None:
+        """Find the partitions and their offsets, and begin to fetch. Does so only once.
+
+        Raises NotFoundError for an unknown topic, RetryableErrors when no leader answers.
+        """
+        if self._closed:
+            raise InvalidRequestError(f"the consumer of {self.topic!r} is closed; open another")
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._start(), name=f"open {self.topic}")
+        try:
+            await asyncio.shield(self._starting)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            self._starting = None
+            raise
+
+    async def next_chunk(self) -> Chunk | None:
+        """The next records, or None when everything up to ``stop`` was handed out."""
+        if self._exhausted:
+            return None
+        if self._failure is not None:
+            raise self._failure
+        await self.start()
+        while True:
+            if self._queue.empty() and not self._tasks:
+                self._exhausted = True
+                await self.close()
+                return None
+            item = await self._queue.get()
+            if isinstance(item, BaseException):
+                self._failure = item
+                raise item
+            if item is not None:
+                reader, chunk = item
+                reader.taken()
+                return chunk
+
+    async def batches(self) -> AsyncIterator[pa.RecordBatch]:
+        """The records as Arrow record batches with the columns partition, offset, timestamp,
+        key, value, headers; each batch is of one partition."""
+        while True:
+            if (rest := self.state.rest()) is not None:
+                yield rest
+            if (chunk := await self.next_chunk()) is None:
+                return
+            self.state.open(chunk)
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        while True:
+            for record in self.state.records():
+                yield record
+            if (chunk := await self.next_chunk()) is None:
+                return
+            self.state.open(chunk)
+
+    def position(self) -> dict[int, int]:
+        """Per partition the offset after the last record that was handed out.
+
+        Give it as ``start`` to another consumer to read on from here.
+        """
+        return dict(self.state.position)
+
+    async def close(self) -> None:
+        """Stop fetching. Who waits for the next records is told that it is closed."""
+        tasks = self.abandon()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def abandon(self) -> list[asyncio.Task[None]]:
+        """`close` without waiting; gives what is still ending."""
+        tasks = list(self._tasks)
+        if self._starting is not None:
+            tasks.append(self._starting)
+        for task in tasks:
+            task.cancel()
+        if not self._closed:
+            self._closed = True
+            self._queue.put_nowait(None)
+            self._on_closed(self)
+        return tasks
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _start(self) -> None:
+        route = await self._open_route()
+        partitions = self._wanted.chosen(self.topic, route.partition_count)
+        cursors = await asyncio.gather(*(self._cursor(route, index) for index in partitions))
+        share = self._settings.read_ahead_bytes // (2 * max(1, len(cursors)))
+        settings = FetchSettings(
+            fetch_bytes=max(_MIN_FETCH_BYTES, min(_MAX_FETCH_BYTES, share)),
+            max_wait_ms=self._settings.max_wait_ms,
+            give_up_s=self._settings.give_up_ms / 1000,
+        )
+        for cursor in cursors:
+            self.state.position[cursor.partition] = cursor.position
+            reader = PartitionReader(
+                cursor,
+                route,
+                settings,
+                lambda _chunk: None,
+                from_earliest=self._wanted.start == "earliest",
+            )
+            reader.deliver = self._deliver_from(reader)
+            task = asyncio.create_task(reader.run(), name=f"read {self.topic}/{cursor.partition}")
+            self._tasks[task] = reader
+            task.add_done_callback(self._ended)
+
+    def _deliver_from(self, reader: PartitionReader) -> Callable[[Chunk], None]:
+        return lambda chunk: self._queue.put_nowait((reader, chunk))
+
+    async def _cursor(self, route: TopicRoute, partition: int) -> Cursor:
+        wait_s = self._settings.give_up_ms / 1000
+        not_before_us = None
+        match self._wanted.start:
+            case "earliest":
+                position = await earliest(route, partition, wait_s)
+            case "latest":
+                position = await latest(route, partition, wait_s)
+            case datetime() as when:
+                not_before_us = max(0, timestamp_us_of(when))
+                found = await list_offsets(route, partition, not_before_us, wait_s)
+                position = found.offset
+            case int() as offset:
+                position = offset
+            case offsets:
+                position = offsets[partition]
+        match self._wanted.stop:
+            case None:
+                stop = None
+            case "latest":
+                stop = await latest(route, partition, wait_s)
+            case offsets:
+                stop = offsets[partition]
+        return Cursor(self.topic, partition, position, stop, not_before_us)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        # None wakes who waits for the queue: it may have been the last task.
+        self._queue.put_nowait(None if task.cancelled() else task.exception())
+
+
+def _check_offsets(name: str, offsets: Mapping[Any, Any]) -> None:
+    for partition, offset in offsets.items():
+        if not isinstance(partition, int) or not isinstance(offset, int) or offset < 0:
+            raise InvalidRequestError(_bad(name, dict(offsets)))
+
+
+def _bad(name: str, given: object) -> str:
+    accepted = (
+        "'earliest', 'latest', an offset, a map of partitions to offsets, or a datetime"
+        if name == "start"
+        else "None (follow), 'latest', or a map of partitions to offsets"
+    )
+    return f"{name} is {given!r}; give {accepted}"

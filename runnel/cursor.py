@@ -1,0 +1,119 @@
+"""Reading one partition: from the bytes of a fetch to the records a reader is due. Pure.
+
+A cursor knows the next offset that it wants. Batches are verified (both checksums), control
+batches and whatever lies before the position are stepped over, offsets may have gaps, and
+nothing at or beyond ``stop`` is given. The records keep pointing into the fetched bytes where
+the codec allows: they are not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.batch import RECORD_SCHEMA, BatchHeader, decode_records, split_batches, verify
+from schemas.errors import CorruptBatchError, UnsupportedError
+
+#: What consumers hand out: where a record stands, then its columns.
+READ_SCHEMA: Final = pa.schema(
+    [pa.field("partition", pa.int32()), pa.field("offset", pa.int64()), *RECORD_SCHEMA]
+)
+#: Small batches are put together up to about this many bytes.
+COALESCE_BYTES: Final = 16 << 20
+
+
+@dataclass(slots=True)
+class Cursor:
+    """The position in one partition.
+
+    ``stop``: the first offset not to read, None for never. ``not_before_us``: records before
+    the first one with this timestamp or a later one are left out. ``term`` is that of the last
+    batch that was seen.
+    """
+
+    topic: str
+    partition: int
+    position: int
+    stop: int | None = None
+    not_before_us: int | None = None
+    term: int = 0
+
+    @property
+    def finished(self) -> bool:
+        """Is everything before ``stop`` read?"""
+        return self.stop is not None and self.position >= self.stop
+
+    def take(self, data: memoryview) -> list[pa.RecordBatch]:
+        """The due records of fetched batches, as record batches of `READ_SCHEMA`.
+
+        Moves the position behind them. Raises CorruptBatchError that names the place.
+        """
+        found: list[pa.RecordBatch] = []
+        try:
+            batches = split_batches(data)
+            if not batches and len(data):
+                raise CorruptBatchError(f"{len(data)} bytes are no whole batch")
+            for header, raw in batches:
+                if self.finished:
+                    break
+                verify(raw)
+                if header.next_offset > self.position:
+                    found.extend(self._due(header, raw))
+        except (CorruptBatchError, UnsupportedError) as error:
+            raise type(error)(
+                f"{self.topic}/{self.partition} at offset {self.position}: {error.message}"
+            ) from error
+        return list(_coalesced(found))
+
+    def _due(self, header: BatchHeader, raw: memoryview) -> Iterator[pa.RecordBatch]:
+        end = header.next_offset
+        if self.stop is not None and end > self.stop:
+            end = self.stop
+        start = max(self.position, header.base_offset)
+        self.position = end
+        self.term = header.term
+        if header.is_control or start >= end:
+            return
+        records = decode_records(raw).slice(start - header.base_offset, end - start)
+        if self.not_before_us is not None:
+            late = np.flatnonzero(
+                records.column("timestamp").cast(pa.int64()).to_numpy() >= self.not_before_us
+            )
+            if not len(late):
+                return
+            self.not_before_us = None
+            start += int(late[0])
+            records = records.slice(int(late[0]))
+        yield self._located(records, start)
+
+    def _located(self, records: pa.RecordBatch, start: int) -> pa.RecordBatch:
+        rows = records.num_rows
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array(np.full(rows, self.partition, np.int32)),
+                pa.array(np.arange(start, start + rows, dtype=np.int64)),
+                *records.columns,
+            ],
+            schema=READ_SCHEMA,
+        )
+
+
+def _coalesced(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    together: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if together and size + batch.nbytes > COALESCE_BYTES:
+            yield _joined(together)
+            together, size = [], 0
+        together.append(batch)
+        size += batch.nbytes
+    if together:
+        yield _joined(together)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -1,0 +1,102 @@
+"""Handles of what was sent: cheap, because all records of a batch share one future.
+
+The future is one of threads (`concurrent.futures`), so that a handle works in both facades:
+``delivery.result()`` blocks, ``await delivery`` does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from concurrent.futures import Future
+
+from runnel.batching import PendingBatch
+from runnel.record import BatchMetadata, RecordMetadata
+from schemas.errors import DeadlineExceededError
+
+
+class Outcome(Future[int]):
+    """The base offset of a batch, once it stands; -1 where nothing is acknowledged."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__()
+        self.topic = topic
+        # A running future cannot be cancelled: who stops waiting must not stop the batch.
+        self.set_running_or_notify_cancel()
+
+
+Batch = PendingBatch[Outcome]
+
+
+def _wait(outcome: Outcome, timeout: float | None) -> int:
+    if not outcome.done() and asyncio._get_running_loop() is not None:
+        raise RuntimeError("result() would block the event loop; await the delivery instead")
+    try:
+        return outcome.result(timeout)
+    except TimeoutError:
+        raise DeadlineExceededError(
+            f"not acknowledged within {timeout} s; it is still being sent to {outcome.topic!r}"
+        ) from None
+
+
+class Delivery(tuple[Batch, int]):
+    """The handle of one record.
+
+    A tuple, because nothing else is made as fast: there is one for every record. Use its
+    methods, not its items.
+    """
+
+    __slots__ = ()
+
+    def done(self) -> bool:
+        """Is the outcome known?"""
+        return self[0].outcome.done()
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Block until the record is acknowledged, at most ``timeout`` seconds.
+
+        Raises what the delivery failed with, or DeadlineExceededError after ``timeout``: the
+        record is still being sent then.
+        """
+        return self._located(_wait(self[0].outcome, timeout))
+
+    def __await__(self) -> Generator[object, None, RecordMetadata]:
+        base_offset = yield from asyncio.wrap_future(self[0].outcome).__await__()
+        return self._located(base_offset)
+
+    def _located(self, base_offset: int) -> RecordMetadata:
+        batch, index = self
+        return RecordMetadata(
+            batch.outcome.topic,
+            batch.partition,
+            base_offset + index if base_offset >= 0 else -1,
+            batch.timestamp_us(index),
+        )
+
+
+class TableDelivery:
+    """The handle of a table: its batches, each in one partition."""
+
+    __slots__ = ("_batches",)
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self._batches = batches
+
+    def done(self) -> bool:
+        """Are all outcomes known?"""
+        return all(batch.outcome.done() for batch in self._batches)
+
+    def result(self, timeout: float | None = None) -> tuple[BatchMetadata, ...]:
+        """Block until every batch is acknowledged; ``timeout`` seconds bound each of the waits."""
+        return tuple(self._located(batch, _wait(batch.outcome, timeout)) for batch in self._batches)
+
+    def __await__(self) -> Generator[object, None, tuple[BatchMetadata, ...]]:
+        found = []
+        for batch in self._batches:
+            base_offset = yield from asyncio.wrap_future(batch.outcome).__await__()
+            found.append(self._located(batch, base_offset))
+        return tuple(found)
+
+    @staticmethod
+    def _located(batch: Batch, base_offset: int) -> BatchMetadata:
+        return BatchMetadata(batch.outcome.topic, batch.partition, base_offset, batch.count)

@@ -1,0 +1,86 @@
+"""An event loop in a thread of its own, for blocking callers.
+
+It works where a loop runs already (Jupyter). Ctrl-C in the calling thread cancels the call and
+is raised at once; the thread is a daemon, so a process can end without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import importlib
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+_JOIN_S: Final = 5.0
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        uvloop = importlib.import_module("uvloop")
+    except ImportError:
+        # It does not exist for every platform; asyncio's own loop does the same, slower.
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+class LoopThread:
+    """Runs coroutines for other threads until `stop`."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = _new_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        return not self._loop.is_closed()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the loop and wait for what it gives or raises."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("a blocking call from a callback of the client would never end")
+        if not self.running:
+            work.close()
+            raise RuntimeError("the client is closed")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except (KeyboardInterrupt, SystemExit):
+            future.cancel()
+            raise
+        except concurrent.futures.CancelledError:
+            raise RuntimeError("the client was closed by another thread") from None
+
+    def soon(self, callback: Callable[[], object]) -> None:
+        """Call something in the loop, without waiting; nothing happens after `stop`."""
+        if self.running:
+            try:
+                self._loop.call_soon_threadsafe(callback)
+            except RuntimeError:
+                # The loop was closed between the question and the call.
+                return
+
+    def stop(self) -> None:
+        """End the loop: what still runs in it is cancelled."""
+        if not self.running:
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_JOIN_S)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            tasks = asyncio.all_tasks(self._loop)
+            for task in tasks:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()

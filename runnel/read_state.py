@@ -1,0 +1,98 @@
+"""What a consumer has handed out: the chunk in hand, its records, and the position.
+
+Both facades share it: they differ in how they get the next chunk, not in what they do with it.
+A loop that is left in the middle of a chunk can be taken up again, by record or by batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import repeat, starmap
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from runnel.record import Headers, Record
+
+
+class Chunk(NamedTuple):
+    """Records of one partition in `READ_SCHEMA`, and the position once they are handed out.
+
+    The position can lie behind the last record: control records take offsets too.
+    """
+
+    partition: int
+    records: pa.RecordBatch | None
+    position_after: int
+
+
+class ReadState:
+    """See the module's text. ``position`` maps partitions to the next offset to hand out."""
+
+    def __init__(self, topic: str) -> None:
+        self.position: dict[int, int] = {}
+        self._topic = topic
+        self._chunk: Chunk | None = None
+        self._records: Iterator[Record] = iter(())
+
+    def open(self, chunk: Chunk) -> None:
+        """Take the next chunk; the one before was handed out in full."""
+        self._chunk = chunk
+        self._records = (
+            records_of(self._topic, chunk.records) if chunk.records is not None else iter(())
+        )
+
+    def records(self) -> Iterator[Record]:
+        """The records left in the chunk; the position follows each one."""
+        position = self.position
+        for record in self._records:
+            position[record.partition] = record.offset + 1
+            yield record
+        self._finish()
+
+    def rest(self) -> pa.RecordBatch | None:
+        """What is left of the chunk, at once."""
+        if self._chunk is None:
+            return None
+        partition, records, _after = self._chunk
+        offset = self.position.get(partition, 0)
+        self._finish()
+        if records is None:
+            return None
+        # Offsets of one chunk rise, but may have gaps: the position is looked up.
+        done = int(np.searchsorted(records.column("offset").to_numpy(), offset))
+        return records.slice(done) if done < records.num_rows else None
+
+    def _finish(self) -> None:
+        if self._chunk is not None:
+            self.position[self._chunk.partition] = self._chunk.position_after
+            self._chunk = None
+            self._records = iter(())
+
+
+def records_of(topic: str, batch: pa.RecordBatch) -> Iterator[Record]:
+    """The rows of a batch of `READ_SCHEMA` as records.
+
+    Nothing is converted before the first one is asked for: who reads by batch never asks.
+    """
+    headers = batch.column("headers")
+    yield from starmap(
+        Record,
+        zip(
+            repeat(topic),
+            batch.column("partition").to_pylist(),
+            batch.column("offset").to_pylist(),
+            batch.column("timestamp").cast(pa.int64()).to_pylist(),
+            batch.column("key").to_pylist(),
+            batch.column("value").to_pylist(),
+            repeat(()) if headers.null_count == len(headers) else map(_pairs, headers.to_pylist()),
+            strict=False,
+        ),
+    )
+
+
+def _pairs(row: list[dict[str, str | bytes | None]] | None) -> Headers:
+    if not row:
+        return ()
+    return tuple((str(pair["key"]), pair["value"]) for pair in row)  # type: ignore[misc]

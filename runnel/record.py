@@ -1,0 +1,62 @@
+"""What users get back: records that were read, and where a sent record stands."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def time_of(timestamp_us: int) -> datetime:
+    """Microseconds since the epoch as a datetime in UTC."""
+    return _EPOCH + timedelta(microseconds=timestamp_us)
+
+
+def timestamp_us_of(when: datetime) -> int:
+    """A datetime as microseconds since the epoch. Raises ValueError without a time zone."""
+    if when.tzinfo is None:
+        raise ValueError(f"{when!r} has no time zone; write for example tzinfo=timezone.utc")
+    return (when - _EPOCH) // timedelta(microseconds=1)
+
+
+class Record(NamedTuple):
+    """One record as a consumer reads it. ``timestamp`` is in microseconds since the epoch."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+    @property
+    def time(self) -> datetime:
+        """The timestamp as a datetime in UTC."""
+        return time_of(self.timestamp)
+
+
+class RecordMetadata(NamedTuple):
+    """Where a sent record stands. ``offset`` is -1 when nothing was acknowledged (acks none)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+    @property
+    def time(self) -> datetime:
+        """The timestamp as a datetime in UTC."""
+        return time_of(self.timestamp)
+
+
+class BatchMetadata(NamedTuple):
+    """Where a batch of a sent table stands: ``records`` offsets from ``base_offset`` on."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    records: int

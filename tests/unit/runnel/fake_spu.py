@@ -1,0 +1,234 @@
+"""A scripted SPU: partitions in memory, and for every produce or fetch a line of a script.
+
+Without a script it behaves. With one, each request takes the next step: an error to answer
+before anything is done, or one of the `Step` mishaps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from schemas.batch import BatchHeader, read_header, stamp, verify_client_part
+from schemas.errors import NotReadyError, OffsetOutOfRangeError, RunnelError
+from schemas.protocol import (
+    LATEST,
+    PREFIX,
+    Acks,
+    Api,
+    FetchRequest,
+    FetchResponse,
+    HelloResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ProduceRequest,
+    ProduceResponse,
+    pack_error,
+    pack_frame,
+    unpack_frame,
+)
+from tests.unit.runnel.fake_sc import CLUSTER_UID
+
+
+class Step(Enum):
+    OK = auto()
+    #: Appended, but the answer is an error that leaves the outcome open.
+    APPEND_THEN_NOT_READY = auto()
+    #: Appended, then the connection breaks.
+    APPEND_THEN_DROP = auto()
+    #: Not appended, and the connection breaks.
+    DROP = auto()
+    #: Not appended and never answered.
+    SILENCE = auto()
+
+
+@dataclass
+class FakeLog:
+    batches: list[bytearray] = field(default_factory=list)
+    start: int = 0
+    end: int = 0
+    sequences: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
+    newest: dict[int, int] = field(default_factory=dict)
+
+    def append(self, batch: bytes | bytearray | memoryview) -> int:
+        """As the leader does: duplicates get their old offset, gaps are refused."""
+        header = verify_client_part(batch)
+        if header.producer_id:
+            known = self.sequences.setdefault((header.producer_id, header.producer_epoch), {})
+            if header.sequence in known:
+                return known[header.sequence]
+            if known and header.sequence != max(known) + 1:
+                raise NotReadyError(f"sequence {header.sequence} came before {max(known) + 1}")
+            if self.newest.get(header.producer_id, -1) > header.producer_epoch:
+                raise NotReadyError("an old epoch")
+            self.newest[header.producer_id] = header.producer_epoch
+            known[header.sequence] = self.end
+        return self.put(bytearray(batch))
+
+    def put(self, batch: bytearray, term: int = 1 << 16) -> int:
+        """Append a batch as it is."""
+        base = self.end
+        stamp(batch, base, term)
+        self.batches.append(batch)
+        self.end += read_header(batch).record_count
+        return base
+
+    def headers(self) -> list[BatchHeader]:
+        return [read_header(batch) for batch in self.batches]
+
+
+class FakeSpu:
+    def __init__(self) -> None:
+        self.logs: dict[str, FakeLog] = defaultdict(FakeLog)
+        self.produce_script: deque[Step | RunnelError] = deque()
+        self.fetch_script: deque[Step | RunnelError] = deque()
+        self.cluster_uid = CLUSTER_UID
+        self.produced: list[BatchHeader] = []
+        self.fetches = 0
+        self.in_flight = 0
+        self.most_in_flight = 0
+        #: While cleared, produce requests are not answered.
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._grown = asyncio.Condition()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.loop = asyncio.get_running_loop()
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for writer in list(self._writers):
+            writer.transport.abort()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._writers.add(writer)
+        try:
+            while True:
+                (length,) = PREFIX.unpack(await reader.readexactly(PREFIX.size))
+                frame = memoryview(await reader.readexactly(length))
+                self._dispatch(frame, writer)
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.transport.abort()
+            self._writers.discard(writer)
+            self._tasks.discard(task)
+
+    def _dispatch(self, frame: memoryview, writer: asyncio.StreamWriter) -> None:
+        header, fixed, tail = unpack_frame(frame)
+
+        def answer(body: bytes, *data: bytes | bytearray | memoryview) -> None:
+            writer.writelines(pack_frame(header.api, header.correlation, body, *data))
+
+        def refuse(error: RunnelError) -> None:
+            writer.writelines(pack_error(header.api, header.correlation, error))
+
+        match header.api:
+            case Api.HELLO:
+                answer(HelloResponse(1, 1, 1 << 27).pack(), self.cluster_uid.encode())
+            case Api.PRODUCE:
+                request = ProduceRequest.unpack(fixed)
+                self._spawn(self._produce(request, tail, answer, refuse, writer))
+            case Api.FETCH:
+                self._spawn(self._fetch(FetchRequest.unpack(fixed), answer, refuse, writer))
+            case Api.LIST_OFFSETS:
+                self._list(ListOffsetsRequest.unpack(fixed), answer)
+
+    def _spawn(self, work) -> None:  # type: ignore[no-untyped-def]
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _produce(self, request, batch, answer, refuse, writer) -> None:  # type: ignore[no-untyped-def]
+        self.produced.append(read_header(batch))
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        step = self.produce_script.popleft() if self.produce_script else Step.OK
+        log = self.logs[request.uid]
+        base = -1
+        refusal: RunnelError | None = None
+        if step in {Step.OK, Step.APPEND_THEN_NOT_READY, Step.APPEND_THEN_DROP}:
+            try:
+                base = log.append(batch)
+            except RunnelError as error:
+                refusal = error
+        await self.may_answer.wait()
+        self.in_flight -= 1
+        async with self._grown:
+            self._grown.notify_all()
+        if request.acks is Acks.NONE or step is Step.SILENCE:
+            return
+        if isinstance(step, RunnelError):
+            refuse(step)
+        elif step in {Step.DROP, Step.APPEND_THEN_DROP}:
+            writer.transport.abort()
+        elif step is Step.APPEND_THEN_NOT_READY:
+            refuse(NotReadyError("the leader changed"))
+        elif refusal is not None:
+            refuse(refusal)
+        else:
+            answer(ProduceResponse(base, log.end - 1).pack())
+
+    async def _fetch(self, request: FetchRequest, answer, refuse, writer) -> None:  # type: ignore[no-untyped-def]
+        self.fetches += 1
+        step = self.fetch_script.popleft() if self.fetch_script else Step.OK
+        if isinstance(step, RunnelError):
+            refuse(step)
+            return
+        if step is Step.DROP:
+            writer.transport.abort()
+            return
+        log = self.logs[request.uid]
+        if not log.start <= request.offset <= log.end:
+            refuse(OffsetOutOfRangeError(f"offset {request.offset} is not in the log"))
+            return
+        try:
+            async with asyncio.timeout(request.max_wait_ms / 1000), self._grown:
+                await self._grown.wait_for(lambda: log.end > request.offset)
+        except TimeoutError:
+            pass
+        found: list[bytes] = []
+        size = 0
+        for batch in log.batches:
+            head = read_header(batch)
+            if head.next_offset <= request.offset:
+                continue
+            if found and size + len(batch) > request.max_bytes:
+                break
+            found.append(bytes(batch))
+            size += len(batch)
+        answer(FetchResponse(log.start, log.end - 1).pack(), *found)
+
+    def _list(self, request: ListOffsetsRequest, answer) -> None:  # type: ignore[no-untyped-def]
+        log = self.logs[request.uid]
+        if request.position == LATEST:
+            offset = log.end
+        elif request.position < 0:
+            offset = log.start
+        else:
+            offset = next(
+                (
+                    head.base_offset
+                    for head in log.headers()
+                    if head.last_timestamp_us >= request.position
+                ),
+                log.end,
+            )
+        size = sum(len(batch) for batch in log.batches)
+        answer(ListOffsetsResponse(offset, log.start, log.end - 1, size).pack())

@@ -1,0 +1,185 @@
+"""The blocking facade: the example of the design, threads, and leaving early."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+
+import runnel
+from runnel.loop_thread import LoopThread
+from tests.unit.runnel.fake_sc import FakeSc
+from tests.unit.runnel.fake_spu import FakeSpu
+
+
+@dataclass
+class Served:
+    sc: FakeSc
+    spu: FakeSpu
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    thread = LoopThread("servers")
+
+    async def start() -> Served:
+        found = Served(FakeSc(), FakeSpu())
+        await found.spu.start()
+        found.sc.endpoints = [("127.0.0.1", found.spu.port)]
+        await found.sc.start()
+        return found
+
+    async def stop(found: Served) -> None:
+        await found.spu.stop()
+        await found.sc.stop()
+
+    found = thread.call(start())
+    yield found
+    thread.call(stop(found))
+    thread.stop()
+
+
+def test_the_example_of_the_design(served: Served) -> None:
+    arrow_table = pa.table({"key": ["a", "b"], "value": ["1", "2"]})
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("orders", partitions=3))
+        with cluster.producer("orders") as producer:
+            delivery = producer.send(b"value", key=b"key")
+            producer.send_table(arrow_table)
+            producer.flush()
+        assert delivery.result().offset >= 0
+        values = [
+            record.value for record in cluster.consumer("orders", start="earliest", stop="latest")
+        ]
+        assert sorted(filter(None, values)) == [b"1", b"2", b"value"]
+        table = cluster.read("orders")
+        assert table.num_rows == 3
+
+
+async def test_given_a_running_loop_then_it_works_all_the_same(served: Served) -> None:
+    with runnel.connect(served.sc.address) as cluster:
+        assert cluster.list("topics") == []
+
+
+def test_given_several_threads_then_each_ones_records_keep_their_order(served: Served) -> None:
+    threads, each = 4, 500
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("orders", partitions=3))
+        with cluster.producer("orders", batch_bytes=2_000, buffer_bytes=10_000) as producer:
+
+            def work(number: int) -> None:
+                key = b"thread-%d" % number
+                for index in range(each):
+                    if index % 100 == 50:
+                        producer.send_table(pa.table({"key": [key], "value": [b"%d" % index]}))
+                    else:
+                        producer.send(b"%d" % index, key=key)
+
+            workers = [threading.Thread(target=work, args=(n,)) for n in range(threads)]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+        found: dict[bytes | None, list[int]] = {}
+        for record in cluster.consumer("orders", "earliest", "latest"):
+            found.setdefault(record.key, []).append(int(record.value or b""))
+    assert found == {b"thread-%d" % n: list(range(each)) for n in range(threads)}
+
+
+def test_given_a_full_buffer_then_send_waits_for_room(served: Served) -> None:
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("orders"))
+        with cluster.producer("orders", buffer_bytes=100, linger_ms=0) as producer:
+            deliveries = [producer.send(b"x" * 200) for _ in range(20)]
+            producer.flush()
+            assert [delivery.result(10).offset for delivery in deliveries] == list(range(20))
+
+
+def test_given_a_consumer_left_in_the_middle_then_it_goes_on_there(served: Served) -> None:
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("orders"))
+        with cluster.producer("orders") as producer:
+            for index in range(5):
+                producer.send(b"%d" % index)
+        consumer = cluster.consumer("orders", "earliest", "latest")
+        for record in consumer:
+            if record.offset == 1:
+                break
+        assert consumer.position() == {0: 2}
+        assert [record.offset for record in consumer] == [2, 3, 4]
+        assert list(consumer.batches()) == []
+
+
+def test_given_an_interrupt_then_the_block_is_left_without_waiting(served: Served) -> None:
+    deliveries: list[runnel.Delivery] = []
+
+    def work() -> None:
+        with runnel.connect(served.sc.address) as cluster:
+            cluster.apply(runnel.Topic("orders"))
+            served.spu.may_answer.clear()
+            with cluster.producer("orders", delivery_timeout_ms=60_000) as producer:
+                deliveries.append(producer.send(b"v"))
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    with pytest.raises(runnel.DeadlineExceededError):
+        deliveries[0].result(0)
+
+
+def test_given_ctrl_c_while_waiting_for_records_then_the_loop_is_left(served: Served) -> None:
+    def follow() -> None:
+        with runnel.connect(served.sc.address) as cluster:
+            cluster.apply(runnel.Topic("orders"))
+            consumer = cluster.consumer("orders")
+            threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
+            for record in consumer:
+                raise AssertionError(record)
+
+    with pytest.raises(KeyboardInterrupt):
+        follow()
+
+
+def test_given_a_client_that_was_never_closed_then_the_end_of_the_process_flushes(
+    served: Served,
+) -> None:
+    script = (
+        "import runnel, sys;"
+        "cluster = runnel.connect(sys.argv[1]);"
+        "cluster.apply(runnel.Topic('orders'));"
+        "cluster.producer('orders', linger_ms=60_000).send(b'v')"
+    )
+    subprocess.run([sys.executable, "-c", script, served.sc.address], check=True, timeout=60)
+    assert len(served.spu.logs[served.sc.uids["orders"][0]].batches) == 1
+
+
+def test_given_a_delivery_that_takes_long_then_result_gives_up_waiting(served: Served) -> None:
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("orders"))
+        served.spu.may_answer.clear()
+        with cluster.producer("orders") as producer:
+            delivery = producer.send(b"v")
+            with pytest.raises(runnel.DeadlineExceededError, match="still being sent"):
+                delivery.result(0.01)
+            asyncio.run_coroutine_threadsafe(_set(served.spu), served.spu.loop).result(10)
+            assert delivery.result(10).offset == 0
+
+
+async def _set(spu: FakeSpu) -> None:
+    spu.may_answer.set()
+
+
+def test_given_a_closed_client_then_calls_say_so(served: Served) -> None:
+    cluster = runnel.connect(served.sc.address)
+    cluster.close()
+    cluster.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        cluster.list("topics")

@@ -1,0 +1,155 @@
+"""From fetched bytes to the records a reader is due."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runnel.batching import PendingBatch
+from runnel.cursor import READ_SCHEMA, Cursor
+from runnel.read_state import Chunk, ReadState
+from schemas.batch import build_control, stamp
+from schemas.errors import CorruptBatchError
+
+
+def batch(
+    base: int, count: int, *, time_us: int = 0, codec: str = "none", padding: int = 0
+) -> bytearray:
+    """Records whose values are their offsets and whose timestamps rise by one.
+
+    With ``padding`` bytes as keys.
+    """
+    pending: PendingBatch[None] = PendingBatch(0, None, 0.0)
+    for index in range(count):
+        pending.keys.append(b"x" * padding if padding else None)
+        pending.values.append(b"%d" % (base + index))
+        pending.timestamps.append(time_us + index)  # type: ignore[union-attr]
+        pending.count += 1
+    encoded = pending.encode(codec)
+    stamp(encoded, base, 1 << 16)
+    return encoded
+
+
+def control(base: int) -> bytearray:
+    made = build_control("term", 0)
+    stamp(made, base, 1 << 16)
+    return made
+
+
+def offsets(cursor: Cursor, *batches: bytearray) -> list[int]:
+    found = cursor.take(memoryview(b"".join(batches)))
+    for rows in found:
+        assert rows.schema == READ_SCHEMA
+        assert rows.column("value").to_pylist() == [
+            b"%d" % offset for offset in rows.column("offset").to_pylist()
+        ]
+    return [offset for rows in found for offset in rows.column("offset").to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "expected", "position"),
+    [
+        pytest.param(0, None, [0, 1, 2, 4, 5, 6], 8, id="given-the-start-then-control-is-skipped"),
+        pytest.param(1, None, [1, 2, 4, 5, 6], 8, id="given-a-middle-then-the-first-batch-is-cut"),
+        pytest.param(3, None, [4, 5, 6], 8, id="given-the-control-record-then-stepped-over"),
+        pytest.param(0, 5, [0, 1, 2, 4], 5, id="given-a-stop-then-the-last-batch-is-cut"),
+        pytest.param(0, 4, [0, 1, 2], 4, id="given-a-stop-behind-control-then-it-is-reached"),
+        pytest.param(0, 8, [0, 1, 2, 4, 5, 6], 8, id="given-control-at-the-end-then-finished"),
+        pytest.param(7, None, [], 8, id="given-only-control-then-the-position-moves"),
+    ],
+)
+def test_offsets(start: int, stop: int | None, expected: list[int], position: int) -> None:
+    cursor = Cursor("orders", 0, start, stop)
+    assert offsets(cursor, batch(0, 3), control(3), batch(4, 3), control(7)) == expected
+    assert cursor.position == position
+    assert cursor.finished == (stop is not None)
+
+
+def test_given_a_gap_between_batches_then_offsets_step_over_it() -> None:
+    cursor = Cursor("orders", 0, 0)
+    assert offsets(cursor, batch(0, 1), batch(10, 2)) == [0, 10, 11]
+
+
+def test_given_a_time_then_earlier_records_of_the_first_batch_are_left_out_only() -> None:
+    cursor = Cursor("orders", 0, 0, not_before_us=102)
+    assert offsets(cursor, batch(0, 4, time_us=100), batch(4, 2, time_us=50)) == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        pytest.param(9, id="given-a-flipped-bit-in-the-leaders-part"),
+        pytest.param(50, id="given-a-flipped-bit-in-the-clients-part"),
+        pytest.param(-1, id="given-a-flipped-bit-in-the-payload"),
+    ],
+)
+def test_damage(at: int) -> None:
+    bad = batch(3, 2)
+    bad[at] ^= 1
+    with pytest.raises(CorruptBatchError, match=r"orders/0 at offset 3: .*CRC32C"):
+        Cursor("orders", 0, 3).take(memoryview(bad))
+
+
+def test_given_half_a_batch_then_it_is_not_taken_for_nothing() -> None:
+    with pytest.raises(CorruptBatchError, match="no whole batch"):
+        Cursor("orders", 0, 0).take(memoryview(batch(0, 2))[:-8])
+
+
+@given(
+    counts=st.lists(st.integers(-1, 4).filter(bool), min_size=1, max_size=12),
+    start=st.integers(0, 40),
+    length=st.integers(0, 40),
+    codec=st.sampled_from(["none", "zstd"]),
+)
+def test_law_exactly_the_records_in_the_range(
+    counts: list[int], start: int, length: int, codec: str
+) -> None:
+    log: list[bytearray] = []
+    due: list[int] = []
+    end = 0
+    for count in counts:
+        if count < 0:
+            log.append(control(end))
+            end += 1
+        else:
+            log.append(batch(end, count, codec=codec))
+            due += range(end, end + count)
+            end += count
+    start = min(start, end)
+    stop = start + length
+    cursor = Cursor("orders", 0, start, stop)
+    assert offsets(cursor, *log) == [offset for offset in due if start <= offset < stop]
+    assert cursor.position == min(end, stop) or not length
+
+
+def chunk(base: int, count: int) -> Chunk:
+    cursor = Cursor("orders", 1, base)
+    (rows,) = cursor.take(memoryview(batch(base, count)))
+    return Chunk(1, rows, cursor.position)
+
+
+def test_given_a_loop_left_in_the_middle_then_it_goes_on_there_by_record_or_batch() -> None:
+    state = ReadState("orders")
+    state.open(chunk(5, 4))
+    for record in state.records():
+        if record.offset == 6:
+            break
+    assert state.position == {1: 7}
+    assert [record.offset for record in state.records()][:1] == [7]
+    state.open(chunk(9, 3))
+    assert next(state.records()).offset == 9
+    rest = state.rest()
+    assert isinstance(rest, pa.RecordBatch)
+    assert rest.column("offset").to_pylist() == [10, 11]
+    assert state.position == {1: 12}
+    assert state.rest() is None
+    assert list(state.records()) == []
+
+
+def test_given_only_control_records_then_the_position_still_moves() -> None:
+    state = ReadState("orders")
+    state.open(Chunk(0, None, 7))
+    assert state.rest() is None
+    assert state.position == {0: 7}
