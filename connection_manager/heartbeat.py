@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class HeartbeatMonitor:
-    """Dead after ``misses`` ticks in a row without a word."""
+    """Dead once ``misses`` whole intervals have passed without a word.
+
+    The first silent tick may come right after a word, so it takes one tick more than that.
+    """
 
     misses: int
     silent_ticks: int = field(default=0, init=False)

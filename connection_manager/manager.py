@@ -7,7 +7,9 @@ are told apart by the instance in their hello: the second is turned away while t
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import aiohttp
@@ -104,7 +106,7 @@ class ConnectionManager:
     def close(self) -> None:
         """End every session, and let nobody in any more."""
         self._closing = True
-        for found in self._connected.values():
+        for found in tuple(self._connected.values()):
             found.session.close("the SC is stopping")
 
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
@@ -117,7 +119,8 @@ class ConnectionManager:
         except RunnelError as error:
             log.warning("SPU turned away", reason=error.message, remote=request.remote)
             reject = Reject(code=error.code.name, message=error.message)
-            await socket.send_str(Envelope(cause=new_cause("sc"), body=reject).encode())
+            with contextlib.suppress(ConnectionError):
+                await socket.send_str(Envelope(cause=new_cause("sc"), body=reject).encode())
             await socket.close()
             return socket
         with caused_by(new_cause(f"spu{hello.spu_id}")):
@@ -127,20 +130,29 @@ class ConnectionManager:
     async def _serve_session(
         self, socket: web.WebSocketResponse, hello: Hello, mine: _Connected, welcome: Welcome
     ) -> None:
-        spu_id, reason = hello.spu_id, "closed"
+        reason = "the welcome could not be sent"
         try:
             await socket.send_str(Envelope(cause=new_cause("sc"), body=welcome).encode())
-            self._events.opened(mine.generation, hello)
-            log.info("SPU connected", spu=spu_id, generation=mine.generation)
-            reason = await mine.session.run()
+            if not mine.session.closed:
+                self._events.opened(mine.generation, hello)
+                log.info("SPU connected", spu=hello.spu_id, generation=mine.generation)
+                # Said at once, not when the socket of a dead peer has been closed.
+                mine.session.on_close = partial(self._ended, hello.spu_id, mine)
+                reason = await mine.session.run()
         except ConnectionError as error:
             reason = str(error)
         finally:
-            if self._connected.get(spu_id) is mine:
-                del self._connected[spu_id]
             mine.session.close(reason)
-            self._events.closed(spu_id, mine.generation, reason)
-            log.info("SPU disconnected", spu=spu_id, generation=mine.generation, reason=reason)
+            self._forget(hello.spu_id, mine)
+
+    def _ended(self, spu_id: int, mine: _Connected, reason: str) -> None:
+        self._forget(spu_id, mine)
+        self._events.closed(spu_id, mine.generation, reason)
+        log.info("SPU disconnected", spu=spu_id, generation=mine.generation, reason=reason)
+
+    def _forget(self, spu_id: int, mine: _Connected) -> None:
+        if self._connected.get(spu_id) is mine:
+            del self._connected[spu_id]
 
     async def _hello(self, socket: web.WebSocketResponse) -> Hello:
         try:
@@ -157,9 +169,8 @@ class ConnectionManager:
             raise UnsupportedError(f"the first message must be a hello, not {body.type}")
         return body
 
-    async def _admit(
-        self, socket: web.WebSocketResponse, hello: Hello
-    ) -> tuple[_Connected, Welcome]:
+    def _refuse(self, hello: Hello) -> None:
+        """Raise what stands against letting this SPU in, if anything does."""
         if self._closing:
             raise UnreachableError("the SC is stopping")
         if hello.min_version > SESSION_VERSION or hello.max_version < MIN_SESSION_VERSION:
@@ -178,7 +189,14 @@ class ConnectionManager:
             raise UnauthorizedError(
                 f"SPU {hello.spu_id} holds data of cluster {hello.cluster_uid}, this is {ours}"
             )
+
+    async def _admit(
+        self, socket: web.WebSocketResponse, hello: Hello
+    ) -> tuple[_Connected, Welcome]:
+        self._refuse(hello)
         await self._events.check(hello)
+        # The check took a while: the SPU may have been deleted, or the SC be stopping.
+        self._refuse(hello)
         before = self._connected.get(hello.spu_id)
         if before is not None and not before.session.closed:
             if before.instance != hello.instance:
@@ -204,7 +222,7 @@ class ConnectionManager:
         welcome = Welcome(
             version=min(SESSION_VERSION, hello.max_version),
             cluster=self._identity.cluster,
-            cluster_uid=ours,
+            cluster_uid=self._identity.cluster_uid,
             generation=generation,
             heartbeat_ms=self._heartbeat_ms,
             misses=self._misses,

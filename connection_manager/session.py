@@ -65,6 +65,8 @@ class Session:
         self._next_id = 1
         self._closed: str | None = None
         self._end = asyncio.Event()
+        #: Called once with the reason, as soon as the session has ended.
+        self.on_close: Callable[[str], None] = lambda _reason: None
 
     @property
     def closed(self) -> bool:
@@ -76,13 +78,14 @@ class Session:
             asyncio.create_task(self._read(), name=f"{self.peer} reader"),
             asyncio.create_task(self._work(), name=f"{self.peer} worker"),
             asyncio.create_task(self._beat(), name=f"{self.peer} heartbeat"),
+            asyncio.create_task(self._listen(), name=f"{self.peer} monitor"),
             asyncio.create_task(self._end.wait(), name=f"{self.peer} end"),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 error = task.exception()
-                if isinstance(error, SessionEndedError):
+                if isinstance(error, SessionEndedError | UnreachableError):
                     self.close(str(error))
                 elif error is not None:
                     log.error("session failed", peer=self.peer, exc_info=error)
@@ -108,6 +111,7 @@ class Session:
             if not future.done():
                 future.set_exception(UnreachableError(f"session with {self.peer} ended: {reason}"))
         self._replies.clear()
+        self.on_close(reason)
 
     async def request(self, body: Message, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         """Send a request and wait until the peer has done it.
@@ -122,8 +126,8 @@ class Session:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._replies[request_id] = future
         try:
-            await self._send(Envelope(id=request_id, cause=current_cause(), body=body))
             async with asyncio.timeout(timeout_s):
+                await self._send(Envelope(id=request_id, cause=current_cause(), body=body))
                 reply = await future
         except TimeoutError:
             raise DeadlineExceededError(
@@ -188,6 +192,11 @@ class Session:
     async def _beat(self) -> None:
         while True:
             await self._send(Envelope(cause="heartbeat", body=Heartbeat()))
+            await asyncio.sleep(self._heartbeat_s)
+
+    async def _listen(self) -> None:
+        """Apart from `_beat`: towards a dead host with full buffers, sending waits for ever."""
+        while True:
             await asyncio.sleep(self._heartbeat_s)
             if not self._monitor.tick():
                 raise SessionEndedError(f"{self.peer} missed {self._monitor.misses} heartbeats")

@@ -9,9 +9,10 @@ from __future__ import annotations
 from sc.store.local_store import LocalStore
 from schemas.errors import ConflictError, InvalidRequestError, UnsupportedError
 from schemas.metadata import Object
+from schemas.partition import Partition
 from schemas.quantities import MAX_NAME_LENGTH
 from schemas.spu import Encryption, Spu, SpuType
-from schemas.topic import Topic, TopicSpec, partition_name
+from schemas.topic import Topic, TopicResolution, TopicSpec, partition_name
 
 
 def admit_kind(cls: type[Object]) -> None:
@@ -58,8 +59,9 @@ def admit_change(old: Object, new: Object, store: LocalStore) -> None:
                     " delete the SPU and register another"
                 )
         case Topic(), Topic():
-            if store.partitions_of("Topic", old.name):
-                _admit_placed_topic(old.spec, new.spec)
+            placed = store.partitions_of("Topic", old.name)
+            if placed:
+                _admit_placed_topic(_placed_spec(old, placed), new.spec)
         case _:
             pass
 
@@ -92,6 +94,19 @@ def _admit_spu(spu: Spu) -> None:
                 f"spec.{name}.encryption: TLS is not available in this version, and it is never"
                 " replaced by plaintext silently; write encryption: plaintext, on a trusted network"
             )
+
+
+def _placed_spec(topic: Topic, placed: list[Partition]) -> TopicSpec:
+    """What must stay of a placed topic: without the rows for which it was called invalid.
+
+    Nothing places those before the status changes, and with it the revision that a write compares.
+    """
+    rows = topic.spec.assignment
+    if rows is None or topic.status.resolution is not TopicResolution.INVALID_CONFIG:
+        return topic.spec
+    found = {(p.spec.index, p.spec.replicas) for p in placed}
+    kept = tuple(row for row in rows if (row.id, row.replicas) in found)
+    return topic.spec.model_copy(update={"assignment": kept})
 
 
 def _admit_placed_topic(old: TopicSpec, new: TopicSpec) -> None:

@@ -72,9 +72,12 @@ async def feed_objects(
     def on_change(change: Change) -> None:
         if not isinstance(change, ObjectChanged) or not isinstance(change.object, cls):
             return
-        if not wanted(change.object):
+        # What a change takes out of the selection is gone for this reader.
+        before = change.old is not None and wanted(change.old)
+        after = change.new is not None and wanted(change.new)
+        if not before and not after:
             return
-        name = "deleted" if change.new is None else "added" if change.old is None else "modified"
+        name = "deleted" if not after else "modified" if before else "added"
         try:
             queue.put_nowait((name, change.object))
         except asyncio.QueueFull:

@@ -68,7 +68,6 @@ class ObjectService:
             ops.append(Put(id_key, fresh.name.encode()))
         result = await self._kv.txn(compares, ops)
         if not result.succeeded:
-            await self._controller.dispatcher.applied(result.revision)
             raise ConflictError(await self._taken(fresh))
         return await self._stored(fresh, result.revision)
 

@@ -33,6 +33,9 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
         return () if registered is None else (UnregisterSpu(key.name, registered),)
     if registered is None:
         return (RegisterSpu(spu),)
+    if registered != spu.spec.spu_id:
+        # Deleted and created again under this name before anyone looked.
+        return (UnregisterSpu(key.name, registered), RegisterSpu(spu))
     actions: list[Action] = []
     status = _status(view, spu, now_ms)
     if status != spu.status:

@@ -116,6 +116,11 @@ def _provision(
         replica_map = tuple(p.spec.replicas for p in partitions)
         actions.extend(_set(topic, TopicResolution.PROVISIONED, None, replica_map))
         return tuple(actions)
+    # Checked here again: a waiting or grown topic may have got rows that cannot be.
+    invalid = _invalid(view, topic)
+    if invalid is not None:
+        actions.extend(_set(topic, TopicResolution.INVALID_CONFIG, invalid))
+        return tuple(actions)
     placement = _place_missing(view, topic, missing, now_ms)
     if placement.wait:
         actions.append(WakeAt(Key("Topic", topic.name), view.grace_until_ms))

@@ -7,8 +7,15 @@ from collections.abc import Iterator
 from sc.controllers.actions import Key
 from sc.store.local_store import Change, LocalStore, ObjectChanged, TombstoneChanged
 from schemas.partition import Partition
-from schemas.spu import Spu, SpuResolution
+from schemas.spu import Spu
 from schemas.topic import Topic, TopicResolution
+
+#: Topics whose placement, or the reason why there is none, depends on the SPUs there are.
+_WAITING = (
+    TopicResolution.PENDING,
+    TopicResolution.INSUFFICIENT_RESOURCES,
+    TopicResolution.INVALID_CONFIG,
+)
 
 
 def affected_keys(change: Change, store: LocalStore) -> Iterator[Key]:
@@ -39,6 +46,8 @@ def keys_of_session(spu_id: int, store: LocalStore) -> Iterator[Key]:
     spu = store.spu(spu_id)
     if spu is not None:
         yield Key("Spu", spu.name)
+    for name in store.topics_in(*_WAITING):
+        yield Key("Topic", name)
     for partition in store.partitions_on(spu_id):
         yield Key("Partition", partition.name)
 
@@ -49,13 +58,7 @@ def _after_spu(change: ObjectChanged, spu: Spu, store: LocalStore) -> Iterator[K
     after = new.status.resolution if isinstance(new, Spu) else None
     if before == after:
         return
-    if after is SpuResolution.ONLINE or before is None:
-        waiting = (
-            TopicResolution.PENDING,
-            TopicResolution.INSUFFICIENT_RESOURCES,
-            TopicResolution.INVALID_CONFIG,
-        )
-        for name in store.topics_in(*waiting):
-            yield Key("Topic", name)
+    for name in store.topics_in(*_WAITING):
+        yield Key("Topic", name)
     for partition in store.partitions_on(spu.spec.spu_id):
         yield Key("Partition", partition.name)

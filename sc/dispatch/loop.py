@@ -12,6 +12,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Protocol
 
 from sc.controllers import reconcile
@@ -45,6 +46,7 @@ from schemas.logs import get_logger
 WORKERS = 64
 RETRY_BASE_MS = 50.0
 RETRY_CAP_MS = 10_000.0
+CATCH_UP_S = 1.0
 
 log = get_logger(__name__)
 
@@ -77,6 +79,7 @@ class ControllerLoop:
         self._metrics = metrics
         self._now_ms = now_ms
         self._failures: dict[Key, int] = {}
+        self._placing = asyncio.Lock()
 
     async def run(self) -> None:
         """Work until cancelled. Raises an ExceptionGroup of FencedError when deposed."""
@@ -95,13 +98,21 @@ class ControllerLoop:
 
     async def _reconcile(self, key: Key, cause: str) -> None:
         try:
-            with self._metrics.reconcile(key.kind):
-                actions = reconcile(self._view, key, self._now_ms())
-            for action in actions:
-                await self._carry_out(action, cause)
+            actions = self._look(key)
+            if any(isinstance(action, CreatePartitions) for action in actions):
+                # Placement counts what exists, so each one must see what the one before created.
+                async with self._placing:
+                    for action in self._look(key):
+                        await self._carry_out(action, cause)
+            else:
+                for action in actions:
+                    await self._carry_out(action, cause)
         except ConflictError as error:
             self._metrics.conflicts.inc()
-            await self._applied(int(error.details.get("revision", 0)))
+            # A moment for the mirror to catch up; revisions of other users of the KV never show.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CATCH_UP_S):
+                    await self._applied(int(error.details.get("revision", 0)))
             self._retry(key, cause)
         except FencedError:
             raise
@@ -113,6 +124,10 @@ class ControllerLoop:
             self._retry(key, cause)
         else:
             self._failures.pop(key, None)
+
+    def _look(self, key: Key) -> tuple[Action, ...]:
+        with self._metrics.reconcile(key.kind):
+            return reconcile(self._view, key, self._now_ms())
 
     async def _carry_out(self, action: Action, cause: str) -> None:
         self._metrics.actions.labels(type(action).__name__).inc()

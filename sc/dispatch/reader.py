@@ -3,7 +3,7 @@
 A watch that breaks is resumed from its revision; one that was compacted is replaced by a new
 listing, of which only the difference is passed on. The same listing runs now and then by itself
 and repairs whatever the mirror has missed. An object that does not parse is reported, kept in the
-KV, and left out of the mirror; everything else goes on.
+KV, and not mirrored (what was readable of it before stays); everything else goes on.
 """
 
 from __future__ import annotations
@@ -89,10 +89,15 @@ class KvReader:
         for spu_id, uid in self._store.tombstone_keys() - tombstones:
             if (gone := self._store.remove_tombstone(spu_id, uid)) is not None:
                 changes.append((gone, cause))
+        for key in self.unreadable.keys() - {kv.key for page in pages for kv in page.items}:
+            del self.unreadable[key]
         self._next_revision = max(self._next_revision, revision + 1)
         self._dispatcher.apply(changes, revision)
 
     def _apply(self, batch: WatchBatch) -> None:
+        if batch.revision <= self._store.revision:
+            # A listing overtook the watch: this is history, and would bring deleted objects back.
+            return
         changes: list[tuple[Change, str]] = []
         for event in batch.events:
             match event:
@@ -107,6 +112,8 @@ class KvReader:
         try:
             if (where := self._keys.parse_object(kv.key)) is not None:
                 obj, cause = decode_object(where[0], kv.value, kv.mod_revision)
+                if obj.name != where[1]:
+                    raise InvalidRequestError(f"stored object calls itself {obj.name!r}")
                 change: Change | None = self._store.put(obj)
             elif self._keys.parse_tombstone(kv.key) is not None:
                 change, cause = self._store.put_tombstone(decode_tombstone(kv.value)), "-"

@@ -166,10 +166,13 @@ class SpuUpdater:
                 with caused_by(outbox.cause):
                     try:
                         await self._send(spu_id, message)
-                    except UnreachableError:
-                        return
                     except RunnelError as error:
-                        log.error("SPU refused", spu=spu_id, message=message.type, why=str(error))
+                        # The end of the session cancels this task. While it lives, an SPU that
+                        # says UNREACHABLE (of a peer) has refused like any other.
+                        if not isinstance(error, UnreachableError):
+                            log.error(
+                                "SPU refused", spu=spu_id, message=message.type, why=str(error)
+                            )
                         await asyncio.sleep(RETRY_S)
                         outbox.sent()
                         self._on_refused(spu_id)

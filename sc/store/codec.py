@@ -38,8 +38,10 @@ def decode_object(plural: str, value: bytes, mod_revision: int) -> tuple[Object,
         data: dict[str, Any] = json.loads(value)
         cause = str(data.pop(_CAUSE, "-"))
         obj = cls.model_validate(data)
-    except (ValueError, AttributeError, ValidationError) as error:
+    except (ValueError, TypeError, AttributeError, ValidationError) as error:
         raise InvalidRequestError(f"stored object does not parse: {error}") from error
+    if obj.metadata.uid is None:
+        raise InvalidRequestError(f"stored {obj.kind} {obj.name} has no uid: no server wrote it")
     return obj.with_metadata(resource_version=str(mod_revision)), cause
 
 

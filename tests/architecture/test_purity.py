@@ -1,0 +1,181 @@
+"""The pure cores: no event loop, no clock, no chance, no operating system.
+
+Time and randomness reach them as arguments. The cores themselves are held to it together with
+everything of this repository that they import.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from tests.architecture.source import Module, imports, modules, parse, under
+
+#: Nothing these import, directly or through others of this repository, may have effects.
+CORES = ("sc.controllers", "sc.scheduler", "sc.store", "spu.replication", "runnel.batching")
+
+FORBIDDEN = {
+    "aiohttp",
+    "asyncio",
+    "concurrent",
+    "datetime",
+    "http",
+    "logging",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "random",
+    "secrets",
+    "select",
+    "selectors",
+    "shutil",
+    "signal",
+    "socket",
+    "ssl",
+    "structlog",
+    "subprocess",
+    "sys",
+    "tempfile",
+    "threading",
+    "time",
+    "urllib",
+    "uvloop",
+}
+
+#: Modules of ``schemas`` that have an effect, and why they may. The cores do not import them.
+EDGES = {
+    "schemas.causality": {"secrets": "fresh ids of chains of causes"},
+    "schemas.logs": {
+        "logging": "the level of the process's logs",
+        "structlog": "the logs themselves",
+        "sys": "logs go to stderr",
+    },
+    "schemas.config_file": {"pathlib": "reads the file it is given"},
+    "schemas.manifest": {"pathlib": "reads the files and directories it is given"},
+}
+
+#: Modules the cores do import, what else they may use, and why that has no effect.
+VALUES = {"runnel.record": {"datetime": "the type of the times users see; it reads no clock"}}
+CLOCKS = {"now", "today", "utcnow"}
+
+#: A uuid computed from names is a function; these are not.
+IMPURE_UUID = {"uuid1", "uuid4", "getnode", "uuid6", "uuid7"}
+IMPURE_CALLS = {"open", "input", "print", "breakpoint"}
+
+
+def violations(module: Module, allowed: frozenset[str] = frozenset()) -> Iterator[str]:
+    """What a module may not have if it is pure, one line each."""
+    for name in imports(module):
+        top = name.partition(".")[0]
+        if top in FORBIDDEN - allowed or name == "numpy.random":
+            yield f"imports {name}"
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.AsyncFunctionDef(name=name):
+                yield f"line {node.lineno}: {name}"
+            case ast.Attribute(value=ast.Name(id="uuid"), attr=name) if name in IMPURE_UUID:
+                yield f"line {node.lineno}: {name}"
+            case ast.Attribute(value=ast.Name(id="datetime" | "date"), attr=name) if name in CLOCKS:
+                yield f"line {node.lineno}: {name}"
+            case ast.ImportFrom(module="uuid", names=names):
+                for alias in names:
+                    if alias.name in IMPURE_UUID:
+                        yield f"line {node.lineno}: {alias.name}"
+            case ast.Attribute(value=ast.Name(id="np" | "numpy"), attr="random"):
+                yield f"line {node.lineno}: numpy.random"
+            case ast.Call(func=ast.Name(id=name)) if name in IMPURE_CALLS:
+                yield f"line {node.lineno}: {name}()"
+            case _:
+                pass
+
+
+def reached(*roots: str) -> dict[str, str]:
+    """Modules of this repository that these lead to, each with the one that imports it."""
+    found = {module.name: module.name for module in under(*roots)}
+    waiting = list(found)
+    while waiting:
+        importer = waiting.pop()
+        for name in imports(modules()[importer]):
+            if name in modules() and name not in found:
+                found[name] = importer
+                waiting.append(name)
+    return found
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_core_exists(core: str) -> None:
+    assert under(core)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_core_is_pure_with_everything_it_imports(core: str) -> None:
+    found = [
+        f"{name} (imported by {importer}): {problem}"
+        for name, importer in reached(core).items()
+        for problem in violations(modules()[name], frozenset(VALUES.get(name, {})))
+    ]
+    assert not found
+
+
+def test_schemas_are_pure_but_for_the_named_edges() -> None:
+    found = [
+        f"{module}: {problem}"
+        for module in under("schemas")
+        for problem in violations(module, frozenset(EDGES.get(module.name, {})))
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize("module", [*EDGES, *VALUES])
+def test_every_exception_is_still_needed(module: str) -> None:
+    used = {name.partition(".")[0] for name in imports(modules()[module])}
+    assert set((EDGES | VALUES)[module]) <= used
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        pytest.param("import time", ["imports time"], id="given-import-then-found"),
+        pytest.param("from os import path", ["imports os"], id="given-from-import-then-found"),
+        pytest.param(
+            "import asyncio.events as e",
+            ["imports asyncio.events"],
+            id="given-submodule-then-found",
+        ),
+        pytest.param(
+            "def f():\n    import random", ["imports random"], id="given-import-inside-then-found"
+        ),
+        pytest.param("async def f(): ...", ["line 1: f"], id="given-coroutine-then-found"),
+        pytest.param(
+            "import uuid\nuuid.uuid4()", ["line 2: uuid4"], id="given-random-uuid-then-found"
+        ),
+        pytest.param(
+            "from uuid import uuid1", ["line 1: uuid1"], id="given-imported-random-uuid-then-found"
+        ),
+        pytest.param("import uuid\nuuid.uuid5(n, 'x')", [], id="given-computed-uuid-then-fine"),
+        pytest.param(
+            "import numpy as np\nnp.random.rand()",
+            ["line 2: numpy.random"],
+            id="given-numpy-random-then-found",
+        ),
+        pytest.param(
+            "from datetime import datetime\ndatetime.now()",
+            ["imports datetime", "line 2: now"],
+            id="given-clock-then-found",
+        ),
+        pytest.param("open('x')", ["line 1: open()"], id="given-open-then-found"),
+        pytest.param(
+            "if TYPE_CHECKING:\n    import asyncio", [], id="given-import-for-types-only-then-fine"
+        ),
+        pytest.param("import timeit_like", [], id="given-name-that-only-begins-alike-then-fine"),
+    ],
+)
+def test_the_check_itself(text: str, problems: list[str]) -> None:
+    assert list(violations(parse("snippet", text))) == problems
+
+
+def test_reached_follows_imports_through_others() -> None:
+    assert "schemas.quantities" in reached("sc.controllers")
+    assert "schemas.logs" in reached("sc.dispatch.loop")

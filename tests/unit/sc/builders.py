@@ -1,0 +1,223 @@
+"""Small objects, reports, sessions and views for the tests of the controller."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+
+from sc.controllers.topic import partition_uid
+from sc.store.local_store import LocalStore
+from sc.store.view import SessionState, View
+from schemas.ids import PartitionUid, StorageId, Term, make_term
+from schemas.messages import ReplicaReport, ReplicaRole, Tombstone
+from schemas.metadata import Metadata, Object, OwnerReference
+from schemas.partition import (
+    LiveReplica,
+    Partition,
+    PartitionResolution,
+    PartitionSpec,
+    PartitionStatus,
+)
+from schemas.spu import Spu, SpuResolution, SpuSpec, SpuStatus
+from schemas.topic import (
+    PartitionAssignment,
+    Topic,
+    TopicResolution,
+    TopicSpec,
+    TopicStatus,
+    partition_name,
+)
+
+DELETED_AT = "2026-01-01T00:00:00Z"
+NO_TERM = Term(0)
+TERM_1 = make_term(0, 1)
+TERM_2 = make_term(0, 2)
+
+
+def uid_of(kind: str, name: str) -> str:
+    """A uid that is the same in every test for the same name."""
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{kind}.{name}"))
+
+
+def metadata_of(kind: str, name: str, *, revision: int = 1, generation: int = 1) -> Metadata:
+    return Metadata(
+        name=name,
+        uid=uid_of(kind, name),
+        generation=generation,
+        resource_version=str(revision),
+        creation_timestamp="2026-01-01T00:00:00Z",
+    )
+
+
+def spu_of(
+    spu_id: int,
+    resolution: SpuResolution = SpuResolution.ONLINE,
+    *,
+    reason: str | None = None,
+    rack: str | None = None,
+    name: str | None = None,
+    revision: int = 1,
+    observed: int = 1,
+) -> Spu:
+    name = name or f"spu-{spu_id}"
+    return Spu(
+        metadata=metadata_of("Spu", name, revision=revision),
+        spec=SpuSpec(spu_id=spu_id, rack=rack),
+        status=SpuStatus(resolution=resolution, reason=reason, observed_generation=observed),
+    )
+
+
+def topic_of(
+    name: str = "t",
+    resolution: TopicResolution = TopicResolution.INIT,
+    *,
+    partitions: int | None = None,
+    factor: int | None = None,
+    rows: dict[int, tuple[int, ...]] | Sequence[tuple[int, tuple[int, ...]]] | None = None,
+    reason: str | None = None,
+    replica_map: tuple[tuple[int, ...], ...] = (),
+    deleting: bool = False,
+    revision: int = 1,
+    generation: int = 1,
+    observed: int | None = None,
+    ignore_racks: bool = False,
+    max_record_size: int = 1 << 20,
+) -> Topic:
+    assignment = None
+    if rows is not None:
+        pairs = rows.items() if isinstance(rows, dict) else rows
+        assignment = tuple(PartitionAssignment(id=i, replicas=r) for i, r in pairs)
+    topic = Topic(
+        metadata=metadata_of("Topic", name, revision=revision, generation=generation),
+        spec=TopicSpec(
+            partitions=partitions,
+            replication_factor=factor,
+            assignment=assignment,
+            ignore_rack_assignment=ignore_racks,
+            max_record_size=max_record_size,
+        ),
+        status=TopicStatus(
+            resolution=resolution,
+            reason=reason,
+            replica_map=replica_map,
+            observed_generation=(0 if resolution is TopicResolution.INIT else generation)
+            if observed is None
+            else observed,
+        ),
+    )
+    return topic.with_metadata(deletion_timestamp=DELETED_AT) if deleting else topic
+
+
+def partition_of(
+    topic: Topic | str = "t",
+    index: int = 0,
+    replicas: tuple[int, ...] = (1,),
+    *,
+    preferred: int | None = None,
+    resolution: PartitionResolution = PartitionResolution.OFFLINE,
+    reason: str | None = None,
+    leader: int | None = None,
+    term: Term = NO_TERM,
+    lrs: tuple[LiveReplica, ...] = (),
+    deleting: bool = False,
+    revision: int = 5,
+    observed: int = 1,
+) -> Partition:
+    owner = topic_of(topic) if isinstance(topic, str) else topic
+    partition = Partition(
+        metadata=Metadata(
+            name=partition_name(owner.name, index),
+            labels={"topic": owner.name},
+            uid=partition_uid(owner.uid, index),
+            generation=1,
+            resource_version=str(revision),
+        ),
+        spec=PartitionSpec(
+            owner=OwnerReference(kind="Topic", name=owner.name, uid=owner.uid),
+            index=index,
+            replicas=replicas,
+            preferred_leader=replicas[0] if preferred is None else preferred,
+            log=owner.spec.log_settings,
+        ),
+        status=PartitionStatus(
+            resolution=resolution,
+            reason=reason,
+            leader=leader,
+            term=term,
+            lrs=lrs,
+            observed_generation=observed,
+        ),
+    )
+    return partition.with_metadata(deletion_timestamp=DELETED_AT) if deleting else partition
+
+
+def live(spu_id: int, storage: str | None = None) -> LiveReplica:
+    return LiveReplica(spu_id=spu_id, storage_id=storage or f"storage-{spu_id}")
+
+
+def report_of(
+    partition: Partition,
+    spu_id: int = 1,
+    *,
+    role: ReplicaRole = ReplicaRole.IDLE,
+    term: int = 0,
+    revision: int | None = None,
+    storage: str | None = None,
+    fit: bool = True,
+    assigned: bool = True,
+    reason: str | None = None,
+) -> ReplicaReport:
+    """A report of a replica that knows its partition's newest revision."""
+    return ReplicaReport(
+        uid=PartitionUid(partition.uid),
+        storage_id=StorageId(storage or f"storage-{spu_id}"),
+        role=role,
+        term=Term(term),
+        revision=partition.revision if revision is None else revision,
+        fit=fit,
+        assigned=assigned,
+        reason=reason,
+    )
+
+
+def session_of(
+    spu_id: int,
+    *reports: ReplicaReport,
+    generation: int = 1,
+    complete: bool = True,
+    deleted: Iterable[Tombstone] = (),
+) -> SessionState:
+    return SessionState(
+        spu_id,
+        generation,
+        complete=complete,
+        reports={r.uid: r for r in reports},
+        deleted={t.uid: t for t in deleted},
+    )
+
+
+def tombstone_of(partition: Partition, spu_id: int) -> Tombstone:
+    return Tombstone(uid=PartitionUid(partition.uid), spu_id=spu_id)
+
+
+def view_of(
+    *objects: Object,
+    sessions: Iterable[SessionState] = (),
+    tombstones: Iterable[Tombstone] = (),
+    registered: dict[str, int] | None = None,
+    grace_until_ms: int = 0,
+) -> View:
+    """A view of these objects; every SPU among them is registered unless said otherwise."""
+    store = LocalStore()
+    for obj in objects:
+        store.put(obj)
+    for tombstone in tombstones:
+        store.put_tombstone(tombstone)
+    if registered is None:
+        registered = {o.name: o.spec.spu_id for o in objects if isinstance(o, Spu)}
+    return View(
+        store=store,
+        sessions={s.spu_id: s for s in sessions},
+        registered=registered,
+        grace_until_ms=grace_until_ms,
+    )

@@ -1,0 +1,383 @@
+"""Laws of the controllers over random small worlds."""
+
+from __future__ import annotations
+
+import copy
+import random
+from dataclasses import dataclass
+
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from sc.controllers import reconcile
+from sc.controllers.actions import Key, WakeAt
+from sc.dispatch.metadata import MetadataDispatcher
+from sc.store.local_store import LocalStore
+from sc.store.view import SessionState, View
+from schemas.ids import StorageId
+from schemas.messages import ReplicaReport, ReplicaRole
+from schemas.metadata import Object
+from schemas.partition import Partition, PartitionResolution
+from schemas.spu import Spu, SpuResolution
+from schemas.topic import Topic, TopicResolution
+from tests.unit.sc.builders import (
+    NO_TERM,
+    TERM_1,
+    live,
+    partition_of,
+    spu_of,
+    tombstone_of,
+    topic_of,
+)
+from tests.unit.sc.world import ModelSpu, World
+
+SPU_IDS = (1, 2, 3, 4)
+COMPUTED = ("alpha", "beta")
+MANUAL = ("gamma", "delta")
+#: Without the phase that explains failures: it traces every line.
+LAW = settings(
+    max_examples=100,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+)
+SEEDS = st.integers(0, 2**32)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a random world is built: the same setting twice gives the same world twice."""
+
+    spus: tuple[Spu, ...]
+    registered: frozenset[int]
+    connected: frozenset[int]
+    complete: frozenset[int]
+    unfit: frozenset[int]
+    wiped: frozenset[int]
+    topics: tuple[Topic, ...]
+    partitions: tuple[Partition, ...]
+    holding: frozenset[tuple[int, str]]
+    leading: frozenset[str]
+    graves: tuple[tuple[int, str], ...]
+    grace_until_ms: int
+
+    def build(self, order: random.Random | None = None) -> World:
+        """The world; ``order`` shuffles in which order things came to be."""
+        world = World(grace_until_ms=self.grace_until_ms)
+        objects: list[Object] = [*self.spus, *self.topics, *self.partitions]
+        spus = list(self.spus)
+        if order is not None:
+            order.shuffle(objects)
+            order.shuffle(spus)
+        # Revisions are part of what is reported: they follow the name and not the order.
+        rank = {(o.kind, o.name): n for n, o in enumerate(sorted(objects, key=_name), 1)}
+        for obj in objects:
+            revision = rank[(obj.kind, obj.name)]
+            world.store.put(obj.with_metadata(resource_version=str(revision)))
+        world.store.revision = len(objects) + 1
+        for spu in spus:
+            spu_id = spu.spec.spu_id
+            if spu_id in self.registered:
+                world.registered[spu.name] = spu_id
+            world.spus[spu_id] = self._spu(spu_id, world.store, order)
+            if spu_id in self.connected:
+                world.connect(spu_id, complete=spu_id in self.complete)
+        for spu_id, name in self.graves:
+            world.store.put_tombstone(tombstone_of(partition_of(name), spu_id))
+        world.waiting = dict.fromkeys(world.all_keys())
+        return world
+
+    def _spu(self, spu_id: int, store: LocalStore, order: random.Random | None) -> ModelSpu:
+        spu = ModelSpu(spu_id, unfit=spu_id in self.unfit)
+        partitions = list(self.partitions)
+        if order is not None:
+            order.shuffle(partitions)
+        for partition in partitions:
+            mirrored = store.get(Partition, partition.name)
+            if (spu_id, partition.name) not in self.holding or mirrored is None:
+                continue
+            status, leads = partition.status, partition.name in self.leading
+            storage = f"wiped-{spu_id}" if spu_id in self.wiped else f"storage-{spu_id}"
+            leader = status.leader == spu_id and leads and spu_id not in self.wiped
+            spu.replicas[partition.uid] = ReplicaReport(
+                uid=partition.uid,
+                storage_id=StorageId(storage),
+                role=ReplicaRole.LEADER if leader else ReplicaRole.IDLE,
+                term=status.term if leader else NO_TERM,
+                revision=mirrored.revision,
+                fit=spu_id not in self.unfit,
+            )
+        return spu
+
+
+def _name(obj: Object) -> tuple[str, str]:
+    return obj.kind, obj.name
+
+
+@st.composite
+def settings_of_worlds(draw: st.DrawFn, *, one_order: bool = False) -> Setting:
+    """``one_order``: at most one topic is still to be placed, and nothing changes the load
+    meanwhile, so that placement does not depend on which topic comes first."""
+    ids = [i for i in SPU_IDS if draw(st.integers(0, 3))]
+    spus = tuple(
+        spu_of(
+            i,
+            draw(st.sampled_from([r for r in SpuResolution if r is not SpuResolution.DRAINING])),
+            rack=draw(st.sampled_from([None, "a", "b"])),
+            observed=draw(st.sampled_from([0, 1])),
+        )
+        for i in sorted(ids)
+    )
+    some = st.frozensets(st.sampled_from(SPU_IDS))
+    # Most SPUs are there in most worlds: little happens otherwise.
+    registered = frozenset(i for i in ids if draw(st.integers(0, 4)))
+    connected = frozenset(i for i in registered if draw(st.integers(0, 3)))
+    topics: list[Topic] = []
+    partitions: list[Partition] = []
+    placing = draw(st.sampled_from([*COMPUTED, None])) if one_order else None
+    for name in COMPUTED + MANUAL:
+        if not draw(st.booleans()):
+            continue
+        placed = one_order and name != placing and (name in COMPUTED or placing is not None)
+        topic, mine = draw(_topic(name, placed=placed, computed_placed=one_order))
+        topics.append(topic)
+        partitions += mine
+    holding = {(i, p.name) for p in partitions for i in p.spec.replicas if draw(st.booleans())}
+    graves = draw(st.lists(st.tuples(st.sampled_from(SPU_IDS), st.sampled_from("xy")), max_size=2))
+    return Setting(
+        spus=spus,
+        registered=registered,
+        connected=connected,
+        complete=draw(some),
+        unfit=draw(some),
+        wiped=draw(some),
+        topics=tuple(topics),
+        partitions=tuple(partitions),
+        holding=frozenset(holding),
+        leading=frozenset(p.name for p in partitions if draw(st.booleans())),
+        graves=tuple(dict.fromkeys(graves)),
+        grace_until_ms=draw(st.sampled_from([0, 5_000])),
+    )
+
+
+@st.composite
+def _topic(
+    draw: st.DrawFn, name: str, *, placed: bool, computed_placed: bool
+) -> tuple[Topic, list[Partition]]:
+    manual = name in MANUAL
+    count = draw(st.integers(1, 3))
+    factor = draw(st.integers(1, 3))
+    row = st.lists(st.sampled_from(SPU_IDS), min_size=factor, max_size=factor, unique=True)
+    rows = {i: tuple(draw(row)) for i in range(count)}
+    if manual and not placed and draw(st.integers(0, 4)) == 0:
+        rows[count + 1] = (1,)
+    deleting = not placed and draw(st.integers(0, 4)) == 0
+    full = placed or (computed_placed and deleting)
+    there = rows if full else {i: r for i, r in rows.items() if draw(st.booleans())}
+    deleting = deleting and not (computed_placed and not manual)
+    topic = topic_of(
+        name,
+        draw(st.sampled_from(list(TopicResolution))),
+        partitions=None if manual else count,
+        factor=None if manual else factor,
+        rows=rows if manual else None,
+        deleting=deleting,
+        observed=draw(st.sampled_from([0, 1])),
+    )
+    partitions = []
+    for index, replicas in there.items():
+        leader = draw(st.sampled_from([None, replicas[0], replicas[-1]]))
+        partitions.append(
+            partition_of(
+                topic,
+                index,
+                replicas,
+                resolution=draw(
+                    st.sampled_from([PartitionResolution.OFFLINE, PartitionResolution.ONLINE])
+                ),
+                leader=leader,
+                term=NO_TERM if leader is None else TERM_1,
+                lrs=() if leader is None else (live(leader),),
+                deleting=deleting and not computed_placed and draw(st.booleans()),
+            )
+        )
+    return topic, partitions
+
+
+@LAW
+@given(settings_of_worlds(), SEEDS)
+def test_same_view_in_any_order_gives_the_same_actions(setting: Setting, seed: int) -> None:
+    one, again = setting.build(), setting.build()
+    shuffled = setting.build(random.Random(seed))
+    for key in one.all_keys():
+        actions = reconcile(one.view, key, one.now_ms)
+        assert reconcile(one.view, key, one.now_ms) == actions
+        assert reconcile(again.view, key, again.now_ms) == actions
+        assert reconcile(shuffled.view, key, shuffled.now_ms) == actions
+
+
+@LAW
+@given(settings_of_worlds())
+def test_every_world_comes_to_rest_and_then_asks_for_nothing(setting: Setting) -> None:
+    world = setting.build()
+    world.settle()
+    for key in world.all_keys():
+        assert reconcile(world.view, key, world.now_ms) == ()
+
+
+@LAW
+@given(settings_of_worlds(one_order=True), SEEDS)
+def test_lost_repeated_and_reordered_events_lead_to_the_same_end(
+    setting: Setting, seed: int
+) -> None:
+    rng = random.Random(seed)
+    orderly, chaotic = setting.build(), setting.build(rng)
+    orderly.settle()
+    orderly.full_pass()
+    chaotic.chaotic(rng)
+    chaotic.full_pass()
+    assert chaotic.state() == orderly.state()
+
+
+class Events:
+    """What may happen to a settled world from outside."""
+
+    def __init__(self, world: World, draw: st.DataObject) -> None:
+        self.world = world
+        self.data = draw
+
+    def one(self) -> str:
+        world, draw = self.world, self.data.draw
+        spu_id = draw(st.sampled_from(SPU_IDS))
+        name = draw(st.sampled_from(COMPUTED + MANUAL))
+        topic = world.store.get(Topic, name)
+        spu = world.store.spu(spu_id)
+        match draw(st.integers(0, 6)):
+            case 0:
+                world.connect(spu_id)
+                return f"connect {spu_id}"
+            case 1:
+                world.disconnect(spu_id)
+                return f"disconnect {spu_id}"
+            case 2 if spu is None:
+                world.put(spu_of(spu_id, SpuResolution.INIT, observed=0))
+                return f"register {spu_id}"
+            case 2 if spu is not None and not list(world.store.partitions_on(spu_id)):
+                world.remove(spu)
+                return f"delete SPU {spu_id}"
+            case 3 if topic is None:
+                world.put(draw(_topic(name, placed=False, computed_placed=False))[0])
+                return f"create {name}"
+            case 4 if topic is not None and not topic.deleting:
+                world.put(topic.with_metadata(deletion_timestamp="now"))
+                return f"delete {name}"
+            case 5 if topic is not None and topic.spec.partitions is not None:
+                more = {"partitions": topic.spec.partitions + 1}
+                changed = topic.model_copy(update={"spec": topic.spec.model_copy(update=more)})
+                world.put(changed.with_metadata(generation=topic.generation + 1))
+                return f"grow {name}"
+            case 6:
+                # It came and went before anybody looked.
+                world.disconnect(spu_id)
+                world.connect(spu_id)
+                return f"reconnect {spu_id}"
+            case _:
+                return "nothing"
+
+
+@LAW
+@given(settings_of_worlds(), st.data())
+def test_events_wake_every_key_that_has_something_to_do(
+    setting: Setting, data: st.DataObject
+) -> None:
+    """After any event, looking only at the keys it woke leaves nothing for a full pass."""
+    world = setting.build()
+    world.settle()
+    happened = []
+    for _ in range(data.draw(st.integers(1, 6))):
+        happened.append(Events(world, data).one())
+        # Sometimes the next event comes when only some of the keys were looked at.
+        for _ in range(data.draw(st.integers(0, 3))):
+            if world.waiting:
+                key = data.draw(st.sampled_from(list(world.waiting)))
+                del world.waiting[key]
+                world.step(key)
+    world.settle()
+    left = {k: a for k in world.all_keys() if (a := reconcile(world.view, k, world.now_ms))}
+    assert not left, happened
+
+
+def test_given_spu_gone_and_back_before_anyone_looked_then_the_waiting_topic_is_placed() -> None:
+    world = World()
+    world.put(spu_of(1, SpuResolution.INIT))
+    world.settle()
+    world.connect(1)
+    world.settle()
+    world.disconnect(1)
+    world.put(topic_of("t", TopicResolution.PENDING))
+    world.step(Key("Topic", "t"))
+    waits = world.store.get(Topic, "t")
+    assert waits is not None
+    assert waits.status.resolution is TopicResolution.INSUFFICIENT_RESOURCES
+    del world.waiting[Key("Topic", "t")]
+    world.connect(1)
+    world.settle()
+    placed = world.store.get(Topic, "t")
+    assert placed is not None
+    assert placed.status.resolution is TopicResolution.PROVISIONED
+
+
+@LAW
+@given(settings_of_worlds())
+def test_rest_means_led_partitions_have_live_replicas_and_topics_say_how_it_is(
+    setting: Setting,
+) -> None:
+    world = setting.build()
+    world.settle()
+    for topic in world.store.objects(Topic):
+        mine = world.store.partitions_of("Topic", topic.name)
+        assert topic.status.observed_generation == topic.generation
+        if topic.status.resolution is TopicResolution.PROVISIONED:
+            assert topic.status.replica_map == tuple(p.spec.replicas for p in mine)
+            assert len(mine) >= topic.spec.partition_count
+        else:
+            assert topic.status.reason
+            assert not topic.deleting
+    for partition in world.store.objects(Partition):
+        status = partition.status
+        assert not partition.deleting
+        assert (status.leader is None) == (not status.lrs)
+        if status.resolution is PartitionResolution.ONLINE:
+            assert status.leader in world.sessions
+        else:
+            assert status.reason
+    for spu in world.store.objects(Spu):
+        online = spu.spec.spu_id in world.sessions
+        assert (spu.status.resolution is SpuResolution.ONLINE) == online
+
+
+def test_given_wake_at_then_it_names_its_own_key_and_the_end_of_the_grace_period() -> None:
+    world = World(grace_until_ms=5_000)
+    world.put(spu_of(1))
+    world.registered["spu-1"] = 1
+    actions = reconcile(world.view, Key("Spu", "spu-1"), 1_000)
+    assert WakeAt(Key("Spu", "spu-1"), 5_000) in actions
+    assert not [a for a in reconcile(world.view, Key("Spu", "spu-1"), 5_000) if type(a) is WakeAt]
+
+
+def test_given_unknown_kind_then_nothing_to_do() -> None:
+    view = View()
+    assert reconcile(view, Key("Pipeline", "p"), 0) == ()
+    assert reconcile(view, Key("Nonsense", "p"), 0) == ()
+
+
+def test_given_copied_session_then_the_copy_is_judged_the_same() -> None:
+    """A view is only data: a copy of it cannot be told from the original."""
+    world = World()
+    world.put(spu_of(1, SpuResolution.INIT))
+    world.settle()
+    world.connect(1)
+    key = Key("Spu", "spu-1")
+    sessions: dict[int, SessionState] = copy.deepcopy(world.sessions)
+    twin = View(world.store, sessions, dict(world.registered), 0)
+    MetadataDispatcher(twin, sessions, lambda *_: None)
+    assert reconcile(twin, key, 0) == reconcile(world.view, key, 0)

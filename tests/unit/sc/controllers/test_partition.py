@@ -1,0 +1,416 @@
+"""The partition controller: every branch as (view, key, now) → exact actions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sc.controllers.actions import (
+    Action,
+    Key,
+    RemovePartition,
+    SendAssignment,
+    SendLead,
+    WakeAt,
+    WriteStatus,
+)
+from sc.controllers.partition import assignment_of, reconcile
+from sc.store.view import View
+from schemas.ids import PartitionUid, Term
+from schemas.messages import Assignment, Lead, ReplicaRole, Tombstone
+from schemas.partition import LiveReplica, Partition, PartitionResolution
+from tests.unit.sc.builders import (
+    NO_TERM,
+    TERM_1,
+    TERM_2,
+    live,
+    partition_of,
+    report_of,
+    session_of,
+    spu_of,
+    view_of,
+)
+
+KEY = Key("Partition", "t-0")
+NOW = 1_000
+GRACE = 5_000
+ONLINE = PartitionResolution.ONLINE
+OFFLINE = PartitionResolution.OFFLINE
+LEADER = ReplicaRole.LEADER
+
+
+def becomes(
+    partition: Partition,
+    resolution: PartitionResolution,
+    reason: str | None,
+    *,
+    leader: int | None = None,
+    term: Term = NO_TERM,
+    lrs: tuple[LiveReplica, ...] = (),
+) -> WriteStatus:
+    status = partition.status.model_copy(
+        update={
+            "resolution": resolution,
+            "reason": reason,
+            "leader": leader,
+            "term": term,
+            "lrs": lrs,
+            "observed_generation": partition.generation,
+        }
+    )
+    return WriteStatus(partition, status)
+
+
+def unled(*replicas: int, reason: str | None = None, **more: Any) -> Partition:
+    return partition_of("t", 0, replicas, reason=reason, **more)
+
+
+def led(
+    *replicas: int,
+    resolution: PartitionResolution = ONLINE,
+    reason: str | None = None,
+    storage: str | None = None,
+    **more: Any,
+) -> Partition:
+    """Led by its first replica at the first term."""
+    first = replicas[0]
+    return partition_of(
+        "t",
+        0,
+        replicas,
+        resolution=resolution,
+        reason=reason,
+        leader=more.pop("leader", first),
+        term=TERM_1,
+        lrs=(live(first, storage),),
+        **more,
+    )
+
+
+def lead_of(partition: Partition) -> Lead:
+    return Lead(
+        uid=PartitionUid(partition.uid),
+        term=partition.status.term,
+        lrs=partition.status.lrs,
+        revision=partition.revision,
+    )
+
+
+def spus(*ids: int) -> tuple[Any, ...]:
+    return tuple(spu_of(i) for i in ids)
+
+
+TAKEN: dict[str, Any] = {"leader": 1, "term": TERM_1, "lrs": (live(1),)}
+
+FIRST_LEADER = [
+    pytest.param(view_of(), (), id="given-no-object-then-nothing"),
+    pytest.param(
+        view_of(unled(1)),
+        (becomes(unled(1), OFFLINE, "SPU 1 is offline"),),
+        id="given-unregistered-spu-then-offline-with-reason",
+    ),
+    pytest.param(
+        view_of(unled(1, reason="SPU 1 is offline"), *spus(1)),
+        (),
+        id="given-still-offline-then-nothing",
+    ),
+    pytest.param(
+        view_of(unled(1), *spus(1), sessions=[session_of(1, complete=False)]),
+        (becomes(unled(1), OFFLINE, "SPU 1 is creating its replica"),),
+        id="given-session-not-told-everything-then-no-difference-is-sent",
+    ),
+    pytest.param(
+        view_of(unled(1), *spus(1), sessions=[session_of(1)]),
+        (
+            SendAssignment(1, assignment_of(unled(1))),
+            becomes(unled(1), OFFLINE, "SPU 1 is creating its replica"),
+        ),
+        id="given-online-without-report-then-assigned",
+    ),
+    pytest.param(
+        view_of(unled(1), *spus(1), sessions=[session_of(1, report_of(unled(1)))]),
+        (becomes(unled(1), OFFLINE, "SPU 1 is taking over", **TAKEN),),
+        id="given-fit-replica-then-elected-alone-at-the-next-term",
+    ),
+    pytest.param(
+        view_of(unled(1), *spus(1), sessions=[session_of(1, report_of(unled(1), revision=3))]),
+        (
+            SendAssignment(1, assignment_of(unled(1))),
+            becomes(unled(1), OFFLINE, "SPU 1 is taking over", **TAKEN),
+        ),
+        id="given-replica-knows-an-older-revision-then-assigned-anew",
+    ),
+    pytest.param(
+        view_of(unled(1), *spus(1), sessions=[session_of(1, report_of(unled(1), assigned=False))]),
+        (
+            SendAssignment(1, assignment_of(unled(1))),
+            becomes(unled(1), OFFLINE, "SPU 1 is taking over", **TAKEN),
+        ),
+        id="given-replica-nobody-assigned-then-assigned",
+    ),
+    pytest.param(
+        view_of(
+            unled(1, 2, preferred=2),
+            *spus(1, 2),
+            sessions=[
+                session_of(1, report_of(unled(1, 2))),
+                session_of(2, report_of(unled(1, 2), 2)),
+            ],
+        ),
+        (
+            becomes(
+                unled(1, 2, preferred=2),
+                OFFLINE,
+                "SPU 2 is taking over",
+                leader=2,
+                term=TERM_1,
+                lrs=(live(2),),
+            ),
+        ),
+        id="given-two-fit-replicas-then-the-preferred-one",
+    ),
+    pytest.param(
+        view_of(unled(2, 1), *spus(1, 2), sessions=[session_of(1, report_of(unled(2, 1)))]),
+        (becomes(unled(2, 1), OFFLINE, "SPU 1 is taking over", **TAKEN),),
+        id="given-preferred-offline-then-the-next-one",
+    ),
+    pytest.param(
+        view_of(
+            unled(2, 1),
+            *spus(1, 2),
+            sessions=[session_of(1, report_of(unled(2, 1)))],
+            grace_until_ms=GRACE,
+        ),
+        (
+            WakeAt(KEY, GRACE),
+            becomes(unled(2, 1), OFFLINE, "SPU 2 is unknown"),
+        ),
+        id="given-preferred-unknown-then-waited-for",
+    ),
+    pytest.param(
+        view_of(
+            unled(2, 1),
+            *spus(1, 2),
+            sessions=[
+                session_of(1, report_of(unled(2, 1))),
+                session_of(2, report_of(unled(2, 1), 2, fit=False, reason="disk damaged")),
+            ],
+        ),
+        (becomes(unled(2, 1), OFFLINE, "SPU 1 is taking over", **TAKEN),),
+        id="given-preferred-unfit-then-the-next-one",
+    ),
+    pytest.param(
+        view_of(
+            unled(2, 1, 3),
+            *spus(1, 2, 3),
+            sessions=[
+                session_of(1, report_of(unled(2, 1, 3), 1, fit=False)),
+                session_of(2, report_of(unled(2, 1, 3), 2, fit=False, reason="disk damaged")),
+            ],
+        ),
+        (
+            becomes(
+                unled(2, 1, 3),
+                OFFLINE,
+                "SPU 2 cannot lead: disk damaged; SPU 1 cannot lead: unfit; SPU 3 is offline",
+            ),
+        ),
+        id="given-none-may-lead-then-offline-with-every-reason",
+    ),
+]
+
+OFFLINE_LED = led(1, resolution=OFFLINE, reason="its leader, SPU 1, is offline")
+TAKING = led(1, resolution=OFFLINE, reason="SPU 1 is taking over")
+PAIR = led(1, 2, reason="1 of 2 replicas are live")
+LEADING = report_of(TAKING, role=LEADER, term=TERM_1 + 1)
+
+LED = [
+    pytest.param(
+        view_of(TAKING, *spus(1), sessions=[session_of(1, report_of(TAKING))]),
+        (SendLead(1, lead_of(TAKING)),),
+        id="given-elected-and-written-then-told-to-lead",
+    ),
+    pytest.param(
+        view_of(TAKING, *spus(1), sessions=[session_of(1, report_of(TAKING, revision=4))]),
+        (SendAssignment(1, assignment_of(TAKING)),),
+        id="given-leader-knows-an-older-revision-then-assigned-before-it-leads",
+    ),
+    pytest.param(
+        view_of(TAKING, *spus(1), sessions=[session_of(1, report_of(TAKING, assigned=False))]),
+        (SendAssignment(1, assignment_of(TAKING)),),
+        id="given-leader-not-assigned-then-assigned-before-it-leads",
+    ),
+    pytest.param(
+        view_of(TAKING, *spus(1), sessions=[session_of(1, LEADING)]),
+        (becomes(TAKING, ONLINE, None, **TAKEN),),
+        id="given-leader-reports-this-term-then-online",
+    ),
+    pytest.param(
+        view_of(TAKING, *spus(1), sessions=[session_of(1, report_of(TAKING, role=LEADER, term=7))]),
+        (SendLead(1, lead_of(TAKING)),),
+        id="given-leader-reports-an-older-term-then-told-to-lead-at-this-one",
+    ),
+    pytest.param(
+        view_of(
+            TAKING, *spus(1), sessions=[session_of(1, report_of(TAKING, role=LEADER, term=TERM_2))]
+        ),
+        (SendLead(1, lead_of(TAKING)),),
+        id="given-leader-reports-a-later-term-then-not-called-online",
+    ),
+    pytest.param(
+        view_of(
+            TAKING,
+            *spus(1),
+            sessions=[session_of(1, report_of(TAKING, role=ReplicaRole.STOPPED, term=TERM_1))],
+        ),
+        (SendLead(1, lead_of(TAKING)),),
+        id="given-leader-stopped-leading-then-told-to-lead",
+    ),
+    pytest.param(
+        view_of(led(1), *spus(1), sessions=[session_of(1, LEADING)]),
+        (),
+        id="given-online-then-nothing",
+    ),
+    pytest.param(
+        view_of(led(1, 2), *spus(1, 2), sessions=[session_of(1, LEADING)]),
+        (becomes(led(1, 2), ONLINE, "1 of 2 replicas are live", **TAKEN),),
+        id="given-fewer-live-than-wanted-then-reason-says-so",
+    ),
+    pytest.param(
+        view_of(PAIR, *spus(1, 2), sessions=[session_of(1, LEADING), session_of(2)]),
+        (SendAssignment(2, assignment_of(PAIR)),),
+        id="given-follower-came-online-then-assigned-and-status-stays",
+    ),
+    pytest.param(
+        view_of(led(1), *spus(1)),
+        (becomes(led(1), OFFLINE, "its leader, SPU 1, is offline", **TAKEN),),
+        id="given-leader-went-offline-then-offline-and-leader-and-term-stay",
+    ),
+    pytest.param(
+        view_of(PAIR, *spus(1, 2), sessions=[session_of(2, report_of(PAIR, 2))]),
+        (
+            becomes(
+                PAIR,
+                OFFLINE,
+                "its leader, SPU 1, is offline; no other live replica may lead",
+                **TAKEN,
+            ),
+        ),
+        id="given-leader-offline-and-other-not-in-lrs-then-nobody-else-is-elected",
+    ),
+    pytest.param(view_of(OFFLINE_LED, *spus(1)), (), id="given-leader-still-offline-then-nothing"),
+    pytest.param(
+        view_of(OFFLINE_LED, *spus(1), sessions=[session_of(1, complete=False)]),
+        (becomes(OFFLINE_LED, OFFLINE, "SPU 1 has not reported its replica yet", **TAKEN),),
+        id="given-leader-back-without-report-then-waited-for",
+    ),
+    pytest.param(
+        view_of(OFFLINE_LED, *spus(1), sessions=[session_of(1, report_of(OFFLINE_LED))]),
+        (
+            SendLead(1, lead_of(OFFLINE_LED)),
+            becomes(OFFLINE_LED, OFFLINE, "SPU 1 is taking over", **TAKEN),
+        ),
+        id="given-leader-came-back-then-told-to-lead-at-the-same-term",
+    ),
+    pytest.param(
+        view_of(led(1), *spus(1), grace_until_ms=GRACE),
+        (WakeAt(KEY, GRACE),),
+        id="given-leader-unknown-then-status-stays-and-looked-at-again",
+    ),
+    pytest.param(
+        view_of(led(1), *spus(1), grace_until_ms=NOW),
+        (becomes(led(1), OFFLINE, "its leader, SPU 1, is offline", **TAKEN),),
+        id="given-leader-missing-after-grace-then-offline",
+    ),
+    pytest.param(
+        view_of(led(1), *spus(1), sessions=[session_of(1, report_of(led(1), storage="new"))]),
+        (
+            becomes(
+                led(1),
+                OFFLINE,
+                "SPU 1 came back without its data: storage new, the live replica was storage-1",
+                **TAKEN,
+            ),
+        ),
+        id="given-leader-lost-its-disk-then-not-told-to-lead",
+    ),
+    pytest.param(
+        view_of(
+            led(1), *spus(1), sessions=[session_of(1, report_of(led(1), fit=False, reason="fsync"))]
+        ),
+        (becomes(led(1), OFFLINE, "the replica on SPU 1 is unfit: fsync", **TAKEN),),
+        id="given-leader-unfit-then-offline-with-its-reason",
+    ),
+    pytest.param(
+        view_of(led(1), *spus(1), sessions=[session_of(1, report_of(led(1), fit=False))]),
+        (becomes(led(1), OFFLINE, "the replica on SPU 1 is unfit: no reason given", **TAKEN),),
+        id="given-leader-unfit-without-words-then-reason-says-that",
+    ),
+    pytest.param(
+        view_of(partition_of("t", 0, (2,), leader=1, term=TERM_1, lrs=(live(1),)), *spus(1, 2)),
+        (
+            becomes(
+                partition_of("t", 0, (2,), leader=1, term=TERM_1, lrs=(live(1),)),
+                OFFLINE,
+                "SPU 1 leads but holds no replica by the spec",
+                **TAKEN,
+            ),
+        ),
+        id="given-leader-outside-the-spec-then-offline-with-reason",
+    ),
+    pytest.param(
+        view_of(led(1).with_metadata(generation=2), *spus(1), sessions=[session_of(1, LEADING)]),
+        (becomes(led(1).with_metadata(generation=2), ONLINE, None, **TAKEN),),
+        id="given-spec-changed-then-generation-observed",
+    ),
+]
+
+
+def grave(partition: Partition, *ids: int) -> tuple[Tombstone, ...]:
+    return tuple(Tombstone(uid=PartitionUid(partition.uid), spu_id=i) for i in ids)
+
+
+DELETED = partition_of("t", 0, (1, 2), deleting=True)
+MOVED = partition_of("t", 0, (1,), leader=3, term=TERM_1, lrs=(live(3), live(1)), deleting=True)
+DELETION = [
+    pytest.param(
+        view_of(DELETED),
+        (RemovePartition(DELETED, grave(DELETED, 1, 2)),),
+        id="given-deletion-then-removed-with-a-tombstone-for-each-replica",
+    ),
+    pytest.param(
+        view_of(MOVED, *spus(1), sessions=[session_of(1, report_of(MOVED))]),
+        (RemovePartition(MOVED, grave(MOVED, 1, 3)),),
+        id="given-lrs-member-outside-the-spec-then-it-has-a-tombstone-too",
+    ),
+]
+
+
+@pytest.mark.parametrize(("view", "actions"), [*FIRST_LEADER, *LED, *DELETION])
+def test_partition(view: View, actions: tuple[Action, ...]) -> None:
+    assert reconcile(view, KEY, NOW) == actions
+
+
+def test_given_later_term_then_election_takes_the_one_after() -> None:
+    partition = unled(1, term=TERM_1)
+    view = view_of(partition, spu_of(1), sessions=[session_of(1, report_of(partition))])
+    (action,) = reconcile(view, KEY, NOW)
+    assert isinstance(action, WriteStatus)
+    assert getattr(action.status, "term", None) == TERM_2
+
+
+def test_given_partition_then_assignment_takes_everything_from_one_revision() -> None:
+    partition = led(1, 2, revision=9)
+    assert assignment_of(partition) == Assignment(
+        uid=PartitionUid(partition.uid),
+        name="t-0",
+        topic="t",
+        index=0,
+        replicas=(1, 2),
+        log=partition.spec.log,
+        leader=1,
+        term=TERM_1,
+        lrs=(live(1),),
+        revision=9,
+    )

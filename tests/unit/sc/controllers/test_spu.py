@@ -1,0 +1,172 @@
+"""The SPU controller: every branch as (view, key, now) → exact actions."""
+
+from __future__ import annotations
+
+import pytest
+
+from sc.controllers.actions import (
+    Action,
+    Key,
+    RegisterSpu,
+    RemoveTombstone,
+    SendComplete,
+    SendDelete,
+    UnregisterSpu,
+    WakeAt,
+    WriteStatus,
+)
+from sc.controllers.partition import assignment_of
+from sc.controllers.spu import reconcile
+from sc.store.view import View
+from schemas.spu import Spu, SpuResolution, SpuStatus
+from tests.unit.sc.builders import (
+    partition_of,
+    session_of,
+    spu_of,
+    tombstone_of,
+    view_of,
+)
+
+KEY = Key("Spu", "spu-1")
+NOW = 1_000
+GRACE = 5_000
+INIT_REASON = "registered; waiting for the SPU to connect"
+UNKNOWN_REASON = "waiting for the SPU to connect again"
+OFFLINE_REASON = "the SPU is not connected"
+
+ONLINE = spu_of(1)
+INIT = spu_of(1, SpuResolution.INIT, reason=INIT_REASON)
+OFFLINE = spu_of(1, SpuResolution.OFFLINE, reason=OFFLINE_REASON)
+UNKNOWN = spu_of(1, SpuResolution.UNKNOWN, reason=UNKNOWN_REASON)
+MINE = partition_of("a", 0, (1, 2))
+GOING = partition_of("b", 0, (1,), deleting=True)
+FOREIGN = partition_of("c", 0, (2,))
+GONE = partition_of("gone", 0, (1,))
+GONE_TOO = partition_of("gone", 1, (1,))
+
+
+def becomes(spu: Spu, resolution: SpuResolution, reason: str | None) -> WriteStatus:
+    return WriteStatus(
+        spu, SpuStatus(resolution=resolution, reason=reason, observed_generation=spu.generation)
+    )
+
+
+@pytest.mark.parametrize(
+    ("view", "actions"),
+    [
+        pytest.param(view_of(), (), id="given-no-object-then-nothing"),
+        pytest.param(
+            view_of(registered={"spu-1": 1}),
+            (UnregisterSpu("spu-1", 1),),
+            id="given-object-gone-then-unregistered",
+        ),
+        pytest.param(
+            view_of(INIT, registered={}),
+            (RegisterSpu(INIT),),
+            id="given-new-object-then-registered",
+        ),
+        pytest.param(
+            view_of(INIT, registered={"spu-1": 7}),
+            (UnregisterSpu("spu-1", 7), RegisterSpu(INIT)),
+            id="given-name-taken-over-by-another-id-then-registered-anew",
+        ),
+        pytest.param(view_of(INIT), (), id="given-init-and-never-connected-then-nothing"),
+        pytest.param(
+            view_of(spu_of(1, SpuResolution.INIT, observed=0)),
+            (becomes(spu_of(1, SpuResolution.INIT, observed=0), SpuResolution.INIT, INIT_REASON),),
+            id="given-fresh-init-then-reason-says-what-it-waits-for",
+        ),
+        pytest.param(
+            view_of(INIT, grace_until_ms=GRACE),
+            (WakeAt(KEY, GRACE),),
+            id="given-init-in-grace-then-stays-init",
+        ),
+        pytest.param(
+            view_of(INIT, sessions=[session_of(1)]),
+            (becomes(INIT, SpuResolution.ONLINE, None),),
+            id="given-init-and-session-then-online",
+        ),
+        pytest.param(
+            view_of(ONLINE, sessions=[session_of(1)]),
+            (),
+            id="given-online-and-session-then-nothing",
+        ),
+        pytest.param(
+            view_of(ONLINE, sessions=[session_of(2)]),
+            (becomes(ONLINE, SpuResolution.OFFLINE, OFFLINE_REASON),),
+            id="given-online-without-session-then-offline",
+        ),
+        pytest.param(view_of(OFFLINE), (), id="given-offline-without-session-then-nothing"),
+        pytest.param(
+            view_of(OFFLINE, sessions=[session_of(1)], grace_until_ms=GRACE),
+            (becomes(OFFLINE, SpuResolution.ONLINE, None),),
+            id="given-offline-and-session-then-online",
+        ),
+        pytest.param(
+            view_of(ONLINE, grace_until_ms=GRACE),
+            (becomes(ONLINE, SpuResolution.UNKNOWN, UNKNOWN_REASON), WakeAt(KEY, GRACE)),
+            id="given-online-in-grace-without-session-then-unknown",
+        ),
+        pytest.param(
+            view_of(UNKNOWN, grace_until_ms=GRACE),
+            (WakeAt(KEY, GRACE),),
+            id="given-unknown-in-grace-then-looked-at-again-when-it-ends",
+        ),
+        pytest.param(
+            view_of(UNKNOWN, grace_until_ms=NOW),
+            (becomes(UNKNOWN, SpuResolution.OFFLINE, OFFLINE_REASON),),
+            id="given-unknown-after-grace-then-offline",
+        ),
+        pytest.param(
+            view_of(ONLINE, MINE, GOING, FOREIGN, sessions=[session_of(1, complete=False)]),
+            (SendComplete(1, 1, (assignment_of(MINE),)),),
+            id="given-fresh-session-then-told-everything-it-is-to-hold",
+        ),
+        pytest.param(
+            view_of(
+                ONLINE,
+                sessions=[session_of(1, complete=False, generation=4)],
+                tombstones=[tombstone_of(GONE, 1)],
+            ),
+            (SendComplete(1, 4, ()),),
+            id="given-fresh-session-and-tombstone-then-complete-list-first",
+        ),
+        pytest.param(
+            view_of(
+                ONLINE,
+                sessions=[session_of(1)],
+                tombstones=[tombstone_of(GONE, 1), tombstone_of(FOREIGN, 2)],
+            ),
+            (SendDelete(1, (tombstone_of(GONE, 1),)),),
+            id="given-tombstone-then-told-to-delete",
+        ),
+        pytest.param(
+            view_of(
+                ONLINE,
+                sessions=[session_of(1, deleted=[tombstone_of(GONE, 1)])],
+                tombstones=[tombstone_of(GONE, 1)],
+            ),
+            (RemoveTombstone(tombstone_of(GONE, 1)),),
+            id="given-deletion-confirmed-then-tombstone-removed",
+        ),
+        pytest.param(
+            view_of(
+                ONLINE,
+                sessions=[session_of(1, deleted=[tombstone_of(GONE, 1)])],
+                tombstones=[tombstone_of(GONE, 1), tombstone_of(GONE_TOO, 1)],
+            ),
+            (
+                RemoveTombstone(tombstone_of(GONE, 1)),
+                SendDelete(1, (tombstone_of(GONE_TOO, 1),)),
+            ),
+            id="given-one-of-two-confirmed-then-only-the-other-is-sent",
+        ),
+        pytest.param(
+            view_of(OFFLINE, tombstones=[tombstone_of(GONE, 1)]),
+            (),
+            id="given-tombstone-of-absent-spu-then-it-waits",
+        ),
+    ],
+)
+def test_spu(view: View, actions: tuple[Action, ...]) -> None:
+    assert reconcile(view, KEY, NOW) == actions

@@ -1,0 +1,357 @@
+"""The topic controller: every branch as (view, key, now) → exact actions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sc.controllers.actions import (
+    Action,
+    CreatePartitions,
+    Key,
+    MarkDeleting,
+    RemoveObject,
+    WakeAt,
+    WritePartitionSpec,
+    WriteStatus,
+)
+from sc.controllers.topic import CREATE_CHUNK, partition_uid, reconcile
+from sc.store.view import View
+from schemas.metadata import Metadata
+from schemas.partition import Partition
+from schemas.spu import SpuResolution
+from schemas.topic import Topic, TopicResolution, TopicStatus
+from tests.unit.sc.builders import partition_of, session_of, spu_of, topic_of, view_of
+
+KEY = Key("Topic", "t")
+NOW = 1_000
+GRACE = 5_000
+PENDING = TopicResolution.PENDING
+INVALID = TopicResolution.INVALID_CONFIG
+SHORT = TopicResolution.INSUFFICIENT_RESOURCES
+DONE = TopicResolution.PROVISIONED
+DELETING_REASON = "waiting for its partitions to be removed"
+
+
+def becomes(
+    topic: Topic,
+    resolution: TopicResolution,
+    reason: str | None = None,
+    replica_map: tuple[tuple[int, ...], ...] = (),
+) -> WriteStatus:
+    status = TopicStatus(
+        resolution=resolution,
+        reason=reason,
+        replica_map=replica_map,
+        observed_generation=topic.generation,
+    )
+    return WriteStatus(topic, status)
+
+
+def fresh(topic: Topic, index: int, replicas: tuple[int, ...]) -> Partition:
+    """The object that a topic creates: nothing of it is set by a server but the uid."""
+    made = partition_of(topic, index, replicas, observed=0)
+    return made.model_copy(
+        update={
+            "metadata": Metadata(
+                name=made.name,
+                labels={"topic": topic.name},
+                uid=partition_uid(topic.uid, index),
+            )
+        }
+    )
+
+
+def cluster(*objects: Any, online: tuple[int, ...] = (1, 2, 3), **more: Any) -> View:
+    """Three registered SPUs; some of them have a session."""
+    spus = (spu_of(i) for i in (1, 2, 3))
+    return view_of(*objects, *spus, sessions=[session_of(i) for i in online], **more)
+
+
+def made(resolution: TopicResolution = TopicResolution.INIT, **fields: Any) -> Topic:
+    return topic_of("t", resolution, **fields)
+
+
+def invalid_rows(rows: Any, reason: str, name: str) -> Any:
+    topic = made(rows=rows)
+    return pytest.param(
+        cluster(topic), (becomes(topic, INVALID, reason),), id=f"given-{name}-then-invalid-config"
+    )
+
+
+VALIDATION = [
+    pytest.param(view_of(), (), id="given-no-object-then-nothing"),
+    pytest.param(
+        cluster(made(partitions=3)),
+        (becomes(made(partitions=3), PENDING, "placing partitions"),),
+        id="given-init-then-pending",
+    ),
+    pytest.param(
+        cluster(made(rows={0: (1, 2), 1: (2, 3)})),
+        (becomes(made(rows={0: (1, 2), 1: (2, 3)}), PENDING, "placing partitions"),),
+        id="given-good-manual-rows-then-pending",
+    ),
+    invalid_rows(
+        [(0, (1,)), (2, (1,))],
+        "assignment: ids must run from 0 to 1 without gaps, they are [0, 2]",
+        "gap-in-row-ids",
+    ),
+    invalid_rows(
+        [(0, (1,)), (0, (2,))],
+        "assignment: ids must run from 0 to 1 without gaps, they are [0, 0]",
+        "row-id-twice",
+    ),
+    invalid_rows(
+        {0: (1, 2), 1: (1,)},
+        "assignment row 1: 1 replicas, row 0 has 2",
+        "rows-of-different-size",
+    ),
+    invalid_rows(
+        {0: (1, 1)}, "assignment row 0: an SPU stands there twice: [1, 1]", "spu-twice-in-a-row"
+    ),
+    invalid_rows({0: (1,), 1: (9,)}, "assignment row 1: SPU 9 is not registered", "unknown-spu"),
+    pytest.param(
+        cluster(made(INVALID, rows={0: (9,)}, reason="assignment row 0: SPU 9 is not registered")),
+        (),
+        id="given-invalid-config-unchanged-then-nothing",
+    ),
+    pytest.param(
+        cluster(made(INVALID, rows={0: (3,)}, reason="assignment row 0: SPU 3 is not registered")),
+        (
+            becomes(
+                made(INVALID, rows={0: (3,)}, reason="assignment row 0: SPU 3 is not registered"),
+                PENDING,
+                "placing partitions",
+            ),
+        ),
+        id="given-missing-spu-registered-then-pending",
+    ),
+    pytest.param(
+        cluster(made(SHORT, rows=[(0, (1,)), (5, (1,))])),
+        (
+            becomes(
+                made(SHORT, rows=[(0, (1,)), (5, (1,))]),
+                INVALID,
+                "assignment: ids must run from 0 to 1 without gaps, they are [0, 5]",
+            ),
+        ),
+        id="given-waiting-topic-replaced-by-bad-rows-then-invalid-config",
+    ),
+    pytest.param(
+        cluster(
+            made(DONE, rows={0: (1,), 1: (9,)}, replica_map=((1,),)),
+            partition_of(made(rows={0: (1,), 1: (9,)}), 0, (1,)),
+        ),
+        (
+            becomes(
+                made(DONE, rows={0: (1,), 1: (9,)}, replica_map=((1,),)),
+                INVALID,
+                "assignment row 1: SPU 9 is not registered",
+                ((1,),),
+            ),
+        ),
+        id="given-placed-topic-grown-by-a-bad-row-then-invalid-config-and-map-kept",
+    ),
+]
+
+WAITING = made(PENDING, partitions=2, factor=2, reason="placing partitions")
+ONE_IS_THERE = partition_of(WAITING, 0, (1, 2))
+BOTH = (ONE_IS_THERE, partition_of(WAITING, 1, (3, 1)))
+PLACED = made(DONE, partitions=2, factor=2, replica_map=((1, 2), (3, 1)))
+MANUAL = made(PENDING, rows={0: (1, 9), 1: (2, 1)})
+GROWN = made(DONE, partitions=3, factor=2, replica_map=((1, 2), (3, 1)), generation=2, observed=1)
+NEED_TWO = "replicationFactor 2 needs 2 online SPUs"
+
+PLACING = [
+    pytest.param(
+        cluster(WAITING),
+        (CreatePartitions((fresh(WAITING, 0, (1, 2)), fresh(WAITING, 1, (3, 1)))),),
+        id="given-pending-and-enough-spus-then-partitions-created",
+    ),
+    pytest.param(
+        cluster(WAITING, online=(1, 3)),
+        (CreatePartitions((fresh(WAITING, 0, (1, 3)), fresh(WAITING, 1, (3, 1)))),),
+        id="given-offline-spu-then-only-online-ones-are-used",
+    ),
+    pytest.param(
+        cluster(WAITING, online=(3,)),
+        (becomes(WAITING, SHORT, f"{NEED_TWO}; 1 of 3 registered are online"),),
+        id="given-too-few-online-spus-then-insufficient-resources",
+    ),
+    pytest.param(
+        view_of(WAITING),
+        (becomes(WAITING, SHORT, f"{NEED_TWO}; 0 of 0 registered are online"),),
+        id="given-no-spus-at-all-then-insufficient-resources",
+    ),
+    pytest.param(
+        cluster(
+            made(SHORT, partitions=2, factor=2, reason=f"{NEED_TWO}; 1 of 3 registered are online"),
+            online=(3,),
+        ),
+        (),
+        id="given-insufficient-resources-unchanged-then-nothing",
+    ),
+    pytest.param(
+        cluster(made(SHORT, partitions=1, factor=2), online=(2, 3)),
+        (CreatePartitions((fresh(made(partitions=1, factor=2), 0, (2, 3)),)),),
+        id="given-insufficient-resources-and-spu-arrived-then-partitions-created",
+    ),
+    pytest.param(
+        cluster(WAITING, online=(3,), grace_until_ms=GRACE),
+        (
+            WakeAt(KEY, GRACE),
+            becomes(WAITING, PENDING, f"{NEED_TWO}; 1 of 3 registered are online"),
+        ),
+        id="given-spus-unknown-in-grace-then-pending-and-looked-at-again",
+    ),
+    pytest.param(
+        cluster(WAITING, online=(1, 2), grace_until_ms=GRACE),
+        (CreatePartitions((fresh(WAITING, 0, (1, 2)), fresh(WAITING, 1, (2, 1)))),),
+        id="given-enough-spus-although-one-is-unknown-then-partitions-created",
+    ),
+    pytest.param(
+        cluster(WAITING, ONE_IS_THERE),
+        (CreatePartitions((fresh(WAITING, 1, (3, 1)),)),),
+        id="given-some-partitions-exist-then-only-missing-ones-are-placed",
+    ),
+    pytest.param(
+        cluster(WAITING, *BOTH),
+        (becomes(WAITING, DONE, None, ((1, 2), (3, 1))),),
+        id="given-all-partitions-exist-then-provisioned-with-their-map",
+    ),
+    pytest.param(cluster(PLACED, *BOTH), (), id="given-provisioned-then-nothing"),
+    pytest.param(
+        cluster(PLACED, *BOTH, online=()), (), id="given-provisioned-and-spus-gone-then-nothing"
+    ),
+    pytest.param(
+        cluster(GROWN, *BOTH),
+        (CreatePartitions((fresh(GROWN, 2, (2, 3)),)),),
+        id="given-provisioned-and-grown-then-new-partition-goes-to-the-least-loaded",
+    ),
+    pytest.param(
+        cluster(GROWN, *BOTH, online=(2,)),
+        (becomes(GROWN, SHORT, f"{NEED_TWO}; 1 of 3 registered are online", ((1, 2), (3, 1))),),
+        id="given-grown-without-spus-then-insufficient-and-map-kept",
+    ),
+    pytest.param(
+        cluster(MANUAL, spu_of(9), online=()),
+        (CreatePartitions((fresh(MANUAL, 0, (1, 9)), fresh(MANUAL, 1, (2, 1)))),),
+        id="given-manual-rows-then-created-as-they-stand-even-when-spus-are-offline",
+    ),
+    pytest.param(
+        cluster(
+            WAITING,
+            partition_of(made(), 0, (1, 2))
+            .with_metadata(uid="other")
+            .model_copy(
+                update={
+                    "spec": ONE_IS_THERE.spec.model_copy(
+                        update={
+                            "owner": ONE_IS_THERE.spec.owner.model_copy(update={"uid": "older"})
+                        }
+                    )
+                }
+            ),
+            online=(1, 2),
+        ),
+        (CreatePartitions((fresh(WAITING, 0, (2, 1)), fresh(WAITING, 1, (1, 2)))),),
+        id="given-partition-of-an-older-topic-of-that-name-then-not-taken-for-its-own",
+    ),
+]
+
+BIGGER_RECORDS = made(DONE, partitions=1, replica_map=((1,),), max_record_size=1 << 21)
+OLD_SETTINGS = partition_of(made(partitions=1), 0, (1,))
+NEW_SETTINGS = OLD_SETTINGS.spec.model_copy(update={"log": BIGGER_RECORDS.spec.log_settings})
+GOING = made(TopicResolution.DELETING, deleting=True, partitions=2, reason=DELETING_REASON)
+
+SETTINGS_AND_DELETION = [
+    pytest.param(
+        cluster(BIGGER_RECORDS, OLD_SETTINGS),
+        (WritePartitionSpec(OLD_SETTINGS, NEW_SETTINGS),),
+        id="given-log-settings-changed-then-partitions-follow",
+    ),
+    pytest.param(
+        cluster(BIGGER_RECORDS, OLD_SETTINGS.with_metadata(deletion_timestamp="now")),
+        (),
+        id="given-log-settings-changed-and-partition-going-then-left-alone",
+    ),
+    pytest.param(
+        cluster(made(DONE, partitions=1, deleting=True, replica_map=((1,),)), OLD_SETTINGS),
+        (
+            becomes(
+                made(DONE, partitions=1, deleting=True, replica_map=((1,),)),
+                TopicResolution.DELETING,
+                DELETING_REASON,
+                ((1,),),
+            ),
+            MarkDeleting(OLD_SETTINGS),
+        ),
+        id="given-deletion-then-deleting-and-partitions-marked",
+    ),
+    pytest.param(
+        cluster(GOING, partition_of(GOING, 0, (1,), deleting=True), partition_of(GOING, 1, (2,))),
+        (MarkDeleting(partition_of(GOING, 1, (2,))),),
+        id="given-deleting-then-only-unmarked-partitions-are-marked",
+    ),
+    pytest.param(
+        cluster(GOING, partition_of(GOING, 0, (1,), deleting=True)),
+        (),
+        id="given-deleting-and-all-marked-then-it-waits",
+    ),
+    pytest.param(
+        cluster(GOING), (RemoveObject(GOING),), id="given-no-partitions-left-then-removed"
+    ),
+    pytest.param(
+        cluster(made(deleting=True)),
+        (RemoveObject(made(deleting=True)),),
+        id="given-deleted-before-it-was-placed-then-removed",
+    ),
+    pytest.param(
+        cluster(made(INVALID, rows={0: (9,)}, deleting=True)),
+        (RemoveObject(made(INVALID, rows={0: (9,)}, deleting=True)),),
+        id="given-invalid-topic-deleted-then-removed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("view", "actions"), [*VALIDATION, *PLACING, *SETTINGS_AND_DELETION])
+def test_topic(view: View, actions: tuple[Action, ...]) -> None:
+    assert reconcile(view, KEY, NOW) == actions
+
+
+def test_given_many_partitions_then_created_in_bounded_chunks_in_order() -> None:
+    topic = made(PENDING, partitions=2 * CREATE_CHUNK + 1)
+    actions = reconcile(cluster(topic), KEY, NOW)
+    sizes = [len(a.partitions) for a in actions if isinstance(a, CreatePartitions)]
+    assert sizes == [CREATE_CHUNK, CREATE_CHUNK, 1]
+    created = [
+        p.spec.index for a in actions if isinstance(a, CreatePartitions) for p in a.partitions
+    ]
+    assert created == list(range(2 * CREATE_CHUNK + 1))
+
+
+def test_given_racks_then_replicas_lie_apart_unless_ignored() -> None:
+    spus = [spu_of(1, rack="a"), spu_of(2, rack="a"), spu_of(3, rack="b")]
+    sessions = [session_of(i) for i in (1, 2, 3)]
+    apart = made(PENDING, factor=2)
+    ignored = made(PENDING, factor=2, ignore_racks=True)
+    assert reconcile(view_of(apart, *spus, sessions=sessions), KEY, NOW) == (
+        CreatePartitions((fresh(apart, 0, (1, 3)),)),
+    )
+    assert reconcile(view_of(ignored, *spus, sessions=sessions), KEY, NOW) == (
+        CreatePartitions((fresh(ignored, 0, (1, 2)),)),
+    )
+
+
+def test_given_same_topic_and_index_then_same_partition_uid_and_no_other() -> None:
+    uids = {partition_uid(topic, i) for topic in ("u1", "u2", "u") for i in range(12)}
+    assert len(uids) == 36
+    assert partition_uid("u1", 3) == partition_uid("u1", 3)
+
+
+def test_given_offline_status_but_live_session_then_the_session_decides() -> None:
+    topic = made(PENDING)
+    spu = spu_of(1, SpuResolution.OFFLINE)
+    actions = reconcile(view_of(topic, spu, sessions=[session_of(1)]), KEY, NOW)
+    assert actions == (CreatePartitions((fresh(topic, 0, (1,)),)),)

@@ -1,0 +1,182 @@
+"""The metadata dispatcher: generations, reports, waiters and listeners."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sc.controllers.actions import Key
+from sc.dispatch.metadata import MetadataDispatcher
+from sc.store.local_store import Change, ObjectChanged
+from sc.store.view import SessionState, View
+from schemas.causality import caused_by
+from schemas.messages import Hello, Report
+from schemas.metadata import Object
+from tests.unit.sc.builders import partition_of, report_of, spu_of, tombstone_of, topic_of
+
+P = partition_of("t", 0, (1,))
+SPU_KEY, P_KEY = Key("Spu", "spu-1"), Key("Partition", "t-0")
+
+
+class Bench:
+    """A dispatcher over a small store, and whom it woke."""
+
+    def __init__(self, *objects: Object) -> None:
+        self.sessions: dict[int, SessionState] = {}
+        self.view = View(sessions=self.sessions)
+        for obj in objects:
+            self.view.store.put(obj)
+        self.woken: list[tuple[Key, str]] = []
+        self.dispatcher = MetadataDispatcher(
+            self.view, self.sessions, lambda key, cause: self.woken.append((key, cause))
+        )
+
+    def keys(self) -> list[Key]:
+        found = [key for key, _ in self.woken]
+        self.woken.clear()
+        return found
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(spu_of(1), P)
+
+
+def hello(*reports: object, instance: str = "i") -> Hello:
+    return Hello(software="test", spu_id=1, instance=instance, replicas=reports)
+
+
+def test_given_hello_then_its_replicas_are_the_first_report(bench: Bench) -> None:
+    with caused_by("spu1-x"):
+        bench.dispatcher.opened(1, hello(report_of(P)))
+    assert bench.view.report(1, P.uid) == report_of(P)
+    assert not bench.sessions[1].complete
+    assert bench.woken == [(SPU_KEY, "spu1-x"), (P_KEY, "spu1-x")]
+
+
+def test_given_newer_session_then_nothing_of_the_older_is_left(bench: Bench) -> None:
+    bench.dispatcher.opened(1, hello(report_of(P)))
+    bench.dispatcher.told_everything(1, 1)
+    bench.dispatcher.opened(2, hello())
+    assert bench.sessions[1] == SessionState(1, 2)
+
+
+def test_given_late_close_of_an_older_generation_then_nothing_changes(bench: Bench) -> None:
+    bench.dispatcher.opened(1, hello())
+    bench.dispatcher.opened(2, hello())
+    bench.keys()
+    bench.dispatcher.closed(1, 1, "late")
+    assert bench.sessions[1].generation == 2
+    assert bench.keys() == []
+    bench.dispatcher.closed(1, 2, "now")
+    assert bench.sessions == {}
+    assert bench.keys() == [SPU_KEY, P_KEY]
+
+
+def test_given_close_of_an_unknown_session_then_nothing_changes(bench: Bench) -> None:
+    bench.dispatcher.closed(1, 1, "never opened")
+    assert bench.keys() == []
+
+
+@pytest.mark.parametrize("generation", [1, 3])
+def test_given_report_of_another_generation_then_ignored(bench: Bench, generation: int) -> None:
+    bench.dispatcher.opened(2, hello())
+    bench.keys()
+    bench.dispatcher.reported(1, generation, Report(replicas=(report_of(P),)))
+    bench.dispatcher.told_everything(1, generation)
+    assert bench.sessions[1] == SessionState(1, 2)
+    assert bench.keys() == []
+
+
+def test_given_report_without_session_then_ignored(bench: Bench) -> None:
+    bench.dispatcher.reported(1, 1, Report(replicas=(report_of(P),)))
+    assert (bench.sessions, bench.keys()) == ({}, [])
+
+
+def test_given_report_then_its_partition_is_woken_by_the_cause_of_the_report(bench: Bench) -> None:
+    bench.dispatcher.opened(1, hello())
+    bench.keys()
+    with caused_by("spu1-report"):
+        bench.dispatcher.reported(1, 1, Report(replicas=(report_of(P, term=65_537),)))
+    assert bench.view.report(1, P.uid) == report_of(P, term=65_537)
+    assert bench.woken == [(P_KEY, "spu1-report")]
+
+
+def test_given_report_of_an_unknown_uid_then_kept_and_nobody_woken(bench: Bench) -> None:
+    stranger = partition_of("other")
+    bench.dispatcher.opened(1, hello())
+    bench.keys()
+    bench.dispatcher.reported(1, 1, Report(replicas=(report_of(stranger),)))
+    assert bench.view.report(1, stranger.uid) is not None
+    assert bench.keys() == []
+
+
+def test_given_deletion_confirmed_then_report_forgotten_and_spu_woken(bench: Bench) -> None:
+    bench.dispatcher.opened(1, hello(report_of(P)))
+    bench.keys()
+    bench.dispatcher.reported(1, 1, Report(deleted=(tombstone_of(P, 1),)))
+    assert bench.view.report(1, P.uid) is None
+    assert bench.sessions[1].deleted == {P.uid: tombstone_of(P, 1)}
+    assert bench.keys() == [SPU_KEY]
+
+
+def test_given_told_everything_then_complete_and_looked_at(bench: Bench) -> None:
+    bench.dispatcher.opened(1, hello())
+    bench.keys()
+    bench.dispatcher.told_everything(1, 1)
+    assert bench.sessions[1].complete
+    assert bench.keys() == [SPU_KEY, P_KEY]
+
+
+def test_given_refusal_then_all_that_concerns_the_spu_is_looked_at(bench: Bench) -> None:
+    bench.dispatcher.refused(1)
+    assert bench.keys() == [SPU_KEY, P_KEY]
+
+
+def test_given_changes_then_keys_carry_their_cause_and_listeners_see_them_in_order() -> None:
+    bench = Bench()
+    one, two = topic_of("one", revision=1), topic_of("two", revision=2)
+    changes = [(ObjectChanged(None, one), "c1"), (ObjectChanged(None, two), "c2")]
+    seen: list[Change] = []
+    end = bench.dispatcher.listen(seen.append)
+    bench.dispatcher.apply(changes, 2)
+    assert bench.woken == [(Key("Topic", "one"), "c1"), (Key("Topic", "two"), "c2")]
+    assert seen == [change for change, _ in changes]
+    end()
+    end()
+    bench.dispatcher.apply(changes, 3)
+    assert len(seen) == 2
+
+
+async def test_given_waiters_then_each_goes_on_at_its_own_revision() -> None:
+    bench = Bench()
+    bench.dispatcher.apply([], 5)
+    await bench.dispatcher.applied(5)
+    waiters = {n: asyncio.create_task(bench.dispatcher.applied(n)) for n in (6, 7, 9)}
+    await asyncio.sleep(0)
+    bench.dispatcher.apply([], 7)
+    await asyncio.gather(waiters[6], waiters[7])
+    assert not waiters[9].done()
+    bench.dispatcher.apply([], 8)
+    await asyncio.sleep(0)
+    assert not waiters[9].done()
+    bench.dispatcher.apply([], 12)
+    await waiters[9]
+
+
+async def test_given_older_revision_then_the_mirror_does_not_go_back() -> None:
+    bench = Bench()
+    bench.dispatcher.apply([], 5)
+    bench.dispatcher.apply([], 3)
+    assert bench.view.store.revision == 5
+
+
+async def test_given_cancelled_waiter_then_the_others_go_on() -> None:
+    bench = Bench()
+    gone, stays = (asyncio.create_task(bench.dispatcher.applied(2)) for _ in range(2))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    bench.dispatcher.apply([], 2)
+    await stays

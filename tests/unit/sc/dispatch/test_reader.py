@@ -1,0 +1,317 @@
+"""The KV reader over a memory KV: listing, following, compaction, what does not parse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from sc.dispatch.metadata import MetadataDispatcher
+from sc.dispatch.reader import KvReader
+from sc.kv.interface import KV, Delete, DeleteEvent, Op, Put, PutEvent, WatchBatch
+from sc.store.codec import encode_object, encode_tombstone
+from sc.store.local_store import Change, ObjectChanged, TombstoneChanged
+from sc.store.view import View
+from schemas.errors import UnreachableError
+from schemas.keys import ClusterKeys
+from schemas.metadata import Object
+from schemas.topic import Topic
+from tests.polling import eventually
+from tests.unit.sc.builders import partition_of, tombstone_of, topic_of
+
+KEYS = ClusterKeys("test")
+
+
+def key_of(obj: Object) -> str:
+    return KEYS.object(obj.PLURAL, obj.name)
+
+
+def put(obj: Object, cause: str = "test") -> Op:
+    return Put(key_of(obj), encode_object(obj, cause))
+
+
+class Bench:
+    """A reader, its mirror, and the changes it passed on."""
+
+    def __init__(self, kv: KV) -> None:
+        self.kv = kv
+        self.view = View(sessions={})
+        self.woken: list[tuple[str, str]] = []
+        self.dispatcher = MetadataDispatcher(
+            self.view, {}, lambda key, cause: self.woken.append((key.name, cause))
+        )
+        self.reader = KvReader(kv, KEYS, self.view.store, self.dispatcher)
+        self.changes: list[Change] = []
+        self.dispatcher.listen(self.changes.append)
+
+    def seen(self) -> list[tuple[str, str]]:
+        """(what happened, to what) since the last call."""
+        found = []
+        for change in self.changes:
+            match change:
+                case ObjectChanged(None, new) if new is not None:
+                    found.append(("added", new.name))
+                case ObjectChanged(old, None) if old is not None:
+                    found.append(("removed", old.name))
+                case ObjectChanged():
+                    found.append(("changed", change.object.name))
+                case TombstoneChanged(tombstone, present):
+                    found.append(("buried" if present else "forgotten", str(tombstone.spu_id)))
+        self.changes.clear()
+        return found
+
+    def revision_of(self, name: str) -> int:
+        found = self.view.store.get(Topic, name)
+        return 0 if found is None else found.revision
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.reader.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def bench(kv: KV) -> Bench:
+    return Bench(kv)
+
+
+async def test_given_objects_then_load_mirrors_all_at_the_revision_of_the_listing(
+    bench: Bench,
+) -> None:
+    grave = tombstone_of(partition_of("gone"), 3)
+    await bench.kv.txn([], [put(topic_of("a"), "api-1"), put(partition_of("a"))])
+    await bench.kv.txn([], [Put(KEYS.tombstone(3, grave.uid), encode_tombstone(grave))])
+    await bench.reader.load()
+    store = bench.view.store
+    assert store.revision == await bench.kv.revision()
+    assert store.object_keys() == {("Topic", "a"), ("Partition", "a-0")}
+    assert store.tombstones_of(3) == [grave]
+    assert bench.revision_of("a") == store.revision - 1
+
+
+async def test_given_other_clusters_and_keys_then_left_alone(bench: Bench) -> None:
+    other = ClusterKeys("other")
+    await bench.kv.txn(
+        [],
+        [
+            Put(other.object("topics", "b"), encode_object(topic_of("b"), "x")),
+            Put(KEYS.identity, b"{}"),
+            Put(KEYS.spu_id(1), b"spu-1"),
+        ],
+    )
+    await bench.reader.load()
+    assert (bench.seen(), bench.reader.unreadable) == ([], {})
+
+
+async def test_given_more_than_a_page_then_all_are_listed(bench: Bench) -> None:
+    for start in range(0, 1_100, 100):
+        names = [f"t{n}" for n in range(start, start + 100)]
+        await bench.kv.txn([], [put(topic_of(name)) for name in names])
+    await bench.reader.load()
+    assert len(bench.view.store.object_keys()) == 1_100
+
+
+async def test_given_writes_then_followed_with_the_cause_of_each(bench: Bench) -> None:
+    await bench.reader.load()
+    async with bench.running():
+        await bench.kv.txn([], [put(topic_of("a"), "api-1")])
+        await bench.kv.txn([], [put(topic_of("a", partitions=2), "api-2")])
+        await bench.kv.txn([], [Delete(key_of(topic_of("a")))])
+        last = await bench.kv.revision()
+        await bench.dispatcher.applied(last)
+    assert bench.seen() == [("added", "a"), ("changed", "a"), ("removed", "a")]
+    causes = [cause for _, cause in bench.woken]
+    assert causes[:2] == ["api-1", "api-2"]
+    assert causes[2].startswith("delete-")
+
+
+async def test_given_tombstones_then_followed(bench: Bench) -> None:
+    grave = tombstone_of(partition_of("gone"), 3)
+    key = KEYS.tombstone(3, grave.uid)
+    await bench.reader.load()
+    async with bench.running():
+        await bench.kv.txn([], [Put(key, encode_tombstone(grave))])
+        await bench.kv.txn([], [Delete(key)])
+        await bench.dispatcher.applied(await bench.kv.revision())
+    assert bench.seen() == [("buried", "3"), ("forgotten", "3")]
+
+
+async def test_given_compacted_watch_then_only_the_difference_is_passed_on(bench: Bench) -> None:
+    await bench.kv.txn([], [put(topic_of(n)) for n in ("kept", "changed", "removed")])
+    await bench.reader.load()
+    bench.seen()
+    await bench.kv.txn([], [put(topic_of("changed", partitions=2)), put(topic_of("added"))])
+    await bench.kv.txn([], [Delete(key_of(topic_of("removed")))])
+    await bench.kv.txn([], [Put(KEYS.spu_id(1), b"x")])
+    await bench.kv.compact(await bench.kv.revision())
+    async with bench.running():
+        await bench.dispatcher.applied(await bench.kv.revision())
+        assert sorted(bench.seen()) == [
+            ("added", "added"),
+            ("changed", "changed"),
+            ("removed", "removed"),
+        ]
+        await bench.kv.txn([], [put(topic_of("after"))])
+        await bench.dispatcher.applied(await bench.kv.revision())
+    assert bench.seen() == [("added", "after")]
+
+
+async def test_given_broken_watch_then_resumed_without_a_gap(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sc.dispatch.reader.RETRY_S", 0.001)
+    whole = bench.kv.watch
+    broken: list[int] = []
+
+    def watch(prefix: str, from_revision: int) -> object:
+        if len(broken) < 3:
+            broken.append(from_revision)
+            raise UnreachableError("no connection")
+        return whole(prefix, from_revision)
+
+    monkeypatch.setattr(bench.kv, "watch", watch)
+    await bench.reader.load()
+    await bench.kv.txn([], [put(topic_of("a"))])
+    async with bench.running():
+        await bench.dispatcher.applied(await bench.kv.revision())
+    assert len(broken) == 3
+    assert bench.seen() == [("added", "a")]
+
+
+async def test_given_store_that_cannot_be_listed_then_listing_is_tried_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sc.dispatch.reader.RETRY_S", 0.001)
+    await bench.reader.load()
+    await bench.kv.txn([], [put(topic_of("a"))])
+    await bench.kv.txn([], [put(topic_of("b"))])
+    await bench.kv.compact(await bench.kv.revision())
+    whole = bench.kv.range
+    failures: list[int] = []
+
+    async def fails_twice(*args: object, **kwargs: object) -> object:
+        if len(failures) < 2:
+            failures.append(1)
+            raise UnreachableError("no connection")
+        return await whole(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(bench.kv, "range", fails_twice)
+    async with bench.running():
+        await bench.dispatcher.applied(await bench.kv.revision())
+    assert sorted(bench.seen()) == [("added", "a"), ("added", "b")]
+
+
+async def test_given_repair_without_difference_then_nothing_is_passed_on(bench: Bench) -> None:
+    await bench.kv.txn([], [put(topic_of("a"))])
+    await bench.reader.load()
+    bench.seen()
+    await bench.reader.repair()
+    assert bench.seen() == []
+
+
+async def test_given_mirror_that_missed_something_then_repair_finds_it(bench: Bench) -> None:
+    grave, old_grave = (tombstone_of(partition_of("gone", n), 3) for n in (0, 1))
+    await bench.kv.txn([], [put(topic_of("old"))])
+    await bench.kv.txn([], [Put(KEYS.tombstone(3, old_grave.uid), encode_tombstone(old_grave))])
+    await bench.reader.load()
+    bench.seen()
+    await bench.kv.txn([], [Delete(key_of(topic_of("old"))), put(topic_of("new"))])
+    await bench.kv.txn(
+        [],
+        [
+            Put(KEYS.tombstone(3, grave.uid), encode_tombstone(grave)),
+            Delete(KEYS.tombstone(3, old_grave.uid)),
+        ],
+    )
+    await bench.reader.repair()
+    assert sorted(bench.seen()) == [
+        ("added", "new"),
+        ("buried", "3"),
+        ("forgotten", "3"),
+        ("removed", "old"),
+    ]
+
+
+async def test_given_batches_the_mirror_is_past_then_nothing_comes_back(bench: Bench) -> None:
+    """A repair may overtake the watch; what the watch then still tells is history."""
+    await bench.kv.txn([], [put(topic_of("gone")), put(topic_of("again"))])
+    old = await bench.kv.get(key_of(topic_of("gone")))
+    await bench.kv.txn([], [Delete(key_of(topic_of("gone"))), Delete(key_of(topic_of("again")))])
+    between = await bench.kv.revision()
+    await bench.kv.txn([], [put(topic_of("again"))])
+    await bench.reader.load()
+    bench.seen()
+    assert old is not None
+    for batch in (
+        WatchBatch(old.mod_revision, (PutEvent(old, None),)),
+        WatchBatch(between, (DeleteEvent(key_of(topic_of("again")), between, None),)),
+    ):
+        bench.reader._apply(batch)
+    assert bench.seen() == []
+    assert bench.view.store.object_keys() == {("Topic", "again")}
+
+
+Damage = Callable[[], tuple[str, bytes]]
+UNREADABLE = [
+    pytest.param((key_of(topic_of("bad")), b"{"), id="given-half-json-then-left-out"),
+    pytest.param((key_of(topic_of("bad")), b"[]"), id="given-a-list-then-left-out"),
+    pytest.param(
+        (key_of(topic_of("bad")), encode_object(topic_of("bad").with_metadata(uid=None), "x")),
+        id="given-no-uid-then-left-out",
+    ),
+    pytest.param(
+        (key_of(topic_of("bad")), encode_object(topic_of("other"), "x")),
+        id="given-another-name-than-its-key-then-left-out",
+    ),
+    pytest.param(
+        (
+            KEYS.object("partitions", "bad-0"),
+            encode_object(partition_of("bad").with_metadata(uid=None), "x"),
+        ),
+        id="given-partition-without-uid-then-left-out",
+    ),
+    pytest.param((f"{KEYS.objects}things/bad", b"{}"), id="given-unknown-kind-then-left-out"),
+    pytest.param((KEYS.tombstone(3, "u"), b"{}"), id="given-bad-tombstone-then-left-out"),
+]
+
+
+@pytest.mark.parametrize("damage", UNREADABLE)
+async def test_unreadable(bench: Bench, damage: tuple[str, bytes]) -> None:
+    key, value = damage
+    await bench.kv.txn([], [put(topic_of("a")), Put(key, value), put(topic_of("z"))])
+    await bench.reader.load()
+    assert list(bench.reader.unreadable) == [key]
+    assert bench.view.store.object_keys() == {("Topic", "a"), ("Topic", "z")}
+    assert bench.view.store.tombstone_keys() == set()
+    async with bench.running():
+        await bench.kv.txn([], [Put(key, value), put(topic_of("later"))])
+        await bench.dispatcher.applied(await bench.kv.revision())
+        assert ("Topic", "later") in bench.view.store.object_keys()
+        assert list(bench.reader.unreadable) == [key]
+        await bench.kv.txn([], [Delete(key)])
+        await bench.dispatcher.applied(await bench.kv.revision())
+    assert bench.reader.unreadable == {}
+
+
+async def test_given_damage_mended_then_the_object_is_mirrored(bench: Bench) -> None:
+    await bench.kv.txn([], [Put(key_of(topic_of("a")), b"{")])
+    await bench.reader.load()
+    async with bench.running():
+        await bench.kv.txn([], [put(topic_of("a"))])
+        await eventually(lambda: bench.revision_of("a") > 0)
+    assert bench.reader.unreadable == {}
+
+
+async def test_given_damage_removed_unseen_then_repair_reports_it_no_longer(bench: Bench) -> None:
+    await bench.kv.txn([], [Put(key_of(topic_of("a")), b"{")])
+    await bench.reader.load()
+    assert bench.reader.unreadable
+    await bench.kv.txn([], [Delete(key_of(topic_of("a")))])
+    await bench.reader.repair()
+    assert bench.reader.unreadable == {}

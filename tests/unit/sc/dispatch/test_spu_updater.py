@@ -1,0 +1,331 @@
+"""The SPU updater: what waits in an outbox, in which order it goes, and what failures do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from sc.controllers.actions import SendAssignment, SendComplete, SendDelete, SendLead
+from sc.controllers.partition import assignment_of
+from sc.dispatch.spu_updater import Outbox, SpuUpdater
+from schemas.causality import caused_by, current_cause
+from schemas.errors import (
+    ConflictError,
+    DeadlineExceededError,
+    NotFoundError,
+    RunnelError,
+    UnreachableError,
+)
+from schemas.ids import PartitionUid
+from schemas.messages import (
+    AssignPartitions,
+    DeleteReplicas,
+    Lead,
+    LeadPartitions,
+    Message,
+    Stamp,
+    Tombstone,
+)
+from tests.polling import eventually
+from tests.unit.sc.builders import TERM_1, TERM_2, live, partition_of, tombstone_of
+
+STAMP = Stamp(revision=3, office="office")
+P0, P1 = partition_of("t", 0), partition_of("t", 1)
+A0, A1 = assignment_of(P0), assignment_of(P1)
+A0_NEWER = A0.model_copy(update={"revision": A0.revision + 1})
+Send = SendComplete | SendAssignment | SendLead | SendDelete
+
+
+def lead(index: int = 0, term: int = TERM_1) -> Lead:
+    partition = (P0, P1)[index]
+    return Lead(uid=PartitionUid(partition.uid), term=term, lrs=(live(1),), revision=5)
+
+
+def grave(index: int = 0) -> Tombstone:
+    return tombstone_of((P0, P1)[index], 1)
+
+
+def assign(*assignments: object, complete: bool = False) -> AssignPartitions:
+    return AssignPartitions(complete=complete, assignments=assignments, stamp=STAMP)
+
+
+def leads(*wanted: Lead) -> LeadPartitions:
+    return LeadPartitions(leads=wanted, stamp=STAMP)
+
+
+def deletes(*graves: Tombstone) -> DeleteReplicas:
+    return DeleteReplicas(tombstones=graves, stamp=STAMP)
+
+
+def drain(outbox: Outbox) -> list[Message]:
+    found = []
+    while (message := outbox.next()) is not None:
+        found.append(message)
+        outbox.sent()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("actions", "messages"),
+    [
+        pytest.param([], [], id="given-nothing-then-nothing"),
+        pytest.param(
+            [
+                SendDelete(1, (grave(1),)),
+                SendLead(1, lead()),
+                SendComplete(1, 1, (A0,)),
+                SendAssignment(1, A1),
+            ],
+            [assign(A0, complete=True), assign(A1), leads(lead()), deletes(grave(1))],
+            id="given-all-kinds-then-complete-assign-lead-delete",
+        ),
+        pytest.param(
+            [SendAssignment(1, A0), SendAssignment(1, A1), SendAssignment(1, A0_NEWER)],
+            [assign(A0_NEWER, A1)],
+            id="given-assignments-then-one-message-with-the-newest-of-each",
+        ),
+        pytest.param(
+            [SendLead(1, lead()), SendLead(1, lead(1)), SendLead(1, lead(term=TERM_2))],
+            [leads(lead(term=TERM_2), lead(1))],
+            id="given-leads-then-one-message-with-the-newest-of-each",
+        ),
+        pytest.param(
+            [SendDelete(1, (grave(),)), SendDelete(1, (grave(), grave(1)))],
+            [deletes(grave(), grave(1))],
+            id="given-deletions-then-one-message-each-once",
+        ),
+        pytest.param(
+            [SendAssignment(1, A1), SendComplete(1, 1, (A0, A1))],
+            [assign(A0, A1, complete=True)],
+            id="given-complete-list-then-single-assignments-before-it-are-dropped",
+        ),
+        pytest.param(
+            [SendComplete(1, 1, (A0,)), SendComplete(1, 1, (A1,))],
+            [assign(A1, complete=True)],
+            id="given-two-complete-lists-then-the-newest",
+        ),
+    ],
+)
+def test_outbox(actions: list[Send], messages: list[Message]) -> None:
+    outbox = Outbox(STAMP)
+    for action in actions:
+        outbox.add(action)
+    assert drain(outbox) == messages
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "messages"),
+    [
+        pytest.param(
+            SendComplete(1, 1, (A0,)),
+            SendComplete(1, 1, (A0,)),
+            [],
+            id="given-complete-on-its-way-then-not-sent-twice",
+        ),
+        pytest.param(
+            SendComplete(1, 1, (A0,)),
+            SendAssignment(1, A0),
+            [],
+            id="given-assignment-within-the-complete-list-then-not-sent-twice",
+        ),
+        pytest.param(
+            SendAssignment(1, A0),
+            SendAssignment(1, A0),
+            [],
+            id="given-assignment-on-its-way-then-not-sent-twice",
+        ),
+        pytest.param(
+            SendAssignment(1, A0_NEWER),
+            SendAssignment(1, A0),
+            [],
+            id="given-newer-assignment-on-its-way-then-older-one-not-sent",
+        ),
+        pytest.param(
+            SendAssignment(1, A0),
+            SendAssignment(1, A0_NEWER),
+            [assign(A0_NEWER)],
+            id="given-older-assignment-on-its-way-then-newer-one-sent",
+        ),
+        pytest.param(
+            SendAssignment(1, A0),
+            SendComplete(1, 1, (A0,)),
+            [assign(A0, complete=True)],
+            id="given-single-assignment-on-its-way-then-complete-list-still-sent",
+        ),
+        pytest.param(
+            SendLead(1, lead()), SendLead(1, lead()), [], id="given-lead-on-its-way-then-not-twice"
+        ),
+        pytest.param(
+            SendLead(1, lead()),
+            SendLead(1, lead(term=TERM_2)),
+            [leads(lead(term=TERM_2))],
+            id="given-lead-on-its-way-then-later-term-sent",
+        ),
+        pytest.param(
+            SendDelete(1, (grave(),)),
+            SendDelete(1, (grave(), grave(1))),
+            [deletes(grave(1))],
+            id="given-deletion-on-its-way-then-only-the-other-sent",
+        ),
+    ],
+)
+def test_outbox_while_sending(first: Send, again: Send, messages: list[Message]) -> None:
+    outbox = Outbox(STAMP)
+    outbox.add(first)
+    assert outbox.next() is not None
+    outbox.add(again)
+    outbox.sent()
+    assert drain(outbox) == messages
+
+
+def test_given_sent_then_the_same_can_be_sent_again() -> None:
+    outbox = Outbox(STAMP)
+    for _ in range(2):
+        outbox.add(SendAssignment(1, A0))
+        assert drain(outbox) == [assign(A0)]
+
+
+class Script:
+    """Answers the updater's messages as a test says."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, Message]] = []
+        self.causes: list[str] = []
+        self.failures: list[RunnelError] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.completed: list[tuple[int, int]] = []
+        self.refused: list[int] = []
+        self.updater = SpuUpdater(
+            self.send, STAMP, lambda *a: self.completed.append(a), self.refused.append
+        )
+
+    async def send(self, spu_id: int, message: Message) -> None:
+        self.sent.append((spu_id, message))
+        self.causes.append(current_cause())
+        await self.gate.wait()
+        if self.failures:
+            raise self.failures.pop(0)
+
+    async def until_sent(self, count: int) -> list[Message]:
+        await eventually(lambda: len(self.sent) >= count)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(self.sent) == count
+        return [message for _, message in self.sent]
+
+
+@pytest.fixture
+async def script(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Script]:
+    monkeypatch.setattr("sc.dispatch.spu_updater.RETRY_S", 0.001)
+    made = Script()
+    yield made
+    await made.updater.close()
+
+
+async def test_given_no_session_then_void(script: Script) -> None:
+    script.updater.carry_out(SendAssignment(1, A0))
+    script.updater.opened(1, 1)
+    assert await script.until_sent(0) == []
+
+
+async def test_given_session_then_sent_with_the_cause_of_the_action(script: Script) -> None:
+    script.updater.opened(1, 1)
+    with caused_by("api-3"):
+        script.updater.carry_out(SendAssignment(1, A0))
+    assert await script.until_sent(1) == [assign(A0)]
+    assert script.causes == ["api-3"]
+
+
+async def test_given_actions_while_sending_then_batched_into_the_next_message(
+    script: Script,
+) -> None:
+    script.gate.clear()
+    script.updater.opened(1, 1)
+    script.updater.carry_out(SendComplete(1, 1, (A0,)))
+    await script.until_sent(1)
+    script.updater.carry_out(SendLead(1, lead()))
+    script.updater.carry_out(SendLead(1, lead(1)))
+    script.updater.carry_out(SendAssignment(1, A0))
+    assert script.completed == []
+    script.gate.set()
+    assert await script.until_sent(2) == [assign(A0, complete=True), leads(lead(), lead(1))]
+    assert script.completed == [(1, 1)]
+
+
+async def test_given_complete_list_of_an_older_session_then_void(script: Script) -> None:
+    script.updater.opened(1, 2)
+    script.updater.carry_out(SendComplete(1, 1, ()))
+    assert await script.until_sent(0) == []
+
+
+async def test_given_late_close_of_an_older_session_then_the_newer_goes_on(script: Script) -> None:
+    script.updater.opened(1, 1)
+    script.updater.opened(1, 2)
+    script.updater.closed(1, 1)
+    script.updater.carry_out(SendAssignment(1, A0))
+    assert await script.until_sent(1) == [assign(A0)]
+
+
+async def test_given_session_closed_then_its_outbox_is_dropped(script: Script) -> None:
+    script.gate.clear()
+    script.updater.opened(1, 1)
+    script.updater.carry_out(SendComplete(1, 1, (A0,)))
+    await script.until_sent(1)
+    script.updater.carry_out(SendLead(1, lead()))
+    script.updater.closed(1, 1)
+    script.gate.set()
+    script.updater.opened(1, 2)
+    await script.until_sent(1)
+    assert script.completed == []
+
+
+async def test_given_slow_spu_then_others_are_not_kept_waiting(script: Script) -> None:
+    script.gate.clear()
+    for spu_id in (1, 2):
+        script.updater.opened(spu_id, 1)
+        script.updater.carry_out(SendAssignment(spu_id, A0))
+    await script.until_sent(2)
+    assert {spu_id for spu_id, _ in script.sent} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(ConflictError("older term"), id="given-refusal-then-looked-at-again"),
+        pytest.param(NotFoundError("no such replica"), id="given-terminal-then-looked-at-again"),
+        pytest.param(DeadlineExceededError("late"), id="given-no-answer-then-looked-at-again"),
+        pytest.param(UnreachableError("a peer"), id="given-unreachable-then-looked-at-again"),
+    ],
+)
+async def test_failure(script: Script, error: RunnelError) -> None:
+    """The session may live on, so its outbox does, and the controllers decide what is next."""
+    script.failures = [error]
+    script.updater.opened(1, 1)
+    script.updater.carry_out(SendComplete(1, 1, (A0,)))
+    await eventually(lambda: script.refused == [1])
+    assert script.completed == []
+    script.updater.carry_out(SendComplete(1, 1, (A0,)))
+    assert await script.until_sent(2) == [assign(A0, complete=True)] * 2
+    assert script.completed == [(1, 1)]
+
+
+async def test_given_failure_then_what_queued_up_behind_it_is_still_sent(script: Script) -> None:
+    script.failures = [ConflictError("no")]
+    script.updater.opened(1, 1)
+    script.updater.carry_out(SendAssignment(1, A0))
+    script.updater.carry_out(SendLead(1, lead()))
+    assert await script.until_sent(2) == [assign(A0), leads(lead())]
+
+
+async def test_given_close_then_nothing_is_left_running(script: Script) -> None:
+    script.gate.clear()
+    before = len(asyncio.all_tasks())
+    for spu_id in (1, 2, 3):
+        script.updater.opened(spu_id, 1)
+    script.updater.carry_out(SendAssignment(2, A0))
+    await script.until_sent(1)
+    await script.updater.close()
+    assert len(asyncio.all_tasks()) == before

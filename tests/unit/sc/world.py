@@ -1,0 +1,341 @@
+"""A pure model of the world around the controllers: a KV, SPUs, sessions and a work queue.
+
+It carries out actions at once and wakes the keys that the real metadata dispatcher names. Checks
+that hold at every write (terms, leaders, live replica sets) are made where the write happens.
+Which key is next, which wake-ups are lost and which come twice is decided by the caller.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, assert_never
+
+from sc.controllers import reconcile
+from sc.controllers.actions import (
+    Action,
+    CreatePartitions,
+    Key,
+    MarkDeleting,
+    RegisterSpu,
+    RemoveObject,
+    RemovePartition,
+    RemoveTombstone,
+    SendAssignment,
+    SendComplete,
+    SendDelete,
+    SendLead,
+    UnregisterSpu,
+    WakeAt,
+    WritePartitionSpec,
+    WriteStatus,
+)
+from sc.dispatch.metadata import MetadataDispatcher
+from sc.dispatch.spu_updater import Outbox
+from sc.store.local_store import Change, LocalStore
+from sc.store.view import SessionState, View
+from schemas.ids import StorageId, Term
+from schemas.messages import (
+    AssignPartitions,
+    DeleteReplicas,
+    Hello,
+    LeadPartitions,
+    Message,
+    ReplicaReport,
+    ReplicaRole,
+    Report,
+    Stamp,
+)
+from schemas.metadata import Object
+from schemas.partition import Partition, PartitionStatus
+from tests.unit.sc.builders import DELETED_AT
+
+STAMP = Stamp(revision=1, office="o")
+#: Far more steps than any of the small worlds needs.
+MAX_STEPS = 2_000
+
+
+@dataclass
+class ModelSpu:
+    """An SPU process: what is on its disk."""
+
+    spu_id: int
+    disk: int = 1
+    unfit: bool = False
+    replicas: dict[str, ReplicaReport] = field(default_factory=dict)
+
+    def handle(self, message: Message) -> Report:
+        """Do what the SC asks, and say what changed."""
+        match message:
+            case AssignPartitions():
+                changed = []
+                for assignment in message.assignments:
+                    storage = StorageId(f"disk-{self.spu_id}-{self.disk}")
+                    old = self.replicas.get(assignment.uid) or ReplicaReport(
+                        uid=assignment.uid, storage_id=storage, fit=not self.unfit
+                    )
+                    revision = max(old.revision, assignment.revision)
+                    new = old.model_copy(update={"revision": revision, "assigned": True})
+                    self.replicas[new.uid] = new
+                    changed.append(new)
+                return Report(replicas=tuple(changed))
+            case LeadPartitions():
+                changed = []
+                for lead in message.leads:
+                    old = self.replicas[lead.uid]
+                    assert old.fit
+                    assert old.term <= lead.term + 0xFFFF, "led at a later term before"
+                    update = {"role": ReplicaRole.LEADER, "term": Term(lead.term + 1)}
+                    self.replicas[lead.uid] = old.model_copy(update=update)
+                    changed.append(self.replicas[lead.uid])
+                return Report(replicas=tuple(changed))
+            case DeleteReplicas():
+                for tombstone in message.tombstones:
+                    self.replicas.pop(tombstone.uid, None)
+                return Report(deleted=message.tombstones)
+            case _:
+                raise AssertionError(f"unexpected {message}")
+
+
+class World:
+    """KV, SPUs and sessions, with the keys that wait to be looked at."""
+
+    def __init__(self, *, grace_until_ms: int = 0) -> None:
+        self.now_ms = 1_000
+        self.sessions: dict[int, SessionState] = {}
+        self.registered: dict[str, int] = {}
+        self.view = View(LocalStore(), self.sessions, self.registered, grace_until_ms)
+        self.waiting: dict[Key, None] = {}
+        self.timers: dict[Key, int] = {}
+        self.dispatcher = MetadataDispatcher(self.view, self.sessions, self._wake)
+        self.spus: dict[int, ModelSpu] = {}
+        self.steps = 0
+        self._generations: dict[int, int] = {}
+
+    @property
+    def store(self) -> LocalStore:
+        return self.view.store
+
+    def _wake(self, key: Key, _cause: str) -> None:
+        self.waiting[key] = None
+
+    # -- events from outside ----------------------------------------------------------------
+
+    def put(self, obj: Object) -> None:
+        """Somebody (a user, a controller) wrote an object."""
+        revision = self.store.revision + 1
+        change = self.store.put(obj.with_metadata(resource_version=str(revision)))
+        assert change is not None
+        self._changed(change, revision)
+
+    def remove(self, obj: Object) -> None:
+        change = self.store.remove(obj.kind, obj.name)
+        assert change is not None
+        self._changed(change, self.store.revision + 1)
+
+    def connect(self, spu_id: int, *, complete: bool = False) -> None:
+        """The SPU's process opens a session. Only registered ones get in."""
+        if spu_id not in self.registered.values():
+            return
+        generation = self._generations[spu_id] = self._generations.get(spu_id, 0) + 1
+        replicas = tuple(self.spus.setdefault(spu_id, ModelSpu(spu_id)).replicas.values())
+        hello = Hello(software="model", spu_id=spu_id, instance="i", replicas=replicas)
+        self.dispatcher.opened(generation, hello)
+        if complete:
+            self.dispatcher.told_everything(spu_id, generation)
+
+    def disconnect(self, spu_id: int) -> None:
+        if (session := self.sessions.get(spu_id)) is not None:
+            self.dispatcher.closed(spu_id, session.generation, "gone")
+
+    # -- the controllers at work ------------------------------------------------------------
+
+    def all_keys(self) -> list[Key]:
+        names = self.store.object_keys() | {("Spu", name) for name in self.registered}
+        return [Key(kind, name) for kind, name in sorted(names)]
+
+    def step(self, key: Key) -> tuple[Action, ...]:
+        """Reconcile one key and carry out what it asks for."""
+        self.steps += 1
+        assert self.steps < MAX_STEPS, f"no end in sight, now at {key}"
+        before = snapshot(self.view)
+        actions = reconcile(self.view, key, self.now_ms)
+        assert snapshot(self.view) == before, "reconcile changed the view"
+        for action in actions:
+            self.carry_out(action)
+        return actions
+
+    def work_off(self, pick: Callable[[list[Key]], Key] = lambda keys: keys[0]) -> None:
+        """Look at waiting keys until none waits."""
+        while self.waiting:
+            key = pick(list(self.waiting))
+            del self.waiting[key]
+            self.step(key)
+
+    def settle(self, pick: Callable[[list[Key]], Key] = lambda keys: keys[0]) -> None:
+        """Work everything off, timers included: time passes when nothing else is left to do."""
+        self.work_off(pick)
+        while self.timers:
+            self.now_ms = max(self.now_ms, min(self.timers.values()))
+            for key in [k for k, at in self.timers.items() if at <= self.now_ms]:
+                del self.timers[key]
+                self.waiting[key] = None
+            self.work_off(pick)
+
+    def full_pass(self) -> None:
+        """What the periodic repair does: look at everything."""
+        self.waiting.update(dict.fromkeys(self.all_keys()))
+        self.settle()
+
+    def chaotic(self, rng: random.Random) -> None:
+        """Lose some wake-ups, repeat others, take all of them in any order."""
+
+        def pick(keys: list[Key]) -> Key:
+            if rng.random() < 0.3:
+                self.step(rng.choice(self.all_keys() or keys))
+            if rng.random() < 0.3:
+                self.waiting.pop(rng.choice(keys), None)
+            left = list(self.waiting)
+            if not left:
+                self.waiting[keys[0]] = None
+                left = keys[:1]
+            return rng.choice(left)
+
+        self.settle(pick)
+
+    # -- actions ----------------------------------------------------------------------------
+
+    def carry_out(self, action: Action) -> None:
+        match action:
+            case WriteStatus(obj, status):
+                self._check_current(obj)
+                if isinstance(obj, Partition) and isinstance(status, PartitionStatus):
+                    check_election(obj.status, status)
+                self.put(obj.with_status(status))
+            case WritePartitionSpec(partition, spec):
+                self._check_current(partition)
+                new = partition.model_copy(update={"spec": spec})
+                self.put(new.with_metadata(generation=partition.generation + 1))
+            case CreatePartitions(partitions):
+                for partition in partitions:
+                    assert self.store.get(Partition, partition.name) is None
+                    self.put(partition.with_metadata(generation=1))
+            case MarkDeleting(obj):
+                self._check_current(obj)
+                self.put(obj.with_metadata(deletion_timestamp=DELETED_AT))
+            case RemovePartition(partition, tombstones):
+                self._check_current(partition)
+                for tombstone in tombstones:
+                    if (change := self.store.put_tombstone(tombstone)) is not None:
+                        self._changed(change, self.store.revision + 1)
+                self.remove(partition)
+            case RemoveObject(obj):
+                self._check_current(obj)
+                self.remove(obj)
+            case RemoveTombstone(tombstone):
+                gone = self.store.remove_tombstone(tombstone.spu_id, tombstone.uid)
+                assert gone is not None
+                self._changed(gone, self.store.revision + 1)
+            case RegisterSpu(spu):
+                self.registered[spu.name] = spu.spec.spu_id
+                self._wake(Key("Spu", spu.name), "register")
+            case UnregisterSpu(name, spu_id):
+                del self.registered[name]
+                self.disconnect(spu_id)
+            case SendComplete() | SendAssignment() | SendLead() | SendDelete():
+                self._send(action)
+            case WakeAt(key, at_ms):
+                assert at_ms > self.now_ms, "a timer in the past would spin"
+                self.timers[key] = min(at_ms, self.timers.get(key, at_ms))
+            case _:
+                assert_never(action)
+
+    def _send(self, action: SendComplete | SendAssignment | SendLead | SendDelete) -> None:
+        session = self.sessions.get(action.spu_id)
+        assert session is not None, "sent to an SPU without a session"
+        outbox = Outbox(STAMP)
+        outbox.add(action)
+        while (message := outbox.next()) is not None:
+            report = self.spus[action.spu_id].handle(message)
+            outbox.sent()
+            self.dispatcher.reported(action.spu_id, session.generation, report)
+            if isinstance(message, AssignPartitions) and message.complete:
+                self.dispatcher.told_everything(action.spu_id, session.generation)
+
+    def _check_current(self, obj: Object) -> None:
+        mirrored = self.store.get(type(obj), obj.name)
+        assert mirrored is not None
+        assert mirrored.revision == obj.revision, "two writes of one reconcile collide"
+
+    def _changed(self, change: Change, revision: int) -> None:
+        self.dispatcher.apply([(change, "-")], revision)
+
+    # -- what tests compare -----------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Everything but revisions and the number of connections, to compare two runs."""
+        store = self.store
+        objects = {}
+        for kind, mirrored in store._objects.items():
+            for name, obj in mirrored.items():
+                metadata = obj.metadata.model_copy(update={"resource_version": None})
+                objects[f"{kind}/{name}"] = obj.model_copy(update={"metadata": metadata})
+        sessions = {
+            spu_id: (
+                session.complete,
+                {u: r.model_copy(update={"revision": 0}) for u, r in session.reports.items()},
+            )
+            for spu_id, session in self.sessions.items()
+        }
+        return {
+            "objects": objects,
+            "registered": dict(self.registered),
+            "tombstones": store.tombstone_keys(),
+            "sessions": sessions,
+        }
+
+
+def check_election(old: PartitionStatus, new: PartitionStatus) -> None:
+    """Leader, term and live replicas change together, by an election, or not at all."""
+    assert new.term >= old.term, "the term went back"
+    if new.term == old.term:
+        assert (new.leader, new.lrs) == (old.leader, old.lrs), "changed without an election"
+    else:
+        assert new.leader is not None
+        assert new.leader in {m.spu_id for m in new.lrs}, "the leader is not live"
+        if old.lrs:
+            assert {m.spu_id for m in new.lrs} <= {m.spu_id for m in old.lrs}
+    assert new.leader is None or new.lrs, "led without a live replica"
+
+
+def snapshot(view: View) -> Any:
+    """The containers of a view copied, the (frozen) objects in them as they are."""
+    return _copied(
+        {
+            "store": vars(view.store),
+            "sessions": {i: replace(s) for i, s in view.sessions.items()},
+            "reports": {i: (s.reports, s.deleted) for i, s in view.sessions.items()},
+            "registered": view.registered,
+            "grace": view.grace_until_ms,
+        }
+    )
+
+
+def _copied(value: Any) -> Any:
+    match value:
+        case dict():
+            # Looking something up may leave an empty index behind; that is not a change.
+            return {k: _copied(v) for k, v in value.items() if not _empty(v)}
+        case set():
+            return set(value)
+        case tuple():
+            return tuple(_copied(v) for v in value)
+        case SessionState():
+            return replace(value, reports=dict(value.reports), deleted=dict(value.deleted))
+        case _:
+            return value
+
+
+def _empty(value: Any) -> bool:
+    return isinstance(value, dict | set) and not value
