@@ -3,10 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-SEEDS ?= 200
+SEEDS ?= 2000
 SEED ?= 0
 
-.PHONY: help setup demo test test-slow lint type check sim chaos bench docs format lock clean
+.PHONY: help setup demo test test-slow lint type check sim bench docs format lock clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -54,6 +54,10 @@ format: setup  ## Format the code
 bench: setup  ## Measure produce, consume and Spark scans beside the machine's floor
 	@$(BIN)/python -m benchmarks.produce_consume
 	@$(BIN)/python -m benchmarks.spark_scan
+
+sim: setup  ## The laws of the control loop over SEEDS random worlds, beginning at SEED
+	@RUNNEL_SIM_WORLDS=$(SEEDS) $(BIN)/python -m pytest -q tests/unit/sc/controllers/test_laws.py \
+	  --hypothesis-seed=$(SEED) --timeout 7200
 
 docs: setup  ## Write the reference pages that are generated from code
 	@$(BIN)/python docs/generate.py

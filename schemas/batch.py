@@ -156,6 +156,10 @@ def verify_client_part(batch: Buffer) -> BatchHeader:
 
 def verify_leader_part(data: Buffer, at: int = 0) -> None:
     """Check the CRC over what the leader assigned. Raises CorruptBatchError."""
+    if len(data) - at < HEADER_SIZE:
+        raise CorruptBatchError(
+            f"{len(data) - at} bytes cannot hold a batch header of {HEADER_SIZE}"
+        )
     (stored,) = struct.unpack_from("<I", data, at)
     found = crc32c(memoryview(data)[at + 4 : at + _CLIENT_START])
     if found != stored:
@@ -244,7 +248,8 @@ def decode_records(batch: Buffer) -> pa.RecordBatch:
     payload = pa.py_buffer(memoryview(batch)[HEADER_SIZE : header.length])
     try:
         records = pa.ipc.read_record_batch(payload, RECORD_SCHEMA)
-    except (pa.ArrowException, OSError, ValueError) as error:
+        records.validate()
+    except (pa.ArrowException, EOFError, OSError, ValueError) as error:
         raise CorruptBatchError(f"payload is not an Arrow record batch: {error}") from error
     if records.num_rows != header.record_count:
         raise CorruptBatchError(

@@ -22,13 +22,15 @@ def load_config(path: str, cls: type[M]) -> M:
         documents = read_documents(text)
     except YamlError as error:
         raise ManifestError(f"{path}:{error.line}: {error}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ManifestError(f"{path}: cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ManifestError(f"{path}: not UTF-8 text") from error
+    except OSError as error:
+        raise ManifestError(f"{path}: cannot be read: {error.strerror}") from error
     if len(documents) > 1:
         raise ManifestError(f"{path}: a configuration is one YAML document, not {len(documents)}")
     document = documents[0] if documents else Document(data={})
     try:
-        config = cls.model_validate(document.data)
+        config = cls.model_validate(document.data, by_alias=True, by_name=False)
     except ValidationError as error:
         raise ManifestError("\n".join(document.report(path, explain(error, cls)))) from error
     if document.problems:

@@ -178,17 +178,22 @@ def _leaves(cls: type[RunnelError]) -> dict[ErrorCode, type[RunnelError]]:
     return found
 
 
-def error_from(
-    code: ErrorCode | str, message: str, details: dict[str, Any] | None = None
-) -> RunnelError:
-    """Rebuild the error another process sent. An unknown code becomes a plain `RunnelError`."""
+def error_from(code: int | str, message: str, details: dict[str, Any] | None = None) -> RunnelError:
+    """Rebuild the error another process sent, by its code's number or name.
+
+    An unknown code becomes a plain `RunnelError`. ``details`` may hold anything.
+    """
     try:
         known = ErrorCode[code] if isinstance(code, str) else ErrorCode(code)
     except (KeyError, ValueError):
         return RunnelError(f"{message} (unknown error code {code})")
+    details = dict(details or {})
+    error: RunnelError
     if known is ErrorCode.COMPACTED:
-        return CompactedError(
-            message, first_available=int((details or {}).get("firstAvailable", 0))
-        )
-    cls = _leaves(RunnelError).get(known, RunnelError)
-    return cls(message, **(details or {}))
+        first = details.get("firstAvailable", 0)
+        error = CompactedError(message, first_available=first if isinstance(first, int) else 0)
+    else:
+        error = _leaves(RunnelError).get(known, RunnelError)(message)
+    # Not as keywords: another process may call a detail ``message``.
+    error.details.update(details)
+    return error

@@ -72,12 +72,12 @@ class ClusterKeys:
         """(plural, name) of an object's key; None for any other key."""
         if not key.startswith(self.objects):
             return None
-        plural, slash, name = key[len(self.objects) :].partition("/")
-        return (plural, name) if slash and name else None
+        plural, _, name = key[len(self.objects) :].partition("/")
+        return (plural, name) if plural and name else None
 
     def parse_tombstone(self, key: str) -> tuple[int, str] | None:
         """(spu id, partition uid) of a tombstone's key; None for any other key."""
         if not key.startswith(self.tombstones):
             return None
-        spu, slash, uid = key[len(self.tombstones) :].partition("/")
-        return (int(spu), uid) if slash and spu.isdigit() else None
+        spu, _, uid = key[len(self.tombstones) :].partition("/")
+        return (int(spu), uid) if spu.isdecimal() and uid else None

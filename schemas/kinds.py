@@ -33,6 +33,6 @@ def find_kind(word: str) -> type[Object]:
         if lower in {cls.kind_name().lower(), cls.PLURAL, *cls.SHORT_NAMES}:
             return cls
     hint = nearest(word, [name for cls in KINDS for name in (cls.kind_name().lower(), cls.PLURAL)])
-    meant = f"; did you mean {hint}?" if hint else ""
     known = ", ".join(cls.PLURAL for cls in KINDS)
-    raise InvalidRequestError(f"unknown kind {word!r}{meant} Known kinds: {known}")
+    meant = f"did you mean {hint}? Known kinds: {known}" if hint else f"known kinds: {known}"
+    raise InvalidRequestError(f"unknown kind {word!r}; {meant}")

@@ -8,11 +8,14 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
 from schemas.causality import current_cause
+from schemas.errors import InvalidRequestError
+
+LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 
 
 def _add_cause(
@@ -23,7 +26,12 @@ def _add_cause(
 
 
 def configure_logs(process: str, *, level: str = "info") -> None:
-    """Send every log of this process to stderr. ``process`` is for example ``sc`` or ``spu-3``."""
+    """Send every log of this process to stderr. ``process`` is for example ``sc`` or ``spu-3``.
+
+    Raises InvalidRequestError for an unknown level.
+    """
+    if level.lower() not in LEVELS:
+        raise InvalidRequestError(f"unknown log level {level!r}; use one of {', '.join(LEVELS)}")
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

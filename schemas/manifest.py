@@ -20,6 +20,7 @@ from schemas.validation import build_object
 from schemas.yaml_lines import YamlError, read_documents
 
 SUFFIXES = (".yaml", ".yml", ".json")
+_LINE_BREAKS = frozenset("\r\x85\u2028\u2029\ufeff")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,8 @@ def load_paths(paths: Sequence[str], stdin: TextIO) -> list[LoadedObject]:
         for source, text in _read(path, stdin, problems):
             loaded.extend(_load_text(text, source, problems))
     _check_duplicates(loaded, problems)
-    if not loaded and not problems:
-        problems.append(f"{', '.join(paths)}: no manifests found")
+    if not paths:
+        problems.append("no manifests: name a file, a directory, or - for standard input")
     if problems:
         raise ManifestError("\n".join(problems))
     return loaded
@@ -61,18 +62,26 @@ def load_text(text: str, source: str = "<text>") -> list[LoadedObject]:
 
 def _read(path: str, stdin: TextIO, problems: list[str]) -> Iterator[tuple[str, str]]:
     if path == "-":
-        yield "<stdin>", stdin.read()
+        try:
+            yield "<stdin>", stdin.read()
+        except UnicodeDecodeError:
+            problems.append("<stdin>: not UTF-8 text")
         return
     place = Path(path)
+    files = [place]
     if place.is_dir():
-        files = sorted(f for f in place.iterdir() if f.suffix in SUFFIXES and f.is_file())
+        try:
+            files = sorted(f for f in place.iterdir() if f.suffix in SUFFIXES and f.is_file())
+        except OSError as error:
+            problems.append(f"{path}: cannot be read: {error.strerror}")
+            return
         if not files:
             problems.append(f"{path}: no files that end with {', '.join(SUFFIXES)}")
-    else:
-        files = [place]
     for file in files:
         try:
-            yield str(file), file.read_text(encoding="utf-8")
+            text = file.read_text(encoding="utf-8")
+            # JSON may be indented with tabs, YAML may not; inside of JSON's strings are none.
+            yield str(file), text.replace("\t", " ") if file.suffix == ".json" else text
         except UnicodeDecodeError:
             problems.append(f"{file}: not UTF-8 text")
         except OSError as error:
@@ -87,7 +96,10 @@ def _load_text(text: str, source: str, problems: list[str]) -> list[LoadedObject
         problems.append(f"{source}:{error.line}: {error}")
         return []
     if not documents:
-        problems.append(f"{source}: the file is empty; a manifest needs apiVersion, kind, metadata")
+        problems.append(
+            f"{source}:1: nothing but space and comments; a manifest needs apiVersion, kind,"
+            " metadata"
+        )
     for document in documents:
         obj, found = build_object(document.data)
         problems.extend(document.report(source, found))
@@ -108,10 +120,24 @@ def _check_duplicates(loaded: list[LoadedObject], problems: list[str]) -> None:
             )
 
 
+class _Dumper(yaml.SafeDumper):
+    pass
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    # Unquoted, YAML's other line breaks would be read back as spaces.
+    style = '"' if _LINE_BREAKS & set(text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
 def dump_yaml(objects: Sequence[Object]) -> str:
     """Manifests that, applied again, change nothing."""
     return "---\n".join(
-        yaml.safe_dump(obj.to_json(), sort_keys=False, allow_unicode=True) for obj in objects
+        yaml.dump(obj.to_json(), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+        for obj in objects
     )
 
 

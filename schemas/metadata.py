@@ -33,8 +33,11 @@ class OwnerReference(Model):
     """The object that created this one and answers for its spec."""
 
     kind: str
+    """Kind of the owner."""
     name: Name
+    """Name of the owner."""
     uid: str
+    """Uid of the owner."""
 
 
 class Status(Model):

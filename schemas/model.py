@@ -19,6 +19,7 @@ class Model(BaseModel):
         validate_by_name=True,
         validate_by_alias=True,
         serialize_by_alias=True,
+        use_attribute_docstrings=True,
     )
 
     def to_json(self) -> dict[str, Any]:

@@ -21,13 +21,21 @@ class PartitionSpec(Model):
     """Written by the owner's controller; the truth about placement."""
 
     owner: OwnerReference
+    """The object that this partition belongs to."""
     index: int | None = Field(default=None, ge=0)
+    """Number within its topic."""
     segment_id: int | None = Field(default=None, ge=0)
+    """Number within its stream."""
     replicas: tuple[int, ...] = Field(min_length=1)
+    """SPUs that hold it."""
     preferred_leader: int
+    """The SPU that leads when it can."""
     desired: DesiredState = DesiredState.OPEN
+    """open, or sealed: nothing is appended any more."""
     truncate_before: int | None = Field(default=None, ge=0)
+    """Records below this offset are to go."""
     log: LogSettings = LogSettings()
+    """Settings of the log."""
 
 
 class PartitionResolution(CaselessEnum):

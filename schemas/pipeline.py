@@ -15,21 +15,29 @@ class PipelineEnd(Model):
     """A source or a sink: a topic of this cluster, with options of the Spark data source."""
 
     topic: Name
+    """Topic that is read or written."""
     options: dict[str, str] = Field(default_factory=dict)
+    """Options of the Spark data source."""
 
 
 class Trigger(Model):
     """Micro-batches at an interval, or once over what is there."""
 
     interval: DurationMs | None = None
+    """Time between micro-batches."""
     available_now: bool = False
+    """Process what is there, then end."""
 
 
 class PipelineSpec(Model):
     source: PipelineEnd
+    """Where records come from."""
     query: str
+    """The SQL query over the source."""
     sink: PipelineEnd
+    """Where results go."""
     trigger: Trigger = Trigger()
+    """When micro-batches run."""
 
 
 class PipelineState(CaselessEnum):

@@ -84,7 +84,9 @@ def pack_error(
     api: int, correlation: int, error: RunnelError
 ) -> list[bytes | bytearray | memoryview]:
     """A response that carries an error instead of a result."""
-    return pack_frame(api, correlation, b"", error.message.encode()[:4096], status=error.code)
+    return pack_frame(
+        api, correlation, b"", error.message.encode(errors="replace")[:4096], status=error.code
+    )
 
 
 def unpack_frame(frame: memoryview) -> tuple[FrameHeader, memoryview, memoryview]:
@@ -101,7 +103,7 @@ def unpack_frame(frame: memoryview) -> tuple[FrameHeader, memoryview, memoryview
 def raise_for_status(header: FrameHeader, tail: memoryview) -> None:
     """Raise the error a response carries, if it carries one."""
     if header.status != ErrorCode.OK:
-        raise error_from(ErrorCode(header.status), bytes(tail).decode(errors="replace"))
+        raise error_from(header.status, bytes(tail).decode(errors="replace"))
 
 
 class _Fixed:

@@ -7,7 +7,9 @@ and JSON show the shortest exact text, so that what is read back can be applied 
 
 from __future__ import annotations
 
+import math
 import re
+from fractions import Fraction
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, GetCoreSchemaHandler, PlainSerializer, WithJsonSchema
@@ -15,27 +17,35 @@ from pydantic_core import core_schema
 
 NAME_PATTERN = r"^[A-Za-z0-9._-]{1,249}$"
 MAX_NAME_LENGTH = 249
+#: Sizes and durations fit a signed 64-bit integer wherever they are sent.
+MAX_QUANTITY = 2**63 - 1
+#: Longer text cannot be a quantity in range; numbers are not parsed at any length.
+_MAX_TEXT = 64
 
 _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50}
 _DECIMAL = {"k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-_SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*(Ki|Mi|Gi|Ti|Pi|[kKMGTP])?[bB]?$")
+_SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*(Ki|Mi|Gi|Ti|Pi|[kKMGTP])?[bB]?", re.ASCII)
 _UNIT_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])", re.ASCII)
 
 
 def parse_size(value: Any) -> int:
     """Bytes of a size. Raises ValueError that says what is accepted."""
     if isinstance(value, int) and not isinstance(value, bool):
         size = value
-    elif isinstance(value, str) and (match := _SIZE.match(value.strip())):
+    elif isinstance(value, str) and (match := _SIZE.fullmatch(_text(value))):
         unit = match[2] or ""
-        size = int(float(match[1]) * (_BINARY.get(unit) or _DECIMAL.get(unit) or 1))
+        # Exact: a float cannot hold every number of bytes.
+        size = int(Fraction(match[1]) * (_BINARY.get(unit) or _DECIMAL.get(unit) or 1))
     else:
         raise ValueError(
-            f"{value!r} is not a size; write bytes or a number with Ki, Mi, Gi, Ti: 2Gi"
+            f"{_short(value)} is not a size; write bytes or a number with Ki, Mi, Gi, Ti: 2Gi"
         )
     if size < 0:
         raise ValueError("a size cannot be negative")
+    if size > MAX_QUANTITY:
+        raise ValueError("a size is at most 8191Pi")
     return size
 
 
@@ -61,26 +71,29 @@ class Millis(int):
 
 def parse_duration_ms(value: Any) -> Millis:
     """Milliseconds of a duration. A bare number counts seconds. Raises ValueError."""
-    total: float
+    total: Fraction | int
     if isinstance(value, Millis):
         return value
+    refusal = f"{_short(value)} is not a duration; write for example 7d, 1h30m, 15s, 250ms"
     if isinstance(value, int | float) and not isinstance(value, bool):
-        total = value * 1000
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(refusal)
+        total = Fraction(value) * 1000
     elif isinstance(value, str):
-        text = value.strip()
-        if re.fullmatch(r"\d+(\.\d+)?", text):
-            total = float(text) * 1000
+        text = _text(value)
+        if _NUMBER.fullmatch(text):
+            total = Fraction(text) * 1000
         else:
             parts = _DURATION.findall(text)
             if not parts or "".join(n + u for n, u in parts) != text:
-                raise ValueError(
-                    f"{value!r} is not a duration; write for example 7d, 1h30m, 15s, 250ms"
-                )
-            total = sum(float(number) * _UNIT_MS[unit] for number, unit in parts)
+                raise ValueError(refusal)
+            total = sum(Fraction(number) * _UNIT_MS[unit] for number, unit in parts)
     else:
-        raise ValueError(f"{value!r} is not a duration; write for example 7d, 1h30m, 15s, 250ms")
+        raise ValueError(refusal)
     if total < 0:
         raise ValueError("a duration cannot be negative")
+    if total > MAX_QUANTITY:
+        raise ValueError(f"a duration is at most {MAX_QUANTITY // _UNIT_MS['d']}d")
     return Millis(round(total))
 
 
@@ -96,14 +109,27 @@ def check_name(value: Any) -> str:
     """The one rule for names of every kind. Raises ValueError that says what is allowed."""
     if not isinstance(value, str):
         raise ValueError(f'a name is text; write it in quotes: "{value}"')
-    if not re.match(NAME_PATTERN, value):
+    # fullmatch: to match(), a newline after the end is still the end.
+    if not re.fullmatch(NAME_PATTERN, value):
         raise ValueError(
-            f"{value!r} is not a valid name;"
+            f"{_short(value)} is not a valid name;"
             f" use 1 to {MAX_NAME_LENGTH} of the characters A-Z a-z 0-9 . _ -"
         )
     if value in {".", ".."}:
         raise ValueError(f"{value!r} is not a valid name; . and .. are reserved")
     return value
+
+
+def _text(value: str) -> str:
+    """A quantity's text without space around it; empty, which is none, when it is too long."""
+    text = value.strip()
+    return text if len(text) <= _MAX_TEXT else ""
+
+
+def _short(value: Any) -> str:
+    """A value as an error shows it."""
+    text = repr(value)
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
 
 
 Name = Annotated[
@@ -114,7 +140,11 @@ Size = Annotated[
     BeforeValidator(parse_size),
     PlainSerializer(format_size, return_type=str),
     WithJsonSchema(
-        {"type": ["string", "integer"], "description": "bytes, or a number with Ki, Mi, Gi, Ti"}
+        {
+            "type": ["string", "integer"],
+            "format": "size",
+            "description": "bytes, or a number with Ki, Mi, Gi, Ti",
+        }
     ),
 ]
 DurationMs = Annotated[
@@ -122,6 +152,10 @@ DurationMs = Annotated[
     BeforeValidator(parse_duration_ms),
     PlainSerializer(format_duration, return_type=str),
     WithJsonSchema(
-        {"type": ["string", "number"], "description": "seconds, or for example 7d, 1h30m, 250ms"}
+        {
+            "type": ["string", "number"],
+            "format": "duration",
+            "description": "seconds, or for example 7d, 1h30m, 250ms",
+        }
     ),
 ]

@@ -28,7 +28,9 @@ class Ingress(Model):
     """One advertised address: a host name or an IP address."""
 
     hostname: str | None = None
+    """A host name that clients resolve; or give ip."""
     ip: str | None = None
+    """An IP address; or give hostname."""
 
     @model_validator(mode="after")
     def _one_address(self) -> Ingress:
@@ -45,8 +47,11 @@ class PublicEndpoint(Model):
     """Where clients reach the SPU: the *advertised* address, not the one it listens on."""
 
     port: int = Field(default=9005, ge=1, le=65535)
+    """Port that clients connect to."""
     ingress: tuple[Ingress, ...] = (Ingress(hostname="localhost"),)
+    """Addresses at which clients reach the SPU; they use the first."""
     encryption: Encryption = Encryption.PLAINTEXT
+    """plaintext. TLS is kept, but refused by this version."""
 
     @model_validator(mode="after")
     def _some_address(self) -> PublicEndpoint:
@@ -63,25 +68,37 @@ class PrivateEndpoint(Model):
     """Where other SPUs reach this one for replication."""
 
     port: int = Field(default=9006, ge=1, le=65535)
+    """Port that other SPUs connect to."""
     host: str = "localhost"
+    """Host that other SPUs connect to."""
     encryption: Encryption = Encryption.PLAINTEXT
+    """plaintext. TLS is kept, but refused by this version."""
 
 
 class Storage(Model):
     """Where replicas are kept and how much space they may take."""
 
     log_dir: str | None = None
+    """Directory of the replicas, on the SPU's host."""
     size: Size = GIB
+    """How much space the replicas may take."""
 
 
 class SpuSpec(Model):
     spu_id: int = Field(ge=0, le=MAX_SPU_ID)
+    """Number of the SPU, unique in the cluster."""
     spu_type: SpuType = SpuType.CUSTOM
+    """custom: started by you; managed: started by its SpuGroup."""
     rack: str | None = None
+    """What may fail together; replicas are spread over racks."""
     region: str | None = None
+    """Where the SPU stands; for your information."""
     storage: Storage = Storage()
+    """Where replicas are kept."""
     public_endpoint: PublicEndpoint = PublicEndpoint()
+    """Where clients reach the SPU."""
     private_endpoint: PrivateEndpoint = PrivateEndpoint()
+    """Where other SPUs reach the SPU."""
 
 
 class SpuResolution(CaselessEnum):

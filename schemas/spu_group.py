@@ -15,16 +15,24 @@ class SpuTemplate(Model):
     """What every SPU of the group is given."""
 
     rack: str | None = None
+    """Rack of every SPU of the group."""
     region: str | None = None
+    """Region of every SPU of the group."""
     storage: Storage = Storage()
+    """Storage of every SPU of the group."""
     public_endpoint: PublicEndpoint = PublicEndpoint()
+    """Where clients reach the SPUs."""
     private_endpoint: PrivateEndpoint = PrivateEndpoint()
+    """Where other SPUs reach them."""
 
 
 class SpuGroupSpec(Model):
     replicas: int = Field(ge=0)
+    """How many SPUs; fewer ends those with the highest ids."""
     min_id: int = Field(default=0, ge=0)
+    """Id of the first SPU; the others follow it."""
     template: SpuTemplate = SpuTemplate()
+    """What every SPU of the group is given."""
 
 
 class SpuGroupResolution(CaselessEnum):

@@ -34,26 +34,39 @@ class ScalingType(CaselessEnum):
 
 class Scaling(Model):
     type: ScalingType = ScalingType.FIXED
+    """fixed, or by the rate of events or kilobytes."""
     target_rate: int | None = Field(default=None, ge=1)
+    """Rate of one segment, per second."""
     scale_factor: int = Field(default=2, ge=2)
+    """Segments that a hot one is split into."""
     min_segments: int = Field(default=1, ge=1)
+    """Never fewer than these."""
 
 
 class StreamRetention(Model):
     """Keep at least the minimum and at most the maximum, by time or by size."""
 
     min_time: DurationMs | None = None
+    """Kept at least this long."""
     max_time: DurationMs | None = None
+    """Kept at most this long."""
     min_size: Size | None = None
+    """Kept at least this much."""
     max_size: Size | None = None
+    """Kept at most this much."""
 
 
 class StreamSpec(Model):
     scope: Name
+    """The scope that the stream belongs to."""
     scaling: Scaling = Scaling()
+    """How the number of segments follows the load."""
     retention: StreamRetention = StreamRetention()
+    """What is kept."""
     replication_factor: int = Field(default=1, ge=1)
+    """Replicas of each segment."""
     min_in_sync_replicas: int | None = Field(default=None, ge=1)
+    """As of a topic."""
 
 
 class StreamState(CaselessEnum):

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from schemas.metadata import Object, Status
 from schemas.model import CaselessEnum, Model
@@ -31,30 +37,49 @@ class Compression(CaselessEnum):
 
 
 class Retention(Model):
+    """How long and how much a log keeps; null is without limit."""
+
     time: DurationMs | None = Millis(7 * 86_400_000)
+    """How long records are kept; null: for ever."""
     size: Size | None = None
+    """How much each partition keeps; null: without limit."""
+
+    @model_serializer(mode="wrap")
+    def _say_unlimited(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Left out, as other fields that are None, the time would be read back as its default.
+        data: dict[str, Any] = handler(self)
+        return {"time": None, **data} if self.time is None else data
 
 
 class SegmentSettings(Model):
     size: Size = Field(default=256 << 20, ge=1 << 10)
+    """A segment file is completed at this size; at least 1Ki."""
     time: DurationMs = Millis(86_400_000)
+    """A segment file is completed at this age."""
 
 
 class LogSettings(Model):
     """What the leader of a partition must know about its log."""
 
     min_in_sync_replicas: int = Field(default=1, ge=1)
+    """Replicas that must hold a record before it counts as committed."""
     durability: Durability = Durability.FSYNC
+    """fsync: survives loss of power; replicated: in the page cache."""
     retention: Retention = Retention()
+    """What is kept."""
     segment: SegmentSettings = SegmentSettings()
+    """When a segment file is completed."""
     max_record_size: Size = DEFAULT_MAX_RECORD_SIZE
+    """The largest record that is accepted."""
 
 
 class PartitionAssignment(Model):
     """One row of a manual assignment: the leader comes first."""
 
     id: int = Field(ge=0)
+    """Number of the partition, from 0."""
     replicas: tuple[int, ...] = Field(min_length=1)
+    """SPUs that hold it, the preferred leader first."""
 
 
 def _assignment_rows(value: Any) -> Any:
@@ -63,7 +88,7 @@ def _assignment_rows(value: Any) -> Any:
         return value
     rows = []
     for row in value:
-        if isinstance(row, dict) and len(row) == 1 and "id" not in row:
+        if isinstance(row, dict) and len(row) == 1 and not row.keys() & {"id", "replicas"}:
             ((key, replicas),) = row.items()
             rows.append({"id": key, "replicas": replicas})
         else:
@@ -75,17 +100,28 @@ class TopicSpec(Model):
     """Placement: computed (``partitions``, ``replication_factor``) or manual (``assignment``)."""
 
     partitions: int | None = Field(default=None, ge=1, le=MAX_PARTITIONS)
+    """How many partitions, if their placement is computed; null: 1."""
     replication_factor: int | None = Field(default=None, ge=1, le=MAX_REPLICATION_FACTOR)
+    """Replicas of each partition, if their placement is computed; null: 1."""
     ignore_rack_assignment: bool = False
+    """Place replicas without regard to racks."""
     assignment: Annotated[
         tuple[PartitionAssignment, ...] | None, BeforeValidator(_assignment_rows)
     ] = None
+    """Manual placement, one row for each partition; also as `0: [1, 2]`."""
     min_in_sync_replicas: int | None = Field(default=None, ge=1, le=MAX_REPLICATION_FACTOR)
+    """Replicas that must hold a record before it is acknowledged; null: a majority from three
+    replicas on, else 1."""
     retention: Retention = Retention()
+    """What is kept."""
     segment: SegmentSettings = SegmentSettings()
+    """When a segment file is completed."""
     compression: Compression = Compression.NONE
+    """Codec that producers use."""
     durability: Durability = Durability.FSYNC
+    """fsync: acknowledged records survive loss of power; replicated: they are in the page cache."""
     max_record_size: Size = Field(default=DEFAULT_MAX_RECORD_SIZE, ge=1, le=MAX_BATCH_BYTES // 2)
+    """The largest record that is accepted; at most 32Mi."""
 
     @model_validator(mode="after")
     def _computed_or_manual(self) -> TopicSpec:

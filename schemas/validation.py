@@ -62,7 +62,7 @@ def build_object(data: Any) -> tuple[Object | None, list[Problem]]:
     if cls is None or problems:
         return None, problems
     try:
-        return cls.model_validate(data), []
+        return cls.model_validate(data, by_alias=True, by_name=False), []
     except ValidationError as error:
         return None, explain(error, cls)
 
@@ -79,7 +79,7 @@ def explain(error: ValidationError, cls: type[BaseModel]) -> list[Problem]:
     """The problems of a failed validation against ``cls``, one for each field."""
     problems = []
     for detail in error.errors(include_url=False):
-        path = tuple(detail["loc"])
+        path = tuple(part for part in detail["loc"] if part != "[key]")
         problems.append(Problem(path, _message(detail, path, cls)))
     return problems
 
@@ -113,8 +113,11 @@ def _message(detail: Any, path: Path, cls: type[BaseModel]) -> str:
             return f"must be a list, not {_kind_of(value)}"
         case "model_type" | "model_attributes_type" | "dict_type":
             return f"must be a mapping of fields, not {_kind_of(value)}"
+        case "invalid_key":
+            return "a field's name is text; put it in quotes"
         case "too_short":
-            return f"needs at least {context.get('min_length')} entries"
+            least = context["min_length"]
+            return f"needs at least {least} {'entry' if least == 1 else 'entries'}"
         case _:
             return str(detail["msg"])
 

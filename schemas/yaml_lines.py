@@ -6,9 +6,9 @@ Dates stay text, and only ``true`` and ``false`` are booleans: a topic called ``
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -34,6 +34,10 @@ _Loader.yaml_implicit_resolvers = {
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
+
+
+#: Fields and entries of one document; a few lines of aliases can describe far more.
+MAX_NODES: Final = 2_000_000
 
 
 @dataclass(slots=True)
@@ -63,8 +67,13 @@ class Document:
 
 def read_documents(text: str) -> list[Document]:
     """The documents of a text that are not empty. Raises YamlError."""
-    loader = _Loader(text)
     documents = []
+    try:
+        loader = _Loader(text)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        raise YamlError(f"not valid YAML: character U+{code:04X} is not allowed", line) from error
     try:
         while loader.check_node():
             node = loader.get_node()
@@ -76,8 +85,10 @@ def read_documents(text: str) -> list[Document]:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise YamlError(f"not valid YAML: {error.problem or error.context}", line) from error
-    except (yaml.YAMLError, RecursionError) as error:
+    except yaml.YAMLError as error:
         raise YamlError(f"not valid YAML: {error}", 1) from error
+    except RecursionError as error:
+        raise YamlError("nested too deep, or an alias within its own anchor", 1) from error
     finally:
         loader.dispose()
     return documents
@@ -85,16 +96,18 @@ def read_documents(text: str) -> list[Document]:
 
 def _plain(loader: _Loader, node: yaml.Node, path: Path, document: Document) -> Any:
     document.lines.setdefault(path, node.start_mark.line + 1)
+    if len(document.lines) > MAX_NODES:
+        raise YamlError(f"more than {MAX_NODES} fields", node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
         data: dict[Any, Any] = {}
         for key_node, value_node in node.value:
-            key = loader.construct_object(key_node, deep=True)
-            if isinstance(key, list | dict):
+            key = _value(loader, key_node)
+            if not isinstance(key, Hashable):
                 key = str(key)
             child = (*path, str(key))
             line = key_node.start_mark.line + 1
             if key in data:
-                first = document.lines[child]
+                first = document.line_of(child)
                 message = f"stands twice, in lines {first} and {line}"
                 document.problems.append(Problem(child, message))
                 continue
@@ -103,4 +116,20 @@ def _plain(loader: _Loader, node: yaml.Node, path: Path, document: Document) -> 
         return data
     if isinstance(node, yaml.SequenceNode):
         return [_plain(loader, item, (*path, i), document) for i, item in enumerate(node.value)]
-    return loader.construct_object(node, deep=True)
+    return _value(loader, node)
+
+
+def _value(loader: _Loader, node: yaml.Node) -> Any:
+    """What one node stands for. Raises YamlError where its text does not fit its tag."""
+    line = node.start_mark.line + 1
+    try:
+        value = loader.construct_object(node, deep=True)
+        if isinstance(value, str) and not value.isascii():
+            # JSON writes a character beyond U+FFFF as two escapes, YAML reads them as two.
+            value = value.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
+        raise YamlError("not valid YAML: half of an escaped character", line) from error
+    except (ValueError, LookupError, AttributeError, TypeError) as error:
+        message = f"not valid YAML: {str(node.value)[:40]!r} does not fit {node.tag}"
+        raise YamlError(message, line) from error
+    return value

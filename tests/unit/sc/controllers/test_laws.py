@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import random
 from dataclasses import dataclass
 
@@ -36,7 +37,8 @@ COMPUTED = ("alpha", "beta")
 MANUAL = ("gamma", "delta")
 #: Without the phase that explains failures: it traces every line.
 LAW = settings(
-    max_examples=100,
+    # `make sim` asks for more worlds.
+    max_examples=int(os.environ.get("RUNNEL_SIM_WORLDS", "100")),
     deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
 )

@@ -1,0 +1,103 @@
+"""Session messages: every one survives the wire; what is no message is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_args
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from schemas.messages import (
+    Assignment,
+    Envelope,
+    Heartbeat,
+    Message,
+    Reply,
+    Welcome,
+    decode_envelope,
+)
+from tests.unit.schemas.objects import model, texts
+
+BODIES: tuple[Any, ...] = get_args(get_args(Message)[0])
+
+
+@pytest.mark.parametrize("cls", BODIES, ids=lambda cls: cls.__name__)
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_law_envelopes_round_trip(cls: Any, data: st.DataObject) -> None:
+    envelope = Envelope(
+        id=data.draw(st.none() | st.integers(0, 2**31)),
+        reply_to=data.draw(st.none() | st.integers(0, 2**31)),
+        cause=data.draw(texts),
+        body=data.draw(model(cls)),
+    )
+    text = envelope.encode()
+    assert decode_envelope(text) == envelope
+    assert decode_envelope(text.encode()) == envelope
+    assert "\n" not in text
+
+
+def test_every_body_says_its_type_and_no_two_the_same() -> None:
+    types = [cls.model_fields["type"].default for cls in BODIES]
+    assert len(types) == len(set(types)) == 9
+
+
+def test_messages_are_camel_case_without_nulls() -> None:
+    data = json.loads(Envelope(reply_to=3, cause="api-1", body=Reply()).encode())
+    assert data == {"replyTo": 3, "cause": "api-1", "body": {"type": "reply"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param("", "Invalid JSON", id="given-nothing"),
+        pytest.param("[]", "should be an object", id="given-a-list"),
+        pytest.param('{"cause": "a"}', "body", id="given-no-body"),
+        pytest.param('{"body": {"type": "heartbeat"}}', "cause", id="given-no-cause"),
+        pytest.param('{"cause": "a", "body": {}}', "discriminator", id="given-no-type"),
+        pytest.param('{"cause": "a", "body": {"type": "x"}}', "'x'", id="given-unknown-type"),
+        pytest.param(
+            '{"cause": "a", "body": {"type": "heartbeat", "at": 1}}', "at", id="given-more-fields"
+        ),
+        pytest.param(b"\xff", "invalid", id="given-bytes-that-are-no-text"),
+    ],
+)
+def test_what_is_no_message(text: str | bytes, says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        decode_envelope(text)
+
+
+@given(st.binary(max_size=40))
+def test_law_any_bytes_are_refused_with_a_validation_error(data: bytes) -> None:
+    with pytest.raises(ValidationError):
+        decode_envelope(data)
+
+
+def test_the_shape_of_one_message_is_pinned() -> None:
+    welcome = {
+        "type": "welcome",
+        "version": 1,
+        "cluster": "main",
+        "clusterUid": "c",
+        "generation": 4,
+        "heartbeatMs": 250,
+        "misses": 3,
+        "stamp": {"revision": 9, "office": "o"},
+    }
+    text = json.dumps({"id": 1, "cause": "spu3-a", "body": welcome})
+    envelope = decode_envelope(text)
+    assert isinstance(envelope.body, Welcome)
+    assert (envelope.body.cluster_uid, envelope.body.stamp.revision) == ("c", 9)
+    assert json.loads(envelope.encode()) == json.loads(text)
+
+
+def test_messages_are_frozen() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Heartbeat().type = "heartbeat"  # type: ignore[misc]
+
+
+def test_assignments_need_a_revision() -> None:
+    assert Assignment.model_fields["revision"].is_required()
