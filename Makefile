@@ -32,6 +32,7 @@ test: setup  ## Tests that must stay under ten minutes on two cores
 
 test-slow: setup  ## Real faults, long runs, Spark kills; under an hour
 	@$(BIN)/python -m pytest -q -m slow --timeout 900
+	@$(MAKE) --no-print-directory sim SEEDS=1000
 
 lint: setup  ## Format, lint, import contracts
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
