@@ -28,7 +28,7 @@ from runnel.local.processes import free_base_port
 
 HERE = Path(__file__).parent
 SPUS = 3
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True)
 
 
 def run(*arguments: str) -> None:

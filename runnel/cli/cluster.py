@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from runnel.cli.failure import stderr
-from runnel.cli.tables import Output, print_rows
+from runnel.cli.tables import Output, count, print_rows
 from runnel.local.cluster import LocalCluster
 from runnel.local.home import load_profile, runnel_home
 from schemas.errors import InvalidRequestError, NotFoundError
@@ -52,14 +52,15 @@ def start(
     """
     cluster = _cluster(data_dir)
     plan = cluster.plan(spus, base_port, kv)
+    spus_text = count(plan.spus, "SPU")
     begin = time.monotonic()
     with stderr.status("starting the cluster") as spinner:
         started = cluster.start(plan, spinner.update)
     if not started:
-        print(f"the cluster is running already: SC at {plan.sc_address}, {plan.spus} SPUs")
+        print(f"the cluster is running already: SC at {plan.sc_address}, {spus_text}")
         return
     took = time.monotonic() - begin
-    print(f"cluster is ready after {took:.1f} s: SC at {plan.sc_address}, {plan.spus} SPUs")
+    print(f"cluster is ready after {took:.1f} s: SC at {plan.sc_address}, {spus_text}")
     print("next: runnel create topic hello --partitions 3")
 
 

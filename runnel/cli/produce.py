@@ -21,6 +21,7 @@ import runnel
 from runnel.cli.context import ScOption, connected
 from runnel.cli.failure import stderr
 from runnel.cli.inputs import KeyRule, read_chunks, split_line
+from runnel.cli.tables import count
 from runnel.producer import ProducerOptions
 from schemas.errors import InvalidRequestError
 from schemas.topic import Compression
@@ -69,7 +70,7 @@ def produce(
         producer.flush()
     seconds = max(time.monotonic() - begin, 1e-6)
     print(
-        f"produced {records:,} records to {topic} in {seconds:.2f} s"
+        f"produced {count(records, 'record')} to {topic} in {seconds:.2f} s"
         f" ({records / seconds:,.0f} records/s, {size / seconds / 1e6:,.1f} MB/s)"
     )
 

@@ -23,6 +23,11 @@ class Output(StrEnum):
     NAME = "name"
 
 
+def count(number: int, noun: str) -> str:
+    """``1 record``, ``1,000 records``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def age(timestamp: str | None, now: datetime | None = None) -> str:
     """How long ago, in the largest unit that fits: ``5m``."""
     if timestamp is None:

@@ -173,7 +173,7 @@ class LocalCluster:
                     progress("starting the SC")
                     launch(plan.sc)
                 await self._until_healthy(client, state)
-                progress(f"registering {plan.spus} SPUs")
+                progress("registering the SPUs")
                 await self._register(client, plan)
                 for daemon in missing:
                     if daemon.module == "spu":

@@ -61,6 +61,10 @@ def test_start_again_changes_nothing_and_status_lists_every_daemon(runnel: Comma
     assert sc["ports"] == {"public": base, "private": base + 1}
     assert spu["ports"] == {"public": base + 10, "private": base + 11, "http": base + 12}
     assert all(psutil.pid_exists(row["pid"]) for row in (sc, spu))
+    logged = [json.loads(line) for line in runnel("cluster", "logs", "sc-0").splitlines()]
+    assert {"serving", "SPU connected"} <= {line["event"] for line in logged}
+    assert all({"timestamp", "level", "process", "cause"} <= line.keys() for line in logged)
+    assert "logs: sc-0, spu-0" in runnel.fails("cluster", "logs", "spu-9", code=3)
 
     os.kill(spu["pid"], signal.SIGKILL)
     deadline = time.monotonic() + 10
