@@ -19,7 +19,7 @@ def local_cluster(spus: int = 1) -> Iterator[str]:
     directory = Path(tempfile.mkdtemp(prefix="runnel-bench-"))
     os.environ["RUNNEL_HOME"] = str(directory)
     cluster = LocalCluster(directory / "cluster")
-    plan = cluster.plan(spus, free_base_port(cluster.data_dir, spus, first=41_003), None)
+    plan = cluster.plan(spus, free_base_port(cluster.data_dir, spus), None)
     try:
         cluster.start(plan, lambda _step: None)
         yield plan.sc_address

@@ -7,6 +7,7 @@ here.
 from __future__ import annotations
 
 import contextlib
+import random
 import signal
 import socket
 import subprocess
@@ -23,6 +24,8 @@ from schemas.errors import ConflictError
 
 STOP_TIMEOUT_S = 15.0
 POLL_S = 0.02
+_FIRST_PORT = 10_003
+_LAST_PORT = 32_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +98,18 @@ def port_is_free(port: int) -> bool:
     return True
 
 
-def free_base_port(data_dir: Path, spus: int, *, first: int = 19_003) -> int:
-    """A base port from ``first`` on at which every daemon finds its ports free.
+def free_base_port(data_dir: Path, spus: int) -> int:
+    """A base port at which every daemon finds its ports free, now: drawn at random, so that
+    clusters that are stopped for a moment and others that look for ports rarely meet.
 
-    Raises ConflictError where there is none. Somebody else may take it before it is used.
+    Below the range from which the system draws ports for outgoing connections. Raises
+    ConflictError where there is none.
     """
     step = 10 + 3 * (spus + 1)
-    for base in range(first, 60_000 - step, step):
+    bases = list(range(_FIRST_PORT, _LAST_PORT - step, step))
+    random.shuffle(bases)
+    for base in bases:
         plan = ClusterPlan(data_dir, base_port=base, spus=spus)
         if all(port_is_free(p) for daemon in plan.daemons for p in daemon.ports.values()):
             return base
-    raise ConflictError(f"no free ports for {spus} SPUs between {first} and 60000")
+    raise ConflictError(f"no free ports for {spus} SPUs between {_FIRST_PORT} and {_LAST_PORT}")
