@@ -15,6 +15,7 @@ from __future__ import annotations
 from runnel.client import Cluster, Opening
 from runnel.consumer import Consumer, ConsumerSettings
 from runnel.producer import Producer, ProducerMetrics, ProducerSettings
+from runnel.profile import default_sc
 
 __all__ = [
     "Cluster",
@@ -27,9 +28,11 @@ __all__ = [
 ]
 
 
-def connect(address: str = "localhost:9003") -> Opening[Cluster]:
+def connect(address: str | None = None) -> Opening[Cluster]:
     """A client of the cluster whose SC listens at ``host:port``; await it or use ``async with``.
+
+    None goes where the command would: ``RUNNEL_SC``, else the cluster that was started last.
 
     Raises InvalidRequestError for what is no address, UnreachableError that names it.
     """
-    return Opening(lambda: Cluster.connect(address))
+    return Opening(lambda: Cluster.connect(default_sc() if address is None else address))

@@ -23,18 +23,21 @@ from runnel.consumer import ConsumerSettings, Start, Stop
 from runnel.delivery import Batch, TableDelivery
 from runnel.loop_thread import LoopThread
 from runnel.producer import ProducerMetrics, ProducerOptions, ProducerSettings, Progress
+from runnel.profile import default_sc
 from runnel.record import Record
 from schemas.assignments import TopicAssignment
 from schemas.errors import RunnelError
 from schemas.metadata import Object
 
 
-def connect(address: str = "localhost:9003") -> Cluster:
+def connect(address: str | None = None) -> Cluster:
     """A client of the cluster whose SC listens at ``host:port``; use it with ``with``.
 
-    Several SCs are separated by commas. Raises InvalidRequestError for what is no address,
+    Several SCs are separated by commas; None goes where the command would: ``RUNNEL_SC``, else
+    the cluster that was started last. Raises InvalidRequestError for what is no address,
     UnreachableError that names it.
     """
+    address = default_sc() if address is None else address
     thread = LoopThread(f"runnel {address}")
     try:
         return Cluster(thread, thread.call(client.Cluster.connect(address)))

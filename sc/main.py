@@ -11,7 +11,7 @@ from sc.api.server import PublicServer, start_public_server
 from sc.config import ScConfig
 from sc.controller import Controller
 from sc.kv import open_kv
-from schemas.errors import FencedError
+from schemas.errors import RunnelError
 from schemas.logs import configure_logs, get_logger
 
 log = get_logger(__name__)
@@ -53,13 +53,19 @@ async def _until(stop: asyncio.Event, controller: Controller) -> None:
         if work.done():
             try:
                 work.result()
-            except* FencedError as group:
-                raise FencedError("another SC took office") from group
+            except BaseExceptionGroup as group:
+                # What stopped the controller is one thing, however many tasks met it.
+                expected = group.subgroup(RunnelError)
+                raise _leaf(expected) if expected is not None else group
         log.info("stopping")
     finally:
         stopped.cancel()
         work.cancel()
         await asyncio.gather(work, stopped, return_exceptions=True)
+
+
+def _leaf(group: BaseException) -> BaseException:
+    return _leaf(group.exceptions[0]) if isinstance(group, BaseExceptionGroup) else group
 
 
 def run(config: ScConfig) -> None:

@@ -6,24 +6,14 @@ Spark starts, reuses and ends as it likes.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pyarrow as pa
 
 import runnel
-from runnel.local.home import load_profile
 from schemas.errors import NotFoundError
 from spark_io.options import ReadOptions
 from spark_io.partitions import LogBounds, LogSlice, plan_slices
-
-
-def default_sc() -> str:
-    """``RUNNEL_SC``, else the profile's SC. Raises InvalidRequestError for a damaged profile.
-
-    Spark's planner has the environment of the moment when the session was started.
-    """
-    return os.environ.get("RUNNEL_SC") or load_profile().sc
 
 
 def plan_read(options: ReadOptions) -> list[LogSlice]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from runnel.profile import default_sc
 from schemas.errors import UnsupportedError
-from spark_io.cluster import default_sc
 from spark_io.columns import FULL_SCHEMA, project
 from spark_io.options import ReadOptions, parse_read_options
 from spark_io.reader import TopicReader

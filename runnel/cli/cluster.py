@@ -13,7 +13,7 @@ import typer
 from runnel.cli.failure import stderr
 from runnel.cli.tables import Output, count, print_rows
 from runnel.local.cluster import LocalCluster
-from runnel.local.home import load_profile, runnel_home
+from runnel.profile import load_profile, runnel_home
 from schemas.errors import InvalidRequestError, NotFoundError
 
 app = typer.Typer(help="Start, inspect and stop a cluster on this machine.", no_args_is_help=True)
@@ -61,6 +61,8 @@ def start(
         return
     took = time.monotonic() - begin
     print(f"cluster is ready after {took:.1f} s: SC at {plan.sc_address}, {spus_text}")
+    if cluster.note is not None:
+        stderr.print(f"but {cluster.note}")
     print("next: runnel create topic hello --partitions 3")
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 import runnel
-from runnel.local.home import load_profile
 
 ScOption = Annotated[
     str | None,
@@ -24,20 +21,8 @@ ScOption = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where a command goes."""
-
-    sc: str
-
-
-def target(sc: str | None) -> Target:
-    """The SC of the option, of RUNNEL_SC, or of the profile."""
-    return Target(sc or os.environ.get("RUNNEL_SC") or load_profile().sc)
-
-
 @contextmanager
 def connected(sc: str | None) -> Iterator[runnel.Cluster]:
     """An open cluster for the length of a command."""
-    with runnel.connect(target(sc).sc) as cluster:
+    with runnel.connect(sc) as cluster:
         yield cluster

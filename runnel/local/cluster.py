@@ -9,18 +9,20 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from runnel.local.home import Profile, forget_profile, save_profile, write_json
 from runnel.local.plan import DEFAULT_BASE_PORT, DEFAULT_SPUS, ClusterPlan, Daemon
 from runnel.local.processes import ProcessId, is_alive, port_is_free, start_daemon, stop
+from runnel.profile import Profile, forget_profile, save_profile, write_json
 from runnel.sc_client import ScClient
 from schemas.errors import (
     ConflictError,
@@ -29,12 +31,14 @@ from schemas.errors import (
     NotFoundError,
     RetryableError,
     RunnelError,
-    UnreachableError,
 )
+from schemas.partition import Partition, PartitionResolution
+from schemas.spu import Spu, SpuResolution
 
 START_TIMEOUT_S = 60.0
+PARTITIONS_TIMEOUT_S = 20.0
 POLL_S = 0.05
-LOG_TAIL_LINES = 15
+LOCK = "lock"
 
 Progress = Callable[[str], None]
 
@@ -54,6 +58,10 @@ class LocalCluster:
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir.expanduser().absolute()
+        #: What the last start left to be told, if anything.
+        self.note: str | None = None
+        # Where the log of each daemon stood when it was started here.
+        self._log_begins: dict[str, int] = {}
 
     # -- state --------------------------------------------------------------------------------
 
@@ -79,7 +87,7 @@ class LocalCluster:
     def _exclusive(self) -> Iterator[None]:
         """One start, stop or delete at a time."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        with (self.data_dir / "lock").open("w") as lock:
+        with (self.data_dir / LOCK).open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -97,11 +105,12 @@ class LocalCluster:
         leave data behind.
         """
         before = self.load()
+        last = before or ClusterState(DEFAULT_BASE_PORT, DEFAULT_SPUS, "sqlite")
         plan = ClusterPlan(
             self.data_dir,
-            base_port=base_port or (before.base_port if before else DEFAULT_BASE_PORT),
-            spus=spus or (before.spus if before else DEFAULT_SPUS),
-            kv=kv or (before.kv if before else "sqlite"),
+            base_port=last.base_port if base_port is None else base_port,
+            spus=last.spus if spus is None else spus,
+            kv=last.kv if kv is None else kv,
         )
         if before is not None and plan.spus < before.spus:
             raise ConflictError(
@@ -117,8 +126,10 @@ class LocalCluster:
         with other settings), UnreachableError (a daemon died, with the end of its log),
         DeadlineExceededError.
         """
+        self._check_directory()
         with self._exclusive():
-            state = self.load() or ClusterState(plan.base_port, plan.spus, plan.kv)
+            before = self.load()
+            state = before or ClusterState(plan.base_port, plan.spus, plan.kv)
             alive = {n: p for n, p in state.processes.items() if is_alive(p)}
             if alive and state.base_port != plan.base_port:
                 raise ConflictError(
@@ -135,10 +146,23 @@ class LocalCluster:
                 asyncio.run(self._bring_up(plan, state, missing, started, progress))
             except BaseException:
                 stop(reversed(started))
-                self._save(ClusterState(plan.base_port, plan.spus, plan.kv, alive))
+                if before is not None:
+                    self._save(replace(before, processes=alive))
+                else:
+                    self._state_file.unlink(missing_ok=True)
                 raise
             save_profile(Profile(sc=plan.sc_address, data_dir=str(self.data_dir)))
             return True
+
+    def _check_directory(self) -> None:
+        """Raise ConflictError rather than mix a cluster with somebody's files."""
+        if self.data_dir.is_dir() and not self._state_file.exists():
+            foreign = sorted(p.name for p in self.data_dir.iterdir() if not _is_ours(p.name))
+            if foreign:
+                raise ConflictError(
+                    f"{self.data_dir} is not empty and holds no cluster (it holds {foreign[0]!r});"
+                    " choose another --data-dir"
+                )
 
     def _check_ports(self, daemons: list[Daemon]) -> None:
         for daemon in daemons:
@@ -161,7 +185,9 @@ class LocalCluster:
             (self.data_dir / daemon.name).mkdir(parents=True, exist_ok=True)
             config = self.data_dir / f"{daemon.name}.yaml"
             config.write_text(yaml.safe_dump(daemon.config, sort_keys=False))
-            process = start_daemon(daemon, config, self.log_file(daemon.name))
+            log = self.log_file(daemon.name)
+            self._log_begins[daemon.name] = log.stat().st_size if log.exists() else 0
+            process = start_daemon(daemon, config, log)
             started.append(process)
             state.processes[daemon.name] = process
             self._save(state)
@@ -180,10 +206,18 @@ class LocalCluster:
                         progress(f"starting {daemon.name}")
                         launch(daemon)
                 progress("waiting for the SPUs")
-                await self._until_ready(client, state, plan)
+                await self._until_online(client, state, plan)
+                progress("waiting for the partitions")
+                await self._until_led(client, plan)
         except TimeoutError:
+            trouble = [
+                f"{name}: {text}"
+                for name in (d.name for d in plan.daemons)
+                if (text := self._last_trouble(name))
+            ]
             raise DeadlineExceededError(
-                f"the cluster was not ready within {START_TIMEOUT_S:g} s; see: runnel cluster logs"
+                f"the cluster was not ready within {START_TIMEOUT_S:g} s; what its daemons said"
+                " last (all of it: runnel cluster logs): " + ("\n".join(trouble) or "nothing")
             ) from None
         finally:
             await client.close()
@@ -204,56 +238,117 @@ class LocalCluster:
             try:
                 await client.call("POST", "/v1/spus", body=spu.to_json())
             except ConflictError:
-                await client.call("PUT", f"/v1/spus/{spu.name}", body=spu.to_json())
+                await self._move(client, spu)
 
-    async def _until_ready(self, client: ScClient, state: ClusterState, plan: ClusterPlan) -> None:
-        """All SPUs online, and every partition that one of them leads online again."""
+    async def _move(self, client: ScClient, wanted: Spu) -> None:
+        """Bring the addresses of a registered SPU up to date, and leave the rest to its owner."""
+        found = Spu.model_validate(await client.call("GET", f"/v1/spus/{wanted.name}"))
+        spec = found.spec.model_copy(
+            update={
+                "storage": found.spec.storage.model_copy(
+                    update={"log_dir": wanted.spec.storage.log_dir}
+                ),
+                "public_endpoint": wanted.spec.public_endpoint,
+                "private_endpoint": wanted.spec.private_endpoint,
+            }
+        )
+        if spec != found.spec:
+            moved = found.model_copy(update={"spec": spec})
+            await client.call("PUT", f"/v1/spus/{wanted.name}", body=moved.to_json())
+
+    async def _until_online(self, client: ScClient, state: ClusterState, plan: ClusterPlan) -> None:
         names = {plan.spu(i).name for i in range(plan.spus)}
         while True:
             self._check_alive(state)
-            spus = (await client.call("GET", "/v1/spus"))["items"]
-            online = {s["metadata"]["name"] for s in spus if s["status"]["resolution"] == "online"}
-            if names <= online:
-                partitions = (await client.call("GET", "/v1/partitions"))["items"]
-                taking_over = [
-                    p for p in partitions if "taking over" in str(p["status"].get("reason"))
-                ]
-                waiting = [
-                    p
-                    for p in partitions
-                    if p["status"]["resolution"] == "offline"
-                    and "is offline" in str(p["status"].get("reason"))
-                ]
-                if not taking_over and not waiting:
-                    return
+            items = (await client.call("GET", "/v1/spus"))["items"]
+            spus = [Spu.model_validate(item) for item in items]
+            if names <= {s.name for s in spus if s.status.resolution is SpuResolution.ONLINE}:
+                return
+            await asyncio.sleep(POLL_S)
+
+    async def _until_led(self, client: ScClient, plan: ClusterPlan) -> None:
+        """Until every partition that only these SPUs hold is online.
+
+        One that cannot be (its disk was replaced, say) must not keep the rest from starting: after
+        `PARTITIONS_TIMEOUT_S` the cluster is as ready as it gets, and `note` says so.
+        """
+        ours = set(range(plan.spus))
+        deadline = time.monotonic() + PARTITIONS_TIMEOUT_S
+        while True:
+            items = (await client.call("GET", "/v1/partitions"))["items"]
+            coming = [p for p in map(Partition.model_validate, items) if _is_coming(p, ours)]
+            if not coming:
+                return
+            if time.monotonic() >= deadline:
+                first = f"{coming[0].name}: {coming[0].status.reason}"
+                self.note = f"{len(coming)} partitions are not online ({first}); see: runnel get p"
+                return
             await asyncio.sleep(POLL_S)
 
     def _check_alive(self, state: ClusterState) -> None:
         for name, process in state.processes.items():
             if not is_alive(process):
-                tail = "\n".join(self.log_tail(name, LOG_TAIL_LINES))
-                raise UnreachableError(f"{name} ended; the end of {self.log_file(name)}:\n{tail}")
+                said = self._last_trouble(name) or "it said nothing"
+                raise RunnelError(f"{name} ended: {said}\nIts log is {self.log_file(name)}")
+
+    def _last_trouble(self, name: str) -> str:
+        """The last warning or error that a daemon logged since it was started here."""
+        try:
+            with self.log_file(name).open("rb") as file:
+                file.seek(self._log_begins.get(name, 0))
+                lines = file.read().decode(errors="replace").splitlines()
+        except FileNotFoundError:
+            return ""
+        for line in reversed(lines):
+            try:
+                event = json.loads(line)
+            except ValueError:
+                # Not a log line: the last words of a daemon that cannot run.
+                return line
+            if event.get("level") in ("warning", "error", "critical"):
+                why = event.get("reason") or event.get("why") or event.get("exception") or ""
+                return f"{event.get('event')}: {why}" if why else str(event.get("event"))
+        return ""
 
     # -- stop, delete, look ---------------------------------------------------------------------
 
     def stop(self) -> list[str]:
         """Stop what runs, SPUs first; the data stays. Gives the names of what was stopped."""
-        state = self.load()
-        if state is None:
-            raise NotFoundError(f"there is no cluster in {self.data_dir}")
+        self._require_cluster()
         with self._exclusive():
-            alive = {n: p for n, p in state.processes.items() if is_alive(p)}
-            stop(p for n, p in alive.items() if n.startswith("spu-"))
-            stop(p for n, p in alive.items() if not n.startswith("spu-"))
-            state.processes = {}
-            self._save(state)
-            return sorted(alive)
+            return self._stop()
 
     def delete(self) -> None:
-        """Stop the cluster and delete its data."""
-        self.stop()
-        shutil.rmtree(self.data_dir)
-        forget_profile(self.data_dir)
+        """Stop the cluster and delete what it made; the directory too, if nothing else is in it."""
+        self._require_cluster()
+        with self._exclusive():
+            self._stop()
+            for path in self.data_dir.iterdir():
+                if not _is_ours(path.name) or path.name == LOCK:
+                    continue
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+            forget_profile(self.data_dir)
+        (self.data_dir / LOCK).unlink(missing_ok=True)
+        with suppress(OSError):
+            self.data_dir.rmdir()
+
+    def _require_cluster(self) -> None:
+        if self.load() is None:
+            raise NotFoundError(f"there is no cluster in {self.data_dir}")
+
+    def _stop(self) -> list[str]:
+        state = self.load()
+        if state is None:
+            return []
+        alive = {n: p for n, p in state.processes.items() if is_alive(p)}
+        stop(p for n, p in alive.items() if n.startswith("spu-"))
+        stop(p for n, p in alive.items() if not n.startswith("spu-"))
+        if state.processes:
+            self._save(replace(state, processes={}))
+        return sorted(alive)
 
     def status(self) -> dict[str, Any]:
         """Ids, pids, ports and states of all daemons. Raises NotFoundError."""
@@ -276,9 +371,11 @@ class LocalCluster:
                 "state": state_name if alive else "stopped",
             }
 
+        sc_alive = is_alive(state.processes.get(plan.sc.name))
         sc_state = "running" if resolutions is not None else "starting"
+        unknown = "starting" if sc_alive else "unknown: the SC is stopped"
         spus = [
-            row(i, plan.spu(i), (resolutions or {}).get(plan.spu(i).name, "starting"))
+            row(i, plan.spu(i), (resolutions or {}).get(plan.spu(i).name, unknown))
             for i in range(plan.spus)
         ]
         return {
@@ -303,6 +400,24 @@ class LocalCluster:
         except FileNotFoundError:
             return []
         return text.splitlines()[-lines:] if lines else []
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a name in a data directory is one that a local cluster gives."""
+    return bool(re.fullmatch(r"cluster\.(json|tmp)|lock|logs|(sc|spu)-\d+(\.yaml)?", name))
+
+
+def _is_coming(partition: Partition, ours: set[int]) -> bool:
+    """Whether a partition is about to be led by the SPUs that are online now.
+
+    Not so where another SPU holds it, or where its leader reported why it cannot lead.
+    """
+    if partition.status.resolution is not PartitionResolution.OFFLINE:
+        return False
+    if not ours.issuperset(partition.spec.replicas):
+        return False
+    reason = partition.status.reason or ""
+    return not any(word in reason for word in ("unfit", "without its data", "cannot lead"))
 
 
 async def _spu_resolutions(address: str) -> dict[str, str] | None:

@@ -30,10 +30,14 @@ _LAST_PORT = 32_000
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """A process that was started here; ``started`` is its creation time in seconds."""
+    """A process that was started here.
+
+    ``started`` tells it from a later one with the same pid: the boot of the machine and the time
+    since then at which it began. Neither moves when the wall clock is set.
+    """
 
     pid: int
-    started: float
+    started: str
 
 
 def start_daemon(daemon: Daemon, config: Path, log: Path) -> ProcessId:
@@ -48,7 +52,19 @@ def start_daemon(daemon: Daemon, config: Path, log: Path) -> ProcessId:
             start_new_session=True,
             cwd=config.parent,
         )
-    return ProcessId(process.pid, psutil.Process(process.pid).create_time())
+    return ProcessId(process.pid, started_at(process.pid))
+
+
+def started_at(pid: int) -> str:
+    """What identifies the start of a process. Raises psutil.NoSuchProcess."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        # The name of the program may hold spaces and brackets: count from its end.
+        ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        # Not Linux, or gone: psutil knows which.
+        return f"{psutil.Process(pid).create_time():.0f}"
+    return f"{boot}/{ticks}"
 
 
 def is_alive(process: ProcessId | None) -> bool:
@@ -56,9 +72,8 @@ def is_alive(process: ProcessId | None) -> bool:
     if process is None:
         return False
     with contextlib.suppress(psutil.Error):
-        found = psutil.Process(process.pid)
-        same = abs(found.create_time() - process.started) < 1.0
-        return same and found.status() != psutil.STATUS_ZOMBIE
+        same = started_at(process.pid) == process.started
+        return same and psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE
     return False
 
 

@@ -27,7 +27,7 @@ from sc.scheduler.placement import Candidate, place
 from sc.store.view import Liveness, View
 from schemas.metadata import Metadata, OwnerReference
 from schemas.partition import Partition, PartitionSpec
-from schemas.spu import Spu
+from schemas.spu import Spu, SpuResolution
 from schemas.topic import Topic, TopicResolution, TopicStatus, partition_name
 
 #: So many partitions are created by one action: a transaction of a KV store is bounded.
@@ -141,6 +141,16 @@ def _place_missing(view: View, topic: Topic, missing: list[int], now_ms: int) ->
         return _Placement({row.id: row.replicas for row in topic.spec.assignment})
     spus = view.store.objects(Spu)
     alive = {s.spec.spu_id: view.liveness(s.spec.spu_id, now_ms) for s in spus}
+    returning = [
+        s.name
+        for s in spus
+        if alive[s.spec.spu_id] is Liveness.UNKNOWN
+        and s.status.resolution is not SpuResolution.INIT
+    ]
+    if returning:
+        # A placement stays: whoever connects first after a restart must not get everything.
+        reason = f"waiting for {', '.join(returning)} to connect again"
+        return _Placement({}, reason, wait=True)
     leaders: Counter[int] = Counter()
     replicas: Counter[int] = Counter()
     for partition in view.store.objects(Partition):
@@ -157,7 +167,7 @@ def _place_missing(view: View, topic: Topic, missing: list[int], now_ms: int) ->
         return _Placement(dict(zip(missing, rows, strict=True)))
     need = f"replicationFactor {factor} needs {factor} online SPUs"
     have = f"{len(candidates)} of {len(spus)} registered are online"
-    return _Placement({}, f"{need}; {have}", wait=Liveness.UNKNOWN in alive.values())
+    return _Placement({}, f"{need}; {have}")
 
 
 def _new_partition(topic: Topic, index: int, replicas: tuple[int, ...]) -> Partition:

@@ -114,6 +114,52 @@ def test_delete_asks_and_removes_everything(runnel: Command) -> None:
     assert "there is no cluster" in runnel.fails("cluster", "status", code=3)
 
 
+def test_files_of_somebody_else_are_never_touched(runnel: Command, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "thesis.txt").write_text("mine")
+    refused = runnel.fails("cluster", "start", "--data-dir", str(project), code=4)
+    assert "'thesis.txt'" in refused
+    (project / "thesis.txt").unlink()
+    base = free_base_port(project, 1)
+    runnel("cluster", "start", "--data-dir", str(project), "--base-port", str(base))
+    (project / "thesis.txt").write_text("mine")
+    runnel("cluster", "delete", "--yes", "--data-dir", str(project))
+    assert [f.name for f in project.iterdir()] == ["thesis.txt"]
+
+
+def test_a_restart_keeps_what_users_wrote_and_waits_for_nobody_else(runnel: Command) -> None:
+    base = free_base_port(runnel.home / "local", 1)
+    runnel("cluster", "start", "--base-port", str(base))
+    text = runnel("get", "spu", "spu-0", "-o", "yaml")
+    runnel("apply", "-f", "-", stdin=text.replace("spuType:", "rack: plant-a\n  spuType:"))
+    elsewhere = "{apiVersion: runnel/v1, kind: Spu, metadata: {name: edge-7}, spec: {spuId: 7}}"
+    runnel("apply", "-f", "-", stdin=elsewhere)
+    away = (
+        "{apiVersion: runnel/v1, kind: Topic, metadata: {name: away},"
+        " spec: {assignment: [{id: 0, replicas: [7]}]}}"
+    )
+    runnel("apply", "-f", "-", stdin=away)
+    runnel("wait", "topic", "away", "--for", "provisioned")
+    runnel("cluster", "stop")
+    runnel("cluster", "start")
+    (spu,) = (s for s in runnel.json("get", "spus")["items"] if s["metadata"]["name"] == "spu-0")
+    assert spu["spec"]["rack"] == "plant-a"
+    runnel("create", "topic", "here")
+
+
+def test_a_daemon_that_cannot_start_says_why(runnel: Command) -> None:
+    base = free_base_port(runnel.home / "local", 1)
+    runnel("cluster", "start", "--base-port", str(base))
+    runnel("cluster", "stop")
+    (runnel.home / "local" / "spu-0" / "identity.json").write_text("{")
+    said = runnel.fails("cluster", "start", code=1)
+    assert "spu-0 ended: the SPU cannot run" in said
+    assert "identity.json" in said
+    assert len(said.splitlines()) <= 4
+    assert all(row["state"] == "stopped" for row in runnel.json("cluster", "status")["spus"])
+
+
 @pytest.mark.parametrize("daemon", ["sc-0", "spu-0"])
 def test_second_process_on_the_same_data_says_who_has_it(runnel: Command, daemon: str) -> None:
     base = free_base_port(runnel.home / "local", 1)

@@ -6,13 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from runnel.local.cluster import LocalCluster
-from runnel.local.home import Profile, forget_profile, load_profile, save_profile
 from runnel.local.plan import ClusterPlan
-from runnel.local.processes import ProcessId, is_alive, stop
+from runnel.local.processes import ProcessId, is_alive, started_at, stop
+from runnel.profile import Profile, forget_profile, load_profile, save_profile
 from schemas.errors import ConflictError, InvalidRequestError, NotFoundError
 
 
@@ -74,9 +73,9 @@ def test_a_pid_of_somebody_else_is_never_signalled() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
     ) as process:
-        started = psutil.Process(process.pid).create_time()
+        started = started_at(process.pid)
         assert is_alive(ProcessId(process.pid, started))
-        stranger = ProcessId(process.pid, started - 60)
+        stranger = ProcessId(process.pid, started + "0")
         assert not is_alive(stranger)
         assert stop([stranger]) == []
         assert process.poll() is None

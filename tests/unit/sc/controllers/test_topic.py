@@ -201,14 +201,17 @@ PLACING = [
         cluster(WAITING, online=(3,), grace_until_ms=GRACE),
         (
             WakeAt(KEY, GRACE),
-            becomes(WAITING, PENDING, f"{NEED_TWO}; 1 of 3 registered are online"),
+            becomes(WAITING, PENDING, "waiting for spu-1, spu-2 to connect again"),
         ),
         id="given-spus-unknown-in-grace-then-pending-and-looked-at-again",
     ),
     pytest.param(
         cluster(WAITING, online=(1, 2), grace_until_ms=GRACE),
-        (CreatePartitions((fresh(WAITING, 0, (1, 2)), fresh(WAITING, 1, (2, 1)))),),
-        id="given-enough-spus-although-one-is-unknown-then-partitions-created",
+        (
+            WakeAt(KEY, GRACE),
+            becomes(WAITING, PENDING, "waiting for spu-3 to connect again"),
+        ),
+        id="given-enough-spus-although-one-is-unknown-then-it-is-waited-for",
     ),
     pytest.param(
         cluster(WAITING, ONE_IS_THERE),

@@ -1,4 +1,4 @@
-"""What the command remembers between calls: the profile in ``RUNNEL_HOME``.
+"""What the command remembers between calls, for itself and for the library: the profile.
 
 The profile names the SC to talk to and where the local cluster's data lies. ``RUNNEL_HOME``
 defaults to ``~/.runnel``.
@@ -40,6 +40,14 @@ def load_profile() -> Profile:
         return Profile()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidRequestError(f"{path} cannot be read ({error}); delete it") from error
+
+
+def default_sc() -> str:
+    """The SC to talk to where none is named: ``RUNNEL_SC``, else the profile's.
+
+    Raises InvalidRequestError for a damaged profile.
+    """
+    return os.environ.get("RUNNEL_SC") or load_profile().sc
 
 
 def save_profile(profile: Profile) -> None:
