@@ -56,7 +56,7 @@ async def _until(stop: asyncio.Event, controller: Controller) -> None:
             except BaseExceptionGroup as group:
                 # What stopped the controller is one thing, however many tasks met it.
                 expected = group.subgroup(RunnelError)
-                raise _leaf(expected) if expected is not None else group
+                raise (_leaf(expected) if expected is not None else group) from None
         log.info("stopping")
     finally:
         stopped.cancel()

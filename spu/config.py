@@ -8,15 +8,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from schemas.daemon import Listen
 from schemas.model import Model
 from schemas.spu import MAX_SPU_ID
-
-
-class Listen(Model):
-    """An address to listen on. Port 0 takes a free one."""
-
-    host: str = "127.0.0.1"
-    port: int = Field(ge=0, le=65535)
 
 
 class SpuConfig(Model):

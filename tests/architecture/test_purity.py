@@ -53,6 +53,7 @@ EDGES = {
         "sys": "logs go to stderr",
     },
     "schemas.config_file": {"pathlib": "reads the file it is given"},
+    "schemas.daemon": {"sys": "prints why a daemon cannot run"},
     "schemas.manifest": {"pathlib": "reads the files and directories it is given"},
 }
 
