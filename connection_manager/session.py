@@ -3,6 +3,11 @@
 The reader never waits for the handler, so heartbeats and replies flow while a request is being
 worked on; requests of the peer are handled one after the other, in order. What is queued is
 bounded: a peer that asks faster than it is served is disconnected.
+
+A request once begun is finished, also when the session ends meanwhile: half of what it changes on
+a disk would be worse than all or nothing. The end is told at once, but `run` returns only when
+the handler did, so whoever connects again never has two handlers at work. Requests that are only
+queued are dropped; the peer asks again.
 """
 
 from __future__ import annotations
@@ -65,6 +70,7 @@ class Session:
         self._next_id = 1
         self._closed: str | None = None
         self._end = asyncio.Event()
+        self._handling: asyncio.Task[dict[str, Any] | None] | None = None
         #: Called once with the reason, as soon as the session has ended.
         self.on_close: Callable[[str], None] = lambda _reason: None
 
@@ -73,7 +79,10 @@ class Session:
         return self._closed is not None
 
     async def run(self) -> str:
-        """Serve the session until it ends, and say why it ended."""
+        """Serve the session until it ends, and say why it ended.
+
+        Waits for the request in hand, without bound, even when it is cancelled itself.
+        """
         tasks = [
             asyncio.create_task(self._read(), name=f"{self.peer} reader"),
             asyncio.create_task(self._work(), name=f"{self.peer} worker"),
@@ -94,11 +103,14 @@ class Session:
             self.close("cancelled")
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            # Not wait_for: before Python 3.12 it can swallow a cancellation.
-            with contextlib.suppress(Exception):
-                async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                    await self._socket.close()
+            try:
+                await asyncio.gather(*tasks, return_exceptions=True)
+                # Not wait_for: before Python 3.12 it can swallow a cancellation.
+                with contextlib.suppress(Exception):
+                    async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                        await self._socket.close()
+            finally:
+                await self._finish_handling()
         return self._closed or "closed"
 
     def close(self, reason: str) -> None:
@@ -173,21 +185,42 @@ class Session:
     async def _work(self) -> None:
         while True:
             envelope = await self._inbox.get()
-            error: dict[str, Any] | None = None
+            if self._closed is not None:
+                return
             with caused_by(envelope.cause):
-                try:
-                    await self._handler(envelope.body)
-                except RunnelError as failure:
-                    error = failure.to_json()
-                except Exception as failure:
-                    log.error("request failed", peer=self.peer, exc_info=failure)
-                    error = {"code": ErrorCode.INTERNAL.name, "message": repr(failure)}
+                self._handling = asyncio.create_task(
+                    self._handle(envelope.body), name=f"{self.peer} handler"
+                )
+                # The end of the session stops waiting and replying, not the work itself.
+                error = await asyncio.shield(self._handling)
                 if envelope.id is not None:
                     with contextlib.suppress(UnreachableError):
                         reply = Reply(error=error)
                         await self._send(
                             Envelope(reply_to=envelope.id, cause=envelope.cause, body=reply)
                         )
+
+    async def _handle(self, body: Message) -> dict[str, Any] | None:
+        """Have a request done; gives the error that goes back."""
+        try:
+            await self._handler(body)
+        except RunnelError as failure:
+            return failure.to_json()
+        except Exception as failure:
+            log.error("request failed", peer=self.peer, exc_info=failure)
+            return {"code": ErrorCode.INTERNAL.name, "message": repr(failure)}
+        return None
+
+    async def _finish_handling(self) -> None:
+        """Wait for the request in hand. Cancellations meanwhile are raised afterwards."""
+        cancelled: asyncio.CancelledError | None = None
+        while self._handling is not None and not self._handling.done():
+            try:
+                await asyncio.wait([self._handling])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
 
     async def _beat(self) -> None:
         while True:

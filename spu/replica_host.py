@@ -6,6 +6,10 @@ deleted but on a tombstone that names this storage: what the SC does not list is
 reported. With the SC away, replicas that led with nobody else in their live set lead again by
 themselves, each in a term of its own.
 
+Storage work once begun is waited for, cancelled or not, so no thread works on a directory behind
+the next message. What a cancellation or a crash leaves between a directory and the journal is
+read from the disk and taken up when the SC repeats the message.
+
 Neighbours: `spu.replica` (one partition), `spu.storage.*`, the control session that feeds
 messages in and sends reports out, the listener that looks replicas up.
 """
@@ -180,16 +184,18 @@ class ReplicaHost:
         """Hold the replicas of ``message`` as it says; durable when this returns.
 
         Older revisions than a replica knows are ignored. What a complete list, or ``removed``,
-        takes away is stopped and kept. Raises StorageFailedError if the journal or a new
-        directory cannot be written, OverloadedError beyond the bound on replicas.
+        takes away is stopped and kept. A directory that is here already is taken up; one that
+        cannot be read makes its replica unfit. Raises StorageFailedError if the journal cannot be
+        written, OverloadedError beyond the bound on replicas; the first error of replicas that
+        cannot be made, when all others are held.
         """
         async with self._lock:
             newest = {
                 assignment.uid: assignment
                 for assignment in sorted(message.assignments, key=lambda one: one.revision)
             }
-            created = await self._create(
-                [a for uid, a in newest.items() if uid not in self._replicas]
+            created, present, failures = await self._create(
+                [a for uid, a in newest.items() if not self._knows(uid)]
             )
             entries = [replica.entry for replica in created]
             for uid, assignment in newest.items():
@@ -209,6 +215,11 @@ class ReplicaHost:
                 self._replicas[replica.meta.uid] = replica
             for entry in entries:
                 self._replicas[entry.uid].adopt(entry)
+            for uid in present:
+                found = self._replicas.get(uid)
+                self._on_report(found.report() if found else self._unreadable[uid])
+            if failures:
+                raise failures[0]
 
     async def lead(self, message: LeadPartitions) -> None:
         """Let replicas lead. One that cannot says so in its report; the others go on.
@@ -231,23 +242,30 @@ class ReplicaHost:
         """Delete what the tombstones name; gives those that are done, gone before included.
 
         A tombstone for another SPU is not done here. One for another storage than the one held
-        is done: that storage is not here.
+        is done: that storage is not here. One that fails does not keep the others from being
+        done; raises StorageFailedError where none is.
         """
         done: list[Tombstone] = []
+        failure: StorageFailedError | None = None
         async with self._lock:
-            for tombstone in message.tombstones:
-                if tombstone.spu_id != self.spu_id:
-                    continue
+            mine = [t for t in message.tombstones if t.spu_id == self.spu_id]
+            unknown = {t.uid for t in mine if not self._knows(t.uid)}
+            if unknown:
+                on_disk = await self._on_disk(self._opened().partition_uids)
+                await asyncio.gather(*map(self._recover, sorted(unknown & set(on_disk))))
+            for tombstone in mine:
                 if tombstone.uid in self._unreadable:
                     # Whose it is cannot be read, so no tombstone is known to name it.
                     continue
-                replica = self._replicas.get(tombstone.uid)
-                if replica is not None and tombstone.storage_id in {
-                    None,
-                    replica.meta.storage_id,
-                }:
-                    await self._delete(replica)
-                done.append(tombstone)
+                try:
+                    await self._delete(tombstone)
+                except StorageFailedError as error:
+                    _log.error("cannot delete", partition=tombstone.uid, error=error.message)
+                    failure = failure or error
+                else:
+                    done.append(tombstone)
+        if failure is not None and not done:
+            raise failure
         return done
 
     def tick(self, now_us: int) -> None:
@@ -286,32 +304,36 @@ class ReplicaHost:
             entry = replace(entry, storage_id=meta.storage_id, leading=False)
         self._replicas[uid] = Replica(self._required_home(), meta, entry, path, found)
 
-    async def _create(self, assignments: list[Assignment]) -> list[Replica]:
+    async def _create(
+        self, assignments: list[Assignment]
+    ) -> tuple[list[Replica], tuple[PartitionUid, ...], list[RunnelError]]:
+        """New replicas, not yet known to the host; uids whose directories were here and are known
+        now, as replicas or unreadable; errors of those that are neither."""
         if not assignments:
-            return []
+            return [], (), []
         if len(self._replicas) + len(assignments) > MAX_REPLICAS:
             raise OverloadedError(
                 f"SPU {self.spu_id} holds {len(self._replicas)} replicas and takes at most"
                 f" {MAX_REPLICAS}; add SPUs"
             )
         directory, journal = self._opened(), self._journal
-        made = [
-            (
-                directory.new_meta(
-                    assignment.uid,
-                    assignment.name,
-                    assignment.topic,
-                    assignment.index,
-                    assignment.log,
-                ),
-                assignment,
-            )
-            for assignment in assignments
-            if assignment.uid not in self._unreadable
-        ]
-        await self._on_disk(directory.create_partitions, [meta for meta, _ in made])
+        wanted: list[tuple[PartitionMeta, Assignment]] = []
+        failures: list[RunnelError] = []
+        for a in assignments:
+            try:
+                wanted.append((directory.new_meta(a.uid, a.name, a.topic, a.index, a.log), a))
+            except RunnelError as error:
+                failures.append(error)
+        outcome = await self._on_disk(directory.create_partitions, [meta for meta, _ in wanted])
+        failures.extend(map(self._storage_failed, outcome.failed.values()))
+        for failure in failures:
+            _log.error("cannot make a replica", error=failure.message)
+        await asyncio.gather(*map(self._recover, outcome.present))
+        not_made = {*outcome.present, *outcome.failed}
         replicas = []
-        for meta, assignment in made:
+        for meta, assignment in wanted:
+            if meta.uid in not_made:
+                continue
             before = journal.entries.get(meta.uid) if journal else None
             entry = JournalEntry(
                 meta.uid,
@@ -324,7 +346,7 @@ class ReplicaHost:
             )
             path = directory.partition_path(meta.uid)
             replicas.append(Replica(self._required_home(), meta, entry, path, RecoveredLog()))
-        return replicas
+        return replicas, outcome.present, failures
 
     async def _lead(self, replica: Replica, lead: Lead) -> None:
         try:
@@ -337,23 +359,59 @@ class ReplicaHost:
         entry = replica.entry
         return Lead(uid=entry.uid, term=entry.term, lrs=entry.lrs, revision=entry.revision)
 
-    async def _delete(self, replica: Replica) -> None:
-        uid = replica.meta.uid
-        await replica.abandon()
-        await self._on_disk(self._opened().remove_partition, uid)
+    async def _delete(self, tombstone: Tombstone) -> None:
+        """Delete the directory, then the journal's entry, if they are of the storage named.
+
+        May be repeated wherever it ended: an entry without a directory is a deletion half done.
+        """
+        uid, directory, journal = tombstone.uid, self._opened(), self._journal
+        replica = self._replicas.get(uid)
+        entry = journal.entries.get(uid) if journal else None
+        if replica is not None:
+            held = replica.meta.storage_id
+        elif entry is not None:
+            held = entry.storage_id
+        else:
+            return
+        if tombstone.storage_id not in {None, held}:
+            return
+        if replica is not None:
+            await replica.abandon()
+        try:
+            await self._on_disk(directory.remove_partition, uid)
+        finally:
+            # Cancelled, or failed after the rename: a replica without a directory must not stay.
+            if not directory.partition_path(uid).exists():
+                self._replicas.pop(uid, None)
         await self._record(JournalChange(removed=(uid,)))
-        del self._replicas[uid]
-        _log.info("deleted a replica", partition=replica.meta.name, uid=uid)
+        _log.info("deleted a replica", uid=uid)
+
+    def _knows(self, uid: PartitionUid) -> bool:
+        return uid in self._replicas or uid in self._unreadable
 
     async def _on_disk(self, work: Callable[[Unpack[ArgsT]], ResultT], *args: *ArgsT) -> ResultT:
-        """Run blocking ``work`` in a storage thread. An OSError becomes a StorageFailedError."""
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._storage, work, *args)
-        except OSError as error:
-            raise StorageFailedError(
-                f"{error.filename or self._path}: {error.strerror}; free or repair the disk"
-            ) from error
+        """Run blocking ``work`` in a storage thread. An OSError becomes a StorageFailedError.
+
+        A thread cannot be stopped: who is cancelled leaves when the work is done.
+        """
+        future = asyncio.get_running_loop().run_in_executor(self._storage, work, *args)
+        cancelled: asyncio.CancelledError | None = None
+        while not future.done():
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        failure = future.exception()
+        if cancelled is not None:
+            raise cancelled
+        if isinstance(failure, OSError):
+            raise self._storage_failed(failure) from failure
+        return future.result()
+
+    def _storage_failed(self, error: OSError) -> StorageFailedError:
+        return StorageFailedError(
+            f"{error.filename or self._path}: {error.strerror}; free or repair the disk"
+        )
 
     async def _record(self, change: JournalChange) -> None:
         if self._writer is None:

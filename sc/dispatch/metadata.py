@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 
 from sc.controllers.actions import Key
 from sc.dispatch.affected import affected_keys, keys_of_session
-from sc.store.local_store import Change
+from sc.store.local_store import Change, TombstoneChanged
 from sc.store.view import SessionState, View
 from schemas.causality import current_cause
-from schemas.messages import Hello, ReplicaReport, Report
+from schemas.messages import Hello, ReplicaReport, Report, Tombstone
 
 Wake = Callable[[Key, str], None]
 Listener = Callable[[Change], None]
@@ -37,6 +37,8 @@ class MetadataDispatcher:
         """Changes the store has taken, each with its cause, all up to ``revision``."""
         store = self._view.store
         for change, cause in changes:
+            if isinstance(change, TombstoneChanged) and not change.present:
+                self._forget_deletion(change.tombstone)
             for key in affected_keys(change, store):
                 self._wake(key, cause)
             for listener in tuple(self._listeners):
@@ -87,8 +89,12 @@ class MetadataDispatcher:
             partition = store.partition_by_uid(replica.uid)
             if partition is not None:
                 self._wake(Key("Partition", partition.name), cause)
+        waiting = {t.uid for t in store.tombstones_of(spu_id)} if report.deleted else set()
         for tombstone in report.deleted:
-            state.deleted[tombstone.uid] = tombstone
+            # Confirmed twice, the second may come when the tombstone is gone; kept, it would
+            # pass for a confirmation of the next one.
+            if tombstone.uid in waiting:
+                state.deleted[tombstone.uid] = tombstone
             state.reports.pop(tombstone.uid, None)
         spu = store.spu(spu_id)
         if report.deleted and spu is not None:
@@ -104,6 +110,11 @@ class MetadataDispatcher:
     def refused(self, spu_id: int) -> None:
         """The SPU refused something: look again at everything that concerns it."""
         self._wake_session(spu_id)
+
+    def _forget_deletion(self, tombstone: Tombstone) -> None:
+        state = self._sessions.get(tombstone.spu_id)
+        if state is not None:
+            state.deleted.pop(tombstone.uid, None)
 
     def _wake_session(self, spu_id: int) -> None:
         cause = current_cause()

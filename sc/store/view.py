@@ -27,7 +27,8 @@ class SessionState:
     """One live SPU session.
 
     ``complete``: the SPU has confirmed the full list of its partitions in this session, so that
-    only differences need sending. ``deleted`` are deletions it has confirmed.
+    only differences need sending. ``deleted`` are deletions it has confirmed whose
+    tombstones are still in the store.
     """
 
     spu_id: int

@@ -15,6 +15,7 @@ a crash leaves whole directories and leftovers that are recognised by their firs
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -72,6 +73,17 @@ class PartitionMeta:
             index=data["index"],
             log=LogSettings.model_validate(data["log"]),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """What became of directories that were to be made, besides those that were made.
+
+    ``present`` were there before and are untouched; ``failed`` are not there.
+    """
+
+    present: tuple[PartitionUid, ...]
+    failed: dict[PartitionUid, OSError]
 
 
 class DataDir:
@@ -160,41 +172,62 @@ class DataDir:
             raise InvalidRequestError(
                 f"{self.path} belongs to no cluster yet; the SC's welcome must come first"
             )
-        if str(uuid.UUID(uid)) != uid:
+        if not _is_uuid(uid):
             raise InvalidRequestError(f"{uid!r} is not a partition uid")
         return PartitionMeta(
             self.cluster_uid, uid, StorageId(str(uuid.uuid4())), name, topic, index, log
         )
 
-    def create_partitions(self, metas: Iterable[PartitionMeta]) -> None:
-        """Make the directories of new replicas; they are durable when this returns."""
-        parent = self.path / "partitions"
+    def create_partitions(self, metas: Iterable[PartitionMeta]) -> Creation:
+        """Make the directories of new replicas; they are durable when this returns.
+
+        One that cannot be made does not stop the others. A directory that is there already, of a
+        creation that was never noted in the journal, is left for the caller to read.
+        """
+        present: list[PartitionUid] = []
+        failed: dict[PartitionUid, OSError] = {}
         for meta in metas:
-            unfinished = parent / f"{_LEFTOVER}new-{meta.uid}"
-            shutil.rmtree(unfinished, ignore_errors=True)
-            unfinished.mkdir()
-            replace_file(unfinished / "meta.json", json.dumps(meta.to_json(), indent=1).encode())
-            write_checkpoint(unfinished, Checkpoint())
-            os.rename(unfinished, parent / meta.uid)
-        sync_directory(parent)
+            try:
+                if self.partition_path(meta.uid).exists():
+                    present.append(meta.uid)
+                else:
+                    self._create_partition(meta)
+            except OSError as error:
+                failed[meta.uid] = error
+        # Also for what was present: its creation may have ended before this.
+        sync_directory(self.path / "partitions")
+        return Creation(tuple(present), failed)
 
     def remove_partition(self, uid: PartitionUid) -> None:
-        """Delete a replica's directory; gone for good from the moment of the rename."""
+        """Delete a replica's directory; gone for good from the moment of the rename.
+
+        Finishes a removal that was begun before; does nothing where there is no directory.
+        """
         parent = self.path / "partitions"
         doomed = parent / f"{_LEFTOVER}deleted-{uid}"
-        shutil.rmtree(doomed, ignore_errors=True)
-        try:
+        _remove_tree(doomed)
+        with contextlib.suppress(FileNotFoundError):
             os.rename(parent / uid, doomed)
-        except FileNotFoundError:
-            return
         sync_directory(parent)
-        shutil.rmtree(doomed)
+        _remove_tree(doomed)
 
     def close(self) -> None:
         """Release the lock."""
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
+
+    def _create_partition(self, meta: PartitionMeta) -> None:
+        unfinished = self.path / "partitions" / f"{_LEFTOVER}new-{meta.uid}"
+        _remove_tree(unfinished)
+        try:
+            unfinished.mkdir()
+            replace_file(unfinished / "meta.json", json.dumps(meta.to_json(), indent=1).encode())
+            write_checkpoint(unfinished, Checkpoint())
+            os.rename(unfinished, self.partition_path(meta.uid))
+        except OSError:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
 
     def _write_identity(self) -> None:
         identity = {
@@ -207,6 +240,18 @@ class DataDir:
     def _remove_leftovers(self) -> None:
         for leftover in (self.path / "partitions").glob(f"{_LEFTOVER}*"):
             shutil.rmtree(leftover)
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text
+    except ValueError:
+        return False
+
+
+def _remove_tree(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)
 
 
 def _lock(path: Path) -> int:

@@ -286,11 +286,14 @@ async def test_given_peer_faster_than_it_is_served_then_disconnected(
 ) -> None:
     monkeypatch.setattr(session_module, "MAX_QUEUED_REQUESTS", 4)
     socket = FakeSocket()
+    gate = asyncio.Event()
 
-    async def stuck(_body: Message) -> None:
-        await asyncio.Event().wait()
+    async def slow(_body: Message) -> None:
+        await gate.wait()
 
-    async with running(session_over(socket, stuck)) as (task,):
+    session = session_over(socket, slow)
+    session.on_close = lambda _reason: gate.set()
+    async with running(session) as (task,):
         for number in range(4):
             socket.receives_message(REPORT, request_id=number)
         await asyncio.sleep(0.01)
@@ -316,3 +319,94 @@ async def test_given_heartbeat_that_cannot_be_sent_then_an_end_and_no_internal_e
     socket.broken = True
     async with running(session_over(socket)) as (task,):
         assert await end_of(task) == "send failed: Cannot write to closing transport"
+
+
+class SlowHandler:
+    """A handler that says when it began and what it finished, and ends when told to."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.gate = asyncio.Event()
+        self.began: list[Message] = []
+        self.finished: list[Message] = []
+
+    async def __call__(self, body: Message) -> None:
+        self.began.append(body)
+        self.begun.set()
+        await self.gate.wait()
+        self.finished.append(body)
+
+
+@pytest.mark.parametrize("how", ["hangs-up", "closed"])
+async def test_given_the_end_while_a_request_is_handled_then_it_is_finished_first(
+    how: str,
+) -> None:
+    socket, handler = FakeSocket(), SlowHandler()
+    session = session_over(socket, handler)
+    ended: list[str] = []
+    session.on_close = ended.append
+    async with running(session) as (task,):
+        for number in range(3):
+            socket.receives_message(REPORT, request_id=number)
+        await handler.begun.wait()
+        if how == "closed":
+            session.close("over")
+        else:
+            socket.hangs_up()
+        await eventually(lambda: socket.closed)
+        # The end is told at once; only whoever waits for `run` waits for the handler.
+        assert len(ended) == 1
+        assert not task.done()
+        assert handler.finished == []
+        handler.gate.set()
+        assert await end_of(task) == ended[0]
+    assert handler.finished == [REPORT]
+    assert handler.began == [REPORT]
+
+
+async def test_given_cancelled_again_and_again_then_the_request_is_finished_all_the_same() -> None:
+    socket, handler = FakeSocket(), SlowHandler()
+    async with running(session_over(socket, handler)) as (task,):
+        socket.receives_message(REPORT)
+        await handler.begun.wait()
+        for _ in range(3):
+            task.cancel()
+            for _ in range(10):
+                await asyncio.sleep(0)
+        assert not task.done()
+        handler.gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await end_of(task)
+        assert handler.finished == [REPORT]
+        assert socket.closed
+
+
+async def test_given_a_failing_request_after_the_end_then_the_end_stays_what_it_was() -> None:
+    socket = FakeSocket()
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    async def fails(_body: Message) -> None:
+        begun.set()
+        await gate.wait()
+        raise ConflictError("older")
+
+    session = session_over(socket, fails)
+    async with running(session) as (task,):
+        socket.receives_message(REPORT, request_id=1)
+        await begun.wait()
+        session.close("over")
+        gate.set()
+        assert await end_of(task) == "over"
+
+
+async def test_given_a_reply_that_is_stuck_then_the_session_still_ends() -> None:
+    socket, handler = FakeSocket(), SlowHandler()
+    async with running(session_over(socket, handler)) as (task,):
+        await eventually(lambda: socket.heartbeats() > 0)
+        socket.stuck = True
+        handler.gate.set()
+        socket.receives_message(REPORT, request_id=1)
+        await handler.begun.wait()
+        socket.hangs_up()
+        assert await end_of(task) == "connection closed by the peer"
+    assert handler.finished == [REPORT]

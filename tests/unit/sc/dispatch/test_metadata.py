@@ -113,12 +113,42 @@ def test_given_report_of_an_unknown_uid_then_kept_and_nobody_woken(bench: Bench)
 
 
 def test_given_deletion_confirmed_then_report_forgotten_and_spu_woken(bench: Bench) -> None:
+    bench.view.store.put_tombstone(tombstone_of(P, 1))
     bench.dispatcher.opened(1, hello(report_of(P)))
     bench.keys()
     bench.dispatcher.reported(1, 1, Report(deleted=(tombstone_of(P, 1),)))
     assert bench.view.report(1, P.uid) is None
     assert bench.sessions[1].deleted == {P.uid: tombstone_of(P, 1)}
     assert bench.keys() == [SPU_KEY]
+
+
+@pytest.mark.parametrize("connected", [True, False], ids=["given-a-session", "given-none"])
+def test_given_tombstone_removed_then_its_confirmation_is_forgotten(
+    bench: Bench, connected: bool
+) -> None:
+    other = partition_of("other")
+    graves = tombstone_of(P, 1), tombstone_of(other, 1)
+    for grave in graves:
+        bench.view.store.put_tombstone(grave)
+    bench.dispatcher.opened(1, hello())
+    bench.dispatcher.reported(1, 1, Report(deleted=graves))
+    if not connected:
+        bench.dispatcher.closed(1, 1, "gone")
+    removed = bench.view.store.remove_tombstone(1, P.uid)
+    assert removed is not None
+    bench.dispatcher.apply([(removed, "c")], 7)
+    if connected:
+        assert bench.sessions[1].deleted == {other.uid: graves[1]}
+    else:
+        assert bench.sessions == {}
+
+
+def test_given_confirmation_without_tombstone_then_it_is_not_kept_for_the_next_one(
+    bench: Bench,
+) -> None:
+    bench.dispatcher.opened(1, hello())
+    bench.dispatcher.reported(1, 1, Report(deleted=(tombstone_of(P, 1),)))
+    assert bench.sessions[1].deleted == {}
 
 
 def test_given_told_everything_then_complete_and_looked_at(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import InvalidRequestError, StorageFailedError
+from schemas.ids import PartitionUid
 from schemas.topic import LogSettings, Retention
 from spu.storage.data_dir import DataDir
 from tests.unit.spu.builders import CLUSTER, UID, new_uid
@@ -64,6 +66,50 @@ def test_given_a_partition_then_its_meta_reads_back(tmp_path: Path) -> None:
     directory.remove_partition(UID)
     directory.remove_partition(UID)
     assert directory.partition_uids() == []
+    directory.close()
+
+
+def test_given_one_that_exists_and_one_that_fails_then_the_others_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = DataDir.open(tmp_path, 1, CLUSTER)
+    before, bad, good = (
+        directory.new_meta(uid, "o", "o", 0, LogSettings()) for uid in (UID, new_uid(), new_uid())
+    )
+    directory.create_partitions([before])
+    rename = os.rename
+
+    def failing(source: Path, target: Path) -> None:
+        if target == directory.partition_path(bad.uid):
+            raise OSError(errno.ENOSPC, "No space left on device", str(target))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", failing)
+    again = directory.new_meta(UID, "o", "o", 0, LogSettings())
+    outcome = directory.create_partitions([again, bad, good])
+    assert outcome.present == (UID,)
+    assert {uid: error.errno for uid, error in outcome.failed.items()} == {bad.uid: errno.ENOSPC}
+    assert directory.read_meta(UID) == before
+    assert directory.partition_uids() == sorted([UID, good.uid])
+    assert list((tmp_path / "partitions").glob(".*")) == []
+    directory.close()
+
+
+@pytest.mark.parametrize("uid", ["", "x", "../x", UID.upper()])
+def test_given_no_uid_then_no_meta(tmp_path: Path, uid: str) -> None:
+    directory = DataDir.open(tmp_path, 1, CLUSTER)
+    with pytest.raises(InvalidRequestError, match="is not a partition uid"):
+        directory.new_meta(PartitionUid(uid), "o", "o", 0, LogSettings())
+    directory.close()
+
+
+def test_given_a_removal_half_done_then_it_is_finished(tmp_path: Path) -> None:
+    directory = DataDir.open(tmp_path, 1, CLUSTER)
+    doomed = tmp_path / "partitions" / f".deleted-{UID}"
+    doomed.mkdir()
+    (doomed / "file").touch()
+    directory.remove_partition(UID)
+    assert list((tmp_path / "partitions").iterdir()) == []
     directory.close()
 
 
