@@ -231,7 +231,7 @@ def _resolution(cls: type[Object], wanted: str) -> str:
         if name.lower() == wanted.lower():
             return name
     hint = nearest(wanted, known)
+    meant = f"; did you mean {hint}?" if hint else "."
     raise InvalidRequestError(
-        f"{wanted!r} is no resolution of {cls.PLURAL}{f'; did you mean {hint}?' if hint else ''}"
-        f" Known: {', '.join(known)}"
+        f"{wanted!r} is no resolution of {cls.PLURAL}{meant} Known: {', '.join(known)}"
     )

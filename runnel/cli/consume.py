@@ -16,6 +16,7 @@ import typer
 
 import runnel
 from runnel.cli.context import ScOption, connected
+from runnel.cli.readiness import say_what_is_awaited
 from runnel.consumer import Start
 from schemas.errors import InvalidRequestError
 from schemas.quantities import parse_duration_ms
@@ -53,6 +54,7 @@ def consume(
     partitions = None if partition is None else [partition]
     write = _Writer(output, topic, key_separator)
     with connected(sc) as cluster:
+        say_what_is_awaited(cluster, topic, committing=True, wanted=partitions)
         if tail is not None:
             batches = _tail(cluster, topic, tail, partitions, follow)
         else:
@@ -61,10 +63,10 @@ def consume(
         try:
             left = count
             for batch in batches:
-                shown = batch if left is None else batch.slice(0, left)
-                write(shown)
+                part = batch if left is None else batch.slice(0, left)
+                write(part)
                 if left is not None:
-                    left -= shown.num_rows
+                    left -= part.num_rows
                     if left <= 0:
                         break
         except KeyboardInterrupt:
@@ -187,17 +189,26 @@ class _Writer:
             self._header_printed = True
         for row in batch.to_pylist():
             when = row["timestamp"].astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
-            key, value = _shown(row["key"]), _shown(row["value"])
+            key, value = shown(row["key"]), shown(row["value"])
             lines.append(f"{row['partition']:>9} {row['offset']:>10}  {when:26}  {key:20}  {value}")
         return "\n".join(lines) + "\n"
 
 
-def _shown(data: bytes | None) -> str:
-    return "-" if data is None else data.decode(errors="replace")
+def shown(data: bytes | None) -> str:
+    """Bytes for a line of a table: nothing in them moves the cursor or begins a new line."""
+    if data is None:
+        return "-"
+    text = data.decode(errors="backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def record_json(topic: str, row: dict[str, Any]) -> dict[str, Any]:
-    """One record as JSON. Bytes that are not UTF-8 come in base64, under ``valueBase64``."""
+    """One record as JSON. Bytes that are not UTF-8 come in base64, under ``valueBase64``.
+
+    Headers stay a list: their order counts, and a key may stand there twice.
+    """
     found: dict[str, Any] = {
         "topic": topic,
         "partition": row["partition"],
@@ -205,11 +216,16 @@ def record_json(topic: str, row: dict[str, Any]) -> dict[str, Any]:
         "timestamp": row["timestamp"].astimezone(UTC).isoformat(timespec="microseconds"),
     }
     for name in ("key", "value"):
-        data = row[name]
-        try:
-            found[name] = data.decode() if data is not None else None
-        except UnicodeDecodeError:
-            found[f"{name}Base64"] = base64.b64encode(data).decode()
+        found |= _bytes_json(name, row[name])
     if row["headers"]:
-        found["headers"] = {h["key"]: _shown(h["value"]) for h in row["headers"]}
+        found["headers"] = [
+            {"key": h["key"], **_bytes_json("value", h["value"])} for h in row["headers"]
+        ]
     return found
+
+
+def _bytes_json(name: str, data: bytes | None) -> dict[str, str | None]:
+    try:
+        return {name: data.decode() if data is not None else None}
+    except UnicodeDecodeError:
+        return {f"{name}Base64": base64.b64encode(data or b"").decode()}

@@ -2,6 +2,9 @@
 
 0 done · 1 failed · 2 wrong usage or invalid manifest · 3 not found · 4 conflict · 5 timed out or
 unreachable · 130 interrupted
+
+A reader of a pipe that has seen enough (``| head``) is no failure. Output is flushed here and not
+by the interpreter at its end, which could only complain about it.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 import typer
@@ -56,8 +60,16 @@ def exit_code(error: BaseException) -> int:
 def report(error: BaseException) -> int:
     """Print what went wrong, and give the exit code."""
     for line in _lines(error):
-        stderr.print(f"[bold red]error:[/] {escape(line)}")
+        # There may be nobody left to tell.
+        with suppress(OSError):
+            stderr.print(f"[bold red]error:[/] {escape(line)}")
     return exit_code(error)
+
+
+def say(text: str) -> None:
+    """Print a line on standard error, as it is."""
+    with suppress(OSError):
+        stderr.print(text, markup=False)
 
 
 def _lines(error: BaseException) -> list[str]:
@@ -78,21 +90,56 @@ class _UsageMistake(Protocol):
 
 
 def run(app: Callable[..., object]) -> int:
-    """Run the command line and give the exit code."""
+    """Run the command line and give the exit code; standard output is written out then."""
+    return _finish_output(_outcome(app))
+
+
+def _outcome(app: Callable[..., object]) -> int:
     try:
         result = app(standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
-        stderr.print("interrupted")
-        return EXIT_INTERRUPTED
+        result = EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of a pipe has seen enough: that is no failure.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
+        return EXIT_OK
+    except SystemExit as end:
+        # Typer ends the process by itself with 1 when a pipe breaks.
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        _discard_output()
         return EXIT_OK
     except (RunnelError, OSError, BaseExceptionGroup) as error:
         return report(error)
     except Exception as error:
         if not isinstance(error, _UsageMistake):
             raise
-        error.show()
+        with suppress(OSError):
+            error.show()
         return error.exit_code
+    # Typer gives 130 for Ctrl-C instead of raising it.
+    if result == EXIT_INTERRUPTED:
+        say("interrupted")
     return result if isinstance(result, int) else EXIT_OK
+
+
+def _finish_output(code: int) -> int:
+    """Write out what is left; where that fails, nothing is left for the interpreter to try."""
+    try:
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _discard_output()
+        return code
+    except OSError as error:
+        _discard_output()
+        # A command that failed has said so, most likely about the same.
+        if code == EXIT_OK:
+            say(f"error: standard output: {error.strerror}")
+            return EXIT_FAILED
+        return code
+
+
+def _discard_output() -> None:
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

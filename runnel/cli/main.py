@@ -1,57 +1,67 @@
-"""The command line: one ``runnel`` with kubectl's habits.
+"""Entry point of the command line: makes the process safe before anything heavy is imported.
 
-Commands live in modules by what they are about; failures become a message and an exit code in
-`runnel.cli.failure`.
+Two things must hold from the first moment. Descriptors 0, 1 and 2 are open: otherwise the first
+socket gets one of these numbers, and the event loop aborts over it. Ctrl-C during the imports
+ends the process with the documented code and without a traceback: nothing is open yet that would
+want to be closed. Only modules that are loaded anyway are imported at the top.
+
+Neighbours: `runnel.cli.commands` is the tree of commands, `runnel.cli.failure` turns what happens
+in them into a message and an exit code.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from typing import Annotated
+from types import FrameType
 
-import typer
-
-import runnel
-from runnel.cli import cluster, consume, daemons, failure, objects, produce
-
-app = typer.Typer(
-    name="runnel",
-    help="Runnel: records stay columnar from the producer to Spark.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(daemons.sc_app, name="sc")
-app.add_typer(daemons.spu_app, name="spu")
-app.add_typer(objects.create_app, name="create")
-app.command()(objects.apply)
-app.command()(objects.get)
-app.command()(objects.describe)
-app.command()(objects.delete)
-app.command()(objects.wait)
-app.command()(produce.produce)
-app.command()(consume.consume)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        print(f"runnel {runnel.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    pass
+#: As `runnel.cli.failure.EXIT_INTERRUPTED`, which is not imported yet where this is needed.
+_EXIT_INTERRUPTED = 130
 
 
 def main() -> None:
     """Entry point of the ``runnel`` command."""
-    sys.exit(failure.run(app))
+    _open_standard_streams()
+    _interrupt_ends_at_once(True)
+    from runnel.cli import failure
+    from runnel.cli.commands import app
+
+    _interrupt_ends_at_once(False)
+    code = failure.run(app)
+    # From here on the interpreter winds itself up, and Ctrl-C would show its insides.
+    _interrupt_ends_at_once(True)
+    sys.exit(code)
+
+
+def _open_standard_streams() -> None:
+    """Put ``/dev/null`` where the caller closed standard input, output or error."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is given out, and all below are taken: it is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    # The interpreter sets the streams of descriptors that were closed to None.
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - for good
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def _interrupt_ends_at_once(wanted: bool) -> None:
+    # A shell starts what runs in the background with SIGINT ignored, and so it stays.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _end_at_once if wanted else signal.default_int_handler)
+
+
+def _end_at_once(_signal: int, _frame: FrameType | None) -> None:
+    try:
+        os.write(2, b"interrupted\n")
+    finally:
+        os._exit(_EXIT_INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,13 @@ import yaml
 
 import runnel
 from runnel.cli.context import ScOption, connected
+from runnel.cli.readiness import commits, partitions_of
 from runnel.cli.tables import Output, age, object_rows, print_objects, print_rows
 from schemas.errors import InvalidRequestError, NotFoundError, RunnelError
 from schemas.kinds import find_kind
 from schemas.manifest import load_paths
 from schemas.metadata import Object
-from schemas.partition import Partition, PartitionResolution
+from schemas.partition import Partition
 from schemas.quantities import format_size, parse_duration_ms
 from schemas.topic import Topic
 from schemas.validation import build_object
@@ -171,24 +172,19 @@ def _print_head(obj: Object) -> None:
 
 
 def _print_partitions(cluster: runnel.Cluster, topic: Topic) -> None:
-    partitions = [
-        p
-        for p in cluster.list("partitions", {"topic": topic.name})
-        if isinstance(p, Partition) and p.spec.owner.uid == topic.uid
-    ]
+    partitions = partitions_of(cluster, topic.name, topic.uid)
     if not partitions:
         return
     print("Partitions:")
-    online = [
-        p.spec.index or 0 for p in partitions if p.status.resolution is PartitionResolution.ONLINE
-    ]
+    # Any other would have its offsets only once it can commit, and let us wait for that.
+    answering = [p.spec.index or 0 for p in partitions if commits(p)]
     try:
-        offsets = cluster.offsets(topic.name, online) if online else {}
+        offsets = cluster.offsets(topic.name, answering) if answering else {}
     except RunnelError as error:
         offsets = {}
         print(f"  (offsets are not known: {error.message})")
     rows = []
-    for p in sorted(partitions, key=lambda p: p.spec.index or 0):
+    for p in partitions:
         found = offsets.get(p.spec.index or 0)
         rows.append(
             [

@@ -19,8 +19,9 @@ from rich.progress import (
 
 import runnel
 from runnel.cli.context import ScOption, connected
-from runnel.cli.failure import stderr
+from runnel.cli.failure import say, stderr
 from runnel.cli.inputs import KeyRule, read_chunks, split_line
+from runnel.cli.readiness import say_what_is_awaited
 from runnel.cli.tables import count
 from runnel.producer import ProducerOptions
 from schemas.errors import InvalidRequestError
@@ -62,12 +63,22 @@ def produce(
     if compression is not None:
         options["compression"] = compression.value
     begin = time.monotonic()
-    with connected(sc) as cluster, cluster.producer(topic, **options) as producer:
-        if file is None:
-            records, size = _produce_lines(producer, rule)
-        else:
-            records, size = _produce_file(producer, file, rule)
-        producer.flush()
+    with connected(sc) as cluster:
+        say_what_is_awaited(cluster, topic, committing=acks is AcksChoice.COMMITTED)
+        producer = cluster.producer(topic, **options)
+        try:
+            with producer:
+                if file is None:
+                    records, size = _produce_lines(producer, rule)
+                else:
+                    records, size = _produce_file(producer, file, rule)
+                producer.flush()
+        except KeyboardInterrupt:
+            # Counted after the producer had its last try to get everything out.
+            done = producer.metrics.records_sent
+            state = "sent" if acks is AcksChoice.NONE else "acknowledged"
+            say(f"{count(done, 'record')} {state} before the interrupt")
+            raise
     seconds = max(time.monotonic() - begin, 1e-6)
     print(
         f"produced {count(records, 'record')} to {topic} in {seconds:.2f} s"

@@ -189,9 +189,19 @@ def _labels(selector: str) -> dict[str, str]:
 async def _body(request: web.Request, cls: type[Object]) -> Object:
     try:
         data = json.loads(await request.read())
+        # JSON can spell half of a surrogate pair, which no file and no terminal can hold.
+        json.dumps(data, ensure_ascii=False).encode()
+        obj = parse_object(data)
+    except UnicodeEncodeError as error:
+        before = error.object[max(0, error.start - 40) : error.start]
+        raise InvalidRequestError(
+            f"the body holds half of a surrogate pair, which is no character, after: {before}"
+        ) from error
+    except RecursionError:
+        # Without its cause: that one is a thousand frames long.
+        raise InvalidRequestError("the body is nested too deeply") from None
     except ValueError as error:
         raise InvalidRequestError(f"the body is not JSON: {error}") from error
-    obj = parse_object(data)
     if not isinstance(obj, cls):
         raise InvalidRequestError(f"kind: {obj.kind} does not belong under /v1/{cls.PLURAL}")
     return obj

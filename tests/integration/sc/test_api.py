@@ -351,6 +351,35 @@ async def test_given_body_that_is_not_json_then_said_so(sc: RunningSc, body: byt
     assert error["message"].startswith("the body is not JSON")
 
 
+HALF_A_PAIR = {
+    "given-an-escape-in-a-value-then-refused": rb'{"labels": {"a": "x\ud800"}}',
+    "given-an-escape-in-a-name-then-refused": rb'{"annotations": {"\udc00": "x"}}',
+    "given-its-bytes-then-refused": b'{"annotations": {"a": "\xed\xa0\x80"}}',
+}
+
+
+@pytest.mark.parametrize("metadata", HALF_A_PAIR.values(), ids=HALF_A_PAIR)
+async def test_given_half_of_a_surrogate_pair_then_refused_and_not_stored(
+    sc: RunningSc, metadata: bytes
+) -> None:
+    body = (
+        b'{"apiVersion": "runnel/v1", "kind": "Topic", "spec": {}, "metadata": {"name": "t", '
+        + metadata.strip()[1:]
+        + b"}"
+    )
+    status, error = await send_raw(sc, "POST", "/v1/topics", body)
+    assert (status, error["code"]) == (400, "INVALID_REQUEST")
+    assert "half of a surrogate pair" in error["message"]
+    assert (await call(sc, "GET", "/v1/topics/t"))[0] == 404
+
+
+@pytest.mark.parametrize("depth", [900, 100_000])
+async def test_given_a_body_nested_too_deeply_then_refused(sc: RunningSc, depth: int) -> None:
+    status, error = await send_raw(sc, "POST", "/v1/topics", b"[" * depth + b"]" * depth)
+    assert (status, error["code"]) == (400, "INVALID_REQUEST")
+    assert depth < 1_000 or error["message"] == "the body is nested too deeply"
+
+
 async def test_given_name_taken_then_conflict(sc: RunningSc) -> None:
     await created(sc, "Topic", "t", {})
     status, error = await call(sc, "POST", "/v1/topics", manifest("Topic", "t", {"partitions": 9}))

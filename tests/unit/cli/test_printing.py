@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runnel.cli import failure
-from runnel.cli.consume import parse_time, record_json
+from runnel.cli.consume import parse_time, record_json, shown
 from runnel.cli.tables import age, object_rows, print_rows
 from schemas.errors import (
     ConflictError,
@@ -90,7 +90,11 @@ def test_record_as_json_keeps_bytes_that_are_no_text() -> None:
         "timestamp": NOW,
         "key": None,
         "value": b"\xff\x00",
-        "headers": [{"key": "h", "value": b"v"}],
+        "headers": [
+            {"key": "h", "value": b"v"},
+            {"key": "h", "value": None},
+            {"key": "b", "value": b"\xff"},
+        ],
     }
     assert record_json("t", row) == {
         "topic": "t",
@@ -99,8 +103,27 @@ def test_record_as_json_keeps_bytes_that_are_no_text() -> None:
         "timestamp": "2026-01-01T12:00:00.000000+00:00",
         "key": None,
         "valueBase64": "/wA=",
-        "headers": {"h": "v"},
+        "headers": [
+            {"key": "h", "value": "v"},
+            {"key": "h", "value": None},
+            {"key": "b", "valueBase64": "/w=="},
+        ],
     }
+
+
+CELLS = {
+    "given-null-then-a-dash": (None, "-"),
+    "given-text-then-as-it-is": ("café → 東京".encode(), "café → 東京"),
+    "given-lines-then-they-stay-in-one": (b"a\nb\r\tc", r"a\nb\r\tc"),
+    "given-an-escape-sequence-then-it-is-spelled-out": (b"\x1b[31mred", r"\x1b[31mred"),
+    "given-bytes-that-are-no-text-then-they-are-spelled-out": (b"\xffa", r"\xffa"),
+    "given-a-direction-override-then-it-is-spelled-out": ("\u202ex".encode(), r"\u202ex"),
+}
+
+
+@pytest.mark.parametrize(("data", "expected"), CELLS.values(), ids=CELLS)
+def test_cells_of_a_table_stay_in_their_line(data: bytes | None, expected: str) -> None:
+    assert shown(data) == expected
 
 
 MANIFESTS = {

@@ -1,0 +1,92 @@
+"""Says what a command waits for, when a topic cannot take or give records yet.
+
+Clients wait for a leader and for enough replicas, as they should: a restart is over in a moment.
+A person in front of a terminal wants to know why nothing happens. The look at the topic is made
+once and never fails a command: whoever opens the topic next reports what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+import runnel
+from runnel.cli.failure import say
+from schemas.assignments import TopicAssignment
+from schemas.errors import RunnelError
+from schemas.partition import Partition, PartitionResolution
+from schemas.topic import TopicResolution
+
+
+def commits(partition: Partition) -> bool:
+    """Whether the partition has a leader and the live replicas that committing needs."""
+    return (
+        partition.status.resolution is PartitionResolution.ONLINE
+        and len(partition.status.lrs) >= partition.spec.log.min_in_sync_replicas
+    )
+
+
+def partitions_of(cluster: runnel.Cluster, topic: str, uid: str) -> list[Partition]:
+    """The partitions of this very topic, in order of their index."""
+    found = [
+        p
+        for p in cluster.list("partitions", {"topic": topic})
+        if isinstance(p, Partition) and p.spec.owner.uid == uid
+    ]
+    return sorted(found, key=lambda p: p.spec.index or 0)
+
+
+def obstacle(
+    topic: TopicAssignment,
+    partitions: Sequence[Partition],
+    *,
+    committing: bool,
+    wanted: Container[int] | None = None,
+) -> str | None:
+    """Why records have to wait, or None.
+
+    ``committing``: live replicas count as well as leaders. ``wanted``: only these partitions.
+    """
+    if topic.resolution is not TopicResolution.PROVISIONED:
+        return f"topic {topic.name} is {topic.resolution.value}{_because(topic.reason)}"
+    stuck = []
+    for p in partitions:
+        index = p.spec.index or 0
+        if wanted is not None and index not in wanted:
+            continue
+        if p.status.resolution is not PartitionResolution.ONLINE:
+            stuck.append(
+                f"partition {index} of {topic.name} has no leader{_because(p.status.reason)}"
+            )
+        elif committing and not commits(p):
+            live, needed = len(p.status.lrs), p.spec.log.min_in_sync_replicas
+            stuck.append(
+                f"partition {index} of {topic.name} cannot commit: {live} of"
+                f" {len(p.spec.replicas)} replicas are live, and {needed} must be"
+            )
+    if not stuck:
+        return None
+    more = len(stuck) - 1
+    others = f" (and {more} more partition{'' if more == 1 else 's'})" if more else ""
+    return stuck[0] + others
+
+
+def _because(reason: str | None) -> str:
+    return f": {reason}" if reason else ""
+
+
+def say_what_is_awaited(
+    cluster: runnel.Cluster,
+    topic: str,
+    *,
+    committing: bool,
+    wanted: Container[int] | None = None,
+) -> None:
+    """Print ``waiting: …`` on standard error if records of the topic have to wait."""
+    try:
+        assignment = cluster.topic(topic)
+        partitions = partitions_of(cluster, topic, assignment.uid)
+    except RunnelError:
+        return
+    found = obstacle(assignment, partitions, committing=committing, wanted=wanted)
+    if found is not None:
+        say(f"waiting: {found}")

@@ -1,0 +1,180 @@
+"""What the shell does to a command: pipes that end early, closed descriptors, Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.e2e.conftest import TIMEOUT_S, Command
+
+RUNNEL = f"{shlex.quote(sys.executable)} -m runnel.cli.main"
+#: More than any pipe holds.
+LINES = "".join(f"{i:0100d}\n" for i in range(20_000))
+
+
+def shell(cluster: Command, script: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in which ``runnel`` is the command; its exit code is that of the first part."""
+    return subprocess.run(
+        ["/bin/bash", "-c", f'runnel() {{ {RUNNEL} "$@"; }}\n{script}\nexit ${{PIPESTATUS[0]}}'],
+        env=cluster.environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+
+
+@pytest.fixture(scope="module")
+def filled(cluster: Command) -> Command:
+    cluster("create", "topic", "filled")
+    cluster("produce", "filled", stdin=LINES)
+    return cluster
+
+
+QUIET = {
+    "given-consume-into-head-then-0": ("runnel consume filled -B --no-follow | head -1", 1),
+    "given-json-into-head-then-0": ("runnel consume filled -B --no-follow -o json | head -1", 1),
+    "given-a-tail-into-head-then-0": ("runnel consume filled --tail 9999 --no-follow|head -1", 1),
+    "given-get-into-true-then-0": ("runnel get partitions | true", 0),
+    "given-help-into-true-then-0": ("runnel --help | true", 0),
+    "given-closed-stdin-then-0": ("runnel get partitions -o name <&-", 1),
+    "given-closed-stdout-then-0": ("runnel get partitions >&-", 0),
+    "given-closed-stderr-then-0": ("runnel get partitions -o name 2>&-", 1),
+    "given-all-closed-then-0": ("runnel get partitions <&- >&- 2>&-", 0),
+}
+
+
+@pytest.mark.parametrize(("script", "lines"), QUIET.values(), ids=QUIET)
+def test_quiet_end(filled: Command, script: str, lines: int) -> None:
+    done = shell(filled, script)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == lines
+
+
+def test_given_closed_stdin_then_produce_sees_no_input(cluster: Command) -> None:
+    cluster("create", "topic", "unheard")
+    done = shell(cluster, "runnel produce unheard <&-")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("produced 0 records")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full device")
+@pytest.mark.parametrize("what", ["get partitions", "consume filled -B --no-follow"])
+def test_given_a_full_disk_then_one_message_and_exit_1(filled: Command, what: str) -> None:
+    done = shell(filled, f"runnel {what} >/dev/full")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "No space left on device" in line
+
+
+def interrupted(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    """Exit code and standard error after Ctrl-C."""
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=TIMEOUT_S)
+    return process.returncode, said.decode()
+
+
+def read_line(stream: IO[bytes] | None) -> str:
+    assert stream is not None
+    return stream.readline().decode()
+
+
+def test_given_ctrl_c_while_it_follows_then_0(filled: Command) -> None:
+    process = filled.start(
+        "consume", "filled", "--tail", "1", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert read_line(process.stdout).strip() == LINES.splitlines()[-1]
+    assert interrupted(process) == (0, "")
+
+
+def test_given_ctrl_c_in_produce_then_it_says_how_many_are_stored(cluster: Command) -> None:
+    cluster("create", "topic", "cut-short")
+    process = cluster.start(
+        "produce", "cut-short", "--linger-ms", "0", stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    process.stdin.write(b"a\nb\n")
+    process.stdin.flush()
+    consumed = cluster("consume", "cut-short", "-B", "-n", "2")
+    assert consumed == "a\nb\n"
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 130
+    assert said.decode().splitlines() == [
+        "2 records acknowledged before the interrupt",
+        "interrupted",
+    ]
+
+
+def waiting(cluster: Command, *arguments: str) -> str:
+    """The first line on standard error of a command that waits; it is interrupted then."""
+    process = cluster.start(
+        *arguments, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    process.stdin.write(b"x\n")
+    process.stdin.flush()
+    said = read_line(process.stderr)
+    code, rest = interrupted(process)
+    assert code == 130, rest
+    assert rest.splitlines()[-1] == "interrupted"
+    assert "Traceback" not in rest
+    return said
+
+
+WAITING: Sequence[tuple[str, ...]] = (("produce",), ("consume", "--no-follow"))
+
+
+@pytest.mark.parametrize("arguments", WAITING, ids=[a[0] for a in WAITING])
+def test_given_a_topic_without_a_place_then_it_says_what_it_waits_for(
+    cluster: Command, arguments: tuple[str, ...]
+) -> None:
+    cluster.run("create", "topic", "rf9", "--replication-factor", "9", "--no-wait")
+    assert waiting(cluster, arguments[0], "rf9", *arguments[1:]) == (
+        "waiting: topic rf9 is insufficientResources: replicationFactor 9 needs 9 online SPUs;"
+        " 2 of 2 registered are online\n"
+    )
+
+
+def test_given_too_few_live_replicas_then_describe_does_not_ask_for_offsets(
+    cluster: Command,
+) -> None:
+    cluster("create", "topic", "short", "--replication-factor", "2", "--min-in-sync-replicas", "2")
+    cluster("wait", "partition", "short-0", "--for", "online")
+    assert "1 of 2 replicas are live" in cluster("describe", "topic", "short")
+
+
+@pytest.mark.parametrize("after_imports", ["typer", "rich", "pyarrow"])
+def test_given_ctrl_c_during_the_imports_then_130_and_no_traceback(
+    tmp_path: Path, after_imports: str
+) -> None:
+    # The command sends itself the signal at the moment it first imports the module.
+    script = f"""
+import os, signal, sys
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == {after_imports!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.argv = ["runnel", "--version"]
+from runnel.cli import main
+for name in [n for n in sys.modules if n.split(".")[0] == {after_imports!r}]:
+    del sys.modules[name]
+sys.meta_path.insert(0, Watch())
+main.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "RUNNEL_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
