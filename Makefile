@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 SEEDS ?= 2000
 SEED ?= 0
 
-.PHONY: help setup demo test test-slow lint type check sim bench docs format lock clean
+.PHONY: help setup demo test test-slow lint type check sim chaos bench docs format lock clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,12 +60,15 @@ sim: setup  ## The laws of the control loop over SEEDS random worlds, beginning 
 	@RUNNEL_SIM_WORLDS=$(SEEDS) $(BIN)/python -m pytest -q tests/unit/sc/controllers/test_laws.py \
 	  --hypothesis-seed=$(SEED) --timeout 7200
 
+chaos: setup  ## Kill and freeze members of a real etcd cluster; minutes, by hand
+	@$(BIN)/python -m pytest -q -m chaos --timeout 900
+
 docs: setup  ## Write the reference pages that are generated from code
 	@$(BIN)/python docs/generate.py
 
 lock: setup  ## Resolve requirements.lock anew
 	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-annotate --no-header \
-	  --extra spark --extra dev pyproject.toml -o requirements.lock
+	  --extra spark --extra dev --extra etcd pyproject.toml -o requirements.lock
 
 clean:  ## Remove the virtual environment and caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

@@ -7,7 +7,9 @@ from schemas.model import Model
 
 
 class ScConfig(Model):
-    """``runnel sc run -c sc.yaml``. ``kv`` is ``sqlite:FILE`` or ``memory:``."""
+    """``runnel sc run -c sc.yaml``.
+
+    ``kv`` is ``sqlite:FILE``, ``etcd://HOST:PORT,…`` or ``memory:``."""
 
     cluster: str = "runnel"
     kv: str = "sqlite:runnel.db"

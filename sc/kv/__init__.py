@@ -8,6 +8,8 @@
     local.py        that core behind asyncio: watches, lease expiry, automatic compaction
     memory.py       nothing on disk: tests, simulations
     sqlite.py       one file, one process: group commit over database.py
+    url.py          URLs without their passwords
+    etcd/           etcd: several SCs; needs the extra ``etcd``
 """
 
 from __future__ import annotations
@@ -18,15 +20,17 @@ from pathlib import Path
 from sc.kv.interface import KV
 from sc.kv.memory import MemoryKV
 from sc.kv.sqlite import SqliteKV
+from sc.kv.url import without_password
 from schemas.errors import InvalidRequestError, UnsupportedError
 
 
 async def open_kv(url: str) -> KV:
-    """Open the store that a URL names: ``memory:`` or ``sqlite:/path/file.db``. Leases expire by
-    themselves; the caller closes the store.
+    """Open the store that a URL names: ``memory:``, ``sqlite:/path/file.db`` or
+    ``etcd://host:port,host:port`` (see `sc.kv.etcd.options` for users, TLS and time-outs). Leases
+    expire by themselves; the caller closes the store.
 
-    Raises UnsupportedError for another scheme, InvalidRequestError for a URL that names no file,
-    and what `SqliteKV.open` raises.
+    Raises UnsupportedError for another scheme or a missing extra, InvalidRequestError for a URL
+    that names no store, and what `SqliteKV.open` and `EtcdKV.open` raise.
     """
     scheme, _, rest = url.partition(":")
     match scheme:
@@ -44,10 +48,21 @@ async def open_kv(url: str) -> KV:
             sqlite = await SqliteKV.open(Path(re.sub(r"^/+", "/", rest)))
             sqlite.start_lease_timer()
             return sqlite
+        case "etcd":
+            try:
+                # Only here: gRPC is an extra, and slow to import.
+                from sc.kv.etcd import EtcdKV, parse_etcd_url
+            except ModuleNotFoundError as error:
+                raise UnsupportedError(
+                    f"etcd:// needs the package {error.name!r}; install it with: "
+                    "pip install 'runnel[etcd]'"
+                ) from error
+            return await EtcdKV.open(parse_etcd_url(url))
         case _:
             raise UnsupportedError(
-                f"KV URL {url!r}: this version knows memory: and sqlite:/path/file.db"
+                f"KV URL {without_password(url)!r}: this version knows memory:, "
+                "sqlite:/path/file.db and etcd://host:port"
             )
 
 
-__all__ = ["KV", "MemoryKV", "SqliteKV", "open_kv"]
+__all__ = ["KV", "MemoryKV", "SqliteKV", "open_kv", "without_password"]

@@ -41,6 +41,7 @@ from schemas.errors import (
     RunnelError,
     UnreachableError,
 )
+from tests.polling import eventually
 
 DEADLINE_S = 20
 KEEP_REVISIONS = 400
@@ -77,6 +78,10 @@ async def assert_silent(watch: Watch) -> None:
 
 class KVContract(ABC):
     """Inherit, and define the ``kv`` fixture (an empty store) and `advance`."""
+
+    keeps_compacted_deletions = True
+    """Whether a deletion at the compacted revision itself can be watched. A fault of etcd before
+    3.5.16, where only what is newer is certain."""
 
     @pytest.fixture
     @abstractmethod
@@ -474,10 +479,12 @@ class KVContract(ABC):
                 await take(watch, 1)
         assert caught.value.first_available == at
         async with kv.watch("a", at) as watch:
-            deleted, created = await take(watch, 2)
-        (event,) = deleted.events
-        assert isinstance(event, DeleteEvent)
-        assert (event.key, event.mod_revision) == ("a", at)
+            if self.keeps_compacted_deletions:
+                (deleted,) = await take(watch, 1)
+                (event,) = deleted.events
+                assert isinstance(event, DeleteEvent)
+                assert (event.key, event.mod_revision) == ("a", at)
+            (created,) = await take(watch, 1)
         again = KeyValue("a", b"again", last, last, 1, 0)
         assert created == WatchBatch(last, (PutEvent(again, None),))
 
@@ -503,7 +510,9 @@ class KVContract(ABC):
                 await take(watch, 1)
 
     async def test_given_waiting_watch_then_compaction_does_not_disturb_it(self, kv: KV) -> None:
-        async with kv.watch("quiet/", await kv.revision() + 1) as watch:
+        async with kv.watch("quiet/", await put(kv, "quiet/first")) as watch:
+            # A watch that has told something is under way; one just made may still be on its way.
+            await take(watch, 1)
             waiting = asyncio.ensure_future(take(watch, 1))
             for n in range(5):
                 await put(kv, "a", str(n).encode())
@@ -519,8 +528,16 @@ class KVContract(ABC):
         first = await put(kv, "a")
         for _ in range(3):
             await asyncio.gather(*[put(kv, "a") for _ in range(KEEP_REVISIONS // 2)])
-        with pytest.raises(CompactedError):
-            await kv.get("a", revision=first)
+
+        async def forgotten() -> bool:
+            try:
+                await kv.get("a", revision=first)
+            except CompactedError:
+                return True
+            return False
+
+        # A store may compact itself in the background.
+        await eventually(forgotten)
         assert await keys(kv, revision=await kv.revision() - KEEP_REVISIONS // 2) == ["a", "stays"]
         assert await keys(kv) == ["a", "stays"]
 

@@ -1,0 +1,237 @@
+"""`KV` over etcd. See the package's docstring for the parts.
+
+Each call is one of etcd's. What may be sent again after an attempt without an answer:
+
+- reads, keep-alives, and grants (a lease nobody knows of ends by itself);
+- revocations and compactions, which take effect once: that it "was done already" after an attempt
+  without an answer means that it is done;
+- transactions that `doubt` allows. When their second attempt finds a compare broken, the key is
+  read before a conflict is reported.
+
+The store compacts itself: a client that has seen enough revisions go by asks etcd to forget all
+but the last ``keep_revisions``. Several clients may do so side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from sc.kv.etcd import wire
+from sc.kv.etcd.channel import Members, Repeat
+from sc.kv.etcd.doubt import Guard, conflict_is_certain, guard_of, only_reads
+from sc.kv.etcd.failures import version_warning
+from sc.kv.etcd.options import EtcdOptions
+from sc.kv.etcd.watch import EtcdWatch
+from sc.kv.interface import (
+    DEFAULT_PAGE,
+    KV,
+    Compare,
+    KeyValue,
+    Op,
+    RangePage,
+    TxnResult,
+    Watch,
+)
+from sc.kv.requests import (
+    check_key,
+    check_page,
+    check_prefix,
+    check_ttl,
+    check_txn,
+    check_watch_revision,
+)
+from schemas.errors import (
+    CompactedError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    NotFoundError,
+    RunnelError,
+)
+from schemas.logs import get_logger
+
+_log = get_logger(__name__)
+
+
+class EtcdKV(KV):
+    """A store in etcd. Make one with `open`."""
+
+    def __init__(self, members: Members, *, keep_revisions: int, revision: int) -> None:
+        self._members = members
+        self._keep_revisions = keep_revisions
+        self._step = max(1, keep_revisions // 10)
+        self._compacted = revision - keep_revisions
+        self._compaction: asyncio.Task[None] | None = None
+        self._watches: set[EtcdWatch] = set()
+
+    @classmethod
+    async def open(cls, options: EtcdOptions) -> EtcdKV:
+        """Connect, authenticate and make sure that etcd answers.
+
+        Raises UnreachableError when no endpoint does, UnauthorizedError for a refused user,
+        UnsupportedError when the package of etcd's schema is missing.
+        """
+        members = Members(options)
+        try:
+            status = await members.call(wire.STATUS, wire.status_request(), Repeat.READ)
+            version = wire.parse_status(status.payload)
+            if (warning := version_warning(version)) is not None:
+                _log.warning("this version of etcd has known faults", etcd=version, why=warning)
+            revision = await _revision(members)
+        except BaseException:
+            await members.close()
+            raise
+        return cls(members, keep_revisions=options.keep_revisions, revision=revision)
+
+    async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
+        check_key(key)
+        page = await self._page(wire.get_request(key, _readable(revision)), revision)
+        return page.items[0] if page.items else None
+
+    async def range(
+        self,
+        prefix: str,
+        *,
+        start_after: str | None = None,
+        limit: int = DEFAULT_PAGE,
+        revision: int = 0,
+    ) -> RangePage:
+        check_prefix(prefix)
+        check_page(limit, start_after)
+        request = wire.range_request(
+            prefix, start_after=start_after, limit=limit, revision=_readable(revision)
+        )
+        return await self._page(request, revision)
+
+    async def txn(
+        self, compares: Sequence[Compare], success: Sequence[Op], failure: Sequence[Op] = ()
+    ) -> TxnResult:
+        check_txn(compares, success, failure)
+        guard = guard_of(compares, success, failure)
+        if only_reads(success, failure):
+            repeat = Repeat.READ
+        else:
+            repeat = Repeat.NEVER if guard is None else Repeat.HARMLESS
+        request = wire.txn_request(compares, success, failure)
+        reply = await self._members.call(wire.TXN, request, repeat)
+        result = wire.parse_txn(reply.payload, success, failure)
+        if guard is not None and reply.doubtful and not result.succeeded:
+            await self._make_certain(guard)
+        self._compact_behind(result.revision)
+        return result
+
+    def watch(self, prefix: str, from_revision: int) -> Watch:
+        check_prefix(prefix)
+        check_watch_revision(from_revision)
+        self._members.check_open()
+        watch = EtcdWatch(self._members, prefix, from_revision, self._watches.discard)
+        self._watches.add(watch)
+        return watch
+
+    async def lease_grant(self, ttl_ms: int) -> int:
+        check_ttl(ttl_ms)
+        request = wire.lease_grant_request(-(-ttl_ms // 1000))
+        reply = await self._members.call(wire.LEASE_GRANT, request, Repeat.READ)
+        return wire.parse_lease_grant(reply.payload)
+
+    async def lease_keep_alive(self, lease: int) -> int:
+        request = wire.lease_keep_alive_request(lease)
+        payload = await self._members.exchange(wire.LEASE_KEEP_ALIVE, request)
+        ttl_s = wire.parse_lease_keep_alive(payload)
+        if ttl_s <= 0:
+            raise NotFoundError(f"lease {lease} expired or was revoked; grant a new one")
+        return ttl_s * 1000
+
+    async def lease_revoke(self, lease: int) -> None:
+        request = wire.lease_revoke_request(lease)
+        try:
+            await self._members.call(wire.LEASE_REVOKE, request, Repeat.HARMLESS)
+        except DeadlineExceededError as error:
+            if not isinstance(error.__cause__, NotFoundError):
+                raise
+
+    async def compact(self, revision: int) -> None:
+        if revision < 1:
+            raise InvalidRequestError(f"cannot compact to revision {revision}; use 1 or more")
+        request = wire.compact_request(revision)
+        try:
+            await self._members.call(wire.COMPACT, request, Repeat.HARMLESS)
+        except DeadlineExceededError as error:
+            if not isinstance(error.__cause__, CompactedError):
+                raise
+        except CompactedError as error:
+            raise await self._with_readable_revision(error) from error
+
+    async def revision(self) -> int:
+        return await _revision(self._members)
+
+    async def close(self) -> None:
+        compaction, self._compaction = self._compaction, None
+        if compaction is not None:
+            compaction.cancel()
+            await asyncio.wait([compaction])
+        await self._members.close()
+        watches, self._watches = self._watches, set()
+        for watch in watches:
+            await watch.stop()
+
+    async def _page(self, request: bytes, revision: int) -> RangePage:
+        try:
+            reply = await self._members.call(wire.RANGE, request, Repeat.READ)
+        except CompactedError as error:
+            raise await self._with_readable_revision(error) from error
+        return wire.parse_range(reply.payload, revision)
+
+    async def _with_readable_revision(self, error: CompactedError) -> CompactedError:
+        # etcd does not tell what was compacted; the present can always be read.
+        current = await self.revision()
+        return CompactedError(f"{error.message}; read at {current}", first_available=current)
+
+    async def _make_certain(self, guard: Guard) -> None:
+        """After an attempt without an answer and one whose compares failed: return if the conflict
+        is certain. Raises DeadlineExceededError if the first attempt may have been applied."""
+        current = await self.get(guard.key)
+        before = None
+        if current is not None and current.mod_revision > 1:
+            try:
+                before = await self.get(guard.key, revision=current.mod_revision - 1)
+            except CompactedError:
+                before = None
+        if not conflict_is_certain(guard, current, before):
+            raise DeadlineExceededError(
+                f"the outcome of a transaction on {guard.key!r} is unknown: its first attempt got "
+                "no answer, and the key has changed since; read it again, then decide"
+            )
+
+    def _compact_behind(self, revision: int) -> None:
+        """Start a compaction when enough revisions have gone by since the last."""
+        target = revision - self._keep_revisions
+        if (
+            not self._keep_revisions
+            or target < max(1, self._compacted + self._step)
+            or (self._compaction is not None and not self._compaction.done())
+        ):
+            return
+        self._compacted = target
+        self._compaction = asyncio.create_task(self._compact_to(target), name="etcd-compaction")
+
+    async def _compact_to(self, revision: int) -> None:
+        try:
+            await self.compact(revision)
+        except CompactedError:
+            # Another client was faster.
+            return
+        except RunnelError as error:
+            _log.warning("could not compact etcd's history", at=revision, why=str(error))
+
+
+async def _revision(members: Members) -> int:
+    reply = await members.call(wire.RANGE, wire.revision_request(), Repeat.READ)
+    return wire.parse_range(reply.payload, 0).revision
+
+
+def _readable(revision: int) -> int:
+    # etcd would take a negative one for the present.
+    if revision < 0:
+        raise InvalidRequestError(f"revision {revision} cannot be read; 0 means current")
+    return revision

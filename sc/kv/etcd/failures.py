@@ -1,0 +1,135 @@
+"""What a failed call to etcd means: whether it may have been applied, and which error it is. Pure.
+
+etcd answers with a gRPC status code and a text; several meanings share a code, so the texts are
+compared too. What is not recognised counts as unknown, the careful choice.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from schemas.errors import (
+    InvalidRequestError,
+    NotFoundError,
+    OverloadedError,
+    RunnelError,
+    StorageFailedError,
+    UnauthorizedError,
+    UnreachableError,
+    UnsupportedError,
+)
+
+
+class Verdict(enum.Enum):
+    """What to do about a failure."""
+
+    NOT_APPLIED = "nothing was applied; any call may be repeated, elsewhere rather than here"
+    UNKNOWN = "a write may have been applied, or may still be"
+    NO_ANSWER = "as UNKNOWN, and the member did not answer at all in time"
+    EXPIRED = "nothing was applied; the token is no longer good"
+    COMPACTED = "nothing was applied; the revision asked for is gone"
+    FINAL = "nothing was applied; repeating cannot help"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failure and the text to show."""
+
+    verdict: Verdict
+    message: str
+    error: type[RunnelError] = UnreachableError
+    """What to raise when the call is given up, unless its outcome is unknown."""
+
+
+class CallFailed(Exception):  # noqa: N818 - inside this package only; it says what happened
+    """One attempt failed. Never leaves this package."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+_BY_TEXT: tuple[tuple[str, Verdict, type[RunnelError], str], ...] = (
+    ("required revision has been compacted", Verdict.COMPACTED, InvalidRequestError, ""),
+    ("required revision is a future revision", Verdict.FINAL, InvalidRequestError, ""),
+    (
+        "database space exceeded",
+        Verdict.FINAL,
+        StorageFailedError,
+        "compact, defragment, then disarm the NOSPACE alarm: etcdctl alarm disarm",
+    ),
+    ("corrupt", Verdict.FINAL, StorageFailedError, "see etcd's documentation on data corruption"),
+    ("too many requests", Verdict.NOT_APPLIED, OverloadedError, ""),
+    ("requested lease not found", Verdict.FINAL, NotFoundError, ""),
+    ("request is too large", Verdict.FINAL, InvalidRequestError, "raise --max-request-bytes"),
+    ("too many operations in txn", Verdict.FINAL, InvalidRequestError, "raise --max-txn-ops"),
+    ("invalid auth token", Verdict.EXPIRED, UnauthorizedError, ""),
+    ("revision of auth store is old", Verdict.EXPIRED, UnauthorizedError, ""),
+    ("authentication failed", Verdict.FINAL, UnauthorizedError, "check user and password"),
+    (
+        "authentication is not enabled",
+        Verdict.FINAL,
+        UnauthorizedError,
+        "leave the user out of the KV URL, or run: etcdctl auth enable",
+    ),
+    (
+        "user name is empty",
+        Verdict.FINAL,
+        UnauthorizedError,
+        "etcd wants a user: etcd://user:password@host",
+    ),
+    ("permission denied", Verdict.FINAL, UnauthorizedError, "grant the user's role all keys"),
+    ("etcdserver: no leader", Verdict.NOT_APPLIED, UnreachableError, ""),
+    # The next three are gRPC's own: the call never left this process.
+    ("failed to connect to all addresses", Verdict.NOT_APPLIED, UnreachableError, ""),
+    ("dns resolution failed", Verdict.NOT_APPLIED, UnreachableError, ""),
+    ("errors resolving", Verdict.NOT_APPLIED, UnreachableError, ""),
+    ("sent message larger than max", Verdict.FINAL, InvalidRequestError, ""),
+    ("trying to send message larger than max", Verdict.FINAL, InvalidRequestError, ""),
+)
+
+_BY_CODE: dict[str, tuple[Verdict, type[RunnelError]]] = {
+    "DEADLINE_EXCEEDED": (Verdict.NO_ANSWER, UnreachableError),
+    "INVALID_ARGUMENT": (Verdict.FINAL, InvalidRequestError),
+    "FAILED_PRECONDITION": (Verdict.FINAL, InvalidRequestError),
+    "NOT_FOUND": (Verdict.FINAL, NotFoundError),
+    "OUT_OF_RANGE": (Verdict.FINAL, InvalidRequestError),
+    "PERMISSION_DENIED": (Verdict.FINAL, UnauthorizedError),
+    "UNAUTHENTICATED": (Verdict.EXPIRED, UnauthorizedError),
+    "UNIMPLEMENTED": (Verdict.FINAL, UnsupportedError),
+    "DATA_LOSS": (Verdict.FINAL, StorageFailedError),
+}
+
+
+def failure_of(endpoint: str, code: str, text: str) -> Failure:
+    """Judge a gRPC status, given as its code's name and its text."""
+    lowered = text.lower()
+    for part, verdict, error, advice in _BY_TEXT:
+        if part in lowered:
+            return Failure(verdict, _message(endpoint, code, text, advice), error)
+    verdict, error = _BY_CODE.get(code, (Verdict.UNKNOWN, UnreachableError))
+    return Failure(verdict, _message(endpoint, code, text, ""), error)
+
+
+def _message(endpoint: str, code: str, text: str, advice: str) -> str:
+    said = f"etcd {endpoint}: {text.removeprefix('etcdserver: ') or code.lower()}"
+    return f"{said}; {advice}" if advice else said
+
+
+def version_warning(version: str) -> str | None:
+    """Why a version of etcd should not be used; None for a good one or one not understood."""
+    numbers = version.split("-")[0].split(".")
+    if len(numbers) != 3 or not all(number.isdigit() for number in numbers):
+        return None
+    major, minor, patch = (int(number) for number in numbers)
+    if (major, minor) in {(3, 4), (3, 5)}:
+        if (major, minor) == (3, 5) and patch < 6:
+            return "3.5 before 3.5.6 can corrupt its data when it is killed; use 3.5.16 or later"
+        if patch < {4: 34, 5: 16}[minor]:
+            return (
+                "a watch may miss a deletion at the very revision that is compacted; "
+                "use 3.5.16 or later"
+            )
+        return None
+    return "use 3.5.16 or later" if (major, minor) < (3, 5) else None

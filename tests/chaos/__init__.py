@@ -1,0 +1,1 @@
+"""Tests of real faults and long runs."""

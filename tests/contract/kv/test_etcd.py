@@ -1,0 +1,76 @@
+"""The contract on a real etcd."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from sc.kv.interface import KV, Delete, WatchBatch, range_all
+from schemas.errors import CompactedError
+
+from .etcd_server import (
+    Member,
+    keeps_compacted_deletions,
+    require_client,
+    require_etcd,
+    single_member,
+)
+from .suite import KEEP_REVISIONS, KVContract, put, take
+
+require_client()
+
+from sc.kv.etcd import EtcdKV, EtcdOptions  # noqa: E402 - after the check that it can be imported
+
+
+@pytest.fixture(scope="module")
+def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
+    with single_member(require_etcd(), tmp_path_factory.mktemp("etcd")) as member:
+        yield member
+
+
+async def empty(kv: KV) -> None:
+    pages = [page async for page in range_all(kv, "", page_size=128)]
+    for page in pages:
+        await kv.txn((), [Delete(item.key) for item in page.items])
+
+
+class TestEtcd(KVContract):
+    @pytest.fixture(autouse=True)
+    def know_the_version(self) -> None:
+        self.keeps_compacted_deletions = keeps_compacted_deletions(require_etcd())
+
+    @pytest.fixture
+    async def kv(self, member: Member) -> AsyncIterator[KV]:
+        store = await EtcdKV.open(
+            EtcdOptions(endpoints=(member.endpoint,), keep_revisions=KEEP_REVISIONS)
+        )
+        await empty(store)
+        yield store
+        await store.close()
+
+    async def advance(self, kv: KV, seconds: float) -> None:
+        # etcd looks for expired leases twice a second.
+        await asyncio.sleep(seconds + 0.7)
+
+    async def test_given_compaction_overtakes_a_slow_watch_then_it_is_told(self, kv: KV) -> None:
+        # What had been sent before the compaction may still be told, so that it takes more than
+        # connections and etcd's own queue hold to fall behind.
+        start = await put(kv, "a")
+        async with kv.watch("a", start) as watch:
+            await take(watch, 1)
+            for _ in range(20):
+                last = max(await asyncio.gather(*[put(kv, "a", b"x" * 50_000) for _ in range(20)]))
+            await kv.compact(last)
+            seen: list[WatchBatch] = []
+
+            async def read_on() -> None:
+                while True:
+                    seen.extend(await take(watch, 1))
+
+            with pytest.raises(CompactedError) as caught:
+                await read_on()
+        assert [batch.revision for batch in seen] == list(range(start + 1, start + 1 + len(seen)))
+        assert 0 < len(seen) < 400
+        assert caught.value.first_available == last
