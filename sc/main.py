@@ -11,6 +11,7 @@ from sc.api.server import PublicServer, start_public_server
 from sc.config import ScConfig
 from sc.controller import Controller
 from sc.kv import open_kv
+from sc.kv.url import without_password
 from schemas.errors import RunnelError
 from schemas.logs import configure_logs, get_logger
 
@@ -35,7 +36,12 @@ async def serve(config: ScConfig) -> None:
                 server, config.public.host, config.public.port
             )
             try:
-                log.info("serving", public=public_port, private=private_port, kv=config.kv)
+                log.info(
+                    "serving",
+                    public=public_port,
+                    private=private_port,
+                    kv=without_password(config.kv),
+                )
                 await _until(stop, controller)
             finally:
                 await public.cleanup()

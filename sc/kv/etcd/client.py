@@ -47,6 +47,7 @@ from schemas.errors import (
     InvalidRequestError,
     NotFoundError,
     RunnelError,
+    UnauthorizedError,
 )
 from schemas.logs import get_logger
 
@@ -73,10 +74,7 @@ class EtcdKV(KV):
         """
         members = Members(options)
         try:
-            status = await members.call(wire.STATUS, wire.status_request(), Repeat.READ)
-            version = wire.parse_status(status.payload)
-            if (warning := version_warning(version)) is not None:
-                _log.warning("this version of etcd has known faults", etcd=version, why=warning)
+            await _check_version(members)
             revision = await _revision(members)
         except BaseException:
             await members.close()
@@ -223,6 +221,18 @@ class EtcdKV(KV):
             return
         except RunnelError as error:
             _log.warning("could not compact etcd's history", at=revision, why=str(error))
+
+
+async def _check_version(members: Members) -> None:
+    try:
+        status = await members.call(wire.STATUS, wire.status_request(), Repeat.READ)
+    except UnauthorizedError:
+        # Newer versions tell root only, and have none of the faults to warn of. If it is not
+        # that, the next call says so.
+        return
+    version = wire.parse_status(status.payload)
+    if (warning := version_warning(version)) is not None:
+        _log.warning("this version of etcd has known faults", etcd=version, why=warning)
 
 
 async def _revision(members: Members) -> int:

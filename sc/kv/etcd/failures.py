@@ -51,6 +51,11 @@ class CallFailed(Exception):  # noqa: N818 - inside this package only; it says w
 
 
 _BY_TEXT: tuple[tuple[str, Verdict, type[RunnelError], str], ...] = (
+    # First gRPC's own, because they quote whatever the network said: the call never left this
+    # process.
+    ("failed to connect to all addresses", Verdict.NOT_APPLIED, UnreachableError, ""),
+    ("dns resolution failed", Verdict.NOT_APPLIED, UnreachableError, ""),
+    ("errors resolving", Verdict.NOT_APPLIED, UnreachableError, ""),
     ("required revision has been compacted", Verdict.COMPACTED, InvalidRequestError, ""),
     ("required revision is a future revision", Verdict.FINAL, InvalidRequestError, ""),
     (
@@ -59,7 +64,12 @@ _BY_TEXT: tuple[tuple[str, Verdict, type[RunnelError], str], ...] = (
         StorageFailedError,
         "compact, defragment, then disarm the NOSPACE alarm: etcdctl alarm disarm",
     ),
-    ("corrupt", Verdict.FINAL, StorageFailedError, "see etcd's documentation on data corruption"),
+    (
+        "corrupt cluster",
+        Verdict.FINAL,
+        StorageFailedError,
+        "see etcd's documentation on data corruption",
+    ),
     ("too many requests", Verdict.NOT_APPLIED, OverloadedError, ""),
     ("requested lease not found", Verdict.FINAL, NotFoundError, ""),
     ("request is too large", Verdict.FINAL, InvalidRequestError, "raise --max-request-bytes"),
@@ -81,10 +91,6 @@ _BY_TEXT: tuple[tuple[str, Verdict, type[RunnelError], str], ...] = (
     ),
     ("permission denied", Verdict.FINAL, UnauthorizedError, "grant the user's role all keys"),
     ("etcdserver: no leader", Verdict.NOT_APPLIED, UnreachableError, ""),
-    # The next three are gRPC's own: the call never left this process.
-    ("failed to connect to all addresses", Verdict.NOT_APPLIED, UnreachableError, ""),
-    ("dns resolution failed", Verdict.NOT_APPLIED, UnreachableError, ""),
-    ("errors resolving", Verdict.NOT_APPLIED, UnreachableError, ""),
     ("sent message larger than max", Verdict.FINAL, InvalidRequestError, ""),
     ("trying to send message larger than max", Verdict.FINAL, InvalidRequestError, ""),
 )

@@ -203,6 +203,12 @@ def test_given_channel_options_then_pings_and_sizes_are_set() -> None:
             Verdict.NOT_APPLIED,
             UnreachableError,
         ),
+        (
+            "UNAVAILABLE",
+            "failed to connect to all addresses; last error: Unwrap failed (TSI_DATA_CORRUPTED)",
+            Verdict.NOT_APPLIED,
+            UnreachableError,
+        ),
         ("DEADLINE_EXCEEDED", "Deadline Exceeded", Verdict.NO_ANSWER, UnreachableError),
         ("UNKNOWN", "context canceled", Verdict.UNKNOWN, UnreachableError),
         ("INTERNAL", "RST_STREAM", Verdict.UNKNOWN, UnreachableError),
