@@ -30,7 +30,7 @@ demo: setup  ## The main job in three minutes: a cluster, real data, Spark
 test: setup  ## Tests that must stay under ten minutes on two cores
 	@$(BIN)/python -m pytest -q
 
-test-slow: setup  ## Real faults, long runs, Spark kills; under an hour
+test-slow: setup  ## Real faults, etcd's members killed, containers, long runs; under an hour
 	@$(BIN)/python -m pytest -q -m slow --timeout 900
 	@$(MAKE) --no-print-directory sim SEEDS=1000
 
@@ -52,15 +52,17 @@ format: setup  ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: setup  ## Measure produce, consume and Spark scans beside the machine's floor
+bench: setup  ## Measure produce, consume, the KVs, the SC and Spark scans beside the machine's floor
 	@$(BIN)/python -m benchmarks.produce_consume
+	@$(BIN)/python -m benchmarks.kv
+	@$(BIN)/python -m benchmarks.reconcile --sizes 1000,10000
 	@$(BIN)/python -m benchmarks.spark_scan
 
 sim: setup  ## The laws of the control loop over SEEDS random worlds, beginning at SEED
 	@RUNNEL_SIM_WORLDS=$(SEEDS) $(BIN)/python -m pytest -q tests/unit/sc/controllers/test_laws.py \
 	  --hypothesis-seed=$(SEED) --timeout 7200
 
-chaos: setup  ## Kill and freeze members of a real etcd cluster; minutes, by hand
+chaos: setup  ## Only what kills and freezes members of a real etcd cluster; minutes
 	@$(BIN)/python -m pytest -q -m chaos --timeout 900
 
 docs: setup  ## Write the reference pages that are generated from code

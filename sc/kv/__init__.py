@@ -8,7 +8,6 @@
     local.py        that core behind asyncio: watches, lease expiry, automatic compaction
     memory.py       nothing on disk: tests, simulations
     sqlite.py       one file, one process: group commit over database.py
-    url.py          URLs without their passwords
     etcd/           etcd: several SCs; needs the extra ``etcd``
 """
 
@@ -20,8 +19,8 @@ from pathlib import Path
 from sc.kv.interface import KV
 from sc.kv.memory import MemoryKV
 from sc.kv.sqlite import SqliteKV
-from sc.kv.url import without_password
 from schemas.errors import InvalidRequestError, UnsupportedError
+from schemas.kv_url import without_password
 
 
 async def open_kv(url: str) -> KV:

@@ -7,7 +7,7 @@ tests, but may corrupt data when it is killed: for the fault tests prefer a newe
 Debian's, without installing it::
 
     apt-get download etcd-server && dpkg -x etcd-server_*.deb /tmp/etcd
-    RUNNEL_TEST_ETCD=/tmp/etcd/usr/bin/etcd make chaos
+    RUNNEL_TEST_ETCD=/tmp/etcd/usr/bin/etcd make test-slow
 
 Without a binary, or without gRPC, tests are skipped; where ``CI`` is set they fail.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import random
 import re
 import shutil
 import signal
@@ -34,6 +35,8 @@ import pytest
 
 READY_S = 30.0
 STOP_S = 10.0
+SERVER_PORTS = range(10_000, 32_000)
+"""Below those of outgoing connections, which begin at 32768."""
 ELF = b"\x7fELF"
 
 
@@ -94,7 +97,8 @@ def _native(path: Path) -> bool:
 
 
 class Member:
-    """One etcd process on free ports of 127.0.0.1, with its data in a directory."""
+    """One etcd process on free ports of 127.0.0.1, with its data in a directory. ``wrapper`` is a
+    command that runs another and ends with it."""
 
     def __init__(
         self,
@@ -105,11 +109,12 @@ class Member:
         arguments: Sequence[str] = (),
         scheme: str = "http",
         fsync: bool = False,
+        wrapper: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.directory = directory
-        self.client, self.peer, self._health = _free_ports(3)
-        self._binary = binary
+        self.client, self.peer, self._health = free_ports(3)
+        self._command = (*wrapper, str(binary))
         self._arguments = [*arguments] if fsync else [*arguments, "--unsafe-no-fsync"]
         self._scheme = scheme
         self._process: subprocess.Popen[bytes] | None = None
@@ -133,7 +138,7 @@ class Member:
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    self._binary,
+                    *self._command,
                     f"--name={self.name}",
                     f"--data-dir={self.directory / 'data'}",
                     f"--listen-client-urls={client_url}",
@@ -183,6 +188,9 @@ class Member:
     def pause(self) -> None:
         """Freeze the process: connections stay open and nothing answers."""
         self._signal(signal.SIGSTOP)
+        assert self._process is not None
+        # On a busy machine its threads run on for a while after the signal was sent.
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
@@ -254,13 +262,25 @@ class Cluster:
 
 @contextmanager
 def three_members(
-    binary: Path, directory: Path, *, arguments: Sequence[str] = (), fsync: bool = False
+    binary: Path,
+    directory: Path,
+    *,
+    arguments: Sequence[str] = (),
+    fsync: bool = False,
+    wrappers: Sequence[Sequence[str]] = ((), (), ()),
 ) -> Iterator[Cluster]:
-    """A cluster of three, ready."""
+    """A cluster of three, ready. ``wrappers`` has one for each member, see `Member`."""
     with ExitStack() as stack:
         members = []
-        for name in ("one", "two", "three"):
-            member = Member(binary, directory / name, name=name, arguments=arguments, fsync=fsync)
+        for name, wrapper in zip(("one", "two", "three"), wrappers, strict=True):
+            member = Member(
+                binary,
+                directory / name,
+                name=name,
+                arguments=arguments,
+                fsync=fsync,
+                wrapper=wrapper,
+            )
             stack.callback(member.close)
             members.append(member)
         cluster = Cluster(members)
@@ -268,12 +288,21 @@ def three_members(
         yield cluster
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens on, for servers that come back to them.
+
+    None of those that Linux gives to outgoing connections: while its server is down, such a port
+    may become the near end of any connection, and the server cannot come back.
+    """
+    found: list[int] = []
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+        for port in random.sample(SERVER_PORTS, len(SERVER_PORTS)):
+            if len(found) == count:
+                return found
+            with suppress(OSError):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                found.append(port)
+    raise AssertionError(f"no {count} free ports from {SERVER_PORTS[0]} to {SERVER_PORTS[-1]}")
 
 
 def openssl() -> str:

@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
 from sc.kv.interface import KV, Delete, WatchBatch, range_all
 from schemas.errors import CompactedError
 
-from .etcd_server import (
-    Member,
-    keeps_compacted_deletions,
-    require_client,
-    require_etcd,
-    single_member,
-)
+from .etcd_server import keeps_compacted_deletions, require_client, require_etcd, single_member
 from .suite import KEEP_REVISIONS, KVContract, put, take
 
 require_client()
 
 from sc.kv.etcd import EtcdKV, EtcdOptions  # noqa: E402 - after the check that it can be imported
-
-
-@pytest.fixture(scope="module")
-def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
-    with single_member(require_etcd(), tmp_path_factory.mktemp("etcd")) as member:
-        yield member
 
 
 async def empty(kv: KV) -> None:
@@ -36,16 +25,16 @@ async def empty(kv: KV) -> None:
         await kv.txn((), [Delete(item.key) for item in page.items])
 
 
-class TestEtcd(KVContract):
+class EtcdContract(KVContract):
+    """Inherit beside two fixtures: ``etcd_binary``, and the ``endpoint`` where it serves."""
+
     @pytest.fixture(autouse=True)
-    def know_the_version(self) -> None:
-        self.keeps_compacted_deletions = keeps_compacted_deletions(require_etcd())
+    def know_the_version(self, etcd_binary: Path) -> None:
+        self.keeps_compacted_deletions = keeps_compacted_deletions(etcd_binary)
 
     @pytest.fixture
-    async def kv(self, member: Member) -> AsyncIterator[KV]:
-        store = await EtcdKV.open(
-            EtcdOptions(endpoints=(member.endpoint,), keep_revisions=KEEP_REVISIONS)
-        )
+    async def kv(self, endpoint: str) -> AsyncIterator[KV]:
+        store = await EtcdKV.open(EtcdOptions((endpoint,), keep_revisions=KEEP_REVISIONS))
         await empty(store)
         yield store
         await store.close()
@@ -74,3 +63,18 @@ class TestEtcd(KVContract):
         assert [batch.revision for batch in seen] == list(range(start + 1, start + 1 + len(seen)))
         assert 0 < len(seen) < 400
         assert caught.value.first_available == last
+
+
+@pytest.fixture(scope="module")
+def etcd_binary() -> Path:
+    return require_etcd()
+
+
+@pytest.fixture(scope="module")
+def endpoint(etcd_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with single_member(etcd_binary, tmp_path_factory.mktemp("etcd")) as member:
+        yield member.endpoint
+
+
+class TestEtcd(EtcdContract):
+    pass
