@@ -9,30 +9,50 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Self
 
 from connection_manager.manager import ClusterIdentity, ConnectionManager
-from sc.controllers.actions import Key, RegisterSpu, SessionAction, UnregisterSpu
+from sc.collector import held
+from sc.controllers.actions import (
+    EndSpu,
+    Key,
+    ProvisionAction,
+    ProvisionSpu,
+    RegisterSpu,
+    SessionAction,
+    UnregisterSpu,
+)
 from sc.dispatch.kv_updater import KvUpdater
 from sc.dispatch.loop import ControllerLoop
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.reader import KvReader
 from sc.dispatch.spu_updater import SpuUpdater
 from sc.dispatch.work_queue import WorkQueue
-from sc.kv.interface import KV
+from sc.kv.interface import KV, Delete, ModRevisionIs
 from sc.metrics import ScMetrics
 from sc.office import Office, take_office
+from sc.provisioning import Provisioner
 from sc.store.view import SessionState, View
 from schemas.causality import new_cause
 from schemas.errors import ConflictError, RunnelError
 from schemas.keys import ClusterKeys
 from schemas.logs import get_logger
 from schemas.messages import Hello, Message, Report
+from schemas.spu import Spu
 
 HEARTBEAT_MS = 250
 MISSES = 3
 #: More than twice the time in which an SPU tries to reconnect.
 GRACE_MS = 5_000
 RESYNC_S = 30.0
+#: So many keys of the periodic pass are added at a time, once fewer than that wait or it has taken
+#: too long: what happens meanwhile is not behind all of them.
+RESYNC_SLICE = 256
+RESYNC_PATIENCE_S = 1.0
+
+#: A provisioner that calls back with the names of SPUs of which there is news.
+MakeProvisioner = Callable[[Callable[[str], None]], Provisioner]
 
 log = get_logger(__name__)
 
@@ -48,6 +68,7 @@ class Controller:
         *,
         grace_ms: int = GRACE_MS,
         resync_s: float = RESYNC_S,
+        provisioner: MakeProvisioner | None = None,
         now_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
     ) -> None:
         self.kv = kv
@@ -56,14 +77,17 @@ class Controller:
         self.metrics = ScMetrics()
         self._sessions: dict[int, SessionState] = {}
         self._resync_s = resync_s
+        self._now_ms = now_ms
         identity = ClusterIdentity(cluster, office.cluster_uid, office.stamp)
         self.connections = ConnectionManager(
             self, identity, heartbeat_ms=HEARTBEAT_MS, misses=MISSES
         )
+        self._provisioner = provisioner(self._provisioning_changed) if provisioner else None
         self.view = View(
             sessions=self._sessions,
             registered=self.connections.registered,
             grace_until_ms=now_ms() + grace_ms,
+            provisioning=self._provisioner.provisioning if self._provisioner else None,
         )
         self.queue = WorkQueue()
         self.dispatcher = MetadataDispatcher(self.view, self._sessions, self.queue.add)
@@ -82,11 +106,22 @@ class Controller:
         )
 
     @classmethod
-    async def take_office(cls, kv: KV, cluster: str, *, grace_ms: int = GRACE_MS) -> Controller:
+    async def take_office(
+        cls,
+        kv: KV,
+        cluster: str,
+        *,
+        grace_ms: int = GRACE_MS,
+        provisioner: MakeProvisioner | None = None,
+    ) -> Self:
         """Take office over a KV and load the mirror."""
         office = await take_office(kv, ClusterKeys(cluster))
-        controller = cls(kv, cluster, office, grace_ms=grace_ms)
-        await controller.reader.load()
+        controller = cls(kv, cluster, office, grace_ms=grace_ms, provisioner=provisioner)
+        with held():
+            await controller.reader.load()
+        controller._await_spus(grace_ms)
+        if controller._provisioner is not None:
+            await controller._provisioner.adopt()
         if controller.queue.idle:
             controller.queue.worked_off.set()
         log.info("in office", cluster=cluster, uid=office.cluster_uid, office=office.stamp.office)
@@ -103,6 +138,14 @@ class Controller:
             self.queue.close()
             self.connections.close()
             await self._spus.close()
+            if self._provisioner is not None:
+                await self._provisioner.close()
+
+    def _await_spus(self, grace_ms: int) -> None:
+        """Let SPUs connect before anything else; only now do they have their time for it."""
+        self.view.grace_until_ms = self._now_ms() + grace_ms
+        for spu in reversed(self.view.store.objects(Spu)):
+            self.queue.hasten(Key("Spu", spu.name))
 
     @property
     def ready(self) -> bool:
@@ -118,9 +161,12 @@ class Controller:
 
     # -- SessionUpdater: what controllers ask of sessions -----------------------------------
 
-    def carry_out(self, action: SessionAction) -> None:
-        """Register, unregister, or queue a message for an SPU."""
+    def carry_out(self, action: SessionAction | ProvisionAction) -> None:
+        """Register, unregister, start or end an SPU, or queue a message for it."""
         match action:
+            case ProvisionSpu() | EndSpu():
+                if self._provisioner is not None:
+                    self._provisioner.carry_out(action)
             case RegisterSpu(spu):
                 self.connections.register(spu.name, spu.spec.spu_id)
                 self.queue.add(Key("Spu", spu.name), new_cause("register"))
@@ -128,6 +174,13 @@ class Controller:
                 self.connections.unregister(name)
             case _:
                 self._spus.carry_out(action)
+
+    def _provisioning_changed(self, name: str) -> None:
+        cause = new_cause("provisioner")
+        self.queue.add(Key("Spu", name), cause)
+        spu = self.view.store.get(Spu, name)
+        if spu is not None and spu.spec.group is not None:
+            self.queue.add(Key("SpuGroup", spu.spec.group), cause)
 
     # -- SessionEvents: what the connection manager says ------------------------------------
 
@@ -155,15 +208,43 @@ class Controller:
     async def _send(self, spu_id: int, message: Message) -> None:
         await self.connections.request(spu_id, message)
 
+    async def _remove_strays(self) -> None:
+        """Forget ids and tombstones of SPUs that somebody removed by hand, unless they changed."""
+        for key, (revision, owner) in self.reader.strays.items():
+            with suppress(RunnelError):
+                # The SPU may have been registered again since the listing.
+                guards = [
+                    self.office.guard,
+                    ModRevisionIs(key, revision),
+                    ModRevisionIs(owner, 0),
+                ]
+                result = await self.kv.txn(guards, [Delete(key)])
+                log.warning("removed what an SPU left behind", key=key, done=result.succeeded)
+
+    async def repair(self) -> None:
+        """Compare KV and mirror, remove what is nobody's, and look at every key again."""
+        await self.reader.repair()
+        await self._remove_strays()
+        cause = new_cause("resync")
+        for kind, names in self.view.store.names().items():
+            for start in range(0, len(names), RESYNC_SLICE):
+                await self._make_room()
+                for name in names[start : start + RESYNC_SLICE]:
+                    self.queue.add(Key(kind, name), cause)
+
+    async def _make_room(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RESYNC_PATIENCE_S):
+                await self.queue.shrunk_to(RESYNC_SLICE)
+
     async def _repair(self) -> None:
         """Look at everything now and then, whatever events said."""
         while True:
             await asyncio.sleep(self._resync_s)
             try:
-                await self.reader.repair()
+                await self.repair()
             except RunnelError as error:
                 log.warning("repair failed, trying again later", why=error.message)
-                continue
-            cause = new_cause("resync")
-            for kind, name in self.view.store.object_keys():
-                self.queue.add(Key(kind, name), cause)
+            except Exception as error:
+                # Users are served all the same.
+                log.error("repair failed, trying again later", exc_info=error)

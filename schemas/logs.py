@@ -5,9 +5,11 @@ Lines carry the process's name and the causality id of the chain they belong to.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import MutableMapping
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -53,3 +55,28 @@ def get_logger(module: str) -> structlog.stdlib.BoundLogger:
     """A logger that names the module it speaks for."""
     logger: structlog.stdlib.BoundLogger = structlog.get_logger(module=module)
     return logger
+
+
+def last_trouble(log: Path, begin: int = 0) -> str:
+    """What a daemon said last behind a position of its log: a warning, an error, or words that
+    are no log line, such as why it cannot run. Empty where it complained of nothing."""
+    try:
+        with log.open("rb") as file:
+            file.seek(begin)
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+    for line in reversed([line for line in text.splitlines() if line.strip()]):
+        try:
+            event = json.loads(line)
+        except ValueError:
+            return line
+        if not isinstance(event, dict):
+            return line
+        if event.get("level") in ("warning", "error", "critical", "warn", "fatal"):
+            # etcd says `msg` and `error`.
+            what = event.get("event") or event.get("msg")
+            keys = ("reason", "why", "exception", "error")
+            why = next((event[key] for key in keys if event.get(key)), None)
+            return f"{what}: {why}" if why else str(what)
+    return ""

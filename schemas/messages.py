@@ -62,7 +62,8 @@ class ReplicaReport(Model):
 
 
 class Hello(Model):
-    """SPU → SC, first message. ``instance`` is random per process: it tells twins apart."""
+    """SPU → SC, first message. ``instance`` is random per process: it tells twins apart.
+    ``free_bytes`` is what its disk has room for; None where that is not known."""
 
     type: Literal["hello"] = "hello"
     min_version: int = MIN_SESSION_VERSION
@@ -73,6 +74,7 @@ class Hello(Model):
     cluster_uid: str | None = None
     kv_revision: int = 0
     stamp: Stamp | None = None
+    free_bytes: int | None = None
     replicas: tuple[ReplicaReport, ...] = ()
 
 
@@ -164,11 +166,13 @@ class DeleteReplicas(Model):
 
 
 class Report(Model):
-    """SPU → SC request: replicas whose state changed, and deletions that are done."""
+    """SPU → SC request: replicas whose state changed, deletions that are done, and what its disk
+    has room for where that changed."""
 
     type: Literal["report"] = "report"
     replicas: tuple[ReplicaReport, ...] = ()
     deleted: tuple[Tombstone, ...] = ()
+    free_bytes: int | None = None
 
 
 class Reply(Model):

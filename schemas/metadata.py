@@ -20,13 +20,21 @@ class Metadata(Model):
     """
 
     name: Name
+    """Unique within its kind; cannot change."""
     labels: dict[str, str] = Field(default_factory=dict)
+    """What selectors choose by."""
     annotations: dict[str, str] = Field(default_factory=dict)
+    """Anything else worth keeping with the object."""
     uid: str | None = None
+    """Set by the server: tells the object from another of its name."""
     generation: int | None = None
+    """Set by the server: counts changes of the spec."""
     resource_version: str | None = None
+    """Set by the server: revision of the last write. In a change, only that version is replaced."""
     creation_timestamp: str | None = None
+    """Set by the server: when it was created."""
     deletion_timestamp: str | None = None
+    """Set by the server: since when it is being deleted."""
 
 
 class OwnerReference(Model):
@@ -44,7 +52,9 @@ class Status(Model):
     """Common to the status of every kind."""
 
     observed_generation: int = 0
+    """The generation that the rest of the status is about."""
     reason: str | None = None
+    """Why it is as it is."""
 
 
 class Object(Model):

@@ -56,11 +56,17 @@ class PartitionStatus(Status):
     """``term`` is an election term: restarts of the leader are left out."""
 
     resolution: PartitionResolution = PartitionResolution.OFFLINE
+    """Whether it serves."""
     leader: int | None = None
+    """The SPU that leads, or led last."""
     term: Term = Term(0)
+    """Grows with every change of the leader."""
     lrs: tuple[LiveReplica, ...] = ()
+    """The live replica set: replicas that hold every committed record."""
     start_offset: int = 0
+    """The first offset that is kept."""
     sealed_offset: int | None = None
+    """Of a sealed partition, the offset after its last record."""
 
     @field_validator("term")
     @classmethod

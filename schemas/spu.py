@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from schemas.metadata import Object, Status
 from schemas.model import CaselessEnum, Model
-from schemas.quantities import Size
+from schemas.quantities import Name, Size
 
 MAX_SPU_ID = 2**31 - 1
 GIB = 1 << 30
@@ -89,10 +89,12 @@ class SpuSpec(Model):
     """Number of the SPU, unique in the cluster."""
     spu_type: SpuType = SpuType.CUSTOM
     """custom: started by you; managed: started by its SpuGroup."""
+    group: Name | None = None
+    """The SpuGroup of a managed SPU; set by the system."""
     rack: str | None = None
     """What may fail together; replicas are spread over racks."""
     region: str | None = None
-    """Where the SPU stands; for your information."""
+    """Where its rack stands; replicas are spread over regions first."""
     storage: Storage = Storage()
     """Where replicas are kept."""
     public_endpoint: PublicEndpoint = PublicEndpoint()

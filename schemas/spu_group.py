@@ -8,7 +8,9 @@ from pydantic import Field
 
 from schemas.metadata import Object, Status
 from schemas.model import CaselessEnum, Model
-from schemas.spu import PrivateEndpoint, PublicEndpoint, Storage
+from schemas.spu import MAX_SPU_ID, PrivateEndpoint, PublicEndpoint, Storage
+
+MAX_REPLICAS = 1_000
 
 
 class SpuTemplate(Model):
@@ -21,18 +23,23 @@ class SpuTemplate(Model):
     storage: Storage = Storage()
     """Storage of every SPU of the group."""
     public_endpoint: PublicEndpoint = PublicEndpoint()
-    """Where clients reach the SPUs."""
+    """Where clients reach the SPUs. Those on one host count the port up by 3."""
     private_endpoint: PrivateEndpoint = PrivateEndpoint()
-    """Where other SPUs reach them."""
+    """Where other SPUs reach them. Those on one host count the port up by 3."""
 
 
 class SpuGroupSpec(Model):
-    replicas: int = Field(ge=0)
+    replicas: int = Field(ge=0, le=MAX_REPLICAS)
     """How many SPUs; fewer ends those with the highest ids."""
-    min_id: int = Field(default=0, ge=0)
+    min_id: int = Field(default=0, ge=0, le=MAX_SPU_ID)
     """Id of the first SPU; the others follow it."""
     template: SpuTemplate = SpuTemplate()
     """What every SPU of the group is given."""
+
+    @property
+    def last_id(self) -> int:
+        """The highest id of the group; below ``min_id`` when it has no SPUs."""
+        return self.min_id + self.replicas - 1
 
 
 class SpuGroupResolution(CaselessEnum):
@@ -48,9 +55,6 @@ class SpuGroupStatus(Status):
 class SpuGroup(Object):
     PLURAL: ClassVar[str] = "spugroups"
     SHORT_NAMES: ClassVar[tuple[str, ...]] = ("sg",)
-    NOT_SERVED: ClassVar[str | None] = (
-        "managed SPUs are not provisioned by this version; register each SPU as a kind: Spu"
-    )
 
     kind: Literal["SpuGroup"] = "SpuGroup"
     spec: SpuGroupSpec

@@ -173,10 +173,12 @@ class TopicResolution(CaselessEnum):
 
 
 class TopicStatus(Status):
-    """``replica_map`` mirrors the partitions' specs; row i lists the SPUs of partition i."""
+    """What became of the topic."""
 
     resolution: TopicResolution = TopicResolution.INIT
+    """How far it is with its placement."""
     replica_map: tuple[tuple[int, ...], ...] = ()
+    """Mirrors the partitions' specs: row i lists the SPUs of partition i."""
 
 
 class Topic(Object):

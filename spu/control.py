@@ -27,7 +27,15 @@ from schemas.messages import (
 )
 from spu.replica_host import ReplicaHost
 
+#: How often an idle SPU looks whether its disk filled up, or was cleared.
+LOOK_AT_DISK_S = 10.0
+
 log = get_logger(__name__)
+
+
+def free_changed(told: int, free: int) -> bool:
+    """Whether the SC should hear of the room there is now: it changed by an eighth or more."""
+    return abs(free - told) * 8 >= max(told, free, 1)
 
 
 class SpuControl:
@@ -42,6 +50,7 @@ class SpuControl:
         self._changed: dict[str, ReplicaReport] = {}
         self._deleted: dict[str, Tombstone] = {}
         self._wakeup = asyncio.Event()
+        self._told_free = 0
 
     @property
     def connected(self) -> bool:
@@ -59,17 +68,21 @@ class SpuControl:
     async def send_reports(self) -> None:
         """Send what changed, for as long as the SPU runs."""
         while True:
-            await self._wakeup.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_AT_DISK_S):
+                    await self._wakeup.wait()
             self._wakeup.clear()
             session = self._session
             if session is None or session.closed:
                 continue
             changed, self._changed = tuple(self._changed.values()), {}
             deleted, self._deleted = tuple(self._deleted.values()), {}
-            if not changed and not deleted:
+            free = self._replica_host.free_bytes
+            if not changed and not deleted and not free_changed(self._told_free, free):
                 continue
+            self._told_free = free
             with caused_by(new_cause(f"spu{self._spu_id}")), contextlib.suppress(RunnelError):
-                await session.request(Report(replicas=changed, deleted=deleted))
+                await session.request(Report(replicas=changed, deleted=deleted, free_bytes=free))
 
     # -- LinkHandler ------------------------------------------------------------------------
 
@@ -80,6 +93,7 @@ class SpuControl:
         self._deleted.clear()
         host = self._replica_host
         seen = host.seen
+        self._told_free = host.free_bytes
         return Hello(
             software=self._software,
             spu_id=self._spu_id,
@@ -87,6 +101,7 @@ class SpuControl:
             cluster_uid=host.cluster_uid,
             kv_revision=seen.revision if seen is not None else 0,
             stamp=seen.stamp if seen is not None else None,
+            free_bytes=self._told_free,
             replicas=tuple(host.reports()),
         )
 

@@ -63,7 +63,7 @@ from spu.replication.terms import next_term
 from spu.storage.data_dir import PartitionMeta
 from spu.storage.file_pool import FilePool
 from spu.storage.journal import JournalChange, JournalEntry
-from spu.storage.log import PartitionLog
+from spu.storage.log import CheckpointFailedError, PartitionLog
 from spu.storage.recovery import RecoveredLog
 from spu.storage.segment import Damage
 from spu.waiters import OffsetWaiters, RecordWaiters, Told, Waiter
@@ -536,7 +536,11 @@ class Replica:
     # Stopping
 
     def _sync_failed(self, error: BaseException) -> None:
-        self._fail(f"an fsync failed: {error}")
+        if isinstance(error, CheckpointFailedError):
+            # The log itself is whole: the next start reads more of it, and that is all.
+            self._fail(f"a checkpoint cannot be written: {error}", lasting=False)
+        else:
+            self._fail(f"an fsync failed: {error}")
 
     def _fail(self, reason: str, *, lasting: bool = True) -> None:
         """Stop for good. A ``lasting`` failure makes the replica unfit over restarts too."""

@@ -17,6 +17,7 @@ messages in and sends reports out, the listener that looks replicas up.
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -144,6 +145,11 @@ class ReplicaHost:
                 self._directory = None
 
     # What it knows
+
+    @property
+    def free_bytes(self) -> int:
+        """What the disk of the log directory has room for."""
+        return shutil.disk_usage(self._path).free
 
     @property
     def cluster_uid(self) -> str | None:

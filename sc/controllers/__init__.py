@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from sc.controllers import partition, spu, topic
+from sc.controllers import partition, spu, spu_group, topic
 from sc.controllers.actions import Action, Key
 from sc.store.view import View
 
@@ -16,6 +16,7 @@ Reconcile = Callable[[View, Key, int], tuple[Action, ...]]
 
 CONTROLLERS: Mapping[str, Reconcile] = {
     "Spu": spu.reconcile,
+    "SpuGroup": spu_group.reconcile,
     "Topic": topic.reconcile,
     "Partition": partition.reconcile,
 }

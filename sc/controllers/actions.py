@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from schemas.messages import Assignment, Lead, Tombstone
 from schemas.metadata import Object, Status
 from schemas.partition import Partition, PartitionSpec
-from schemas.spu import Spu
+from schemas.spu import Spu, SpuSpec
+from schemas.topic import Topic
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -40,10 +41,39 @@ class WritePartitionSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateSpu:
+    """Create a managed SPU that does not exist yet. The uid is set already."""
+
+    spu: Spu
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSpuSpec:
+    """Replace the spec of a managed SPU, if it is still at the revision of this copy."""
+
+    spu: Spu
+    spec: SpuSpec
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveSpu:
+    """Remove an SPU that holds no replica. Never carried out while replicas are being placed."""
+
+    spu: Spu
+
+
+@dataclass(frozen=True, slots=True)
 class CreatePartitions:
     """Create partition objects that do not exist yet. The uids are set already."""
 
     partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreTopic:
+    """Write a topic anew that somebody removed from the KV while it had partitions."""
+
+    topic: Topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +108,11 @@ class RemoveTombstone:
 KvAction = (
     WriteStatus
     | WritePartitionSpec
+    | CreateSpu
+    | WriteSpuSpec
+    | RemoveSpu
     | CreatePartitions
+    | RestoreTopic
     | MarkDeleting
     | RemovePartition
     | RemoveObject
@@ -138,6 +172,23 @@ SessionAction = RegisterSpu | UnregisterSpu | SendComplete | SendAssignment | Se
 
 
 @dataclass(frozen=True, slots=True)
+class ProvisionSpu:
+    """Have a managed SPU run by its spec; one that runs by another is restarted."""
+
+    spu: Spu
+
+
+@dataclass(frozen=True, slots=True)
+class EndSpu:
+    """Have a managed SPU run no longer."""
+
+    name: str
+
+
+ProvisionAction = ProvisionSpu | EndSpu
+
+
+@dataclass(frozen=True, slots=True)
 class WakeAt:
     """Look at this key again at a time, in the milliseconds of ``now_ms``."""
 
@@ -145,4 +196,4 @@ class WakeAt:
     at_ms: int
 
 
-Action = KvAction | SessionAction | WakeAt
+Action = KvAction | SessionAction | ProvisionAction | WakeAt

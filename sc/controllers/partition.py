@@ -2,9 +2,12 @@
 
 A partition that nobody led yet goes to the first of its replicas that is online: that one alone
 is the first live replica set (LRS), so that nothing can be lost by choosing it. From then on the
-leader changes only to a member of the LRS, because commits needed all of them; while the LRS has
-one member that member is waited for. The SPU is told to lead only after leader, term and LRS
+leader changes only to another member of the LRS (`sc.controllers.election`); while the LRS has one
+member that member is waited for. The SPU is told to lead only after leader, term and LRS
 stand in the KV together. ``online`` follows the leader's own report that it leads at that term.
+
+An object that somebody removed from the KV comes back without leader and LRS: then all replicas are
+asked, and the one with the last term and the highest offset leads.
 
 Deletion leaves, in one transaction, a tombstone for every replica: an SPU that is away is told
 to delete when it returns, so that deletion never waits for it.
@@ -21,10 +24,14 @@ from sc.controllers.actions import (
     WakeAt,
     WriteStatus,
 )
+from sc.controllers.election import elect
 from sc.store.view import Liveness, View
 from schemas.ids import PartitionUid, election_term, next_election
 from schemas.messages import Assignment, Lead, ReplicaReport, ReplicaRole, Tombstone
 from schemas.partition import LiveReplica, Partition, PartitionResolution, PartitionStatus
+
+#: Annotation of what somebody removed from the KV, and that came back.
+RESTORED = "runnel/restored"
 
 
 def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
@@ -80,6 +87,8 @@ def _assignments(view: View, partition: Partition) -> list[Action]:
 def _first_leader(view: View, partition: Partition, now_ms: int) -> PartitionStatus:
     """Status of a partition nobody led: with a leader as soon as one can be named."""
     status = partition.status
+    if (lost := _lost(view, partition, now_ms)) is not None:
+        return lost
     order = sorted(partition.spec.replicas, key=lambda i: i != partition.spec.preferred_leader)
     reasons = []
     for spu_id in order:
@@ -108,6 +117,35 @@ def _first_leader(view: View, partition: Partition, now_ms: int) -> PartitionSta
     return _offline(status, "; ".join(reasons))
 
 
+def _lost(view: View, partition: Partition, now_ms: int) -> PartitionStatus | None:
+    """Status of a partition whose object is new though its replicas were led before: somebody
+    removed it from the KV. None for one that is really new.
+
+    Who was live is not known any more: all replicas are waited for, and the one that has most
+    leads, at a higher term than any of them has seen.
+    """
+    reports = {i: view.report(i, partition.uid) for i in partition.spec.replicas}
+    led = any(report is not None and report.term for report in reports.values())
+    if not led and RESTORED not in partition.metadata.annotations:
+        return None
+    found = {i: r for i, r in reports.items() if r is not None}
+    missing = [f"SPU {i} is {view.liveness(i, now_ms).value}" for i in reports if i not in found]
+    unfit = [f"SPU {i} cannot lead: {r.reason or 'unfit'}" for i, r in found.items() if not r.fit]
+    if missing or unfit:
+        why = "; ".join(missing + unfit)
+        return _offline(partition.status, f"its object was lost, all replicas are needed: {why}")
+    leader = max(found, key=lambda i: (found[i].last_term, found[i].leo, -i))
+    return partition.status.model_copy(
+        update={
+            "resolution": PartitionResolution.OFFLINE,
+            "reason": f"SPU {leader} is taking over",
+            "leader": leader,
+            "term": next_election(max(election_term(r.term) for r in found.values())),
+            "lrs": (LiveReplica(spu_id=leader, storage_id=found[leader].storage_id),),
+        }
+    )
+
+
 def _led(
     view: View, partition: Partition, leader: int, actions: list[Action], now_ms: int
 ) -> PartitionStatus:
@@ -119,6 +157,8 @@ def _led(
         case Liveness.UNKNOWN:
             return status
         case Liveness.OFFLINE:
+            if (elected := elect(view, partition)) is not None:
+                return elected
             others = "; no other live replica may lead" if len(partition.spec.replicas) > 1 else ""
             return _offline(status, f"its leader, SPU {leader}, is offline{others}")
         case Liveness.ONLINE:
@@ -127,7 +167,7 @@ def _led(
         return _offline(status, f"SPU {leader} has not reported its replica yet")
     unfit = _unfit(status, leader, report)
     if unfit is not None:
-        return _offline(status, unfit)
+        return elect(view, partition) or _offline(status, unfit)
     if report.role is ReplicaRole.LEADER and election_term(report.term) == status.term:
         return status.model_copy(
             update={"resolution": PartitionResolution.ONLINE, "reason": _shortage(partition)}

@@ -3,15 +3,18 @@
 An object that appears is registered with the connection manager, one that disappears is
 unregistered. The resolution follows the session: ``init`` until the SPU has connected once,
 ``online`` with a session, ``unknown`` while a controller that just started waits for SPUs to come
-back, ``offline`` after that. A new session is first sent everything the SPU is to hold, then the
-deletions that wait for it.
+back, ``offline`` after that, ``draining`` while its group wants it to go. A managed SPU's process
+is started by a provisioner; what that says of trouble is the reason. A new session is first sent
+everything the SPU is to hold, then the deletions that wait for it.
 """
 
 from __future__ import annotations
 
 from sc.controllers.actions import (
     Action,
+    EndSpu,
     Key,
+    ProvisionSpu,
     RegisterSpu,
     RemoveTombstone,
     SendComplete,
@@ -21,21 +24,24 @@ from sc.controllers.actions import (
     WriteStatus,
 )
 from sc.controllers.partition import assignment_of
+from sc.controllers.spu_group import leaving
 from sc.store.view import Liveness, View
-from schemas.spu import Spu, SpuResolution, SpuStatus
+from schemas.spu import Spu, SpuResolution, SpuSpec, SpuStatus, SpuType
 
 
 def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     """Bring one SPU's registration, status and session in line with its object."""
     spu = view.store.get(Spu, key.name)
     registered = view.registered.get(key.name)
+    provision = _provision(view, key.name, spu)
     if spu is None:
-        return () if registered is None else (UnregisterSpu(key.name, registered),)
+        gone = () if registered is None else (UnregisterSpu(key.name, registered),)
+        return (*gone, *provision)
     if registered is None:
-        return (RegisterSpu(spu),)
+        return (RegisterSpu(spu), *provision)
     if registered != spu.spec.spu_id:
         # Deleted and created again under this name before anyone looked.
-        return (UnregisterSpu(key.name, registered), RegisterSpu(spu))
+        return (UnregisterSpu(key.name, registered), RegisterSpu(spu), *provision)
     actions: list[Action] = []
     status = _status(view, spu, now_ms)
     if status != spu.status:
@@ -43,14 +49,41 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     if view.liveness(spu.spec.spu_id, now_ms) is Liveness.UNKNOWN:
         actions.append(WakeAt(key, view.grace_until_ms))
     actions.extend(_session_actions(view, spu.spec.spu_id))
-    return tuple(actions)
+    return (*actions, *provision)
+
+
+def _provision(view: View, name: str, spu: Spu | None) -> tuple[Action, ...]:
+    """Have a managed SPU's process run by its spec, and that of a deleted one end."""
+    if view.provisioning is None:
+        return ()
+    found = view.provisioning.spus.get(name)
+    if spu is None or spu.spec.spu_type is not SpuType.MANAGED:
+        return () if found is None else (EndSpu(name),)
+    if found is not None and runs_by(found.spec) == runs_by(spu.spec):
+        return ()
+    return (ProvisionSpu(spu),)
+
+
+def runs_by(spec: SpuSpec) -> tuple[object, ...]:
+    """What of a spec its process sees: another rack is no reason to restart it."""
+    ports = spec.public_endpoint.port, spec.private_endpoint.port
+    return spec.spu_id, spec.storage.log_dir, *ports
 
 
 def _status(view: View, spu: Spu, now_ms: int) -> SpuStatus:
     current = spu.status.resolution
     match view.liveness(spu.spec.spu_id, now_ms):
+        case Liveness.ONLINE if leaving(view.store, spu):
+            resolution, reason = SpuResolution.DRAINING, "its group has no place for it any more"
         case Liveness.ONLINE:
-            resolution, reason = SpuResolution.ONLINE, None
+            return SpuStatus(
+                resolution=SpuResolution.ONLINE,
+                reason=_strangers(view, spu.spec.spu_id),
+                observed_generation=spu.generation,
+            )
+        case _ if (trouble := _trouble(view, spu)) is not None:
+            resolution = current if current is SpuResolution.INIT else SpuResolution.OFFLINE
+            reason = trouble
         case _ if current is SpuResolution.INIT:
             resolution, reason = current, "registered; waiting for the SPU to connect"
         case Liveness.UNKNOWN:
@@ -58,6 +91,31 @@ def _status(view: View, spu: Spu, now_ms: int) -> SpuStatus:
         case Liveness.OFFLINE:
             resolution, reason = SpuResolution.OFFLINE, "the SPU is not connected"
     return SpuStatus(resolution=resolution, reason=reason, observed_generation=spu.generation)
+
+
+def _strangers(view: View, spu_id: int) -> str | None:
+    """What an SPU holds that no partition names, and that nobody asked it to delete."""
+    session = view.sessions.get(spu_id)
+    if session is None or not session.complete:
+        return None
+    dying = {t.uid for t in view.store.tombstones_of(spu_id)}
+    found = sorted(
+        uid
+        for uid in session.reports
+        if uid not in dying and view.store.partition_by_uid(uid) is None
+    )
+    if not found:
+        return None
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return f"keeps replicas that belong to no partition: {', '.join(found[:3])}{more}"
+
+
+def _trouble(view: View, spu: Spu) -> str | None:
+    """Why the process of a managed SPU does not run."""
+    if view.provisioning is None:
+        return None
+    found = view.provisioning.spus.get(spu.name)
+    return found.trouble if found is not None else None
 
 
 def _session_actions(view: View, spu_id: int) -> list[Action]:

@@ -4,13 +4,14 @@
 assignment cannot be, ``insufficientResources`` where SPUs are missing (an SPU that comes online
 wakes such topics). Partition objects are created first and the status follows once all exist: a
 controller that dies in between finds them and goes on, and a placement once written is never
-computed again. Deletion marks the partitions, waits until all are gone, and removes the topic.
+computed again: a partition that somebody removed from the KV comes back as the same one, where it
+was, and a topic comes back from its partitions. Deletion marks the partitions, waits until all are
+gone, and removes the topic.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections import Counter
 from dataclasses import dataclass
 
 from sc.controllers.actions import (
@@ -19,19 +20,32 @@ from sc.controllers.actions import (
     Key,
     MarkDeleting,
     RemoveObject,
+    RestoreTopic,
     WakeAt,
     WritePartitionSpec,
     WriteStatus,
 )
-from sc.scheduler.placement import Candidate, place
+from sc.controllers.partition import RESTORED
+from sc.controllers.spu_group import leaving
+from sc.scheduler.manual import invalid_assignment
+from sc.scheduler.placement import Candidate, Load, Placement, Request, Shortage, place
 from sc.store.view import Liveness, View
 from schemas.metadata import Metadata, OwnerReference
 from schemas.partition import Partition, PartitionSpec
 from schemas.spu import Spu, SpuResolution
-from schemas.topic import Topic, TopicResolution, TopicStatus, partition_name
+from schemas.topic import (
+    LogSettings,
+    Topic,
+    TopicResolution,
+    TopicSpec,
+    TopicStatus,
+    partition_name,
+)
 
 #: So many partitions are created by one action: a transaction of a KV store is bounded.
 CREATE_CHUNK = 100
+#: Room on a disk that a new replica must find. Not what it may grow to: nobody knows that.
+REPLICA_BYTES = 16 << 20
 _PARTITION_NAMESPACE = uuid.UUID("0b9ad7a4-6d1d-4c0e-9f1e-6d1a0b6f9a51")
 
 
@@ -39,7 +53,7 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     """Take one topic a step closer to what its spec asks for."""
     topic = view.store.get(Topic, key.name)
     if topic is None:
-        return ()
+        return _restore(view.store.partitions_of("Topic", key.name))
     partitions = [
         p for p in view.store.partitions_of("Topic", topic.name) if p.spec.owner.uid == topic.uid
     ]
@@ -53,6 +67,30 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
             return _set(topic, TopicResolution.PENDING, "placing partitions")
         case _:
             return _provision(view, topic, partitions, now_ms)
+
+
+def _restore(partitions: list[Partition]) -> tuple[Action, ...]:
+    """A topic goes after its partitions: one that is gone before them was removed by hand.
+
+    It comes back as far as its partitions tell; compression and labels they do not.
+    """
+    kept = [p for p in partitions if not p.deleting]
+    if not kept or any(p.spec.owner.uid != kept[0].spec.owner.uid for p in kept):
+        return ()
+    owner, log = kept[0].spec.owner, kept[0].spec.log
+    spec = TopicSpec(
+        partitions=1 + max(p.spec.index or 0 for p in kept),
+        replication_factor=len(kept[0].spec.replicas),
+        min_in_sync_replicas=log.min_in_sync_replicas,
+        retention=log.retention,
+        segment=log.segment,
+        durability=log.durability,
+        max_record_size=log.max_record_size,
+    )
+    note = {RESTORED: "from its partitions; compression and labels are lost"}
+    metadata = Metadata(name=owner.name, uid=owner.uid, generation=1, annotations=note)
+    status = TopicStatus(resolution=TopicResolution.PENDING, reason="restored from its partitions")
+    return (RestoreTopic(Topic(metadata=metadata, spec=spec, status=status)),)
 
 
 def partition_uid(topic_uid: str, index: int) -> str:
@@ -78,19 +116,7 @@ def _invalid(view: View, topic: Topic) -> str | None:
     rows = topic.spec.assignment
     if rows is None:
         return None
-    ids = [row.id for row in rows]
-    if sorted(ids) != list(range(len(rows))):
-        return f"assignment: ids must run from 0 to {len(rows) - 1} without gaps, they are {ids}"
-    size = len(rows[0].replicas)
-    for row in rows:
-        if len(row.replicas) != size:
-            return f"assignment row {row.id}: {len(row.replicas)} replicas, row {ids[0]} has {size}"
-        if len(set(row.replicas)) != len(row.replicas):
-            return f"assignment row {row.id}: an SPU stands there twice: {list(row.replicas)}"
-        for spu_id in row.replicas:
-            if view.store.spu(spu_id) is None:
-                return f"assignment row {row.id}: SPU {spu_id} is not registered"
-    return None
+    return invalid_assignment(rows, {s.spec.spu_id for s in view.store.objects(Spu)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +134,10 @@ def _provision(
     existing = {p.spec.index: p for p in partitions}
     missing = [i for i in range(topic.spec.partition_count) if i not in existing]
     actions: list[Action] = []
+    log = topic.spec.log_settings
     for partition in partitions:
-        spec = partition.spec.model_copy(update={"log": topic.spec.log_settings})
-        if spec != partition.spec and not partition.deleting:
+        if partition.spec.log != log and not partition.deleting:
+            spec = partition.spec.model_copy(update={"log": log})
             actions.append(WritePartitionSpec(partition, spec))
     if not missing:
         replica_map = tuple(p.spec.replicas for p in partitions)
@@ -130,7 +157,13 @@ def _provision(
         )  # fmt: skip
         actions.extend(_set(topic, resolution, placement.reason, topic.status.replica_map))
         return tuple(actions)
-    created = tuple(_new_partition(topic, i, placement.rows[i]) for i in missing)
+    owner = OwnerReference(kind="Topic", name=topic.name, uid=topic.uid)
+    lost, known = RESTORED in topic.metadata.annotations, len(topic.status.replica_map)
+    created = tuple(
+        _new_partition(owner, log, i, placement.rows[i], lost=lost or i < known)
+        for i in missing
+        if i in placement.rows
+    )
     starts = range(0, len(created), CREATE_CHUNK)
     actions.extend(CreatePartitions(created[i : i + CREATE_CHUNK]) for i in starts)
     return tuple(actions)
@@ -139,6 +172,10 @@ def _provision(
 def _place_missing(view: View, topic: Topic, missing: list[int], now_ms: int) -> _Placement:
     if topic.spec.assignment is not None:
         return _Placement({row.id: row.replicas for row in topic.spec.assignment})
+    known = topic.status.replica_map
+    if back := {index: known[index] for index in missing if index < len(known)}:
+        # Removed by hand: they come back where their data is, before others are placed.
+        return _Placement(back)
     spus = view.store.objects(Spu)
     alive = {s.spec.spu_id: view.liveness(s.spec.spu_id, now_ms) for s in spus}
     returning = [
@@ -151,38 +188,44 @@ def _place_missing(view: View, topic: Topic, missing: list[int], now_ms: int) ->
         # A placement stays: whoever connects first after a restart must not get everything.
         reason = f"waiting for {', '.join(returning)} to connect again"
         return _Placement({}, reason, wait=True)
-    leaders: Counter[int] = Counter()
-    replicas: Counter[int] = Counter()
-    for partition in view.store.objects(Partition):
-        leaders[partition.spec.preferred_leader] += 1
-        replicas.update(partition.spec.replicas)
-    candidates = [
-        Candidate(i, s.spec.rack, leaders[i], replicas[i])
+    # By id: while a mirror catches up, an id may still have its former object beside its new one.
+    candidates = {
+        s.spec.spu_id: Candidate(
+            s.spec.spu_id, s.spec.rack, s.spec.region, view.sessions[s.spec.spu_id].free_bytes
+        )
         for s in spus
-        if alive[i := s.spec.spu_id] is Liveness.ONLINE
-    ]
-    factor = topic.spec.replica_count
-    rows = place(candidates, len(missing), factor, ignore_racks=topic.spec.ignore_rack_assignment)
-    if rows is not None:
-        return _Placement(dict(zip(missing, rows, strict=True)))
-    need = f"replicationFactor {factor} needs {factor} online SPUs"
-    have = f"{len(candidates)} of {len(spus)} registered are online"
-    return _Placement({}, f"{need}; {have}")
+        if alive[s.spec.spu_id] is Liveness.ONLINE and not leaving(view.store, s)
+    }
+    request = Request(
+        partitions=len(missing),
+        replication_factor=topic.spec.replica_count,
+        ignore_racks=topic.spec.ignore_rack_assignment,
+        registered=len(spus),
+        replica_bytes=REPLICA_BYTES,
+    )
+    load = Load(
+        leaders={i: view.store.preferred_count(i) for i in candidates},
+        replicas={i: view.store.replica_count(i) for i in candidates},
+    )
+    match place(candidates.values(), request, load):
+        case Placement(rows=rows):
+            return _Placement(dict(zip(missing, rows, strict=True)))
+        case Shortage(reason=reason):
+            return _Placement({}, reason)
 
 
-def _new_partition(topic: Topic, index: int, replicas: tuple[int, ...]) -> Partition:
+def _new_partition(
+    owner: OwnerReference, log: LogSettings, index: int, replicas: tuple[int, ...], *, lost: bool
+) -> Partition:
     return Partition(
         metadata=Metadata(
-            name=partition_name(topic.name, index),
-            labels={"topic": topic.name},
-            uid=partition_uid(topic.uid, index),
+            name=partition_name(owner.name, index),
+            labels={"topic": owner.name},
+            annotations={RESTORED: "all its replicas are asked who leads"} if lost else {},
+            uid=partition_uid(owner.uid, index),
         ),
         spec=PartitionSpec(
-            owner=OwnerReference(kind="Topic", name=topic.name, uid=topic.uid),
-            index=index,
-            replicas=replicas,
-            preferred_leader=replicas[0],
-            log=topic.spec.log_settings,
+            owner=owner, index=index, replicas=replicas, preferred_leader=replicas[0], log=log
         ),
     )
 

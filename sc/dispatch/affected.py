@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sc.controllers.actions import Key
+from sc.controllers.spu_group import leaving
 from sc.store.local_store import Change, LocalStore, ObjectChanged, TombstoneChanged
 from schemas.partition import Partition
 from schemas.spu import Spu
+from schemas.spu_group import SpuGroup, SpuGroupResolution
 from schemas.topic import Topic, TopicResolution
 
 #: Topics whose placement, or the reason why there is none, depends on the SPUs there are.
@@ -25,18 +27,24 @@ def affected_keys(change: Change, store: LocalStore) -> Iterator[Key]:
             spu = store.spu(tombstone.spu_id)
             if spu is not None:
                 yield Key("Spu", spu.name)
+                if spu.spec.group is not None:
+                    # It may wait for this to end the SPU.
+                    yield Key("SpuGroup", spu.spec.group)
         case ObjectChanged():
             subject = change.object
             yield Key(subject.kind, subject.name)
             match subject:
                 case Spu():
                     yield from _after_spu(change, subject, store)
-                case Topic():
+                case SpuGroup():
+                    yield from _after_group(subject, store)
+                case Topic() if change.new is None:
                     for partition in store.partitions_of("Topic", subject.name):
-                        if change.new is None:
-                            yield Key("Partition", partition.name)
+                        yield Key("Partition", partition.name)
                 case Partition():
-                    yield Key(subject.spec.owner.kind, subject.spec.owner.name)
+                    if _concerns_owner(change, subject.spec.owner.kind):
+                        yield Key(subject.spec.owner.kind, subject.spec.owner.name)
+                    yield from _groups_that_wait(change, store)
                 case _:
                     pass
 
@@ -46,14 +54,56 @@ def keys_of_session(spu_id: int, store: LocalStore) -> Iterator[Key]:
     spu = store.spu(spu_id)
     if spu is not None:
         yield Key("Spu", spu.name)
+        if spu.spec.group is not None and leaving(store, spu):
+            # A group waits for deletions only of an SPU that is there.
+            yield Key("SpuGroup", spu.spec.group)
     for name in store.topics_in(*_WAITING):
         yield Key("Topic", name)
     for partition in store.partitions_on(spu_id):
         yield Key("Partition", partition.name)
 
 
+def _concerns_owner(change: ObjectChanged, owner_kind: str) -> bool:
+    """Whether the owner of a partition looks at what changed. A topic looks at no status: it would
+    look at all its partitions for each that changes."""
+    old, new = change.old, change.new
+    if owner_kind != "Topic" or not isinstance(old, Partition) or not isinstance(new, Partition):
+        return True
+    return old.uid != new.uid or old.deleting != new.deleting or old.spec != new.spec
+
+
+def _groups_that_wait(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
+    """Groups that end an SPU only without replicas, where it gets one or loses one."""
+    before, after = (
+        set(side.spec.replicas) if isinstance(side, Partition) else set()
+        for side in (change.old, change.new)
+    )
+    spus = [spu for i in sorted(before ^ after) if (spu := store.spu(i)) is not None]
+    groups = {spu.spec.group for spu in spus if leaving(store, spu)}
+    for name in sorted(group for group in groups if group is not None):
+        yield Key("SpuGroup", name)
+
+
+def _after_group(group: SpuGroup, store: LocalStore) -> Iterator[Key]:
+    """Its SPUs, and other groups that may have waited for its ids."""
+    for spu in store.spus_of(group.name):
+        yield Key("Spu", spu.name)
+    yield from _invalid_groups(store, group.name)
+
+
+def _invalid_groups(store: LocalStore, besides: str | None) -> Iterator[Key]:
+    for group in store.objects(SpuGroup):
+        if group.status.resolution is SpuGroupResolution.INVALID and group.name != besides:
+            yield Key("SpuGroup", group.name)
+
+
 def _after_spu(change: ObjectChanged, spu: Spu, store: LocalStore) -> Iterator[Key]:
     old, new = change.old, change.new
+    if spu.spec.group is not None:
+        yield Key("SpuGroup", spu.spec.group)
+    if old is None or new is None:
+        # What keeps a group from its ids, or the first of several that do.
+        yield from _invalid_groups(store, spu.spec.group)
     before = old.status.resolution if isinstance(old, Spu) else None
     after = new.status.resolution if isinstance(new, Spu) else None
     if before == after:

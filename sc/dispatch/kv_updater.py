@@ -11,17 +11,32 @@ from typing import assert_never
 
 from sc.controllers.actions import (
     CreatePartitions,
+    CreateSpu,
     KvAction,
     MarkDeleting,
     RemoveObject,
     RemovePartition,
+    RemoveSpu,
     RemoveTombstone,
+    RestoreTopic,
     WritePartitionSpec,
+    WriteSpuSpec,
     WriteStatus,
 )
-from sc.kv.interface import KV, Compare, Delete, Get, GetResponse, ModRevisionIs, Op, Put
+from sc.dispatch.times import written_at
+from sc.kv.interface import (
+    KV,
+    Compare,
+    Delete,
+    DeletePrefix,
+    Get,
+    GetResponse,
+    ModRevisionIs,
+    Op,
+    Put,
+)
 from sc.office import Office
-from sc.store.codec import encode_object, encode_tombstone
+from sc.store.codec import CONTROLLERS, encode_object, encode_tombstone
 from schemas.causality import current_cause
 from schemas.errors import ConflictError, FencedError
 from schemas.keys import ClusterKeys
@@ -71,12 +86,33 @@ class KvUpdater:
                 new = partition.model_copy(update={"spec": spec})
                 new = new.with_metadata(generation=partition.generation + 1)
                 return [self._unchanged(partition)], [self._put(new)]
+            case CreateSpu(spu):
+                new_spu = spu.with_metadata(creation_timestamp=timestamp(), generation=1)
+                id_key = self._keys.spu_id(spu.spec.spu_id)
+                return (
+                    [self._absent(spu), ModRevisionIs(id_key, 0)],
+                    [self._put(new_spu), Put(id_key, spu.name.encode())],
+                )
+            case WriteSpuSpec(spu, spu_spec):
+                changed = spu.model_copy(update={"spec": spu_spec})
+                changed = changed.with_metadata(generation=spu.generation + 1)
+                return [self._unchanged(spu)], [self._put(changed)]
+            case RemoveSpu(spu):
+                id_key = self._keys.spu_id(spu.spec.spu_id)
+                graves = self._keys.tombstones_of(spu.spec.spu_id)
+                return (
+                    [self._unchanged(spu)],
+                    [Delete(self._key(spu)), Delete(id_key), DeletePrefix(graves)],
+                )
             case CreatePartitions(partitions):
                 created = timestamp()
                 new_ones = [
                     p.with_metadata(creation_timestamp=created, generation=1) for p in partitions
                 ]
                 return [self._absent(p) for p in new_ones], [self._put(p) for p in new_ones]
+            case RestoreTopic(topic):
+                restored = topic.with_metadata(creation_timestamp=timestamp())
+                return [self._absent(topic)], [self._put(restored)]
             case MarkDeleting(obj):
                 marked = obj.with_metadata(deletion_timestamp=timestamp())
                 return [self._unchanged(obj)], [self._put(marked)]
@@ -104,4 +140,5 @@ class KvUpdater:
         return ModRevisionIs(self._key(obj), 0)
 
     def _put(self, obj: Object) -> Op:
-        return Put(self._key(obj), encode_object(obj, current_cause()))
+        value = encode_object(obj, current_cause(), by=CONTROLLERS, at=written_at())
+        return Put(self._key(obj), value)

@@ -19,13 +19,19 @@ from sc.controllers import reconcile
 from sc.controllers.actions import (
     Action,
     CreatePartitions,
+    CreateSpu,
+    EndSpu,
     Key,
     KvAction,
     MarkDeleting,
+    ProvisionAction,
+    ProvisionSpu,
     RegisterSpu,
     RemoveObject,
     RemovePartition,
+    RemoveSpu,
     RemoveTombstone,
+    RestoreTopic,
     SendAssignment,
     SendComplete,
     SendDelete,
@@ -34,6 +40,7 @@ from sc.controllers.actions import (
     UnregisterSpu,
     WakeAt,
     WritePartitionSpec,
+    WriteSpuSpec,
     WriteStatus,
 )
 from sc.dispatch.work_queue import WorkQueue
@@ -47,14 +54,16 @@ WORKERS = 64
 RETRY_BASE_MS = 50.0
 RETRY_CAP_MS = 10_000.0
 CATCH_UP_S = 1.0
+#: So long may reconciles take, one after the other, before others have their turn.
+TURN_S = 0.005
 
 log = get_logger(__name__)
 
 
 class SessionUpdater(Protocol):
-    """Carries out what concerns SPU sessions; never waits for an SPU."""
+    """Carries out what concerns SPU sessions and processes; never waits for an SPU."""
 
-    def carry_out(self, action: SessionAction) -> None: ...
+    def carry_out(self, action: SessionAction | ProvisionAction) -> None: ...
 
 
 class ControllerLoop:
@@ -80,6 +89,7 @@ class ControllerLoop:
         self._now_ms = now_ms
         self._failures: dict[Key, int] = {}
         self._placing = asyncio.Lock()
+        self._turn_ends_s: float | None = None
 
     async def run(self) -> None:
         """Work until cancelled. Raises an ExceptionGroup of FencedError when deposed."""
@@ -91,16 +101,34 @@ class ControllerLoop:
         while True:
             key, cause = await self._queue.take()
             try:
+                await self._turn()
                 with caused_by(cause):
                     await self._reconcile(key, cause)
             finally:
                 self._queue.done(key)
 
+    async def _turn(self) -> None:
+        """Wait while the workers have used up their part of this pass of the event loop.
+
+        Looking waits for nothing where there is nothing to do: without this, a long queue would
+        keep heartbeats and requests waiting until its end.
+        """
+        while self._turn_ends_s is not None:
+            if time.perf_counter() < self._turn_ends_s:
+                return
+            await asyncio.sleep(0)
+        self._turn_ends_s = time.perf_counter() + TURN_S
+        asyncio.get_running_loop().call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._turn_ends_s = None
+
     async def _reconcile(self, key: Key, cause: str) -> None:
         try:
             actions = self._look(key)
-            if any(isinstance(action, CreatePartitions) for action in actions):
-                # Placement counts what exists, so each one must see what the one before created.
+            if any(isinstance(action, CreatePartitions | RemoveSpu) for action in actions):
+                # Placement counts what exists, so each one must see what the one before created;
+                # and an SPU goes only while nothing is being placed on it.
                 async with self._placing:
                     for action in self._look(key):
                         await self._carry_out(action, cause)
@@ -135,7 +163,11 @@ class ControllerLoop:
             case (
                 WriteStatus()
                 | WritePartitionSpec()
+                | CreateSpu()
+                | WriteSpuSpec()
+                | RemoveSpu()
                 | CreatePartitions()
+                | RestoreTopic()
                 | MarkDeleting()
                 | RemovePartition()
                 | RemoveObject()
@@ -151,6 +183,8 @@ class ControllerLoop:
                 | SendAssignment()
                 | SendLead()
                 | SendDelete()
+                | ProvisionSpu()
+                | EndSpu()
             ):
                 self._sessions.carry_out(action)
             case WakeAt(key, at_ms):
@@ -169,10 +203,12 @@ def _subject(action: KvAction) -> dict[str, str]:
         case WriteStatus(obj, status):
             resolution = getattr(status, "resolution", None)
             return {"object": f"{obj.kind}/{obj.name}", "resolution": str(resolution)}
-        case MarkDeleting(obj) | RemoveObject(obj):
+        case MarkDeleting(obj) | RemoveObject(obj) | RestoreTopic(obj):
             return {"object": f"{obj.kind}/{obj.name}"}
         case WritePartitionSpec(partition, _) | RemovePartition(partition, _):
             return {"object": f"Partition/{partition.name}"}
+        case CreateSpu(spu) | WriteSpuSpec(spu, _) | RemoveSpu(spu):
+            return {"object": f"Spu/{spu.name}"}
         case CreatePartitions(partitions):
             return {"object": f"Partition/{partitions[0].name}", "count": str(len(partitions))}
         case RemoveTombstone(tombstone):

@@ -16,6 +16,7 @@ from sc.store.local_store import Change, TombstoneChanged
 from sc.store.view import SessionState, View
 from schemas.causality import current_cause
 from schemas.messages import Hello, ReplicaReport, Report, Tombstone
+from schemas.topic import TopicResolution
 
 Wake = Callable[[Key, str], None]
 Listener = Callable[[Change], None]
@@ -68,7 +69,9 @@ class MetadataDispatcher:
     def opened(self, generation: int, hello: Hello) -> None:
         """A session began; what its hello says of replicas is its first report."""
         reports: dict[str, ReplicaReport] = {report.uid: report for report in hello.replicas}
-        self._sessions[hello.spu_id] = SessionState(hello.spu_id, generation, reports=reports)
+        self._sessions[hello.spu_id] = SessionState(
+            hello.spu_id, generation, free_bytes=hello.free_bytes, reports=reports
+        )
         self._wake_session(hello.spu_id)
 
     def closed(self, spu_id: int, generation: int, reason: str) -> None:
@@ -96,6 +99,10 @@ class MetadataDispatcher:
             if tombstone.uid in waiting:
                 state.deleted[tombstone.uid] = tombstone
             state.reports.pop(tombstone.uid, None)
+        if report.free_bytes is not None and report.free_bytes != state.free_bytes:
+            state.free_bytes = report.free_bytes
+            for name in store.topics_in(TopicResolution.INSUFFICIENT_RESOURCES):
+                self._wake(Key("Topic", name), cause)
         spu = store.spu(spu_id)
         if report.deleted and spu is not None:
             self._wake(Key("Spu", spu.name), cause)

@@ -4,11 +4,16 @@ A watch that breaks is resumed from its revision; one that was compacted is repl
 listing, of which only the difference is passed on. The same listing runs now and then by itself
 and repairs whatever the mirror has missed. An object that does not parse is reported, kept in the
 KV, and not mirrored (what was readable of it before stays); everything else goes on.
+
+A listing is taken page by page, and of each page only what the mirror does not have: a repair
+that finds nothing keeps nothing, and keeps nobody waiting for longer than a page takes.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
+from dataclasses import dataclass, field
 
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.kv.interface import KV, DeleteEvent, KeyValue, PutEvent, WatchBatch, range_all
@@ -19,10 +24,39 @@ from schemas.errors import CompactedError, InvalidRequestError, RetryableError
 from schemas.keys import ClusterKeys
 from schemas.kinds import BY_PLURAL
 from schemas.logs import get_logger
+from schemas.messages import Tombstone
+from schemas.metadata import Object
+from schemas.spu import Spu
 
 RETRY_S = 0.2
 
 log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a key of the KV holds: an object, a tombstone, or, told in ``trouble``, neither."""
+
+    key: str
+    found: Object | Tombstone | None
+    cause: str
+    trouble: str | None = None
+
+
+@dataclass(slots=True)
+class _Listing:
+    """All keys of the KV as of a revision, and what of them the mirror did not have.
+
+    ``objects`` are names by kind; ``left`` are SPU ids and tombstones: key, revision, and the key
+    that they belong to.
+    """
+
+    revision: int = 0
+    keys: set[str] = field(default_factory=set)
+    objects: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    tombstones: set[tuple[int, str]] = field(default_factory=set)
+    left: list[tuple[str, int, str]] = field(default_factory=list)
+    news: list[_Read] = field(default_factory=list)
 
 
 class KvReader:
@@ -36,6 +70,8 @@ class KvReader:
         self._store = store
         self._dispatcher = dispatcher
         self._next_revision = 1
+        #: SPU ids and tombstones whose SPU is not in the KV: their revisions, and the missing key.
+        self.strays: dict[str, tuple[int, str]] = {}
         #: Keys in the KV that do not parse, with the reason.
         self.unreadable: dict[str, str] = {}
 
@@ -71,28 +107,51 @@ class KvReader:
             await asyncio.sleep(RETRY_S)
 
     async def _list(self, cause: str) -> None:
-        pages = [page async for page in range_all(self._kv, self._keys.root)]
-        revision = pages[0].revision
-        if revision < self._store.revision:
+        listing = _Listing()
+        async for page in range_all(self._kv, self._keys.root):
+            listing.revision = page.revision
+            for kv in page.items:
+                self._add(listing, kv)
+            await asyncio.sleep(0)
+        if listing.revision < self._store.revision:
             return
         changes: list[tuple[Change, str]] = []
-        objects, tombstones = set(), set()
-        for kv in (kv for page in pages for kv in page.items):
-            if (where := self._keys.parse_object(kv.key)) is not None and where[0] in BY_PLURAL:
-                objects.add((BY_PLURAL[where[0]].kind_name(), where[1]))
-            if (grave := self._keys.parse_tombstone(kv.key)) is not None:
-                tombstones.add(grave)
-            changes.extend((change, cause) for change, _ in self._put(kv))
-        for kind, name in self._store.object_keys() - objects:
-            if (removed := self._store.remove(kind, name)) is not None:
-                changes.append((removed, cause))
-        for spu_id, uid in self._store.tombstone_keys() - tombstones:
+        for read in listing.news:
+            changes.extend((change, cause) for change, _ in self._mirror(read))
+        # What SPUs leave behind that somebody removed by hand.
+        self.strays = {
+            key: (revision, owner)
+            for key, revision, owner in listing.left
+            if owner not in listing.keys
+        }
+        for kind, names in self._store.names().items():
+            gone_names = set(names) - listing.objects[kind]
+            removed = [self._store.remove(kind, name) for name in gone_names]
+            changes.extend((change, cause) for change in removed if change is not None)
+        for spu_id, uid in self._store.tombstone_keys() - listing.tombstones:
             if (gone := self._store.remove_tombstone(spu_id, uid)) is not None:
                 changes.append((gone, cause))
-        for key in self.unreadable.keys() - {kv.key for page in pages for kv in page.items}:
+        for key in self.unreadable.keys() - listing.keys:
             del self.unreadable[key]
-        self._next_revision = max(self._next_revision, revision + 1)
-        self._dispatcher.apply(changes, revision)
+        self._next_revision = max(self._next_revision, listing.revision + 1)
+        self._dispatcher.apply(changes, listing.revision)
+
+    def _add(self, listing: _Listing, kv: KeyValue) -> None:
+        listing.keys.add(kv.key)
+        if (where := self._keys.parse_object(kv.key)) is not None:
+            cls = BY_PLURAL.get(where[0])
+            if cls is not None:
+                listing.objects[cls.kind_name()].add(where[1])
+                mirrored = self._store.get(cls, where[1])
+                if mirrored is not None and mirrored.revision >= kv.mod_revision:
+                    return
+        elif (grave := self._keys.parse_tombstone(kv.key)) is not None:
+            listing.tombstones.add(grave)
+            listing.left.append((kv.key, kv.mod_revision, self._keys.spu_id(grave[0])))
+        elif self._keys.parse_spu_id(kv.key) is not None:
+            owner = self._keys.object(Spu.PLURAL, kv.value.decode(errors="replace"))
+            listing.left.append((kv.key, kv.mod_revision, owner))
+        listing.news.append(self._read(kv))
 
     def _apply(self, batch: WatchBatch) -> None:
         if batch.revision <= self._store.revision:
@@ -102,30 +161,40 @@ class KvReader:
         for event in batch.events:
             match event:
                 case PutEvent(kv, _):
-                    changes.extend(self._put(kv))
+                    changes.extend(self._mirror(self._read(kv)))
                 case DeleteEvent():
                     changes.extend(self._delete(event))
         self._next_revision = max(self._next_revision, batch.revision + 1)
         self._dispatcher.apply(changes, batch.revision)
 
-    def _put(self, kv: KeyValue) -> list[tuple[Change, str]]:
+    def _read(self, kv: KeyValue) -> _Read:
         try:
             if (where := self._keys.parse_object(kv.key)) is not None:
                 obj, cause = decode_object(where[0], kv.value, kv.mod_revision)
                 if obj.name != where[1]:
                     raise InvalidRequestError(f"stored object calls itself {obj.name!r}")
-                change: Change | None = self._store.put(obj)
-            elif self._keys.parse_tombstone(kv.key) is not None:
-                change, cause = self._store.put_tombstone(decode_tombstone(kv.value)), "-"
-            else:
-                return []
+                return _Read(kv.key, obj, cause)
+            if self._keys.parse_tombstone(kv.key) is not None:
+                return _Read(kv.key, decode_tombstone(kv.value), "-")
         except InvalidRequestError as error:
-            if self.unreadable.get(kv.key) != error.message:
-                log.error("a stored object is left out", key=kv.key, why=error.message)
-            self.unreadable[kv.key] = error.message
+            return _Read(kv.key, None, "-", trouble=error.message)
+        return _Read(kv.key, None, "-")
+
+    def _mirror(self, read: _Read) -> list[tuple[Change, str]]:
+        if read.trouble is not None:
+            if self.unreadable.get(read.key) != read.trouble:
+                log.error("a stored object is left out", key=read.key, why=read.trouble)
+            self.unreadable[read.key] = read.trouble
             return []
-        self.unreadable.pop(kv.key, None)
-        return [] if change is None else [(change, cause)]
+        self.unreadable.pop(read.key, None)
+        match read.found:
+            case Object():
+                change: Change | None = self._store.put(read.found)
+            case Tombstone():
+                change = self._store.put_tombstone(read.found)
+            case None:
+                return []
+        return [] if change is None else [(change, read.cause)]
 
     def _delete(self, event: DeleteEvent) -> list[tuple[Change, str]]:
         self.unreadable.pop(event.key, None)

@@ -9,7 +9,7 @@ the next session begins with the complete state. Success wakes nobody: the SPU's
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from sc.controllers.actions import SendAssignment, SendComplete, SendDelete, SendLead
@@ -45,6 +45,8 @@ class Outbox:
     leads: dict[str, Lead] = field(default_factory=dict)
     deletes: dict[str, Tombstone] = field(default_factory=dict)
     sending: Message | None = None
+    #: What of each partition is in ``sending``, by uid.
+    _on_way: dict[str, Assignment | Lead | Tombstone] = field(default_factory=dict)
 
     def add(self, action: SendComplete | SendAssignment | SendLead | SendDelete) -> None:
         """Queue an action unless the same is on its way."""
@@ -57,40 +59,41 @@ class Outbox:
                 if not self._assigning(assignment):
                     self.assignments[assignment.uid] = assignment
             case SendLead(_, lead):
-                if not (isinstance(self.sending, LeadPartitions) and lead in self.sending.leads):
+                if self._on_way.get(lead.uid) != lead:
                     self.leads[lead.uid] = lead
             case SendDelete(_, tombstones):
-                sending = (
-                    self.sending.tombstones if isinstance(self.sending, DeleteReplicas) else ()
-                )
-                self.deletes.update((t.uid, t) for t in tombstones if t not in sending)
+                self.deletes.update((t.uid, t) for t in tombstones if self._on_way.get(t.uid) != t)
 
     def next(self) -> Message | None:
         """Take the next message; it is on its way until `sent`."""
         if self.complete is not None:
             assignments, self.complete = self.complete.assignments, None
-            self.sending = AssignPartitions(
-                complete=True, assignments=assignments, stamp=self.stamp
+            self._send(
+                AssignPartitions(complete=True, assignments=assignments, stamp=self.stamp),
+                assignments,
             )
         elif self.assignments:
             batch, self.assignments = tuple(self.assignments.values()), {}
-            self.sending = AssignPartitions(assignments=batch, stamp=self.stamp)
+            self._send(AssignPartitions(assignments=batch, stamp=self.stamp), batch)
         elif self.leads:
             leads, self.leads = tuple(self.leads.values()), {}
-            self.sending = LeadPartitions(leads=leads, stamp=self.stamp)
+            self._send(LeadPartitions(leads=leads, stamp=self.stamp), leads)
         elif self.deletes:
             graves, self.deletes = tuple(self.deletes.values()), {}
-            self.sending = DeleteReplicas(tombstones=graves, stamp=self.stamp)
+            self._send(DeleteReplicas(tombstones=graves, stamp=self.stamp), graves)
         return self.sending
 
     def sent(self) -> None:
         self.sending = None
+        self._on_way = {}
+
+    def _send(self, message: Message, parts: Iterable[Assignment | Lead | Tombstone]) -> None:
+        self.sending = message
+        self._on_way = {part.uid: part for part in parts}
 
     def _assigning(self, assignment: Assignment) -> bool:
-        return isinstance(self.sending, AssignPartitions) and any(
-            a.uid == assignment.uid and a.revision >= assignment.revision
-            for a in self.sending.assignments
-        )
+        sending = self._on_way.get(assignment.uid)
+        return isinstance(sending, Assignment) and sending.revision >= assignment.revision
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ that exist. `WorkQueueState` is the pure core; `WorkQueue` adds waiting and time
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 from sc.controllers.actions import Key
@@ -15,9 +16,12 @@ from sc.controllers.actions import Key
 
 @dataclass(slots=True)
 class WorkQueueState:
-    """Waiting, active and dirty keys, with the cause of the newest wish to look at each."""
+    """Waiting, active and dirty keys, with the cause of the newest wish to look at each.
 
-    waiting: dict[Key, str] = field(default_factory=dict)
+    ``waiting`` is no plain dict: finding the first key of one costs a step for each that was taken.
+    """
+
+    waiting: OrderedDict[Key, str] = field(default_factory=OrderedDict)
     active: set[Key] = field(default_factory=set)
     dirty: dict[Key, str] = field(default_factory=dict)
 
@@ -31,10 +35,14 @@ class WorkQueueState:
         """The key that waits longest, now active; None when none waits."""
         if not self.waiting:
             return None
-        key = next(iter(self.waiting))
-        cause = self.waiting.pop(key)
+        key, cause = self.waiting.popitem(last=False)
         self.active.add(key)
         return key, cause
+
+    def hasten(self, key: Key) -> None:
+        """Hand a key out next, if it waits."""
+        if key in self.waiting:
+            self.waiting.move_to_end(key, last=False)
 
     def done(self, key: Key) -> None:
         """The work on an active key ended."""
@@ -48,7 +56,9 @@ class WorkQueue:
 
     def __init__(self) -> None:
         self._state = WorkQueueState()
-        self._wakeup = asyncio.Event()
+        #: Workers that wait for a key, the first to wait first. A key wakes one of them, not all.
+        self._idle_workers: deque[asyncio.Future[None]] = deque()
+        self._one_done = asyncio.Event()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         #: Set once the queue has been worked off for the first time.
         self.worked_off = asyncio.Event()
@@ -62,8 +72,14 @@ class WorkQueue:
         return not self._state.waiting and not self._state.active
 
     def add(self, key: Key, cause: str) -> None:
+        waiting = len(self._state.waiting)
         self._state.add(key, cause)
-        self._wakeup.set()
+        if len(self._state.waiting) > waiting:
+            self._wake_one()
+
+    def hasten(self, key: Key) -> None:
+        """Hand a key out next, if it waits."""
+        self._state.hasten(key)
 
     def add_after(self, key: Key, cause: str, delay_ms: float) -> None:
         """Add a key later. An earlier timer of the same key stands."""
@@ -82,13 +98,27 @@ class WorkQueue:
             found = self._state.take()
             if found is not None:
                 return found
-            self._wakeup.clear()
-            await self._wakeup.wait()
+            woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle_workers.append(woken)
+            try:
+                await woken
+            except asyncio.CancelledError:
+                if not woken.cancelled():
+                    # It had been sent for a key: another one goes.
+                    self._wake_one()
+                raise
+
+    async def shrunk_to(self, length: int) -> None:
+        """Wait until no more keys than that wait or are being worked on."""
+        while len(self) > length:
+            self._one_done.clear()
+            await self._one_done.wait()
 
     def done(self, key: Key) -> None:
         self._state.done(key)
+        self._one_done.set()
         if self._state.waiting:
-            self._wakeup.set()
+            self._wake_one()
         elif self.idle:
             self.worked_off.set()
 
@@ -97,6 +127,13 @@ class WorkQueue:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+
+    def _wake_one(self) -> None:
+        while self._idle_workers:
+            woken = self._idle_workers.popleft()
+            if not woken.done():
+                woken.set_result(None)
+                return
 
     def _fire(self, key: Key, cause: str) -> None:
         self._timers.pop(key, None)

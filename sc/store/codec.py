@@ -1,11 +1,16 @@
-"""How objects and tombstones stand in the KV: JSON, with the causality id of the write beside.
+"""How objects and tombstones stand in the KV: JSON, with who wrote it, when and why beside.
 
 The revision is not stored in the value: it is the key's own.
+
+A mirror holds very many partitions, most of them of few topics: those of a topic share their
+settings and their owner, and all objects of a kind the set of the fields they were given.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -13,17 +18,43 @@ from pydantic import ValidationError
 from schemas.errors import InvalidRequestError
 from schemas.kinds import BY_PLURAL
 from schemas.messages import Tombstone
-from schemas.metadata import Object
+from schemas.metadata import Object, OwnerReference
+from schemas.model import Model
+from schemas.partition import Partition
+from schemas.topic import LogSettings
+
+CONTROLLERS: Final = "sc"
+"""Who writes what no user wrote."""
 
 _CAUSE: Final = "cause"
+_BY: Final = "by"
+_AT: Final = "at"
 
 
-def encode_object(obj: Object, cause: str) -> bytes:
-    """The stored form of an object written because of ``cause``."""
-    data = obj.to_json()
-    data["metadata"].pop("resourceVersion", None)
-    data[_CAUSE] = cause
-    return json.dumps(data, separators=(",", ":")).encode()
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Who wrote a value, when (ISO 8601, UTC, milliseconds) and why (a causality id).
+
+    ``by`` and ``at`` are None for what a version wrote that did not keep them.
+    """
+
+    cause: str
+    by: str | None
+    at: str | None
+
+
+def encode_object(
+    obj: Object, cause: str, *, by: str | None = None, at: str | None = None
+) -> bytes:
+    """The stored form of an object that ``by`` wrote at ``at`` because of ``cause``."""
+    text = obj.model_dump_json(
+        by_alias=True, exclude_none=True, exclude={"metadata": {"resource_version"}}
+    )
+    beside = {_CAUSE: cause, _BY: by, _AT: at}
+    more = json.dumps(
+        {name: value for name, value in beside.items() if value is not None}, separators=(",", ":")
+    )
+    return f"{text[:-1]},{more[1:]}".encode()
 
 
 def decode_object(plural: str, value: bytes, mod_revision: int) -> tuple[Object, str]:
@@ -35,14 +66,69 @@ def decode_object(plural: str, value: bytes, mod_revision: int) -> tuple[Object,
     if cls is None:
         raise InvalidRequestError(f"unknown kind {plural!r} in the KV store")
     try:
-        data: dict[str, Any] = json.loads(value)
-        cause = str(data.pop(_CAUSE, "-"))
+        data, write = split_write(value)
+        if isinstance(metadata := data.get("metadata"), dict):
+            metadata["resourceVersion"] = str(mod_revision)
+        if isinstance(spec := data.get("spec"), dict) and plural == Partition.PLURAL:
+            _share(spec)
         obj = cls.model_validate(data)
-    except (ValueError, TypeError, AttributeError, ValidationError) as error:
+    except ValidationError as error:
         raise InvalidRequestError(f"stored object does not parse: {error}") from error
     if obj.metadata.uid is None:
         raise InvalidRequestError(f"stored {obj.kind} {obj.name} has no uid: no server wrote it")
-    return obj.with_metadata(resource_version=str(mod_revision)), cause
+    for part in (obj, obj.metadata, obj.spec, obj.status):
+        _share_fields_set(part)
+    return obj, write.cause
+
+
+def _share(spec: dict[str, Any]) -> None:
+    """Put what partitions of a topic have in common in the place of its plain data."""
+    log, owner = spec.get("log"), spec.get("owner")
+    if isinstance(log, dict):
+        spec["log"] = _log_settings(json.dumps(log))
+    if isinstance(owner, dict):
+        spec["owner"] = _owner(json.dumps(owner))
+
+
+@lru_cache(maxsize=1024)
+def _log_settings(text: str) -> LogSettings:
+    return LogSettings.model_validate_json(text)
+
+
+@lru_cache(maxsize=1024)
+def _owner(text: str) -> OwnerReference:
+    return OwnerReference.model_validate_json(text)
+
+
+def _share_fields_set(part: Model) -> None:
+    """Which fields were given is asked of copies only, and these have a set of their own."""
+    fields = _fields_set(type(part), frozenset(part.model_fields_set))
+    object.__setattr__(part, "__pydantic_fields_set__", fields)
+
+
+@lru_cache(maxsize=1024)
+def _fields_set(_cls: type[Model], names: frozenset[str]) -> set[str]:
+    return set(names)
+
+
+def split_write(value: bytes) -> tuple[dict[str, Any], Write]:
+    """The plain data of a stored object, not looked into, and who wrote it.
+
+    Raises InvalidRequestError for what is not a JSON mapping.
+    """
+    try:
+        data = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"stored object does not parse: {error}") from error
+    if not isinstance(data, dict):
+        raise InvalidRequestError("stored object does not parse: it is not a mapping")
+    by, at = data.pop(_BY, None), data.pop(_AT, None)
+    write = Write(
+        cause=str(data.pop(_CAUSE, "-")),
+        by=None if by is None else str(by),
+        at=None if at is None else str(at),
+    )
+    return data, write
 
 
 def encode_tombstone(tombstone: Tombstone) -> bytes:

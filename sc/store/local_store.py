@@ -3,15 +3,16 @@
 Only the metadata dispatcher changes it, and only with what the KV said: nobody writes here to
 make something true. Every change names the KV revision it came with, and those never go back.
 
-Indexes: partitions by replica (SPU id), by owner and by uid; SPUs by their id; topics by
-resolution; tombstones by SPU id.
+Indexes: partitions by replica (SPU id), by owner and by uid, and counted by leader and by
+preferred leader; SPUs by their id and by group; topics by resolution; tombstones by SPU id.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 from schemas.messages import Tombstone
@@ -21,6 +22,11 @@ from schemas.spu import Spu
 from schemas.topic import Topic, TopicResolution
 
 O = TypeVar("O", bound=Object)  # noqa: E741
+
+
+@cache
+def _kind(cls: type[Object]) -> str:
+    return cls.kind_name()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +62,11 @@ class LocalStore:
         self.revision = 0
         self._objects: dict[str, dict[str, Object]] = defaultdict(dict)
         self._spu_by_id: dict[int, str] = {}
+        self._spus_by_group: dict[str, set[str]] = defaultdict(set)
         self._partitions_by_replica: dict[int, set[str]] = defaultdict(set)
         self._partitions_by_owner: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self._preferred_by_leader: Counter[int] = Counter()
+        self._led_by: Counter[int] = Counter()
         self._partition_by_uid: dict[str, str] = {}
         self._topics_by_resolution: dict[TopicResolution, set[str]] = defaultdict(set)
         self._tombstones: dict[int, dict[str, Tombstone]] = defaultdict(dict)
@@ -66,17 +75,38 @@ class LocalStore:
 
     def get(self, cls: type[O], name: str) -> O | None:
         """The object of a kind by name, or None."""
-        found = self._objects[cls.kind_name()].get(name)
+        found = self._objects[_kind(cls)].get(name)
         return found if isinstance(found, cls) else None
 
     def objects(self, cls: type[O]) -> list[O]:
         """All objects of a kind in the order of their names."""
-        objects = self._objects[cls.kind_name()]
+        objects = self._objects[_kind(cls)]
         return [found for name in sorted(objects) if isinstance(found := objects[name], cls)]
 
     def spu(self, spu_id: int) -> Spu | None:
         name = self._spu_by_id.get(spu_id)
         return self.get(Spu, name) if name is not None else None
+
+    def spus_of(self, group: str) -> list[Spu]:
+        """SPUs of a group, in the order of their ids."""
+        found = (self.get(Spu, name) for name in self._spus_by_group.get(group, ()))
+        return sorted((spu for spu in found if spu is not None), key=lambda s: s.spec.spu_id)
+
+    def holds_replicas(self, spu_id: int) -> bool:
+        """Whether any partition has a replica on an SPU."""
+        return bool(self._partitions_by_replica.get(spu_id))
+
+    def replica_count(self, spu_id: int) -> int:
+        """How many partitions have a replica on an SPU."""
+        return len(self._partitions_by_replica.get(spu_id, ()))
+
+    def leading_count(self, spu_id: int) -> int:
+        """How many partitions have an SPU as their leader."""
+        return self._led_by[spu_id]
+
+    def preferred_count(self, spu_id: int) -> int:
+        """How many partitions prefer an SPU as their leader."""
+        return self._preferred_by_leader[spu_id]
 
     def partitions_on(self, spu_id: int) -> Iterator[Partition]:
         """Partitions with a replica on an SPU, in the order of their names."""
@@ -141,6 +171,10 @@ class LocalStore:
         """(kind, name) of everything mirrored."""
         return {(kind, name) for kind, objects in self._objects.items() for name in objects}
 
+    def names(self) -> dict[str, list[str]]:
+        """Names of everything mirrored, by kind."""
+        return {kind: list(objects) for kind, objects in self._objects.items()}
+
     def tombstone_keys(self) -> set[tuple[int, str]]:
         return {(spu, uid) for spu, mine in self._tombstones.items() for uid in mine}
 
@@ -148,12 +182,17 @@ class LocalStore:
         match new:
             case Spu():
                 self._spu_by_id[new.spec.spu_id] = new.name
+                if new.spec.group is not None:
+                    self._spus_by_group[new.spec.group].add(new.name)
             case Topic():
                 self._topics_by_resolution[new.status.resolution].add(new.name)
             case Partition():
                 for spu_id in new.spec.replicas:
                     self._partitions_by_replica[spu_id].add(new.name)
                 self._partitions_by_owner[(new.spec.owner.kind, new.spec.owner.name)].add(new.name)
+                self._preferred_by_leader[new.spec.preferred_leader] += 1
+                if new.status.leader is not None:
+                    self._led_by[new.status.leader] += 1
                 self._partition_by_uid[new.uid] = new.name
             case _:
                 pass
@@ -163,6 +202,8 @@ class LocalStore:
             case Spu():
                 if self._spu_by_id.get(old.spec.spu_id) == old.name:
                     del self._spu_by_id[old.spec.spu_id]
+                if old.spec.group is not None:
+                    self._spus_by_group[old.spec.group].discard(old.name)
             case Topic():
                 self._topics_by_resolution[old.status.resolution].discard(old.name)
             case Partition():
@@ -171,6 +212,9 @@ class LocalStore:
                 self._partitions_by_owner[(old.spec.owner.kind, old.spec.owner.name)].discard(
                     old.name
                 )
+                self._preferred_by_leader[old.spec.preferred_leader] -= 1
+                if old.status.leader is not None:
+                    self._led_by[old.status.leader] -= 1
                 if self._partition_by_uid.get(old.uid) == old.name:
                     del self._partition_by_uid[old.uid]
             case _:

@@ -12,6 +12,7 @@ from enum import Enum
 
 from sc.store.local_store import LocalStore
 from schemas.messages import ReplicaReport, Tombstone
+from schemas.spu import SpuSpec
 
 
 class Liveness(Enum):
@@ -27,15 +28,34 @@ class SessionState:
     """One live SPU session.
 
     ``complete``: the SPU has confirmed the full list of its partitions in this session, so that
-    only differences need sending. ``deleted`` are deletions it has confirmed whose
+    only differences need sending. ``free_bytes``: what its disk has room for, where it told.
+    ``deleted`` are deletions it has confirmed whose
     tombstones are still in the store.
     """
 
     spu_id: int
     generation: int
     complete: bool = False
+    free_bytes: int | None = None
     reports: dict[str, ReplicaReport] = field(default_factory=dict)
     deleted: dict[str, Tombstone] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Provisioned:
+    """An SPU that a provisioner takes care of: the spec it was given, and what stands in the way
+    of its process running, if anything does."""
+
+    spec: SpuSpec
+    trouble: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Provisioning:
+    """What starts managed SPUs. SPUs that share a host count their ports up by ``port_step``."""
+
+    port_step: int
+    spus: Mapping[str, Provisioned]
 
 
 @dataclass(slots=True)
@@ -44,13 +64,14 @@ class View:
 
     ``registered`` maps the names of the SPUs that the connection manager lets in to their ids;
     until ``grace_until_ms`` (same clock as ``now_ms``) an SPU without a session is unknown, not
-    offline.
+    offline. ``provisioning`` is None where nothing starts managed SPUs.
     """
 
     store: LocalStore = field(default_factory=LocalStore)
     sessions: Mapping[int, SessionState] = field(default_factory=dict)
     registered: Mapping[str, int] = field(default_factory=dict)
     grace_until_ms: int = 0
+    provisioning: Provisioning | None = None
 
     def liveness(self, spu_id: int, now_ms: int) -> Liveness:
         if spu_id in self.sessions:

@@ -37,6 +37,10 @@ _BACKGROUND_SYNC_BYTES: Final = 16 << 20
 _ROLL_CHECKPOINT_BYTES: Final = 1 << 20
 
 
+class CheckpointFailedError(OSError):
+    """A checkpoint or an index could not be written, on a full disk for example."""
+
+
 @dataclass(slots=True)
 class SyncPlan:
     """What one run makes durable, and what is true once it has."""
@@ -53,7 +57,10 @@ class SyncPlan:
     checkpoint: Checkpoint | None
 
     def run(self) -> None:
-        """Blocks on the disk. Raises OSError; then nothing of the plan may be relied on."""
+        """Blocks on the disk. Raises OSError; then nothing of the plan may be relied on.
+
+        CheckpointFailedError: the records are durable, and what speeds up the next start is not.
+        """
         for segment in self.completed:
             with self.files.open(segment.path) as fd:
                 sync_file(fd)
@@ -62,10 +69,13 @@ class SyncPlan:
         if self.active is not None:
             with self.files.open(self.active.path) as fd:
                 sync_file(fd)
-        for path, summary, entries in self.indexes:
-            write_index(path, summary, entries)
-        if self.checkpoint is not None:
-            write_checkpoint(self.directory, self.checkpoint)
+        try:
+            for path, summary, entries in self.indexes:
+                write_index(path, summary, entries)
+            if self.checkpoint is not None:
+                write_checkpoint(self.directory, self.checkpoint)
+        except OSError as error:
+            raise CheckpointFailedError(str(error)) from error
 
 
 class PartitionLog:

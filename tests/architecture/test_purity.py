@@ -14,7 +14,14 @@ import pytest
 from tests.architecture.source import Module, imports, modules, parse, under
 
 #: Nothing these import, directly or through others of this repository, may have effects.
-CORES = ("sc.controllers", "sc.scheduler", "sc.store", "spu.replication", "runnel.batching")
+CORES = (
+    "sc.controllers",
+    "sc.scheduler",
+    "sc.store",
+    "sc.provisioning.crash_loop",
+    "spu.replication",
+    "runnel.batching",
+)
 
 FORBIDDEN = {
     "aiohttp",
@@ -49,8 +56,15 @@ EDGES = {
     "schemas.causality": {"secrets": "fresh ids of chains of causes"},
     "schemas.logs": {
         "logging": "the level of the process's logs",
+        "pathlib": "reads the log it is given",
         "structlog": "the logs themselves",
         "sys": "logs go to stderr",
+    },
+    "schemas.files": {"pathlib": "replaces the file it is given"},
+    "schemas.process": {
+        "pathlib": "reads when a process began",
+        "signal": "ends processes",
+        "time": "waits for their end",
     },
     "schemas.config_file": {"pathlib": "reads the file it is given"},
     "schemas.daemon": {"sys": "prints why a daemon cannot run"},

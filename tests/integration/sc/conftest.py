@@ -29,6 +29,7 @@ class RunningSc:
     public: str
     private: str
     work: asyncio.Task[None]
+    server: PublicServer
 
     async def call(
         self, method: str, path: str, body: object = None
@@ -87,6 +88,7 @@ async def run_sc(kv: KV, *, grace_ms: int = 0) -> AsyncIterator[RunningSc]:
             f"http://127.0.0.1:{public_port}",
             f"127.0.0.1:{private_port}",
             work,
+            server,
         )
 
 

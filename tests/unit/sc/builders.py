@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from sc.controllers.spu_group import managed_spu
 from sc.controllers.topic import partition_uid
 from sc.store.local_store import LocalStore
-from sc.store.view import SessionState, View
+from sc.store.view import Provisioned, Provisioning, SessionState, View
 from schemas.ids import PartitionUid, StorageId, Term, make_term
 from schemas.messages import ReplicaReport, ReplicaRole, Tombstone
 from schemas.metadata import Metadata, Object, OwnerReference
@@ -19,6 +20,13 @@ from schemas.partition import (
     PartitionStatus,
 )
 from schemas.spu import Spu, SpuResolution, SpuSpec, SpuStatus
+from schemas.spu_group import (
+    SpuGroup,
+    SpuGroupResolution,
+    SpuGroupSpec,
+    SpuGroupStatus,
+    SpuTemplate,
+)
 from schemas.topic import (
     PartitionAssignment,
     Topic,
@@ -28,7 +36,9 @@ from schemas.topic import (
     partition_name,
 )
 
-DELETED_AT = "2026-01-01T00:00:00Z"
+CREATED_AT = DELETED_AT = "2026-01-01T00:00:00Z"
+#: By how much the ports of the SPUs of a group differ in these tests.
+PORT_STEP = 3
 NO_TERM = Term(0)
 TERM_1 = make_term(0, 1)
 TERM_2 = make_term(0, 2)
@@ -45,7 +55,7 @@ def metadata_of(kind: str, name: str, *, revision: int = 1, generation: int = 1)
         uid=uid_of(kind, name),
         generation=generation,
         resource_version=str(revision),
-        creation_timestamp="2026-01-01T00:00:00Z",
+        creation_timestamp=CREATED_AT,
     )
 
 
@@ -64,6 +74,52 @@ def spu_of(
         metadata=metadata_of("Spu", name, revision=revision),
         spec=SpuSpec(spu_id=spu_id, rack=rack),
         status=SpuStatus(resolution=resolution, reason=reason, observed_generation=observed),
+    )
+
+
+def group_of(
+    name: str = "g",
+    resolution: SpuGroupResolution = SpuGroupResolution.RESERVED,
+    *,
+    replicas: int = 2,
+    min_id: int = 1,
+    template: SpuTemplate | None = None,
+    reason: str | None = None,
+    deleting: bool = False,
+    created: str = CREATED_AT,
+    revision: int = 1,
+    generation: int = 1,
+    observed: int | None = None,
+) -> SpuGroup:
+    """A group that its controller has seen at its generation, unless it is ``init``."""
+    seen = 0 if resolution is SpuGroupResolution.INIT else generation
+    group = SpuGroup(
+        metadata=metadata_of("SpuGroup", name, revision=revision, generation=generation),
+        spec=SpuGroupSpec(replicas=replicas, min_id=min_id, template=template or SpuTemplate()),
+        status=SpuGroupStatus(
+            resolution=resolution,
+            reason=reason,
+            observed_generation=seen if observed is None else observed,
+        ),
+    ).with_metadata(creation_timestamp=created)
+    return group.with_metadata(deletion_timestamp=DELETED_AT) if deleting else group
+
+
+def member_of(
+    group: SpuGroup,
+    spu_id: int,
+    resolution: SpuResolution = SpuResolution.ONLINE,
+    *,
+    reason: str | None = None,
+    revision: int = 1,
+    observed: int = 1,
+) -> Spu:
+    """The managed SPU that a group made for an id, as stored."""
+    made = managed_spu(group, spu_id, PORT_STEP).with_metadata(
+        generation=1, resource_version=str(revision), creation_timestamp=CREATED_AT
+    )
+    return made.with_status(
+        SpuStatus(resolution=resolution, reason=reason, observed_generation=observed)
     )
 
 
@@ -186,11 +242,13 @@ def session_of(
     generation: int = 1,
     complete: bool = True,
     deleted: Iterable[Tombstone] = (),
+    free_bytes: int | None = None,
 ) -> SessionState:
     return SessionState(
         spu_id,
         generation,
         complete=complete,
+        free_bytes=free_bytes,
         reports={r.uid: r for r in reports},
         deleted={t.uid: t for t in deleted},
     )
@@ -206,8 +264,10 @@ def view_of(
     tombstones: Iterable[Tombstone] = (),
     registered: dict[str, int] | None = None,
     grace_until_ms: int = 0,
+    provisioned: Mapping[str, Provisioned] | None = None,
 ) -> View:
-    """A view of these objects; every SPU among them is registered unless said otherwise."""
+    """A view of these objects; every SPU among them is registered unless said otherwise, and
+    nothing starts managed SPUs unless ``provisioned`` says which it takes care of."""
     store = LocalStore()
     for obj in objects:
         store.put(obj)
@@ -220,4 +280,5 @@ def view_of(
         sessions={s.spu_id: s for s in sessions},
         registered=registered,
         grace_until_ms=grace_until_ms,
+        provisioning=None if provisioned is None else Provisioning(PORT_STEP, dict(provisioned)),
     )

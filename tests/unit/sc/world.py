@@ -16,12 +16,17 @@ from sc.controllers import reconcile
 from sc.controllers.actions import (
     Action,
     CreatePartitions,
+    CreateSpu,
+    EndSpu,
     Key,
     MarkDeleting,
+    ProvisionSpu,
     RegisterSpu,
     RemoveObject,
     RemovePartition,
+    RemoveSpu,
     RemoveTombstone,
+    RestoreTopic,
     SendAssignment,
     SendComplete,
     SendDelete,
@@ -29,12 +34,14 @@ from sc.controllers.actions import (
     UnregisterSpu,
     WakeAt,
     WritePartitionSpec,
+    WriteSpuSpec,
     WriteStatus,
 )
+from sc.controllers.spu import runs_by
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.spu_updater import Outbox
 from sc.store.local_store import Change, LocalStore
-from sc.store.view import SessionState, View
+from sc.store.view import Provisioned, Provisioning, SessionState, View
 from schemas.ids import StorageId, Term
 from schemas.messages import (
     AssignPartitions,
@@ -49,7 +56,9 @@ from schemas.messages import (
 )
 from schemas.metadata import Object
 from schemas.partition import Partition, PartitionStatus
-from tests.unit.sc.builders import DELETED_AT
+from schemas.spu import Spu
+from schemas.topic import Topic
+from tests.unit.sc.builders import DELETED_AT, PORT_STEP
 
 STAMP = Stamp(revision=1, office="o")
 #: Far more steps than any of the small worlds needs.
@@ -105,7 +114,14 @@ class World:
         self.now_ms = 1_000
         self.sessions: dict[int, SessionState] = {}
         self.registered: dict[str, int] = {}
-        self.view = View(LocalStore(), self.sessions, self.registered, grace_until_ms)
+        self.provisioned: dict[str, Provisioned] = {}
+        self.view = View(
+            LocalStore(),
+            self.sessions,
+            self.registered,
+            grace_until_ms,
+            Provisioning(PORT_STEP, self.provisioned),
+        )
         self.waiting: dict[Key, None] = {}
         self.timers: dict[Key, int] = {}
         self.dispatcher = MetadataDispatcher(self.view, self.sessions, self._wake)
@@ -145,6 +161,17 @@ class World:
         if complete:
             self.dispatcher.told_everything(spu_id, generation)
 
+    def trouble(self, name: str, why: str | None) -> None:
+        """The provisioner says that a process does not run, or that it runs again."""
+        self.provisioned[name] = replace(self.provisioned[name], trouble=why)
+        self._provisioning_changed(name)
+
+    def _provisioning_changed(self, name: str) -> None:
+        self._wake(Key("Spu", name), "provisioner")
+        spu = self.store.get(Spu, name)
+        if spu is not None and spu.spec.group is not None:
+            self._wake(Key("SpuGroup", spu.spec.group), "provisioner")
+
     def disconnect(self, spu_id: int) -> None:
         if (session := self.sessions.get(spu_id)) is not None:
             self.dispatcher.closed(spu_id, session.generation, "gone")
@@ -152,7 +179,8 @@ class World:
     # -- the controllers at work ------------------------------------------------------------
 
     def all_keys(self) -> list[Key]:
-        names = self.store.object_keys() | {("Spu", name) for name in self.registered}
+        started = {*self.registered, *self.provisioned}
+        names = self.store.object_keys() | {("Spu", name) for name in started}
         return [Key(kind, name) for kind, name in sorted(names)]
 
     def step(self, key: Key) -> tuple[Action, ...]:
@@ -217,10 +245,33 @@ class World:
                 self._check_current(partition)
                 new = partition.model_copy(update={"spec": spec})
                 self.put(new.with_metadata(generation=partition.generation + 1))
+            case CreateSpu(spu):
+                assert self.store.spu(spu.spec.spu_id) is None
+                assert self.store.get(Spu, spu.name) is None
+                self.put(spu.with_metadata(generation=1))
+            case WriteSpuSpec(spu, spu_spec):
+                self._check_current(spu)
+                changed = spu.model_copy(update={"spec": spu_spec})
+                self.put(changed.with_metadata(generation=spu.generation + 1))
+            case RemoveSpu(spu):
+                self._check_current(spu)
+                assert not self.store.holds_replicas(spu.spec.spu_id), "an SPU with data was ended"
+                self.remove(spu)
+                for tombstone in self.store.tombstones_of(spu.spec.spu_id):
+                    self.carry_out(RemoveTombstone(tombstone))
+            case ProvisionSpu(spu):
+                self.provisioned[spu.name] = Provisioned(spu.spec)
+                self._provisioning_changed(spu.name)
+            case EndSpu(name):
+                ended = self.provisioned.pop(name)
+                self.disconnect(ended.spec.spu_id)
             case CreatePartitions(partitions):
                 for partition in partitions:
                     assert self.store.get(Partition, partition.name) is None
                     self.put(partition.with_metadata(generation=1))
+            case RestoreTopic(topic):
+                assert self.store.get(Topic, topic.name) is None
+                self.put(topic)
             case MarkDeleting(obj):
                 self._check_current(obj)
                 self.put(obj.with_metadata(deletion_timestamp=DELETED_AT))
@@ -291,6 +342,7 @@ class World:
         return {
             "objects": objects,
             "registered": dict(self.registered),
+            "provisioned": {n: (runs_by(p.spec), p.trouble) for n, p in self.provisioned.items()},
             "tombstones": store.tombstone_keys(),
             "sessions": sessions,
         }
@@ -317,6 +369,7 @@ def snapshot(view: View) -> Any:
             "sessions": {i: replace(s) for i, s in view.sessions.items()},
             "reports": {i: (s.reports, s.deleted) for i, s in view.sessions.items()},
             "registered": view.registered,
+            "provisioned": view.provisioning.spus if view.provisioning is not None else {},
             "grace": view.grace_until_ms,
         }
     )
@@ -326,7 +379,8 @@ def _copied(value: Any) -> Any:
     match value:
         case dict():
             # Looking something up may leave an empty index behind; that is not a change.
-            return {k: _copied(v) for k, v in value.items() if not _empty(v)}
+            copied = {k: _copied(v) for k, v in value.items()}
+            return {k: v for k, v in copied.items() if not _empty(v)}
         case set():
             return set(value)
         case tuple():

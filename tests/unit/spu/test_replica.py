@@ -454,6 +454,26 @@ async def test_given_positions_then_list_offsets_knows_them(spu: Spu) -> None:
 # Failing
 
 
+async def test_given_a_checkpoint_that_cannot_be_written_then_the_next_start_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spu = await open_spu(tmp_path, assignment_of())
+    replica = await spu.serve()
+    await produce(replica, batch_of(3))
+    end = replica.leo
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("spu.storage.log.write_checkpoint", full)
+        await spu.host.close()
+    again = await open_spu(tmp_path)
+    assert again.replica.fit
+    assert again.replica.leo == end + 1, "and begins its term"
+    await again.host.close()
+
+
 async def test_given_a_failed_fsync_then_it_stops_for_good_over_restarts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

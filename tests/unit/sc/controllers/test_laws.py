@@ -12,19 +12,23 @@ from hypothesis import strategies as st
 
 from sc.controllers import reconcile
 from sc.controllers.actions import Key, WakeAt
+from sc.controllers.spu import runs_by
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.store.local_store import LocalStore
-from sc.store.view import SessionState, View
+from sc.store.view import Provisioned, SessionState, View
 from schemas.ids import StorageId
 from schemas.messages import ReplicaReport, ReplicaRole
 from schemas.metadata import Object
 from schemas.partition import Partition, PartitionResolution
-from schemas.spu import Spu, SpuResolution
+from schemas.spu import Encryption, PublicEndpoint, Spu, SpuResolution
+from schemas.spu_group import SpuGroup, SpuGroupResolution, SpuGroupStatus, SpuTemplate
 from schemas.topic import Topic, TopicResolution
 from tests.unit.sc.builders import (
     NO_TERM,
     TERM_1,
+    group_of,
     live,
+    member_of,
     partition_of,
     spu_of,
     tombstone_of,
@@ -32,7 +36,17 @@ from tests.unit.sc.builders import (
 )
 from tests.unit.sc.world import ModelSpu, World
 
-SPU_IDS = (1, 2, 3, 4)
+CUSTOM_IDS = (1, 2, 3, 4)
+#: Ids of groups overlap with those of custom SPUs and with one another.
+GROUP_IDS = (4, 5, 6, 7)
+SPU_IDS = (1, 2, 3, 4, 5, 6, 7)
+GROUPS = ("east", "west")
+TEMPLATES = (
+    SpuTemplate(),
+    SpuTemplate(rack="a"),
+    SpuTemplate(public_endpoint=PublicEndpoint(port=65_530)),
+    SpuTemplate(public_endpoint=PublicEndpoint(encryption=Encryption.TLS)),
+)
 COMPUTED = ("alpha", "beta")
 MANUAL = ("gamma", "delta")
 #: Without the phase that explains failures: it traces every line.
@@ -50,6 +64,8 @@ class Setting:
     """How a random world is built: the same setting twice gives the same world twice."""
 
     spus: tuple[Spu, ...]
+    groups: tuple[SpuGroup, ...]
+    provisioned: tuple[tuple[str, Provisioned], ...]
     registered: frozenset[int]
     connected: frozenset[int]
     complete: frozenset[int]
@@ -65,8 +81,9 @@ class Setting:
     def build(self, order: random.Random | None = None) -> World:
         """The world; ``order`` shuffles in which order things came to be."""
         world = World(grace_until_ms=self.grace_until_ms)
-        objects: list[Object] = [*self.spus, *self.topics, *self.partitions]
+        objects: list[Object] = [*self.spus, *self.groups, *self.topics, *self.partitions]
         spus = list(self.spus)
+        world.provisioned.update(self.provisioned)
         if order is not None:
             order.shuffle(objects)
             order.shuffle(spus)
@@ -117,22 +134,29 @@ def _name(obj: Object) -> tuple[str, str]:
 
 @st.composite
 def settings_of_worlds(draw: st.DrawFn, *, one_order: bool = False) -> Setting:
-    """``one_order``: at most one topic is still to be placed, and nothing changes the load
-    meanwhile, so that placement does not depend on which topic comes first."""
-    ids = [i for i in SPU_IDS if draw(st.integers(0, 3))]
-    spus = tuple(
+    """``one_order``: at most one topic is still to be placed, and nothing changes the load or
+    the SPUs meanwhile, so that placement does not depend on what comes first."""
+    ids = [i for i in CUSTOM_IDS if draw(st.integers(0, 3))]
+    custom = [
         spu_of(
             i,
-            draw(st.sampled_from([r for r in SpuResolution if r is not SpuResolution.DRAINING])),
+            draw(_resolutions()),
             rack=draw(st.sampled_from([None, "a", "b"])),
             observed=draw(st.sampled_from([0, 1])),
         )
         for i in sorted(ids)
-    )
+    ]
+    still = one_order and draw(st.booleans())
+    groups, members = draw(_groups(frozenset(ids), still=still))
+    spus = (*custom, *members)
+    ids = [spu.spec.spu_id for spu in spus]
     some = st.frozensets(st.sampled_from(SPU_IDS))
     # Most SPUs are there in most worlds: little happens otherwise.
     registered = frozenset(i for i in ids if draw(st.integers(0, 4)))
     connected = frozenset(i for i in registered if draw(st.integers(0, 3)))
+    if one_order:
+        # Whether the heir of an id sees the last of its predecessor's session depends on it too.
+        connected -= {s.spec.spu_id for s in members if _another_wants(s, groups)}
     topics: list[Topic] = []
     partitions: list[Partition] = []
     placing = draw(st.sampled_from([*COMPUTED, None])) if one_order else None
@@ -140,13 +164,18 @@ def settings_of_worlds(draw: st.DrawFn, *, one_order: bool = False) -> Setting:
         if not draw(st.booleans()):
             continue
         placed = one_order and name != placing and (name in COMPUTED or placing is not None)
-        topic, mine = draw(_topic(name, placed=placed, computed_placed=one_order))
+        moving = one_order and not still
+        topic, mine = draw(_topic(name, placed=placed or moving, computed_placed=one_order))
+        if moving and draw(st.integers(0, 3)) == 0:
+            topic = topic.with_metadata(deletion_timestamp="now")
         topics.append(topic)
         partitions += mine
     holding = {(i, p.name) for p in partitions for i in p.spec.replicas if draw(st.booleans())}
     graves = draw(st.lists(st.tuples(st.sampled_from(SPU_IDS), st.sampled_from("xy")), max_size=2))
     return Setting(
         spus=spus,
+        groups=tuple(groups),
+        provisioned=tuple(draw(_provisioned(members))),
         registered=registered,
         connected=connected,
         complete=draw(some),
@@ -159,6 +188,76 @@ def settings_of_worlds(draw: st.DrawFn, *, one_order: bool = False) -> Setting:
         graves=tuple(dict.fromkeys(graves)),
         grace_until_ms=draw(st.sampled_from([0, 5_000])),
     )
+
+
+def _another_wants(spu: Spu, groups: list[SpuGroup]) -> bool:
+    return any(
+        group.spec.min_id <= spu.spec.spu_id <= group.spec.last_id
+        for group in groups
+        if group.name != spu.spec.group
+    )
+
+
+def _resolutions() -> st.SearchStrategy[SpuResolution]:
+    return st.sampled_from([r for r in SpuResolution if r is not SpuResolution.DRAINING])
+
+
+@st.composite
+def _group(draw: st.DrawFn, name: str) -> SpuGroup:
+    """A group that may be new, changed since it was reserved, invalid, or on its way out."""
+    generation = draw(st.integers(1, 2))
+    return group_of(
+        name,
+        draw(st.sampled_from(SpuGroupResolution)),
+        replicas=draw(st.integers(0, 3)),
+        min_id=draw(st.sampled_from(GROUP_IDS[:3])),
+        # Mostly good ones.
+        template=draw(st.sampled_from(TEMPLATES[:2] * 3 + TEMPLATES[2:])),
+        deleting=draw(st.integers(0, 4)) == 0,
+        created=draw(st.sampled_from(["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"])),
+        generation=generation,
+        observed=draw(st.integers(0, generation)),
+    )
+
+
+@st.composite
+def _groups(
+    draw: st.DrawFn, taken: frozenset[int], *, still: bool
+) -> tuple[list[SpuGroup], list[Spu]]:
+    """Groups and the SPUs that exist of them, each id once. ``still``: none of these will go."""
+    groups: list[SpuGroup] = []
+    members: dict[int, Spu] = {}
+    for name in GROUPS:
+        if not draw(st.booleans()):
+            continue
+        group = draw(_group(name))
+        if still:
+            group = group.with_metadata(deletion_timestamp=None)
+        groups.append(group)
+        mine = range(group.spec.min_id, group.spec.last_id + 1)
+        for spu_id in GROUP_IDS:
+            if spu_id in taken or spu_id in members or (still and spu_id not in mine):
+                continue
+            if draw(st.booleans()):
+                # Made from the template as it is, or as it was before.
+                template = draw(st.sampled_from([group.spec.template, TEMPLATES[0]]))
+                spec = group.spec.model_copy(update={"template": template})
+                maker = group.model_copy(update={"spec": spec})
+                members[spu_id] = member_of(maker, spu_id, draw(_resolutions()))
+    return groups, list(members.values())
+
+
+@st.composite
+def _provisioned(draw: st.DrawFn, members: list[Spu]) -> list[tuple[str, Provisioned]]:
+    """Processes of some SPUs, by this spec or another, and of one whose object is gone."""
+    found = []
+    gone = member_of(group_of("gone"), 9)
+    for spu in [*members, gone]:
+        if draw(st.booleans()):
+            old = spu.spec.model_copy(update={"rack": "old"})
+            trouble = draw(st.sampled_from([None, None, "its process ended"]))
+            found.append((spu.name, Provisioned(draw(st.sampled_from([spu.spec, old])), trouble)))
+    return found
 
 
 @st.composite
@@ -248,42 +347,80 @@ class Events:
         self.data = draw
 
     def one(self) -> str:
+        return self.data.draw(
+            st.sampled_from([self.session, self.custom, self.topic, self.group])
+        )()
+
+    def session(self) -> str:
         world, draw = self.world, self.data.draw
         spu_id = draw(st.sampled_from(SPU_IDS))
-        name = draw(st.sampled_from(COMPUTED + MANUAL))
-        topic = world.store.get(Topic, name)
-        spu = world.store.spu(spu_id)
-        match draw(st.integers(0, 6)):
+        match draw(st.integers(0, 3)):
             case 0:
                 world.connect(spu_id)
                 return f"connect {spu_id}"
             case 1:
                 world.disconnect(spu_id)
                 return f"disconnect {spu_id}"
-            case 2 if spu is None:
-                world.put(spu_of(spu_id, SpuResolution.INIT, observed=0))
-                return f"register {spu_id}"
-            case 2 if spu is not None and not list(world.store.partitions_on(spu_id)):
-                world.remove(spu)
-                return f"delete SPU {spu_id}"
-            case 3 if topic is None:
-                world.put(draw(_topic(name, placed=False, computed_placed=False))[0])
-                return f"create {name}"
-            case 4 if topic is not None and not topic.deleting:
-                world.put(topic.with_metadata(deletion_timestamp="now"))
-                return f"delete {name}"
-            case 5 if topic is not None and topic.spec.partitions is not None:
-                more = {"partitions": topic.spec.partitions + 1}
-                changed = topic.model_copy(update={"spec": topic.spec.model_copy(update=more)})
-                world.put(changed.with_metadata(generation=topic.generation + 1))
-                return f"grow {name}"
-            case 6:
+            case 2:
                 # It came and went before anybody looked.
                 world.disconnect(spu_id)
                 world.connect(spu_id)
                 return f"reconnect {spu_id}"
+            case _ if world.provisioned:
+                name = draw(st.sampled_from(sorted(world.provisioned)))
+                why = draw(st.sampled_from([None, "its process ended"]))
+                world.trouble(name, why)
+                return f"trouble of {name}: {why}"
             case _:
                 return "nothing"
+
+    def custom(self) -> str:
+        world = self.world
+        spu_id = self.data.draw(st.sampled_from(CUSTOM_IDS))
+        spu = world.store.spu(spu_id)
+        if spu is None:
+            world.put(spu_of(spu_id, SpuResolution.INIT, observed=0))
+            return f"register {spu_id}"
+        if spu.spec.group is None and not world.store.holds_replicas(spu_id):
+            world.remove(spu)
+            return f"delete SPU {spu_id}"
+        return "nothing"
+
+    def topic(self) -> str:
+        world, draw = self.world, self.data.draw
+        name = draw(st.sampled_from(COMPUTED + MANUAL))
+        topic = world.store.get(Topic, name)
+        match draw(st.integers(0, 1)):
+            case _ if topic is None:
+                world.put(draw(_topic(name, placed=False, computed_placed=False))[0])
+                return f"create {name}"
+            case 0 if not topic.deleting:
+                world.put(topic.with_metadata(deletion_timestamp="now"))
+                return f"delete {name}"
+            case 1 if topic.spec.partitions is not None:
+                more = {"partitions": topic.spec.partitions + 1}
+                changed = topic.model_copy(update={"spec": topic.spec.model_copy(update=more)})
+                world.put(changed.with_metadata(generation=topic.generation + 1))
+                return f"grow {name}"
+            case _:
+                return "nothing"
+
+    def group(self) -> str:
+        world, draw = self.world, self.data.draw
+        name = draw(st.sampled_from(GROUPS))
+        group, other = world.store.get(SpuGroup, name), draw(_group(name))
+        if group is None:
+            new = other.with_metadata(generation=1, deletion_timestamp=None)
+            world.put(new.with_status(SpuGroupStatus()))
+            return f"create {name}"
+        if group.deleting:
+            return "nothing"
+        if draw(st.integers(0, 3)) == 0:
+            world.put(group.with_metadata(deletion_timestamp="now"))
+            return f"delete {name}"
+        changed = group.model_copy(update={"spec": other.spec})
+        world.put(changed.with_metadata(generation=group.generation + 1))
+        return f"change {name}"
 
 
 @LAW
@@ -354,7 +491,44 @@ def test_rest_means_led_partitions_have_live_replicas_and_topics_say_how_it_is(
             assert status.reason
     for spu in world.store.objects(Spu):
         online = spu.spec.spu_id in world.sessions
-        assert (spu.status.resolution is SpuResolution.ONLINE) == online
+        resolution = spu.status.resolution
+        assert (resolution in (SpuResolution.ONLINE, SpuResolution.DRAINING)) == online
+
+
+@LAW
+@given(settings_of_worlds())
+def test_rest_means_groups_have_their_spus_and_no_others_or_say_why(setting: Setting) -> None:
+    world = setting.build()
+    world.settle()
+    for group in world.store.objects(SpuGroup):
+        ids = [spu.spec.spu_id for spu in world.store.spus_of(group.name)]
+        wanted = range(group.spec.min_id, group.spec.last_id + 1)
+        held = [i for i in ids if world.store.holds_replicas(i)]
+        assert group.status.observed_generation == group.generation or group.deleting
+        if group.deleting:
+            # Ends with the first SPU that holds replicas, from the highest id down.
+            assert held
+            assert ids == [i for i in ids if i <= max(held)]
+            assert "cannot end" in (group.status.reason or "")
+        elif group.status.resolution is SpuGroupResolution.RESERVED:
+            assert set(wanted) <= set(ids)
+            outside = [i for i in ids if i not in wanted]
+            assert not outside or max(outside) in held
+        else:
+            assert group.status.resolution is SpuGroupResolution.INVALID
+            assert group.status.reason
+        for spu in world.store.spus_of(group.name):
+            if spu.spec.spu_id in world.sessions:
+                draining = spu.status.resolution is SpuResolution.DRAINING
+                goes = group.deleting or (
+                    group.status.resolution is SpuGroupResolution.RESERVED
+                    and spu.spec.spu_id not in wanted
+                )
+                assert draining == goes
+    managed = {s.name: runs_by(s.spec) for s in world.store.objects(Spu) if s.spec.group}
+    assert {name: runs_by(found.spec) for name, found in world.provisioned.items()} == managed
+    ids = [spu.spec.spu_id for spu in world.store.objects(Spu)]
+    assert len(ids) == len(set(ids))
 
 
 def test_given_wake_at_then_it_names_its_own_key_and_the_end_of_the_grace_period() -> None:

@@ -17,8 +17,8 @@ from sc.controllers.actions import (
 )
 from sc.controllers.partition import assignment_of, reconcile
 from sc.store.view import View
-from schemas.ids import PartitionUid, Term
-from schemas.messages import Assignment, Lead, ReplicaRole, Tombstone
+from schemas.ids import PartitionUid, Term, make_term
+from schemas.messages import Assignment, Lead, ReplicaReport, ReplicaRole, Tombstone
 from schemas.partition import LiveReplica, Partition, PartitionResolution
 from tests.unit.sc.builders import (
     NO_TERM,
@@ -225,6 +225,78 @@ TAKING = led(1, resolution=OFFLINE, reason="SPU 1 is taking over")
 PAIR = led(1, 2, reason="1 of 2 replicas are live")
 LEADING = report_of(TAKING, role=LEADER, term=TERM_1 + 1)
 
+
+def lost(reason: str) -> WriteStatus:
+    return becomes(unled(1, 2), OFFLINE, f"its object was lost, all replicas are needed: {reason}")
+
+
+def history(leo: int, last_term: int = 0, **more: Any) -> ReplicaReport:
+    """The report of a replica with a log."""
+    spu_id = more.pop("spu_id", 1)
+    report = report_of(unled(1, 2), spu_id, **more)
+    return report.model_copy(update={"leo": leo, "last_term": Term(last_term)})
+
+
+def past(one: ReplicaReport | None, two: ReplicaReport | None) -> View:
+    """Two replicas of a partition whose object is new, and what they report of their past."""
+    sessions = [session_of(i, r) for i, r in ((1, one), (2, two)) if r is not None]
+    return view_of(unled(1, 2), *spus(1, 2), sessions=sessions)
+
+
+OLD = make_term(0, 3) + 2
+CAME_BACK = unled(1, 2).with_metadata(annotations={"runnel/restored": "x"})
+LOST = [
+    pytest.param(
+        view_of(CAME_BACK, *spus(1, 2), sessions=[session_of(2, history(0, spu_id=2))]),
+        (
+            becomes(
+                CAME_BACK,
+                OFFLINE,
+                "its object was lost, all replicas are needed: SPU 1 is offline",
+            ),
+        ),
+        id="given-object-came-back-and-only-an-empty-replica-then-it-does-not-lead",
+    ),
+    pytest.param(
+        past(history(9, OLD, term=OLD), None),
+        (lost("SPU 2 is offline"),),
+        id="given-object-removed-and-a-replica-away-then-all-are-waited-for",
+    ),
+    pytest.param(
+        past(history(9, OLD, term=OLD), history(9, fit=False, reason="wet", spu_id=2)),
+        (lost("SPU 2 cannot lead: wet"),),
+        id="given-object-removed-and-a-replica-unfit-then-nobody-leads",
+    ),
+    pytest.param(
+        past(history(9, OLD - 1, term=OLD), history(5, OLD, spu_id=2)),
+        (
+            becomes(
+                unled(1, 2),
+                OFFLINE,
+                "SPU 2 is taking over",
+                leader=2,
+                term=make_term(0, 4),
+                lrs=(live(2),),
+            ),
+        ),
+        id="given-object-removed-then-the-last-term-leads-above-every-term-seen",
+    ),
+    pytest.param(
+        past(history(5, OLD), history(9, OLD, term=OLD, spu_id=2)),
+        (
+            becomes(
+                unled(1, 2),
+                OFFLINE,
+                "SPU 2 is taking over",
+                leader=2,
+                term=make_term(0, 4),
+                lrs=(live(2),),
+            ),
+        ),
+        id="given-object-removed-and-equal-terms-then-the-longer-log-leads",
+    ),
+]
+
 LED = [
     pytest.param(
         view_of(TAKING, *spus(1), sessions=[session_of(1, report_of(TAKING))]),
@@ -387,7 +459,7 @@ DELETION = [
 ]
 
 
-@pytest.mark.parametrize(("view", "actions"), [*FIRST_LEADER, *LED, *DELETION])
+@pytest.mark.parametrize(("view", "actions"), [*FIRST_LEADER, *LOST, *LED, *DELETION])
 def test_partition(view: View, actions: tuple[Action, ...]) -> None:
     assert reconcile(view, KEY, NOW) == actions
 

@@ -6,7 +6,9 @@ import pytest
 
 from sc.controllers.actions import (
     Action,
+    EndSpu,
     Key,
+    ProvisionSpu,
     RegisterSpu,
     RemoveTombstone,
     SendComplete,
@@ -17,9 +19,12 @@ from sc.controllers.actions import (
 )
 from sc.controllers.partition import assignment_of
 from sc.controllers.spu import reconcile
-from sc.store.view import View
-from schemas.spu import Spu, SpuResolution, SpuStatus
+from sc.store.view import Provisioned, View
+from schemas.spu import Spu, SpuResolution, SpuStatus, Storage
+from schemas.spu_group import SpuGroupResolution, SpuTemplate
 from tests.unit.sc.builders import (
+    group_of,
+    member_of,
     partition_of,
     session_of,
     spu_of,
@@ -170,3 +175,177 @@ def becomes(spu: Spu, resolution: SpuResolution, reason: str | None) -> WriteSta
 )
 def test_spu(view: View, actions: tuple[Action, ...]) -> None:
     assert reconcile(view, KEY, NOW) == actions
+
+
+MANAGED_KEY = Key("Spu", "g-1")
+GROUP = group_of()
+MANAGED = member_of(GROUP, 1)
+WAITS = member_of(GROUP, 1, SpuResolution.INIT, reason=INIT_REASON)
+AWAY = member_of(GROUP, 1, SpuResolution.OFFLINE, reason=OFFLINE_REASON)
+RACKED = member_of(group_of(template=SpuTemplate(rack="b")), 1)
+ELSEWHERE = member_of(group_of(template=SpuTemplate(storage=Storage(log_dir="/other"))), 1)
+CUSTOM = spu_of(1, name="g-1")
+BROKEN = "its process ended 3 times in a row (exit code 1): no such directory"
+DRAINING_REASON = "its group has no place for it any more"
+SHRUNK = group_of(replicas=0)
+DRAINS = member_of(GROUP, 1, SpuResolution.DRAINING, reason=DRAINING_REASON)
+
+
+def runs(spu: Spu, trouble: str | None = None) -> dict[str, Provisioned]:
+    """What a provisioner says that runs an SPU by this spec."""
+    return {spu.name: Provisioned(spu.spec, trouble)}
+
+
+@pytest.mark.parametrize(
+    ("view", "actions"),
+    [
+        pytest.param(
+            view_of(GROUP, WAITS, provisioned={}),
+            (ProvisionSpu(WAITS),),
+            id="given-new-managed-spu-then-started",
+        ),
+        pytest.param(
+            view_of(GROUP, WAITS, provisioned={}, registered={}),
+            (RegisterSpu(WAITS), ProvisionSpu(WAITS)),
+            id="given-it-is-not-registered-then-that-before-its-start",
+        ),
+        pytest.param(
+            view_of(GROUP, WAITS, provisioned={}, registered={"g-1": 7}),
+            (UnregisterSpu("g-1", 7), RegisterSpu(WAITS), ProvisionSpu(WAITS)),
+            id="given-name-of-another-id-then-registered-anew-before-its-start",
+        ),
+        pytest.param(
+            view_of(GROUP, WAITS, provisioned=runs(WAITS)),
+            (),
+            id="given-it-runs-by-its-spec-then-nothing",
+        ),
+        pytest.param(
+            view_of(GROUP, RACKED, provisioned=runs(MANAGED), sessions=[session_of(1)]),
+            (),
+            id="given-a-change-that-its-process-does-not-see-then-not-restarted",
+        ),
+        pytest.param(
+            view_of(GROUP, ELSEWHERE, provisioned=runs(MANAGED), sessions=[session_of(1)]),
+            (ProvisionSpu(ELSEWHERE),),
+            id="given-it-runs-by-another-spec-then-started-by-this-one",
+        ),
+        pytest.param(
+            view_of(GROUP, WAITS),
+            (),
+            id="given-nothing-that-starts-spus-then-it-waits",
+        ),
+        pytest.param(
+            view_of(CUSTOM, provisioned={}, sessions=[session_of(1)]),
+            (),
+            id="given-custom-then-never-started",
+        ),
+        pytest.param(
+            view_of(CUSTOM, provisioned=runs(MANAGED), sessions=[session_of(1)]),
+            (EndSpu("g-1"),),
+            id="given-custom-in-the-place-of-a-managed-one-then-that-ends",
+        ),
+        pytest.param(
+            view_of(GROUP, provisioned=runs(MANAGED)),
+            (EndSpu("g-1"),),
+            id="given-object-gone-then-its-process-ends",
+        ),
+        pytest.param(
+            view_of(GROUP, provisioned=runs(MANAGED), registered={"g-1": 1}),
+            (UnregisterSpu("g-1", 1), EndSpu("g-1")),
+            id="given-object-gone-and-registered-then-turned-away-first",
+        ),
+        pytest.param(
+            view_of(GROUP, provisioned={"g-2": Provisioned(MANAGED.spec)}),
+            (),
+            id="given-object-gone-and-only-another-runs-then-nothing",
+        ),
+        pytest.param(
+            view_of(GROUP, WAITS, provisioned=runs(WAITS, BROKEN)),
+            (becomes(WAITS, SpuResolution.INIT, BROKEN),),
+            id="given-trouble-before-it-ever-connected-then-init-with-the-reason",
+        ),
+        pytest.param(
+            view_of(GROUP, MANAGED, provisioned=runs(MANAGED, BROKEN)),
+            (becomes(MANAGED, SpuResolution.OFFLINE, BROKEN),),
+            id="given-trouble-then-offline-with-the-reason",
+        ),
+        pytest.param(
+            view_of(GROUP, MANAGED, provisioned=runs(MANAGED, BROKEN), grace_until_ms=GRACE),
+            (becomes(MANAGED, SpuResolution.OFFLINE, BROKEN), WakeAt(MANAGED_KEY, GRACE)),
+            id="given-trouble-in-grace-then-nobody-waits-for-it",
+        ),
+        pytest.param(
+            view_of(GROUP, MANAGED, provisioned=runs(MANAGED, BROKEN), sessions=[session_of(1)]),
+            (),
+            id="given-trouble-and-a-session-all-the-same-then-online",
+        ),
+        pytest.param(
+            view_of(
+                GROUP,
+                member_of(GROUP, 1, SpuResolution.OFFLINE, reason=BROKEN),
+                provisioned=runs(AWAY),
+            ),
+            (
+                becomes(
+                    member_of(GROUP, 1, SpuResolution.OFFLINE, reason=BROKEN),
+                    SpuResolution.OFFLINE,
+                    OFFLINE_REASON,
+                ),
+            ),
+            id="given-trouble-over-then-the-plain-reason-again",
+        ),
+        pytest.param(
+            view_of(SHRUNK, MANAGED, provisioned=runs(MANAGED), sessions=[session_of(1)]),
+            (becomes(MANAGED, SpuResolution.DRAINING, DRAINING_REASON),),
+            id="given-group-shrunk-then-draining",
+        ),
+        pytest.param(
+            view_of(
+                group_of(deleting=True),
+                MANAGED,
+                provisioned=runs(MANAGED),
+                sessions=[session_of(1)],
+            ),
+            (becomes(MANAGED, SpuResolution.DRAINING, DRAINING_REASON),),
+            id="given-group-on-its-way-out-then-draining",
+        ),
+        pytest.param(
+            view_of(SHRUNK, DRAINS, provisioned=runs(DRAINS), sessions=[session_of(1)]),
+            (),
+            id="given-draining-then-nothing",
+        ),
+        pytest.param(
+            view_of(GROUP, DRAINS, provisioned=runs(DRAINS), sessions=[session_of(1)]),
+            (becomes(DRAINS, SpuResolution.ONLINE, None),),
+            id="given-draining-and-wanted-again-then-online",
+        ),
+        pytest.param(
+            view_of(SHRUNK, DRAINS, provisioned=runs(DRAINS)),
+            (becomes(DRAINS, SpuResolution.OFFLINE, OFFLINE_REASON),),
+            id="given-draining-and-gone-then-offline",
+        ),
+        pytest.param(
+            view_of(
+                group_of(resolution=SpuGroupResolution.INVALID, replicas=0),
+                MANAGED,
+                provisioned=runs(MANAGED),
+                sessions=[session_of(1)],
+            ),
+            (),
+            id="given-group-that-became-invalid-then-online-as-before",
+        ),
+        pytest.param(
+            view_of(
+                SHRUNK,
+                DRAINS,
+                provisioned=runs(DRAINS),
+                sessions=[session_of(1)],
+                tombstones=[tombstone_of(GONE, 1)],
+            ),
+            (SendDelete(1, (tombstone_of(GONE, 1),)),),
+            id="given-draining-then-it-is-still-told-to-delete",
+        ),
+    ],
+)
+def test_managed_spu(view: View, actions: tuple[Action, ...]) -> None:
+    assert reconcile(view, MANAGED_KEY, NOW) == actions

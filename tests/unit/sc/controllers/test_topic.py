@@ -12,17 +12,28 @@ from sc.controllers.actions import (
     Key,
     MarkDeleting,
     RemoveObject,
+    RestoreTopic,
     WakeAt,
     WritePartitionSpec,
     WriteStatus,
 )
+from sc.controllers.partition import RESTORED
 from sc.controllers.topic import CREATE_CHUNK, partition_uid, reconcile
 from sc.store.view import View
 from schemas.metadata import Metadata
 from schemas.partition import Partition
 from schemas.spu import SpuResolution
-from schemas.topic import Topic, TopicResolution, TopicStatus
-from tests.unit.sc.builders import partition_of, session_of, spu_of, topic_of, view_of
+from schemas.spu_group import SpuGroupResolution
+from schemas.topic import Topic, TopicResolution, TopicSpec, TopicStatus
+from tests.unit.sc.builders import (
+    group_of,
+    member_of,
+    partition_of,
+    session_of,
+    spu_of,
+    topic_of,
+    view_of,
+)
 
 KEY = Key("Topic", "t")
 NOW = 1_000
@@ -94,22 +105,20 @@ VALIDATION = [
     ),
     invalid_rows(
         [(0, (1,)), (2, (1,))],
-        "assignment: ids must run from 0 to 1 without gaps, they are [0, 2]",
+        "assignment rows must be numbered from 0 without gaps: 1 is missing",
         "gap-in-row-ids",
     ),
     invalid_rows(
         [(0, (1,)), (0, (2,))],
-        "assignment: ids must run from 0 to 1 without gaps, they are [0, 0]",
+        "assignment has row 0 more than once",
         "row-id-twice",
     ),
     invalid_rows(
         {0: (1, 2), 1: (1,)},
-        "assignment row 1: 1 replicas, row 0 has 2",
+        "assignment row 1 has 1 replica, row 0 has 2",
         "rows-of-different-size",
     ),
-    invalid_rows(
-        {0: (1, 1)}, "assignment row 0: an SPU stands there twice: [1, 1]", "spu-twice-in-a-row"
-    ),
+    invalid_rows({0: (1, 1)}, "assignment row 0 names SPU 1 twice", "spu-twice-in-a-row"),
     invalid_rows({0: (1,), 1: (9,)}, "assignment row 1: SPU 9 is not registered", "unknown-spu"),
     pytest.param(
         cluster(made(INVALID, rows={0: (9,)}, reason="assignment row 0: SPU 9 is not registered")),
@@ -133,7 +142,7 @@ VALIDATION = [
             becomes(
                 made(SHORT, rows=[(0, (1,)), (5, (1,))]),
                 INVALID,
-                "assignment: ids must run from 0 to 1 without gaps, they are [0, 5]",
+                "assignment rows must be numbered from 0 without gaps: 1 is missing",
             ),
         ),
         id="given-waiting-topic-replaced-by-bad-rows-then-invalid-config",
@@ -162,7 +171,11 @@ PLACED = made(DONE, partitions=2, factor=2, replica_map=((1, 2), (3, 1)))
 MANUAL = made(PENDING, rows={0: (1, 9), 1: (2, 1)})
 GROWN = made(DONE, partitions=3, factor=2, replica_map=((1, 2), (3, 1)), generation=2, observed=1)
 NEED_TWO = "replicationFactor 2 needs 2 online SPUs"
+GROUP = group_of(replicas=1, min_id=2)
+#: In the range of the group, and outside of it.
+STAYS, LEAVES = member_of(GROUP, 2), member_of(GROUP, 3)
 
+NO_ROOM = "replicationFactor 2 needs 2 SPUs with 16Mi of free storage each; 1 of {} online has that"
 PLACING = [
     pytest.param(
         cluster(WAITING),
@@ -173,6 +186,24 @@ PLACING = [
         cluster(WAITING, online=(1, 3)),
         (CreatePartitions((fresh(WAITING, 0, (1, 3)), fresh(WAITING, 1, (3, 1)))),),
         id="given-offline-spu-then-only-online-ones-are-used",
+    ),
+    pytest.param(
+        view_of(
+            WAITING,
+            *(spu_of(i) for i in (1, 2, 3)),
+            sessions=[session_of(i, free_bytes=free) for i, free in ((1, 9), (2, 1 << 40), (3, 0))],
+        ),
+        (becomes(WAITING, SHORT, NO_ROOM.format(3)),),
+        id="given-full-disks-then-insufficient-resources",
+    ),
+    pytest.param(
+        view_of(
+            WAITING,
+            *(spu_of(i) for i in (1, 2, 3)),
+            sessions=[session_of(i, free_bytes=free) for i, free in ((1, 9), (2, 1 << 40))],
+        ),
+        (becomes(WAITING, SHORT, NO_ROOM.format(2)),),
+        id="given-full-and-missing-spus-then-insufficient-resources",
     ),
     pytest.param(
         cluster(WAITING, online=(3,)),
@@ -236,6 +267,40 @@ PLACING = [
         cluster(GROWN, *BOTH, online=(2,)),
         (becomes(GROWN, SHORT, f"{NEED_TWO}; 1 of 3 registered are online", ((1, 2), (3, 1))),),
         id="given-grown-without-spus-then-insufficient-and-map-kept",
+    ),
+    pytest.param(
+        view_of(
+            WAITING, spu_of(1), GROUP, STAYS, LEAVES, sessions=[session_of(i) for i in (1, 2, 3)]
+        ),
+        (CreatePartitions((fresh(WAITING, 0, (1, 2)), fresh(WAITING, 1, (2, 1)))),),
+        id="given-spu-that-leaves-its-group-then-nothing-is-placed-on-it",
+    ),
+    pytest.param(
+        view_of(WAITING, GROUP, STAYS, LEAVES, sessions=[session_of(i) for i in (2, 3)]),
+        (becomes(WAITING, SHORT, f"{NEED_TWO}; 1 of 2 registered are online"),),
+        id="given-only-an-spu-that-leaves-is-left-then-insufficient-resources",
+    ),
+    pytest.param(
+        view_of(
+            WAITING,
+            group_of(deleting=True, min_id=2),
+            STAYS,
+            LEAVES,
+            sessions=[session_of(i) for i in (2, 3)],
+        ),
+        (becomes(WAITING, SHORT, f"{NEED_TWO}; 0 of 2 registered are online"),),
+        id="given-group-on-its-way-out-then-nothing-is-placed-on-its-spus",
+    ),
+    pytest.param(
+        view_of(
+            WAITING,
+            group_of(resolution=SpuGroupResolution.INVALID, replicas=1, min_id=2),
+            STAYS,
+            LEAVES,
+            sessions=[session_of(i) for i in (2, 3)],
+        ),
+        (CreatePartitions((fresh(WAITING, 0, (2, 3)), fresh(WAITING, 1, (3, 2)))),),
+        id="given-invalid-group-then-its-spus-are-used-as-before",
     ),
     pytest.param(
         cluster(MANUAL, spu_of(9), online=()),
@@ -320,6 +385,49 @@ SETTINGS_AND_DELETION = [
 
 @pytest.mark.parametrize(("view", "actions"), [*VALIDATION, *PLACING, *SETTINGS_AND_DELETION])
 def test_topic(view: View, actions: tuple[Action, ...]) -> None:
+    assert reconcile(view, KEY, NOW) == actions
+
+
+def restored(**spec: Any) -> RestoreTopic:
+    note = {RESTORED: "from its partitions; compression and labels are lost"}
+    return RestoreTopic(
+        Topic(
+            metadata=Metadata(name="t", uid=topic_of("t").uid, generation=1, annotations=note),
+            spec=TopicSpec(min_in_sync_replicas=1, **spec),
+            status=TopicStatus(resolution=PENDING, reason="restored from its partitions"),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("view", "actions"),
+    [
+        pytest.param(
+            cluster(partition_of("t", 0, (1, 2)), partition_of("t", 3, (2, 3))),
+            (restored(partitions=4, replication_factor=2),),
+            id="given-topic-removed-by-hand-then-restored-from-its-partitions",
+        ),
+        pytest.param(
+            cluster(partition_of("t", 0, (1,), deleting=True)),
+            (),
+            id="given-no-topic-and-partitions-going-then-nothing",
+        ),
+        pytest.param(
+            cluster(made(DONE, partitions=2, replica_map=((1,), (3,))), partition_of("t", 0)),
+            (
+                CreatePartitions(
+                    (
+                        fresh(made(DONE, partitions=2), 1, (3,)).with_metadata(
+                            annotations={RESTORED: "all its replicas are asked who leads"}
+                        ),
+                    )
+                ),
+            ),
+            id="given-partition-removed-by-hand-then-it-comes-back-where-it-was",
+        ),
+    ],
+)
+def test_repair(view: View, actions: tuple[Action, ...]) -> None:
     assert reconcile(view, KEY, NOW) == actions
 
 

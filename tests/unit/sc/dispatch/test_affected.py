@@ -7,10 +7,19 @@ import pytest
 from sc.controllers.actions import Key
 from sc.dispatch.affected import affected_keys, keys_of_session
 from sc.store.local_store import Change, LocalStore, ObjectChanged, TombstoneChanged
-from schemas.metadata import Object
+from schemas.metadata import Object, OwnerReference
+from schemas.partition import PartitionResolution, PartitionStatus
 from schemas.spu import SpuResolution
+from schemas.spu_group import SpuGroupResolution
 from schemas.topic import TopicResolution
-from tests.unit.sc.builders import partition_of, spu_of, tombstone_of, topic_of
+from tests.unit.sc.builders import (
+    group_of,
+    member_of,
+    partition_of,
+    spu_of,
+    tombstone_of,
+    topic_of,
+)
 
 SPU_1, SPU_2 = spu_of(1), spu_of(2)
 PLACED = topic_of("placed", TopicResolution.PROVISIONED)
@@ -24,7 +33,21 @@ P1, P12, P2 = (
     partition_of(PLACED, 1, (1, 2)),
     partition_of(PLACED, 2, (2,)),
 )
+ONLINE = PartitionStatus(resolution=PartitionResolution.ONLINE)
+P1_DELETING = partition_of(PLACED, 0, (1,), deleting=True)
+STREAM = OwnerReference(kind="Stream", name="s", uid="u")
+OF_A_STREAM = P1.model_copy(update={"spec": P1.spec.model_copy(update={"owner": STREAM})})
 STORE: list[Object] = [SPU_1, SPU_2, PLACED, *WAITING, P1, P12, P2]
+
+#: A group whose SPU 5 has to go, and its SPUs; two groups that are kept from what they want.
+GROUP = group_of(replicas=1, min_id=4)
+STAYS, LEAVES = member_of(GROUP, 4), member_of(GROUP, 5)
+INVALID = [group_of(name, SpuGroupResolution.INVALID, min_id=4) for name in ("h", "i")]
+ON_4, ON_45, ON_5 = (partition_of(PLACED, i, r) for i, r in enumerate([(4,), (4, 5), (5,)], 3))
+GROUPED: list[Object] = [GROUP, STAYS, LEAVES, *INVALID, group_of("fine", min_id=9)]
+
+GROUP_KEY = Key("SpuGroup", "g")
+INVALID_KEYS = {Key("SpuGroup", "h"), Key("SpuGroup", "i")}
 
 WAITING_KEYS = {Key("Topic", t.name) for t in WAITING}
 ON_1 = {Key("Partition", "placed-0"), Key("Partition", "placed-1")}
@@ -82,9 +105,34 @@ def store_of(*objects: Object) -> LocalStore:
             id="given-topic-gone-then-what-is-left-of-its-partitions",
         ),
         pytest.param(
-            ObjectChanged(P1, P1),
+            ObjectChanged(P1, P1.with_status(ONLINE)),
+            {Key("Partition", "placed-0")},
+            id="given-partition-changed-its-status-then-itself-alone",
+        ),
+        pytest.param(
+            ObjectChanged(P1, P1_DELETING),
             {Key("Partition", "placed-0"), Key("Topic", "placed")},
-            id="given-partition-changed-then-itself-and-its-owner",
+            id="given-partition-marked-for-deletion-then-itself-and-its-owner",
+        ),
+        pytest.param(
+            ObjectChanged(partition_of(PLACED, 0, (2,)), P1),
+            {Key("Partition", "placed-0"), Key("Topic", "placed")},
+            id="given-partition-changed-its-spec-then-itself-and-its-owner",
+        ),
+        pytest.param(
+            ObjectChanged(P1.with_metadata(uid="another"), P1),
+            {Key("Partition", "placed-0"), Key("Topic", "placed")},
+            id="given-another-partition-of-that-name-then-itself-and-its-owner",
+        ),
+        pytest.param(
+            ObjectChanged(None, P1),
+            {Key("Partition", "placed-0"), Key("Topic", "placed")},
+            id="given-new-partition-then-itself-and-its-owner",
+        ),
+        pytest.param(
+            ObjectChanged(OF_A_STREAM, OF_A_STREAM.with_status(ONLINE)),
+            {Key("Partition", "placed-0"), Key("Stream", "s")},
+            id="given-partition-of-a-stream-changed-its-status-then-itself-and-its-owner",
         ),
         pytest.param(
             ObjectChanged(P1, None),
@@ -114,6 +162,101 @@ def test_affected(change: Change, keys: set[Key]) -> None:
     assert len(found) == len(keys)
 
 
+def partition_keys(index: int) -> set[Key]:
+    return {Key("Partition", f"placed-{index}"), Key("Topic", "placed")}
+
+
+@pytest.mark.parametrize(
+    ("change", "keys"),
+    [
+        pytest.param(
+            ObjectChanged(GROUP, GROUP),
+            {GROUP_KEY, Key("Spu", "g-4"), Key("Spu", "g-5"), *INVALID_KEYS},
+            id="given-group-changed-then-its-spus-and-groups-kept-from-ids",
+        ),
+        pytest.param(
+            ObjectChanged(GROUP, None),
+            {GROUP_KEY, Key("Spu", "g-4"), Key("Spu", "g-5"), *INVALID_KEYS},
+            id="given-group-gone-then-its-spus-and-groups-kept-from-ids",
+        ),
+        pytest.param(
+            ObjectChanged(INVALID[0], INVALID[0]),
+            INVALID_KEYS,
+            id="given-invalid-group-changed-then-itself-once",
+        ),
+        pytest.param(
+            ObjectChanged(None, STAYS),
+            {Key("Spu", "g-4"), GROUP_KEY, *INVALID_KEYS},
+            id="given-managed-spu-made-then-its-group-and-groups-kept-from-ids",
+        ),
+        pytest.param(
+            ObjectChanged(member_of(GROUP, 4, SpuResolution.INIT), STAYS),
+            {Key("Spu", "g-4"), GROUP_KEY},
+            id="given-managed-spu-changed-then-its-group",
+        ),
+        pytest.param(
+            ObjectChanged(LEAVES, None),
+            {Key("Spu", "g-5"), GROUP_KEY, *INVALID_KEYS},
+            id="given-managed-spu-gone-then-its-group-and-groups-kept-from-ids",
+        ),
+        pytest.param(
+            ObjectChanged(member_of(INVALID[0], 4), None),
+            {Key("Spu", "h-4"), *INVALID_KEYS},
+            id="given-spu-of-an-invalid-group-gone-then-that-group-once",
+        ),
+        pytest.param(
+            ObjectChanged(spu_of(6), None),
+            {Key("Spu", "spu-6"), *INVALID_KEYS},
+            id="given-custom-spu-gone-then-groups-kept-from-ids",
+        ),
+        pytest.param(
+            ObjectChanged(None, spu_of(6)),
+            {Key("Spu", "spu-6"), *INVALID_KEYS},
+            id="given-custom-spu-registered-then-groups-kept-from-ids",
+        ),
+        pytest.param(
+            TombstoneChanged(tombstone_of(ON_5, 5), present=True),
+            {Key("Spu", "g-5"), GROUP_KEY},
+            id="given-tombstone-then-the-group-of-its-spu",
+        ),
+        pytest.param(
+            TombstoneChanged(tombstone_of(ON_5, 5), present=False),
+            {Key("Spu", "g-5"), GROUP_KEY},
+            id="given-tombstone-removed-then-the-group-of-its-spu",
+        ),
+        pytest.param(
+            ObjectChanged(ON_5, None),
+            {*partition_keys(5), GROUP_KEY},
+            id="given-partition-gone-from-an-spu-that-leaves-then-its-group",
+        ),
+        pytest.param(
+            ObjectChanged(None, ON_45),
+            {*partition_keys(4), GROUP_KEY},
+            id="given-partition-made-on-an-spu-that-leaves-then-its-group",
+        ),
+        pytest.param(
+            ObjectChanged(ON_45, partition_of(PLACED, 4, (4,))),
+            {*partition_keys(4), GROUP_KEY},
+            id="given-replica-moved-away-from-an-spu-that-leaves-then-its-group",
+        ),
+        pytest.param(
+            ObjectChanged(ON_45, ON_45),
+            {Key("Partition", "placed-4")},
+            id="given-partition-changed-but-not-its-replicas-then-no-group",
+        ),
+        pytest.param(
+            ObjectChanged(ON_4, None),
+            partition_keys(3),
+            id="given-partition-gone-from-an-spu-that-stays-then-no-group",
+        ),
+    ],
+)
+def test_affected_with_groups(change: Change, keys: set[Key]) -> None:
+    found = list(affected_keys(change, store_of(*GROUPED)))
+    assert set(found) == keys
+    assert len(found) == len(keys)
+
+
 @pytest.mark.parametrize(
     ("spu_id", "keys"),
     [
@@ -123,3 +266,16 @@ def test_affected(change: Change, keys: set[Key]) -> None:
 )
 def test_keys_of_session(spu_id: int, keys: set[Key]) -> None:
     assert set(keys_of_session(spu_id, store_of(*STORE))) == keys
+
+
+@pytest.mark.parametrize(
+    ("spu_id", "keys"),
+    [
+        pytest.param(5, {Key("Spu", "g-5"), GROUP_KEY}, id="given-spu-that-leaves-then-its-group"),
+        pytest.param(4, {Key("Spu", "g-4")}, id="given-spu-that-stays-then-no-group"),
+    ],
+)
+def test_keys_of_session_with_groups(spu_id: int, keys: set[Key]) -> None:
+    found = list(keys_of_session(spu_id, store_of(*GROUPED)))
+    assert set(found) == keys
+    assert len(found) == len(keys)

@@ -9,12 +9,15 @@ import pytest
 
 from sc.controllers.actions import (
     CreatePartitions,
+    CreateSpu,
     KvAction,
     MarkDeleting,
     RemoveObject,
     RemovePartition,
+    RemoveSpu,
     RemoveTombstone,
     WritePartitionSpec,
+    WriteSpuSpec,
     WriteStatus,
 )
 from sc.dispatch.kv_updater import KvUpdater
@@ -26,8 +29,10 @@ from schemas.errors import ConflictError, FencedError
 from schemas.keys import ClusterKeys
 from schemas.metadata import Object
 from schemas.partition import Partition
+from schemas.spu import Spu
+from schemas.spu_group import SpuTemplate
 from schemas.topic import TopicResolution, TopicStatus
-from tests.unit.sc.builders import partition_of, tombstone_of, topic_of
+from tests.unit.sc.builders import group_of, member_of, partition_of, spu_of, tombstone_of, topic_of
 
 KEYS = ClusterKeys("test")
 STATUS = TopicStatus(resolution=TopicResolution.PENDING, observed_generation=1)
@@ -44,6 +49,12 @@ class Bench:
         """Write an object as a user would; gives the copy that a mirror has."""
         result = await self.kv.txn([], [Put(self.key(obj), encode_object(obj, "user"))])
         return obj.with_metadata(resource_version=str(result.revision))
+
+    async def register(self, spu: Spu) -> Spu:
+        """Store an SPU together with the key that keeps its id to itself."""
+        await self.kv.txn([], [Put(KEYS.spu_id(spu.spec.spu_id), spu.name.encode())])
+        stored: Spu = await self.store(spu)
+        return stored
 
     async def read(self, obj: Object) -> tuple[Object, str] | None:
         found = await self.kv.get(self.key(obj))
@@ -138,6 +149,82 @@ async def test_remove_partition_leaves_tombstones_in_the_same_revision(bench: Be
         assert decode_tombstone(found.value) == grave
 
 
+GROUP = group_of()
+
+
+def unborn(spu_id: int) -> Spu:
+    return member_of(GROUP, spu_id).with_metadata(
+        resource_version=None, generation=None, creation_timestamp=None
+    )
+
+
+async def test_create_spu_takes_its_id_in_the_same_revision(bench: Bench) -> None:
+    before = await bench.kv.revision()
+    with caused_by("api-7"):
+        revision = await bench.updater.carry_out(CreateSpu(unborn(1)))
+    assert revision == before + 1
+    found = await bench.read(unborn(1))
+    assert found is not None
+    created, cause = found
+    assert (created.uid, created.generation, created.revision) == (unborn(1).uid, 1, revision)
+    assert (created.spec, created.metadata.labels) == (unborn(1).spec, {"spugroup": "g"})
+    assert created.metadata.creation_timestamp is not None
+    assert cause == "api-7"
+    taken = await bench.kv.get(KEYS.spu_id(1))
+    assert taken is not None
+    assert (taken.value, taken.mod_revision) == (b"g-1", revision)
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        pytest.param(spu_of(1), id="given-its-id-taken-then-conflict"),
+        pytest.param(spu_of(77, name="g-1"), id="given-its-name-taken-then-conflict"),
+        pytest.param(member_of(GROUP, 1), id="given-made-already-then-conflict"),
+    ],
+)
+async def test_create_spu_leaves_what_is_there(bench: Bench, there: Spu) -> None:
+    await bench.register(there)
+    before = await bench.raw()
+    with pytest.raises(ConflictError):
+        await bench.updater.carry_out(CreateSpu(unborn(1)))
+    assert await bench.raw() == before
+
+
+async def test_write_spu_spec_raises_the_generation(bench: Bench) -> None:
+    spu = await bench.register(member_of(GROUP, 1))
+    spec = member_of(group_of(template=SpuTemplate(rack="b")), 1).spec
+    revision = await bench.updater.carry_out(WriteSpuSpec(spu, spec))
+    found = await bench.read(spu)
+    assert found is not None
+    assert (found[0].spec, found[0].generation, found[0].revision) == (spec, 2, revision)
+    assert (found[0].uid, found[0].status) == (spu.uid, spu.status)
+
+
+async def test_remove_spu_frees_its_id_and_forgets_its_tombstones(bench: Bench) -> None:
+    spu = await bench.register(member_of(GROUP, 1))
+    other = await bench.register(member_of(GROUP, 11))
+    # The id of the other one begins with the same digit.
+    graves = [tombstone_of(partition_of("gone", i), n) for i, n in ((0, 1), (1, 1), (2, 11))]
+    for grave in graves:
+        key = KEYS.tombstone(grave.spu_id, grave.uid)
+        await bench.kv.txn([], [Put(key, encode_tombstone(grave))])
+    before, revision = set(await bench.raw()), await bench.kv.revision()
+    assert await bench.updater.carry_out(RemoveSpu(spu)) == revision + 1
+    assert before - set(await bench.raw()) == {
+        bench.key(spu),
+        KEYS.spu_id(1),
+        *(KEYS.tombstone(1, grave.uid) for grave in graves[:2]),
+    }
+    assert await bench.read(other) == (other, "user")
+
+
+async def test_given_removed_then_the_id_can_be_taken_again(bench: Bench) -> None:
+    await bench.updater.carry_out(RemoveSpu(await bench.register(spu_of(1))))
+    await bench.updater.carry_out(CreateSpu(unborn(1)))
+    assert await bench.read(unborn(1)) is not None
+
+
 async def test_remove_object(bench: Bench) -> None:
     topic = await bench.store(topic_of())
     await bench.updater.carry_out(RemoveObject(topic))
@@ -153,48 +240,54 @@ async def test_remove_tombstone_and_again(bench: Bench) -> None:
     assert await bench.updater.carry_out(RemoveTombstone(grave)) == before + 1
 
 
-def actions_on(topic: Any, partition: Any) -> list[KvAction]:
+def actions_on(topic: Any, partition: Any, spu: Any) -> list[KvAction]:
     return [
         WriteStatus(topic, STATUS),
         WritePartitionSpec(partition, partition.spec),
         MarkDeleting(topic),
         RemovePartition(partition, (tombstone_of(partition, 1),)),
         RemoveObject(topic),
+        WriteSpuSpec(spu, spu.spec),
+        RemoveSpu(spu),
     ]
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(7))
 async def test_given_object_changed_meanwhile_then_conflict_and_nothing_done(
     bench: Bench, number: int
 ) -> None:
     topic, partition = await bench.store(topic_of()), await bench.store(partition_of())
-    await bench.store(topic)
-    await bench.store(partition)
+    spu = await bench.register(member_of(GROUP, 1))
+    for obj in (topic, partition, spu):
+        await bench.store(obj)
     before = await bench.raw()
     with pytest.raises(ConflictError, match="changed meanwhile") as raised:
-        await bench.updater.carry_out(actions_on(topic, partition)[number])
+        await bench.updater.carry_out(actions_on(topic, partition, spu)[number])
     assert raised.value.details["revision"] == await bench.kv.revision()
     assert await bench.raw() == before
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(7))
 async def test_given_object_gone_then_conflict_and_it_stays_gone(bench: Bench, number: int) -> None:
     before = await bench.raw()
+    gone = topic_of(), partition_of(), member_of(GROUP, 1)
     with pytest.raises(ConflictError):
-        await bench.updater.carry_out(actions_on(topic_of(), partition_of())[number])
+        await bench.updater.carry_out(actions_on(*gone)[number])
     assert await bench.raw() == before
 
 
-@pytest.mark.parametrize("number", range(7))
+@pytest.mark.parametrize("number", range(10))
 async def test_given_another_sc_in_office_then_fenced_and_nothing_done(
     bench: Bench, number: int
 ) -> None:
     topic, partition = await bench.store(topic_of()), await bench.store(partition_of())
+    spu = await bench.register(member_of(GROUP, 1))
     await take_office(bench.kv, KEYS)
     before = await bench.raw()
     actions = [
-        *actions_on(topic, partition),
+        *actions_on(topic, partition, spu),
         CreatePartitions((fresh(5),)),
+        CreateSpu(unborn(2)),
         RemoveTombstone(tombstone_of(partition, 1)),
     ]
     with pytest.raises(FencedError, match="another SC took office"):

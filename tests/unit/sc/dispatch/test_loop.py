@@ -11,9 +11,14 @@ import pytest
 
 from sc.controllers.actions import (
     Action,
+    CreatePartitions,
+    EndSpu,
     Key,
     KvAction,
+    ProvisionAction,
+    ProvisionSpu,
     RegisterSpu,
+    RemoveSpu,
     SessionAction,
     WakeAt,
     WriteStatus,
@@ -25,9 +30,9 @@ from sc.store.view import View
 from schemas.causality import current_cause
 from schemas.errors import ConflictError, FencedError, UnreachableError
 from tests.polling import eventually
-from tests.unit.sc.builders import spu_of, topic_of
+from tests.unit.sc.builders import partition_of, spu_of, topic_of
 
-A, B = Key("Topic", "a"), Key("Topic", "b")
+A, B, C = Key("Topic", "a"), Key("Topic", "b"), Key("Topic", "c")
 
 
 def write(name: str = "a") -> WriteStatus:
@@ -54,8 +59,8 @@ class Bench:
         return found
 
     async def write(self, action: KvAction) -> int:
-        assert isinstance(action, WriteStatus)
-        self.log.append(f"write {action.object.name} {current_cause()}")
+        what = action.object.name if isinstance(action, WriteStatus) else type(action).__name__
+        self.log.append(f"write {what} {current_cause()}")
         if self.writes:
             raise self.writes.pop(0)
         return 7
@@ -64,7 +69,7 @@ class Bench:
         self.log.append(f"wait {revision}")
         await self.mirrored.wait()
 
-    def carry_out(self, action: SessionAction) -> None:
+    def carry_out(self, action: SessionAction | ProvisionAction) -> None:
         self.log.append(f"send {type(action).__name__}")
 
     @asynccontextmanager
@@ -157,6 +162,45 @@ async def test_failure(bench: Bench, failure: Exception) -> None:
     assert bench.log[-2:] == ["write a c", "wait 7"]
 
 
+REMOVE, PLACE = RemoveSpu(spu_of(1)), CreatePartitions((partition_of(),))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(REMOVE, PLACE, id="given-spu-is-being-removed-then-nothing-is-placed"),
+        pytest.param(PLACE, REMOVE, id="given-placement-then-no-spu-is-removed"),
+        pytest.param(PLACE, PLACE, id="given-placement-then-no-other-placement"),
+    ],
+)
+async def test_one_at_a_time(bench: Bench, first: KvAction, second: KvAction) -> None:
+    """The second one waits until the mirror shows the first, and then looks anew."""
+    bench.mirrored.clear()
+    bench.actions[A] = [(first,), (first,)]
+    bench.actions[B] = [(second,), ()]
+    async with bench.running():
+        bench.queue.add(A, "1")
+        bench.queue.add(B, "2")
+        bench.queue.add(C, "3")
+        await bench.until(lambda: "wait 7" in bench.log and bench.looks("c") == 1)
+        assert (bench.looks("a"), bench.looks("b")) == (2, 1)
+        bench.mirrored.set()
+        await bench.until(lambda: bench.queue.idle)
+    written = f"write {type(first).__name__} 1"
+    assert [line for line in bench.log if line.startswith("write")] == [written]
+    assert bench.log[-1] == "look b 2"
+
+
+async def test_given_start_and_end_of_a_process_then_they_do_not_go_to_the_store(
+    bench: Bench,
+) -> None:
+    bench.actions[A] = [(ProvisionSpu(spu_of(1)), EndSpu("spu-2"))]
+    async with bench.running():
+        bench.queue.add(A, "c")
+        await bench.until(lambda: bench.queue.idle)
+    assert bench.log == ["look a c", "send ProvisionSpu", "send EndSpu"]
+
+
 async def test_given_deposed_then_the_loop_ends(bench: Bench) -> None:
     bench.actions[A] = [(write(),)]
     bench.writes = [FencedError("another SC took office")]
@@ -186,3 +230,18 @@ async def test_given_slow_write_then_the_same_key_is_never_at_work_twice(bench: 
         await bench.until(lambda: bench.queue.idle)
     assert bench.log.count("wait 7") == 2
     assert [line for line in bench.log if line.startswith("look")][-1] == "look a 3"
+
+
+async def test_given_long_queue_then_others_have_their_turn_before_its_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sc.dispatch.loop.TURN_S", 0.0)
+    for number in range(500):
+        bench.queue.add(Key("Topic", str(number)), "cause")
+    turns = 0
+    async with bench.running():
+        while not bench.queue.worked_off.is_set():
+            turns += 1
+            await asyncio.sleep(0)
+    assert len(bench.log) == 500
+    assert turns >= 500

@@ -13,6 +13,7 @@ from sc.store.view import SessionState, View
 from schemas.causality import caused_by
 from schemas.messages import Hello, Report
 from schemas.metadata import Object
+from schemas.topic import TopicResolution
 from tests.unit.sc.builders import partition_of, report_of, spu_of, tombstone_of, topic_of
 
 P = partition_of("t", 0, (1,))
@@ -210,3 +211,16 @@ async def test_given_cancelled_waiter_then_the_others_go_on() -> None:
     await asyncio.gather(gone, return_exceptions=True)
     bench.dispatcher.apply([], 2)
     await stays
+
+
+def test_given_room_on_a_disk_then_topics_that_lacked_it_are_looked_at() -> None:
+    short = topic_of("short", TopicResolution.INSUFFICIENT_RESOURCES)
+    bench = Bench(spu_of(1), short, topic_of("done", TopicResolution.PROVISIONED))
+    bench.dispatcher.opened(1, hello().model_copy(update={"free_bytes": 5}))
+    bench.keys()
+    bench.dispatcher.reported(1, 1, Report(free_bytes=5))
+    assert bench.keys() == [], "no news"
+    bench.dispatcher.reported(1, 1, Report(free_bytes=7))
+    assert bench.keys() == [Key("Topic", "short")]
+    bench.dispatcher.reported(1, 1, Report())
+    assert bench.sessions[1].free_bytes == 7

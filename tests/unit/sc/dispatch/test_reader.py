@@ -11,7 +11,7 @@ import pytest
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.reader import KvReader
 from sc.kv.interface import KV, Delete, DeleteEvent, Op, Put, PutEvent, WatchBatch
-from sc.store.codec import encode_object, encode_tombstone
+from sc.store.codec import decode_object, encode_object, encode_tombstone
 from sc.store.local_store import Change, ObjectChanged, TombstoneChanged
 from sc.store.view import View
 from schemas.errors import UnreachableError
@@ -213,6 +213,25 @@ async def test_given_repair_without_difference_then_nothing_is_passed_on(bench: 
     bench.seen()
     await bench.reader.repair()
     assert bench.seen() == []
+
+
+async def test_given_repair_without_difference_then_nothing_is_parsed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.kv.txn([], [put(topic_of("a")), put(partition_of("a"))])
+    await bench.reader.load()
+    parsed: list[str] = []
+
+    def decode(plural: str, value: bytes, revision: int) -> tuple[Object, str]:
+        parsed.append(plural)
+        return decode_object(plural, value, revision)
+
+    monkeypatch.setattr("sc.dispatch.reader.decode_object", decode)
+    await bench.reader.repair()
+    assert parsed == []
+    await bench.kv.txn([], [put(topic_of("a"), "again")])
+    await bench.reader.repair()
+    assert parsed == ["topics"]
 
 
 async def test_given_mirror_that_missed_something_then_repair_finds_it(bench: Bench) -> None:

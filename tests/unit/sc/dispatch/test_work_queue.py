@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 
 import pytest
@@ -23,7 +24,7 @@ def state(
     active: set[Key] | None = None,
     dirty: dict[Key, str] | None = None,
 ) -> WorkQueueState:
-    return WorkQueueState(waiting or {}, active or set(), dirty or {})
+    return WorkQueueState(OrderedDict(waiting or {}), active or set(), dirty or {})
 
 
 @pytest.mark.parametrize(
@@ -198,12 +199,54 @@ async def test_given_cancelled_worker_then_no_key_is_lost(queue: WorkQueue) -> N
     assert await queue.take() == (A, "why")
 
 
+async def test_given_cancelled_worker_then_its_key_reaches_another(queue: WorkQueue) -> None:
+    first, second = (asyncio.create_task(queue.take()) for _ in range(2))
+    await asyncio.sleep(0)
+    queue.add(A, "why")
+    first.cancel()
+    assert await second == (A, "why")
+    await asyncio.gather(first, return_exceptions=True)
+
+
+async def test_given_worker_cancelled_while_it_waits_then_the_next_gets_the_key(
+    queue: WorkQueue,
+) -> None:
+    first, second = (asyncio.create_task(queue.take()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    queue.add(A, "why")
+    assert await second == (A, "why")
+    await asyncio.gather(first, return_exceptions=True)
+
+
+async def test_given_hastened_key_then_next(queue: WorkQueue) -> None:
+    for key in KEYS:
+        queue.add(key, key.name)
+    queue.hasten(C)
+    assert await queue.take() == (C, "c")
+    queue.hasten(C)
+    assert await queue.take() == (A, "a")
+
+
 async def test_given_work_then_length_counts_waiting_and_active(queue: WorkQueue) -> None:
     assert (len(queue), queue.idle) == (0, True)
     queue.add(A, "")
     queue.add(B, "")
     await queue.take()
     assert (len(queue), queue.idle) == (2, False)
+
+
+async def test_given_keys_then_shrunk_when_enough_are_done(queue: WorkQueue) -> None:
+    for key in KEYS:
+        queue.add(key, "")
+    shrunk = asyncio.create_task(queue.shrunk_to(1))
+    for done in (False, True):
+        key, _cause = await queue.take()
+        queue.done(key)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert shrunk.done() is done
+    await shrunk
 
 
 async def test_given_first_work_done_then_worked_off_and_for_good(queue: WorkQueue) -> None:

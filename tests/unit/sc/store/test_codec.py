@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sc.store.codec import decode_object, decode_tombstone, encode_object, encode_tombstone
+from sc.store.codec import (
+    Write,
+    decode_object,
+    decode_tombstone,
+    encode_object,
+    encode_tombstone,
+    split_write,
+)
 from schemas.errors import InvalidRequestError
 from schemas.ids import PartitionUid, StorageId
 from schemas.messages import Tombstone
@@ -35,6 +42,44 @@ def test_object_round_trip(obj: Object) -> None:
     )
 
 
+@pytest.mark.parametrize("obj", OBJECTS, ids=lambda o: f"given-{o.kind}-{o.name}")
+def test_stored_form_is_the_manifest_with_what_stands_beside(obj: Object) -> None:
+    stored = json.loads(encode_object(obj, "api-1", by="me"))
+    manifest = obj.to_json()
+    del manifest["metadata"]["resourceVersion"]
+    assert stored == {**manifest, "cause": "api-1", "by": "me"}
+
+
+def test_given_partitions_of_a_topic_then_they_share_settings_and_owner() -> None:
+    first, second, other = (
+        decode_object("partitions", encode_object(p, "x"), 7)[0]
+        for p in (partition_of("t", 0), partition_of("t", 1), partition_of("u", 0))
+    )
+    assert first.spec.log is second.spec.log
+    assert first.spec.owner is second.spec.owner
+    assert first.spec.owner != other.spec.owner
+
+
+@pytest.mark.parametrize("reason", ["why", None], ids=lambda r: f"given-reason-{r}")
+def test_decoded_object_knows_the_fields_it_was_given(reason: str | None) -> None:
+    value = encode_object(partition_of(reason=reason), "x")
+    status = decode_object("partitions", value, 7)[0].status
+    assert (
+        status.model_fields_set
+        == status.model_validate(json.loads(value)["status"]).model_fields_set
+    )
+    assert ("reason" in status.model_fields_set) is (reason is not None)
+
+
+def test_given_copy_of_a_decoded_object_then_others_do_not_get_its_fields() -> None:
+    value = encode_object(partition_of(), "x")
+    first, second = (decode_object("partitions", value, 7)[0] for _ in range(2))
+    copy = first.with_metadata(deletion_timestamp="2026-01-01T00:00:00Z")
+    assert "deletion_timestamp" in copy.metadata.model_fields_set
+    assert "deletion_timestamp" not in first.metadata.model_fields_set
+    assert "deletion_timestamp" not in second.metadata.model_fields_set
+
+
 @given(
     labels=st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3),
     cause=st.text(max_size=20),
@@ -52,6 +97,23 @@ def test_given_no_cause_then_a_dash() -> None:
     data = json.loads(encode_object(topic_of(), "x"))
     del data["cause"]
     assert decode_object("topics", json.dumps(data).encode(), 1)[1] == "-"
+
+
+@pytest.mark.parametrize(
+    ("by", "at"),
+    [
+        pytest.param("alice@box", "2026-01-02T03:04:05.006Z", id="given-both-then-read-back"),
+        pytest.param(None, None, id="given-neither-then-as-of-a-version-that-kept-neither"),
+    ],
+)
+def test_who_and_when_stand_beside_the_object(by: str | None, at: str | None) -> None:
+    topic = topic_of()
+    value = encode_object(topic, "api-1", by=by, at=at)
+    data, write = split_write(value)
+    assert write == Write("api-1", by, at)
+    assert data == {**topic.to_json(), "metadata": data["metadata"]}
+    assert {"by", "at"} & json.loads(value).keys() == ({"by", "at"} if by else set())
+    assert decode_object("topics", value, topic.revision) == (topic, "api-1")
 
 
 def stored(**changes: object) -> bytes:

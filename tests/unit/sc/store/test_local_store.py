@@ -16,10 +16,18 @@ from schemas.metadata import Object
 from schemas.partition import Partition
 from schemas.spu import Spu
 from schemas.topic import Topic, TopicResolution
-from tests.unit.sc.builders import partition_of, spu_of, tombstone_of, topic_of
+from tests.unit.sc.builders import (
+    group_of,
+    member_of,
+    partition_of,
+    spu_of,
+    tombstone_of,
+    topic_of,
+)
 
 IDS = (1, 2, 3)
 TOPICS = ("a", "b")
+GROUPS = ("g", "h")
 
 
 class StoreBesideAList(RuleBasedStateMachine):
@@ -39,12 +47,18 @@ class StoreBesideAList(RuleBasedStateMachine):
         assert self.store.put(new) == ObjectChanged(old, new)
         self.objects[(obj.kind, obj.name)] = new
 
-    @rule(spu_id=st.sampled_from(IDS), number=st.integers(0, 1))
-    def put_spu(self, spu_id: int, number: int) -> None:
-        name = f"spu-{number}"
-        holders = [o.name for o in self.objects.values() if _is_spu(o, spu_id)]
-        if holders in ([], [name]):
-            self.put(spu_of(spu_id, name=name))
+    @rule(spu_id=st.sampled_from(IDS), name=st.sampled_from(["spu-0", "spu-1", "g-1"]))
+    def put_spu(self, spu_id: int, name: str) -> None:
+        self.put_spu_with_free_id(spu_of(spu_id, name=name))
+
+    @rule(spu_id=st.sampled_from(IDS), group=st.sampled_from(GROUPS))
+    def put_managed_spu(self, spu_id: int, group: str) -> None:
+        self.put_spu_with_free_id(member_of(group_of(group), spu_id))
+
+    def put_spu_with_free_id(self, spu: Spu) -> None:
+        holders = [o.name for o in self.objects.values() if _is_spu(o, spu.spec.spu_id)]
+        if holders in ([], [spu.name]):
+            self.put(spu)
 
     @rule(name=st.sampled_from(TOPICS), resolution=st.sampled_from(list(TopicResolution)))
     def put_topic(self, name: str, resolution: TopicResolution) -> None:
@@ -102,6 +116,8 @@ class StoreBesideAList(RuleBasedStateMachine):
     @invariant()
     def objects_are_those_put(self) -> None:
         assert self.store.object_keys() == set(self.objects)
+        names = self.store.names()
+        assert {(kind, name) for kind in names for name in names[kind]} == set(self.objects)
         for cls in (Spu, Topic, Partition):
             assert self.store.objects(cls) == self.of(cls)
         for (kind, name), obj in self.objects.items():
@@ -116,8 +132,16 @@ class StoreBesideAList(RuleBasedStateMachine):
             assert self.store.spu(spu_id) == (found[0] if found else None)
             on = [p for p in partitions if spu_id in p.spec.replicas]
             assert list(self.store.partitions_on(spu_id)) == on
+            assert self.store.holds_replicas(spu_id) == bool(on)
+            assert self.store.replica_count(spu_id) == len(on)
+            prefer = [p for p in partitions if p.spec.preferred_leader == spu_id]
+            assert self.store.preferred_count(spu_id) == len(prefer)
             graves = [g for (i, _), g in sorted(self.graves.items()) if i == spu_id]
             assert self.store.tombstones_of(spu_id) == graves
+        spus = [o for o in self.of(Spu) if isinstance(o, Spu)]
+        for group in GROUPS:
+            members = [o for o in spus if o.spec.group == group]
+            assert self.store.spus_of(group) == sorted(members, key=lambda o: o.spec.spu_id)
         for name in TOPICS:
             mine = [p for p in partitions if p.spec.owner.name == name]
             assert self.store.partitions_of("Topic", name) == mine
@@ -163,6 +187,13 @@ def test_given_more_than_ten_partitions_then_the_order_is_that_of_the_index() ->
     for index in range(12):
         store.put(partition_of("t", index))
     assert [p.spec.index for p in store.partitions_of("Topic", "t")] == list(range(12))
+
+
+def test_given_ids_of_different_length_then_spus_of_a_group_by_number() -> None:
+    store = LocalStore()
+    for spu_id in (100, 9, 10):
+        store.put(member_of(group_of(), spu_id))
+    assert [spu.spec.spu_id for spu in store.spus_of("g")] == [9, 10, 100]
 
 
 def test_given_spu_renamed_then_the_removal_of_the_old_object_keeps_the_new_one() -> None:

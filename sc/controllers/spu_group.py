@@ -1,0 +1,216 @@
+"""The SPU-group controller: from a number of SPUs to SPU objects.
+
+``init`` → ``reserved`` where the group's ids are its own and its template can be, else ``invalid``
+with the reason; SPUs that exist stay as they are while the group is invalid. A reserved group gets
+one managed SPU object for each id from ``minId`` on; the SPU controller has their processes
+started. A changed template changes the SPUs. Those outside the range end, the highest id first,
+and only when they hold no replica and have deleted those that they held: the first one that does
+stops the others, and the status names it. Until it is gone nothing new is placed on it
+(`leaving`).
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from sc.controllers.actions import (
+    Action,
+    CreateSpu,
+    Key,
+    RemoveObject,
+    RemoveSpu,
+    WriteSpuSpec,
+    WriteStatus,
+)
+from sc.store.local_store import LocalStore
+from sc.store.view import Provisioning, View
+from schemas.metadata import Metadata
+from schemas.quantities import MAX_NAME_LENGTH
+from schemas.spu import MAX_SPU_ID, Encryption, Spu, SpuSpec, SpuType
+from schemas.spu_group import SpuGroup, SpuGroupResolution, SpuGroupStatus
+
+#: Ports that an SPU uses from its public one on.
+PORTS = 3
+_NAMESPACE = uuid.UUID("5a2f4a64-93f0-4a0e-8f43-0f4f2c6a3d10")
+
+
+def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
+    """Take one group a step closer to having its SPUs."""
+    group = view.store.get(SpuGroup, key.name)
+    if group is None:
+        return ()
+    if group.deleting:
+        return _delete(view, group)
+    invalid = _invalid(view, group)
+    if invalid is not None:
+        return _set(group, SpuGroupResolution.INVALID, invalid)
+    if not _settled(group):
+        # First the claim, so that another group with the same ids sees it.
+        return _set(group, SpuGroupResolution.RESERVED, None)
+    actions: list[Action] = []
+    existing = {spu.spec.spu_id: spu for spu in view.store.spus_of(group.name)}
+    step = view.provisioning.port_step if view.provisioning is not None else 0
+    for spu_id in _ids(group):
+        wanted = managed_spu(group, spu_id, step)
+        spu = existing.pop(spu_id, None)
+        if spu is None:
+            actions.append(CreateSpu(wanted))
+        elif spu.spec != wanted.spec:
+            actions.append(WriteSpuSpec(spu, wanted.spec))
+    removals, kept = _end(view, list(existing.values()))
+    actions.extend(removals)
+    reason = kept or _trouble(view, group)
+    return (*actions, *_set(group, SpuGroupResolution.RESERVED, reason))
+
+
+def leaving(store: LocalStore, spu: Spu) -> bool:
+    """Whether an SPU is outside the range of its group, or its group goes."""
+    if spu.spec.group is None:
+        return False
+    group = store.get(SpuGroup, spu.spec.group)
+    if group is None or group.deleting:
+        return True
+    # While a group is invalid its SPUs stay, also those that its spec has no place for.
+    invalid = group.status.resolution is SpuGroupResolution.INVALID
+    return not invalid and spu.spec.spu_id not in _ids(group)
+
+
+def managed_spu(group: SpuGroup, spu_id: int, port_step: int) -> Spu:
+    """The SPU object of one id of a group. It is the same whenever it is made."""
+    template, name = group.spec.template, _spu_name(group, spu_id)
+    ports = port_step * (spu_id - group.spec.min_id)
+    log_dir = template.storage.log_dir
+    public, private = template.public_endpoint, template.private_endpoint
+    return Spu(
+        metadata=Metadata(
+            name=name,
+            labels={"spugroup": group.name},
+            uid=str(uuid.uuid5(_NAMESPACE, f"{group.uid}/{spu_id}")),
+        ),
+        spec=SpuSpec(
+            spu_id=spu_id,
+            spu_type=SpuType.MANAGED,
+            group=group.name,
+            rack=template.rack,
+            region=template.region,
+            storage=template.storage.model_copy(
+                update={"log_dir": f"{log_dir}/{name}" if log_dir is not None else None}
+            ),
+            public_endpoint=public.model_copy(update={"port": public.port + ports}),
+            private_endpoint=private.model_copy(update={"port": private.port + ports}),
+        ),
+    )
+
+
+def _spu_name(group: SpuGroup, spu_id: int) -> str:
+    return f"{group.name}-{spu_id}"
+
+
+def _ids(group: SpuGroup) -> range:
+    return range(group.spec.min_id, group.spec.last_id + 1)
+
+
+def _delete(view: View, group: SpuGroup) -> tuple[Action, ...]:
+    spus = view.store.spus_of(group.name)
+    if not spus:
+        return (RemoveObject(group),)
+    removals, kept = _end(view, spus)
+    return (*removals, *_set(group, group.status.resolution, kept or "ending its SPUs"))
+
+
+def _end(view: View, spus: list[Spu]) -> tuple[list[Action], str | None]:
+    """Removals from the highest id down to the first SPU that cannot end yet, and why."""
+    removals: list[Action] = []
+    for spu in sorted(spus, key=lambda s: -s.spec.spu_id):
+        spu_id = spu.spec.spu_id
+        if view.store.holds_replicas(spu_id):
+            held = [p.name for p in view.store.partitions_on(spu_id)]
+            more = f" and {len(held) - 3} more" if len(held) > 3 else ""
+            return removals, f"{spu.name} cannot end: it holds {', '.join(held[:3])}{more}"
+        if spu_id in view.sessions and view.store.tombstones_of(spu_id):
+            return removals, f"{spu.name} is deleting replicas before it ends"
+        removals.append(RemoveSpu(spu))
+    return removals, None
+
+
+def _invalid(view: View, group: SpuGroup) -> str | None:
+    """Why the group cannot be, or None."""
+    if view.provisioning is None:
+        return "this SC starts no SPUs: it has no `provisioning` in its configuration"
+    if group.spec.last_id > MAX_SPU_ID:
+        return f"minId: ids up to {group.spec.last_id}; the highest is {MAX_SPU_ID}"
+    too_long = len(_spu_name(group, group.spec.last_id)) - MAX_NAME_LENGTH
+    if group.spec.replicas and too_long > 0:
+        return (
+            f"metadata.name: too long by {too_long} characters: SPUs are named by it and their id"
+        )
+    return _bad_template(view.provisioning, group) or _taken(view.store, group)
+
+
+def _bad_template(provisioning: Provisioning, group: SpuGroup) -> str | None:
+    template = group.spec.template
+    for name, endpoint, ports in (
+        ("publicEndpoint", template.public_endpoint, PORTS),
+        ("privateEndpoint", template.private_endpoint, 1),
+    ):
+        if endpoint.encryption is Encryption.TLS:
+            return f"template.{name}.encryption: TLS is not available in this version"
+        last = endpoint.port + provisioning.port_step * (group.spec.replicas - 1) + ports - 1
+        if group.spec.replicas and last > 65_535:
+            return (
+                f"template.{name}.port: {group.spec.replicas} SPUs on one host need ports up to"
+                f" {last}"
+            )
+    return None
+
+
+def _taken(store: LocalStore, group: SpuGroup) -> str | None:
+    """Who has an id or a name of the group already."""
+    for spu_id in _ids(group):
+        by_id, by_name = store.spu(spu_id), store.get(Spu, _spu_name(group, spu_id))
+        for spu in (by_id, by_name):
+            if spu is not None and (spu.spec.group, spu.spec.spu_id) != (group.name, spu_id):
+                return f"spuId {spu_id}: SPU {spu.name} (spuId {spu.spec.spu_id}) is in the way"
+    for other in store.objects(SpuGroup):
+        first = max(other.spec.min_id, group.spec.min_id)
+        last = min(other.spec.last_id, group.spec.last_id)
+        if other.name == group.name or other.deleting or first > last:
+            continue
+        both = range(first, last + 1)
+        if _rank(store, other, both) < _rank(store, group, both):
+            return f"ids {first} to {last} belong to SpuGroup {other.name}"
+    return None
+
+
+def _settled(group: SpuGroup) -> bool:
+    return (
+        group.status.resolution is SpuGroupResolution.RESERVED
+        and group.status.observed_generation == group.generation
+    )
+
+
+def _rank(store: LocalStore, group: SpuGroup, ids: range) -> tuple[bool, bool, str, str]:
+    """Of two groups that want ids the lower keeps them: the one that has an SPU there, then what
+    is reserved, then what is older. A group that changes while it runs stays before one that waits.
+    """
+    has_one = any(spu.spec.spu_id in ids for spu in store.spus_of(group.name))
+    created = group.metadata.creation_timestamp or ""
+    return (not has_one, not _settled(group), created, group.name)
+
+
+def _trouble(view: View, group: SpuGroup) -> str | None:
+    """What keeps an SPU of the group from running, the lowest id's first."""
+    if view.provisioning is None:
+        return None
+    for spu in view.store.spus_of(group.name):
+        found = view.provisioning.spus.get(spu.name)
+        if found is not None and found.trouble is not None:
+            return f"{spu.name}: {found.trouble}"
+    return None
+
+
+def _set(group: SpuGroup, resolution: SpuGroupResolution, reason: str | None) -> tuple[Action, ...]:
+    status = SpuGroupStatus(
+        resolution=resolution, reason=reason, observed_generation=group.generation
+    )
+    return () if status == group.status else (WriteStatus(group, status),)

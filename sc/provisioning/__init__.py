@@ -1,0 +1,34 @@
+"""Starting managed SPUs: what a provisioner is, and the one for processes on the SC's own host.
+
+The controllers say which SPUs are to run by which spec (`ProvisionSpu`, `EndSpu`); a provisioner
+sees to it, says in `Provisioning.spus` what it takes care of and what stands in the way, and wakes
+the SPU's key whenever that changes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from sc.controllers.actions import ProvisionAction
+from sc.store.view import Provisioning
+
+
+class Provisioner(ABC):
+    """Runs managed SPUs somewhere."""
+
+    @property
+    @abstractmethod
+    def provisioning(self) -> Provisioning:
+        """For the view; its ``spus`` changes as things happen."""
+
+    @abstractmethod
+    def carry_out(self, action: ProvisionAction) -> None:
+        """Begin to do it; never waits."""
+
+    @abstractmethod
+    async def adopt(self) -> None:
+        """Take over what an earlier SC left running. Before the first `carry_out`."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Stop taking care; SPUs run on."""

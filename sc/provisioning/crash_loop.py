@@ -1,0 +1,24 @@
+"""When a process that ended is started again. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FIRST_DELAY_S = 0.2
+LONGEST_DELAY_S = 30.0
+#: One that ran for so long has started well: the next end is a first one again.
+HEALTHY_S = 30.0
+
+
+@dataclass(slots=True)
+class CrashLoop:
+    """Counts quick ends of one process."""
+
+    ends: int = 0
+
+    def ended(self, ran_s: float) -> float:
+        """Seconds to wait before the next start: the first at once, then doubling."""
+        self.ends = 1 if ran_s >= HEALTHY_S else self.ends + 1
+        if self.ends == 1:
+            return 0.0
+        return min(LONGEST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(self.ends - 2, 16))

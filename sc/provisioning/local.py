@@ -1,0 +1,253 @@
+"""Managed SPUs as supervised processes on the SC's host.
+
+::
+
+    <dir>/spus/<name>/              what the SPU stores, unless its template names a directory
+    <dir>/spus/<name>.yaml          the configuration it was started with
+    <dir>/spus/<name>.process.json  its process, its ports and its spec
+    <dir>/logs/<name>.log           what it printed
+
+An SPU outlives the SC. The next SC adopts what runs, by those files or by the command line of the
+process, so that none runs twice; one whose spec changed is restarted. A process that ends is
+started again, after a growing delay where that does not help, and the reason is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sc.controllers.actions import EndSpu, ProvisionAction, ProvisionSpu
+from sc.provisioning import Provisioner
+from sc.provisioning.crash_loop import CrashLoop
+from sc.store.view import Provisioned, Provisioning
+from schemas.files import write_json
+from schemas.logs import get_logger, last_trouble
+from schemas.process import ProcessId, is_alive, spu_processes, started_at, stop
+from schemas.spu import SpuSpec
+
+PORT_STEP = 3
+POLL_S = 0.1
+#: One that runs for so long is no trouble any more.
+STEADY_S = 5.0
+HOST = "127.0.0.1"
+
+log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Managed:
+    """One SPU that is taken care of."""
+
+    spec: SpuSpec
+    process: ProcessId | None
+    task: asyncio.Task[None] | None = None
+    child: subprocess.Popen[bytes] | None = None
+
+
+class LocalProvisioner(Provisioner):
+    """SPUs below one directory. ``controller`` is the SC's private address, ``on_change`` is
+    called with the name of an SPU whose trouble, or whose end, is news."""
+
+    def __init__(self, directory: Path, controller: str, on_change: Callable[[str], None]) -> None:
+        # SPUs run elsewhere, and the next SC finds them by this path.
+        self._directory = directory.resolve()
+        self._controller = controller
+        self._on_change = on_change
+        self._managed: dict[str, _Managed] = {}
+        self._ending: dict[str, asyncio.Task[None]] = {}
+        self._spus: dict[str, Provisioned] = {}
+        self._provisioning = Provisioning(PORT_STEP, self._spus)
+
+    @property
+    def provisioning(self) -> Provisioning:
+        return self._provisioning
+
+    async def adopt(self) -> None:
+        by_config = await asyncio.to_thread(spu_processes)
+        for file in sorted((self._directory / "spus").glob("*.yaml")):
+            name = file.stem
+            try:
+                data: dict[str, Any] = json.loads(self._state_file(name).read_text())
+                process = ProcessId(**data["process"])
+                spec = SpuSpec.model_validate(data["spec"])
+            except (OSError, ValueError, KeyError, TypeError):
+                # Between its start and the writing of that file: whatever it runs by is replaced.
+                if (found := by_config.get(str(file))) is None:
+                    continue
+                process, spec = found, SpuSpec(spu_id=0)
+            if not is_alive(process):
+                process = by_config.get(str(file), process)
+            log.info("adopted", spu=name, pid=process.pid, alive=is_alive(process))
+            self._spus[name] = Provisioned(spec)
+            self._take_care(name, _Managed(spec, process))
+            self._on_change(name)
+
+    def carry_out(self, action: ProvisionAction) -> None:
+        match action:
+            case ProvisionSpu(spu):
+                before = self._managed.get(spu.name)
+                if before is not None and before.spec == spu.spec:
+                    return
+                told = self._spus.get(spu.name)
+                self._spus[spu.name] = Provisioned(spu.spec)
+                if before is not None:
+                    self._end(spu.name, before)
+                self._take_care(spu.name, _Managed(spu.spec, None))
+                if told is not None and told.trouble is not None:
+                    self._on_change(spu.name)
+            case EndSpu(name):
+                managed = self._managed.pop(name, None)
+                if managed is not None:
+                    self._end(name, managed)
+
+    async def close(self) -> None:
+        tasks = [m.task for m in self._managed.values() if m.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *self._ending.values(), return_exceptions=True)
+
+    def _take_care(self, name: str, managed: _Managed) -> None:
+        """Run an SPU by its spec, once all that ran it before have ended."""
+        self._managed[name] = managed
+        managed.task = asyncio.create_task(
+            self._supervise(name, managed, self._ending.get(name)), name=f"supervise {name}"
+        )
+
+    async def _supervise(
+        self, name: str, managed: _Managed, before: asyncio.Task[None] | None
+    ) -> None:
+        """Keep one SPU running until cancelled."""
+        if before is not None:
+            await asyncio.wait([before])
+        loop = CrashLoop()
+        while True:
+            began = time.monotonic()
+            log_begins = _size(self._log_file(name))
+            try:
+                if not is_alive(managed.process):
+                    self._start(name, managed)
+                await self._until_ended(name, managed, began)
+                code = managed.child.poll() if managed.child is not None else None
+                said = last_trouble(self._log_file(name), log_begins)
+                why = f"{'' if code is None else f' (exit code {code})'}: {said or 'silently'}"
+            except OSError as error:
+                why = f": it cannot be started: {error}"
+            delay = loop.ended(time.monotonic() - began)
+            log.warning("an SPU's process ended", spu=name, why=why, ends=loop.ends, delay_s=delay)
+            if delay:
+                text = f"its process ended {loop.ends} times in a row{why}"
+                self._say(name, f"{text}; the next start is {delay:.1f} s after the last end")
+            await asyncio.sleep(delay)
+
+    async def _until_ended(self, name: str, managed: _Managed, began: float) -> None:
+        """Until the process has ended; one that lasts is no trouble any more."""
+        while is_alive(managed.process):
+            if managed.child is not None:
+                # Its end is noticed, and no zombie is left.
+                managed.child.poll()
+            if self._spus[name].trouble is not None and time.monotonic() - began > STEADY_S:
+                self._say(name, None)
+            await asyncio.sleep(POLL_S)
+
+    def _say(self, name: str, trouble: str | None) -> None:
+        if name in self._managed and self._spus[name].trouble != trouble:
+            self._spus[name] = replace(self._spus[name], trouble=trouble)
+            self._on_change(name)
+
+    def _start(self, name: str, managed: _Managed) -> None:
+        """Start the process. Raises OSError."""
+        spec = managed.spec
+        port = spec.public_endpoint.port
+        data = self._directory / "spus" / name
+        config_file, log_file = self._config_file(name), self._log_file(name)
+        config = {
+            "spuId": spec.spu_id,
+            "logDir": spec.storage.log_dir or str(data),
+            "controller": self._controller,
+            "public": {"host": HOST, "port": port},
+            "http": {"host": HOST, "port": port + 2},
+        }
+        for directory in (config_file.parent, log_file.parent):
+            directory.mkdir(parents=True, exist_ok=True)
+        config_file.write_text(yaml.safe_dump(config, sort_keys=False))
+        with log_file.open("ab") as output:
+            managed.child = subprocess.Popen(
+                [sys.executable, "-P", "-m", "spu", "-c", str(config_file)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                cwd=config_file.parent,
+            )
+        managed.process = ProcessId(managed.child.pid, started_at(managed.child.pid))
+        state = {
+            "spuId": spec.spu_id,
+            "process": asdict(managed.process),
+            "ports": {"public": port, "private": spec.private_endpoint.port, "http": port + 2},
+            "spec": spec.to_json(),
+        }
+        write_json(self._state_file(name), state)
+        log.info("started", spu=name, pid=managed.child.pid, port=port)
+
+    def _end(self, name: str, managed: _Managed) -> None:
+        """Begin to stop an SPU, after those of its name that are being stopped already."""
+        before = self._ending.get(name)
+        self._ending[name] = asyncio.create_task(
+            self._stop(name, managed, before), name=f"end of {name}"
+        )
+
+    async def _stop(self, name: str, managed: _Managed, before: asyncio.Task[None] | None) -> None:
+        """Stop an SPU. Unless it is wanted again its files go, but for a directory of replicas."""
+        if managed.task is not None:
+            managed.task.cancel()
+            await asyncio.wait([managed.task])
+        if before is not None:
+            await asyncio.wait([before])
+        if managed.process is not None:
+            await asyncio.to_thread(stop, [managed.process])
+        if managed.child is not None:
+            await asyncio.to_thread(managed.child.wait)
+        wanted = name in self._managed
+        if not wanted:
+            await asyncio.to_thread(self._remove_files, name)
+            wanted = name in self._managed
+        if self._ending.get(name) is asyncio.current_task():
+            del self._ending[name]
+        log.info("ended", spu=name)
+        if not wanted:
+            self._spus.pop(name, None)
+            self._on_change(name)
+
+    def _remove_files(self, name: str) -> None:
+        data = self._directory / "spus" / name
+        try:
+            self._config_file(name).unlink(missing_ok=True)
+            self._state_file(name).unlink(missing_ok=True)
+            if not any((data / "partitions").glob("*")):
+                shutil.rmtree(data, ignore_errors=True)
+        except OSError as error:
+            log.warning("files of an ended SPU stay", spu=name, why=str(error))
+
+    def _config_file(self, name: str) -> Path:
+        return self._directory / "spus" / f"{name}.yaml"
+
+    def _state_file(self, name: str) -> Path:
+        return self._directory / "spus" / f"{name}.process.json"
+
+    def _log_file(self, name: str) -> Path:
+        return self._directory / "logs" / f"{name}.log"
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

@@ -1,0 +1,116 @@
+"""Processes of the operating system, recognised by pid *and* start time.
+
+A pid alone may be somebody else's after a reboot; nothing is ever signalled that is not the very
+process that was started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+STOP_TIMEOUT_S = 15.0
+POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """A process that was started by us.
+
+    ``started`` tells it from a later one with the same pid: the boot of the machine and the time
+    since then at which it began. Neither moves when the wall clock is set.
+    """
+
+    pid: int
+    started: str
+
+
+def started_at(pid: int) -> str:
+    """What identifies the start of a process. Raises psutil.NoSuchProcess."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        # The name of the program may hold spaces and brackets: count from its end.
+        ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        # Not Linux, or gone: psutil knows which.
+        return f"{psutil.Process(pid).create_time():.0f}"
+    return f"{boot}/{ticks}"
+
+
+def is_alive(process: ProcessId | None) -> bool:
+    """Whether that very process still runs."""
+    if process is None:
+        return False
+    with contextlib.suppress(psutil.Error):
+        same = started_at(process.pid) == process.started
+        return same and psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def runs_with(process: ProcessId | None, path: Path) -> bool:
+    """Whether that very process still runs, and was started with something below ``path``: a copy
+    of a directory of processes is not about them."""
+    if process is None or not is_alive(process):
+        return False
+    with contextlib.suppress(psutil.Error):
+        return any(f"{path}/" in argument for argument in psutil.Process(process.pid).cmdline())
+    return False
+
+
+def processes_of(configs: dict[str, Path]) -> dict[str, ProcessId]:
+    """Daemons by name whose command line ends with their configuration file."""
+    by_argument = {
+        argument: name
+        for name, path in configs.items()
+        for argument in (str(path), f"--config-file={path}")
+    }
+    found = {}
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or [""]
+        name = by_argument.get(command[-1])
+        if name is not None and ("sc" in command or command[-1].startswith("--config-file=")):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found[name] = ProcessId(process.pid, started_at(process.pid))
+    return {name: process for name, process in found.items() if is_alive(process)}
+
+
+def spu_processes() -> dict[str, ProcessId]:
+    """SPU daemons that run on this host, by the configuration file they were started with."""
+    found = {}
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or []
+        if command[-4:-1] == ["-m", "spu", "-c"]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found[command[-1]] = ProcessId(process.pid, started_at(process.pid))
+    return found
+
+
+def stop(processes: Iterable[ProcessId]) -> list[int]:
+    """Ask processes to end, and kill those that do not. Gives the pids that had to be killed."""
+    alive = [process for process in processes if is_alive(process)]
+    _signal(alive, signal.SIGTERM)
+    stubborn = _wait(alive)
+    _signal(stubborn, signal.SIGKILL)
+    _wait(stubborn)
+    return [process.pid for process in stubborn]
+
+
+def _signal(processes: Iterable[ProcessId], number: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            psutil.Process(process.pid).send_signal(number)
+
+
+def _wait(processes: list[ProcessId]) -> list[ProcessId]:
+    """Those that still run after `STOP_TIMEOUT_S`. A zombie that nobody reaps has ended."""
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while processes and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+        processes = [process for process in processes if is_alive(process)]
+    return processes

@@ -1,0 +1,494 @@
+"""Managed SPUs as processes: started, kept running, adopted by the next SC, ended; never two.
+
+Most tests run a stand-in for the SPU that starts in no time. It is told by a file to fail.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+import pytest
+
+from runnel.local.processes import free_base_port
+from sc.controllers.actions import EndSpu, ProvisionSpu
+from sc.provisioning.local import LocalProvisioner
+from sc.store.view import Provisioned
+from schemas.process import ProcessId, is_alive
+from schemas.spu import PublicEndpoint, Spu, Storage
+from schemas.spu_group import SpuTemplate
+from tests.polling import eventually
+from tests.unit.sc.builders import group_of, member_of
+
+#: Nobody listens here: an SPU runs all the same, and tries again.
+CONTROLLER = "127.0.0.1:9"
+NAME = "g-1"
+#: Started as ``python -P -m spu -c FILE``. Nobody ever writes to what it reads.
+STAND_IN = """#!/bin/sh
+if [ -e "$5.broken" ]; then echo "cannot run: broken"; exit 3; fi
+read line < {never}
+"""
+
+
+def spu_at(port: int = 9005, *, log_dir: str | None = None, group: str = "g") -> Spu:
+    template = SpuTemplate(
+        public_endpoint=PublicEndpoint(port=port), storage=Storage(log_dir=log_dir)
+    )
+    return member_of(group_of(group, template=template), 1)
+
+
+@dataclass
+class Bench:
+    """One directory, the provisioners that had it, and all processes that any of them started."""
+
+    directory: Path
+    news: list[str] = field(default_factory=list)
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    overlaps: list[list[str]] = field(default_factory=list)
+    provisioners: list[LocalProvisioner] = field(default_factory=list)
+
+    def new(self) -> LocalProvisioner:
+        self.provisioners.append(
+            LocalProvisioner(self.directory, CONTROLLER, lambda name: self.news.append(name))
+        )
+        return self.provisioners[-1]
+
+    async def next(self) -> LocalProvisioner:
+        """The one before stops, as with its SC, and the next one takes over."""
+        await self.provisioners[-1].close()
+        following = self.new()
+        await following.adopt()
+        return following
+
+    def running(self, name: str = NAME) -> list[int]:
+        """Pids of all processes of an SPU, whoever started them."""
+        config = str(self.directory / "spus" / f"{name}.yaml")
+        processes = psutil.process_iter(["cmdline"])
+        return [p.pid for p in processes if (p.info["cmdline"] or [""])[-1] == config]
+
+    @property
+    def state_file(self) -> Path:
+        return self.directory / "spus" / f"{NAME}.process.json"
+
+    @property
+    def config_file(self) -> Path:
+        return self.directory / "spus" / f"{NAME}.yaml"
+
+    @property
+    def data(self) -> Path:
+        return self.directory / "spus" / NAME
+
+    def state(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.state_file.read_text())
+        return found
+
+    def process(self) -> ProcessId | None:
+        """The process that is written down, if it runs."""
+        try:
+            process = ProcessId(**self.state()["process"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return process if is_alive(process) else None
+
+    async def until_runs(self, spu: Spu, *, besides: ProcessId | None = None) -> ProcessId:
+        """Until an SPU runs by its spec in another process than ``besides``, and in no other."""
+        found: ProcessId | None = None
+
+        def runs() -> bool:
+            nonlocal found
+            found = self.process()
+            return (
+                found is not None
+                and found != besides
+                and self.state()["spec"] == spu.spec.to_json()
+                # A process has no command line yet in the moment of its start.
+                and self.running(spu.name) == [found.pid]
+            )
+
+        await eventually(runs)
+        assert found is not None
+        return found
+
+    async def end(self, provisioner: LocalProvisioner, *names: str) -> None:
+        """End SPUs, the one of most tests unless named, and wait until it is told that it did."""
+        told = len(self.news)
+        for name in names or (NAME,):
+            provisioner.carry_out(EndSpu(name))
+        await eventually(lambda: NAME in self.news[told:])
+        assert NAME not in provisioner.provisioning.spus
+        assert self.running() == []
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    made = Bench(tmp_path / "cluster")
+    popen = subprocess.Popen
+
+    def start(command: list[str], **more: Any) -> subprocess.Popen[bytes]:
+        if others := made.running(Path(command[-1]).stem):
+            made.overlaps.append([*command, *map(str, others)])
+        made.started.append(popen(command, **more))
+        return made.started[-1]
+
+    monkeypatch.setattr("sc.provisioning.local.subprocess.Popen", start)
+    yield made
+    for provisioner in made.provisioners:
+        await provisioner.close()
+    for process in made.started:
+        process.kill()
+        process.wait()
+    assert not made.overlaps, "two processes of one SPU at a time"
+
+
+@pytest.fixture
+def stand_in(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[bool], None]:
+    """Makes SPUs stand-ins; call it to have them fail, or not any more."""
+    program = tmp_path / "python"
+    never = tmp_path / "never"
+    program.write_text(STAND_IN.format(never=never))
+    program.chmod(0o755)
+    os.mkfifo(never)
+    monkeypatch.setattr("sys.executable", str(program))
+    broken = Path(f"{bench.config_file}.broken")
+
+    def set_broken(yes: bool) -> None:
+        broken.parent.mkdir(parents=True, exist_ok=True)
+        broken.touch() if yes else broken.unlink()
+
+    return set_broken
+
+
+async def is_served(port: int) -> bool:
+    try:
+        async with (
+            aiohttp.ClientSession() as http,
+            http.get(f"http://127.0.0.1:{port}/health") as answer,
+        ):
+            return answer.status == 200
+    except aiohttp.ClientError:
+        return False
+
+
+async def test_a_real_spu_is_started_again_when_it_is_killed_and_ended_for_good(
+    bench: Bench, tmp_path: Path
+) -> None:
+    port = free_base_port(tmp_path, 1) + 10
+    spu = spu_at(port)
+    provisioner = bench.new()
+    provisioner.carry_out(ProvisionSpu(spu))
+    first = await bench.until_runs(spu)
+    assert bench.state()["spuId"] == 1
+    assert bench.state()["ports"] == {"public": port, "private": 9006, "http": port + 2}
+    await eventually(lambda: is_served(port + 2))
+    assert (bench.data / "identity.json").exists()
+
+    psutil.Process(first.pid).kill()
+    await bench.until_runs(spu, besides=first)
+    await eventually(lambda: is_served(port + 2))
+    # One end is no trouble.
+    assert provisioner.provisioning.spus == {NAME: Provisioned(spu.spec)}
+    assert bench.news == []
+
+    await bench.end(provisioner)
+    assert not await is_served(port + 2)
+    assert list((bench.directory / "spus").iterdir()) == []
+    assert '"stopping"' in (bench.directory / "logs" / f"{NAME}.log").read_text()
+
+
+async def test_crash_loop_is_told_and_forgotten_when_its_cause_is_gone(
+    bench: Bench, stand_in: Callable[[bool], None]
+) -> None:
+    provisioner, spu = bench.new(), spu_at()
+    stand_in(True)
+    provisioner.carry_out(ProvisionSpu(spu))
+
+    def trouble() -> str | None:
+        return provisioner.provisioning.spus[NAME].trouble
+
+    await eventually(lambda: trouble() is not None)
+    assert re.fullmatch(
+        r"its process ended (\d+) times in a row \(exit code 3\): cannot run: broken;"
+        r" the next start is \d+\.\d s after the last end",
+        trouble() or "",
+    )
+    assert set(bench.news) == {NAME}
+    stand_in(False)
+    await bench.until_runs(spu)
+    told = len(bench.news)
+    await eventually(lambda: trouble() is None)
+    assert bench.news[told:] == [NAME]
+    assert provisioner.provisioning.spus == {NAME: Provisioned(spu.spec)}
+
+
+async def test_given_it_cannot_be_started_then_the_reason_is_told_and_it_is_tried_again(
+    bench: Bench, stand_in: Callable[[bool], None]
+) -> None:
+    provisioner, spu = bench.new(), spu_at()
+    bench.directory.mkdir()
+    (bench.directory / "logs").write_text("in the way")
+    provisioner.carry_out(ProvisionSpu(spu))
+    await eventually(lambda: provisioner.provisioning.spus[NAME].trouble is not None)
+    assert ": it cannot be started: " in (provisioner.provisioning.spus[NAME].trouble or "")
+    (bench.directory / "logs").unlink()
+    await bench.until_runs(spu)
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_given_another_spec_then_restarted_and_given_the_same_then_left_alone(
+    bench: Bench,
+) -> None:
+    provisioner, spu, other = bench.new(), spu_at(), spu_at(9105)
+    provisioner.carry_out(ProvisionSpu(spu))
+    first = await bench.until_runs(spu)
+    provisioner.carry_out(ProvisionSpu(spu))
+    provisioner.carry_out(ProvisionSpu(other))
+    assert provisioner.provisioning.spus == {NAME: Provisioned(other.spec)}
+    await bench.until_runs(other, besides=first)
+    assert not is_alive(first)
+    assert len(bench.started) == 2
+    assert "port: 9105" in bench.config_file.read_text()
+
+
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize(
+    ("inside", "stays"),
+    [
+        pytest.param("identity.json", False, id="given-no-replicas-ever-then-removed"),
+        pytest.param("partitions", False, id="given-all-replicas-deleted-then-removed"),
+        pytest.param("partitions/a-uid", True, id="given-a-replica-then-kept"),
+    ],
+)
+async def test_the_directory_of_one_that_ended(bench: Bench, inside: str, stays: bool) -> None:
+    provisioner, spu = bench.new(), spu_at()
+    provisioner.carry_out(ProvisionSpu(spu))
+    await bench.until_runs(spu)
+    (bench.data / inside).mkdir(parents=True)
+    await bench.end(provisioner)
+    assert (bench.data / inside).exists() is stays
+    assert bench.data.exists() is stays
+    assert not bench.config_file.exists()
+    assert not bench.state_file.exists()
+    assert bench.running() == []
+    assert bench.news == [NAME]
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_given_a_log_dir_then_used_and_never_removed(bench: Bench, tmp_path: Path) -> None:
+    provisioner, spu = bench.new(), spu_at(log_dir=str(tmp_path / "disk"))
+    provisioner.carry_out(ProvisionSpu(spu))
+    await bench.until_runs(spu)
+    assert f"logDir: {tmp_path}/disk/{NAME}\n" in bench.config_file.read_text()
+    (tmp_path / "disk" / NAME).mkdir(parents=True)
+    await bench.end(provisioner)
+    assert (tmp_path / "disk" / NAME).exists()
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_given_ended_twice_and_one_never_started_then_that_is_all(bench: Bench) -> None:
+    provisioner, spu = bench.new(), spu_at()
+    provisioner.carry_out(ProvisionSpu(spu))
+    await bench.until_runs(spu)
+    await bench.end(provisioner, NAME, NAME, "stranger")
+    assert bench.news == [NAME]
+
+
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize("port", [9005, 9105], ids=["given-the-same-spec", "given-another-spec"])
+async def test_wanted_again_while_it_ends_then_it_runs_after_that(bench: Bench, port: int) -> None:
+    provisioner, spu, again = bench.new(), spu_at(), spu_at(port)
+    provisioner.carry_out(ProvisionSpu(spu))
+    first = await bench.until_runs(spu)
+    provisioner.carry_out(EndSpu(NAME))
+    provisioner.carry_out(ProvisionSpu(again))
+    await bench.until_runs(again, besides=first)
+    assert not is_alive(first)
+    assert provisioner.provisioning.spus == {NAME: Provisioned(again.spec)}
+    assert len(bench.started) == 2
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_ended_again_before_the_first_end_is_over_then_nothing_runs(bench: Bench) -> None:
+    provisioner, spu = bench.new(), spu_at()
+    provisioner.carry_out(ProvisionSpu(spu))
+    await bench.until_runs(spu)
+    provisioner.carry_out(EndSpu(NAME))
+    provisioner.carry_out(ProvisionSpu(spu_at(9105)))
+    await bench.end(provisioner)
+    # What comes after it, and so after anything that might still be started.
+    provisioner.carry_out(ProvisionSpu(spu))
+    await bench.until_runs(spu)
+    await bench.end(provisioner)
+    assert len(bench.started) == 2
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_given_three_specs_in_a_row_then_the_last_runs_alone(bench: Bench) -> None:
+    provisioner, specs = bench.new(), [spu_at(port) for port in (9005, 9105, 9205)]
+    provisioner.carry_out(ProvisionSpu(specs[0]))
+    first = await bench.until_runs(specs[0])
+    provisioner.carry_out(ProvisionSpu(specs[1]))
+    provisioner.carry_out(ProvisionSpu(specs[2]))
+    await bench.until_runs(specs[2], besides=first)
+    assert not is_alive(first)
+    assert len(bench.started) == 2
+
+
+async def test_given_trouble_and_another_spec_then_it_is_told_that_there_is_none_any_more(
+    bench: Bench, stand_in: Callable[[bool], None]
+) -> None:
+    provisioner, spu, other = bench.new(), spu_at(), spu_at(9105)
+    stand_in(True)
+    provisioner.carry_out(ProvisionSpu(spu))
+    await eventually(lambda: bool(bench.news))
+    told = len(bench.news)
+    provisioner.carry_out(ProvisionSpu(other))
+    assert provisioner.provisioning.spus == {NAME: Provisioned(other.spec)}
+    assert bench.news[told:] == [NAME]
+
+
+async def test_given_a_directory_named_from_where_the_sc_runs_then_a_real_spu_finds_its_files(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    port = free_base_port(tmp_path, 1) + 10
+    provisioner = LocalProvisioner(Path("cluster"), CONTROLLER, bench.news.append)
+    bench.provisioners.append(provisioner)
+    provisioner.carry_out(ProvisionSpu(spu_at(port)))
+    await eventually(lambda: is_served(port + 2))
+    assert (bench.data / "identity.json").exists()
+    second = await bench.next()
+    assert NAME in second.provisioning.spus
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_the_next_sc_takes_over_what_runs(bench: Bench) -> None:
+    first, spu = bench.new(), spu_at()
+    first.carry_out(ProvisionSpu(spu))
+    process = await bench.until_runs(spu)
+    second = await bench.next()
+    assert second.provisioning.spus == {NAME: Provisioned(spu.spec)}
+    assert bench.news == [NAME]
+    second.carry_out(ProvisionSpu(spu))
+    psutil.Process(process.pid).kill()
+    bench.started[0].wait()
+    await bench.until_runs(spu, besides=process)
+    assert len(bench.started) == 2
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_given_it_ended_while_no_sc_was_there_then_the_next_starts_it(bench: Bench) -> None:
+    first, spu = bench.new(), spu_at()
+    first.carry_out(ProvisionSpu(spu))
+    process = await bench.until_runs(spu)
+    await first.close()
+    bench.started[0].kill()
+    bench.started[0].wait()
+    second = await bench.next()
+    assert second.provisioning.spus == {NAME: Provisioned(spu.spec)}
+    await bench.until_runs(spu, besides=process)
+
+
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize(
+    "left",
+    [
+        pytest.param(None, id="given-no-file"),
+        pytest.param("", id="given-empty-file"),
+        pytest.param("{}", id="given-file-without-a-process"),
+        pytest.param("[]", id="given-file-of-something-else"),
+    ],
+)
+async def test_found_by_its_command_line_then_replaced_by_one_with_a_known_spec(
+    bench: Bench, left: str | None
+) -> None:
+    first, spu = bench.new(), spu_at()
+    first.carry_out(ProvisionSpu(spu))
+    process = await bench.until_runs(spu)
+    if left is None:
+        bench.state_file.unlink()
+    else:
+        bench.state_file.write_text(left)
+    second = await bench.next()
+    assert second.provisioning.spus[NAME].spec != spu.spec
+    assert is_alive(process)
+    second.carry_out(ProvisionSpu(spu))
+    await bench.until_runs(spu, besides=process)
+    assert not is_alive(process)
+    assert len(bench.started) == 2
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_found_by_its_command_line_and_not_wanted_any_more_then_ended(bench: Bench) -> None:
+    first, spu = bench.new(), spu_at()
+    first.carry_out(ProvisionSpu(spu))
+    await bench.until_runs(spu)
+    bench.state_file.unlink()
+    second = await bench.next()
+    await bench.end(second)
+    assert not bench.config_file.exists()
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_given_the_file_names_an_earlier_process_then_the_one_that_runs_is_adopted(
+    bench: Bench,
+) -> None:
+    first, spu = bench.new(), spu_at()
+    first.carry_out(ProvisionSpu(spu))
+    process = await bench.until_runs(spu)
+    # An SC that was killed between a restart and the writing of the file.
+    state = bench.state()
+    state["process"]["started"] = "another boot/1"
+    bench.state_file.write_text(json.dumps(state))
+    second = await bench.next()
+    assert second.provisioning.spus == {NAME: Provisioned(spu.spec)}
+    await bench.end(second)
+    assert not is_alive(process)
+    assert len(bench.started) == 1
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_given_files_without_a_process_and_without_a_spec_then_nothing_is_adopted(
+    bench: Bench,
+) -> None:
+    first, spu = bench.new(), spu_at()
+    first.carry_out(ProvisionSpu(spu))
+    await bench.until_runs(spu)
+    await first.close()
+    bench.started[0].kill()
+    bench.started[0].wait()
+    bench.state_file.unlink()
+    second = await bench.next()
+    assert second.provisioning.spus == {}
+    assert bench.news == []
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_spus_of_several_groups_do_not_meet(bench: Bench) -> None:
+    provisioner, one, dotted = bench.new(), spu_at(), spu_at(9105, group="g.x")
+    provisioner.carry_out(ProvisionSpu(one))
+    provisioner.carry_out(ProvisionSpu(dotted))
+    await bench.until_runs(one)
+    await eventually(lambda: len(bench.running(dotted.name)) == 1)
+    second = await bench.next()
+    assert second.provisioning.spus == {s.name: Provisioned(s.spec) for s in (one, dotted)}
+    await bench.end(second)
+    assert len(bench.running(dotted.name)) == 1
+    assert [s.name for s in (one, dotted)] == ["g-1", "g.x-1"]
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_given_no_directory_yet_then_there_is_nothing_to_adopt(bench: Bench) -> None:
+    provisioner = bench.new()
+    await provisioner.adopt()
+    assert provisioner.provisioning.spus == {}
+    assert provisioner.provisioning.port_step == 3
