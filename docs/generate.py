@@ -1,7 +1,8 @@
-"""Writes the reference pages that follow from the code: defaults and JSON Schemas.
+"""Writes the reference pages that follow from the code: defaults, JSON Schemas, the API's document.
 
 ``python docs/generate.py`` writes them; with ``--check`` it writes nothing, names the pages that
-are stale and exits with 1 if there are any. The models in ``schemas/`` are the only source.
+are stale and exits with 1 if there are any. The models in ``schemas/`` and the API's table of
+routes are the only source.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any
 REFERENCE = Path(__file__).resolve().parent / "reference"
 sys.path.insert(0, str(REFERENCE.parents[1]))
 
-from schemas.kinds import BY_KIND  # noqa: E402 - found by the line above
+from sc.api.openapi import document  # noqa: E402 - found by the line above
+from schemas.kinds import BY_KIND  # noqa: E402
 from schemas.manifest import json_schemas  # noqa: E402
 from schemas.quantities import format_size  # noqa: E402
 
@@ -141,6 +143,8 @@ def pages() -> dict[Path, str]:
         whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
         text = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
         found[REFERENCE / "schemas" / f"{kind}.json"] = text
+    openapi = json.dumps(document(), indent=2, ensure_ascii=False) + "\n"
+    found[REFERENCE / "openapi.json"] = openapi
     return found
 
 

@@ -12,7 +12,11 @@ from schemas.metadata import Object
 from schemas.partition import Partition
 from schemas.quantities import MAX_NAME_LENGTH
 from schemas.spu import Encryption, Spu, SpuType
+from schemas.spu_group import SpuGroup
 from schemas.topic import Topic, TopicResolution, TopicSpec, partition_name
+
+MAX_NAMED = 100
+"""Most partitions that an error lists."""
 
 
 def admit_kind(cls: type[Object]) -> None:
@@ -35,6 +39,13 @@ def admit_new(obj: Object) -> None:
     match obj:
         case Spu():
             _admit_spu(obj)
+        case SpuGroup():
+            longest = f"{obj.name}-{max(obj.spec.last_id, obj.spec.min_id)}"
+            if len(longest) > MAX_NAME_LENGTH:
+                raise InvalidRequestError(
+                    f"metadata.name: too long by {len(longest) - MAX_NAME_LENGTH} characters: its"
+                    f" SPUs are named {longest[:20]}…{longest[-8:]}"
+                )
         case Topic():
             last = partition_name(obj.name, obj.spec.partition_count - 1)
             if len(last) > MAX_NAME_LENGTH:
@@ -48,15 +59,26 @@ def admit_new(obj: Object) -> None:
 
 def admit_change(old: Object, new: Object, store: LocalStore) -> None:
     """Raises InvalidRequestError when an object may not become ``new``."""
+    if isinstance(old, Spu) and isinstance(new, Spu) and old.spec.spu_type is SpuType.MANAGED:
+        if new.spec != old.spec:
+            raise InvalidRequestError(
+                f"spec: SPU {old.name} belongs to SpuGroup {old.spec.group}; change the group's"
+                " template"
+            )
+        return
     admit_new(new)
-    if old.deleting:
-        raise ConflictError(f"{old.kind} {old.name} is being deleted; wait until it is gone")
     match old, new:
         case Spu(), Spu():
             if old.spec.spu_id != new.spec.spu_id:
                 raise InvalidRequestError(
                     f"spec.spuId: cannot change from {old.spec.spu_id} to {new.spec.spu_id};"
                     " delete the SPU and register another"
+                )
+        case SpuGroup(), SpuGroup():
+            if old.spec.min_id != new.spec.min_id and store.spus_of(old.name):
+                raise InvalidRequestError(
+                    f"spec.minId: cannot change from {old.spec.min_id} to {new.spec.min_id} while"
+                    " the group has SPUs: their ports follow from it; make another group"
                 )
         case Topic(), Topic():
             placed = store.partitions_of("Topic", old.name)
@@ -66,25 +88,45 @@ def admit_change(old: Object, new: Object, store: LocalStore) -> None:
             pass
 
 
-def admit_delete(obj: Object, store: LocalStore) -> None:
-    """Raises when an object may not be deleted now."""
+def admit_delete(obj: Object, store: LocalStore, *, force: bool = False) -> None:
+    """Raises when an object may not be deleted now; ``force`` gives up the replicas of an SPU."""
     admit_kind(type(obj))
-    if isinstance(obj, Spu):
-        held = [p.name for p in store.partitions_on(obj.spec.spu_id)]
-        if held:
-            more = f" and {len(held) - 5} more" if len(held) > 5 else ""
-            raise ConflictError(
-                f"SPU {obj.name} holds replicas of {', '.join(held[:5])}{more};"
-                " delete their topics first"
-            )
+    if isinstance(obj, Spu) and obj.spec.group is not None:
+        raise ConflictError(
+            f"SPU {obj.name} belongs to SpuGroup {obj.spec.group}; lower the group's replicas: the"
+            " highest id ends first"
+        )
+    if isinstance(obj, SpuGroup):
+        for spu in store.spus_of(obj.name):
+            _admit_without_replicas(spu, store, "delete their topics first")
+    if isinstance(obj, Spu) and not force:
+        _admit_without_replicas(
+            obj,
+            store,
+            "delete their topics first, or repeat with force=true: their partitions stay, offline,"
+            " and name the missing SPU",
+        )
+
+
+def _admit_without_replicas(spu: Spu, store: LocalStore, advice: str) -> None:
+    held = [p.name for p in store.partitions_on(spu.spec.spu_id)]
+    if held:
+        more = f" and {len(held) - 5} more" if len(held) > 5 else ""
+        raise ConflictError(
+            f"SPU {spu.name} holds replicas of {', '.join(held[:5])}{more}; {advice}",
+            partitions=held[:MAX_NAMED],
+            count=len(held),
+        )
 
 
 def _admit_spu(spu: Spu) -> None:
     if spu.spec.spu_type is SpuType.MANAGED:
-        raise UnsupportedError(
-            "spec.spuType: managed SPUs are provisioned by an SpuGroup, which this version does"
-            " not serve; register it as custom"
+        raise InvalidRequestError(
+            "spec.spuType: managed SPUs are made by an SpuGroup: apply one, or register this SPU as"
+            " custom and start it yourself"
         )
+    if spu.spec.group is not None:
+        raise InvalidRequestError("spec.group: set by the system; leave it out")
     for name, encryption in (
         ("publicEndpoint", spu.spec.public_endpoint.encryption),
         ("privateEndpoint", spu.spec.private_endpoint.encryption),

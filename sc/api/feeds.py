@@ -1,103 +1,276 @@
-"""Server-sent events: a stream that begins with the whole state and goes on with changes.
+"""Server-sent events: a stream that begins with the whole state, or where the reader left off.
 
-A reader that is too slow is cut off: it connects again and begins with the whole state. Nothing
-is buffered for it beyond a bound.
+Objects are followed in the KV's history, from the revision of the state that was sent: every
+change, once, in order. Nothing is queued for a reader that is slow; its place is a revision, and
+when that is compacted it is told to begin anew. A reader that takes nothing at all is cut off.
+
+``id`` is the revision up to which everything was told. Of the events of one revision the last
+carries it, and of the first state none does: a reader that breaks off in between goes on before
+them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Final, TypeVar
 
 from aiohttp import web
 
+from sc.api.answers import Compacted, Synced
 from sc.api.assignments import assignments
+from sc.api.selectors import Selection
 from sc.controller import Controller
-from sc.store.local_store import Change, ObjectChanged
+from sc.kv.interface import KeyValue, PutEvent, WatchBatch
+from sc.store.codec import decode_object
+from schemas.errors import (
+    CompactedError,
+    InvalidRequestError,
+    NotReadyError,
+    OverloadedError,
+    RunnelError,
+)
+from schemas.logs import get_logger
 from schemas.metadata import Object
 
-MAX_QUEUED = 10_000
-KEEPALIVE_S = 15.0
+KEEPALIVE_S: Final = 15.0
+STALLED_S: Final = 60.0
+"""How long a reader may take nothing."""
+MAX_FEEDS: Final = 1_000
+_SENT_AT_ONCE: Final = 64
+
+T = TypeVar("T")
+
+log = get_logger(__name__)
 
 
-async def _open(request: web.Request) -> web.StreamResponse:
-    response = web.StreamResponse(
-        headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
-    )
-    await response.prepare(request)
-    return response
+class EventStream:
+    """One response of server-sent events that has begun."""
 
+    def __init__(self, request: web.Request, response: web.StreamResponse) -> None:
+        self._request = request
+        self._response = response
 
-async def _send(response: web.StreamResponse, event: str, data: str) -> None:
-    await response.write(f"event: {event}\ndata: {data}\n\n".encode())
+    async def send(self, events: Sequence[tuple[str, str]], revision: int | None = None) -> None:
+        """Send events by name and data; the last says that all up to ``revision`` was told."""
+        for start in range(0, len(events), _SENT_AT_ONCE):
+            some = events[start : start + _SENT_AT_ONCE]
+            text = [f"event: {name}\ndata: {data}\n\n" for name, data in some]
+            if revision is not None and start + _SENT_AT_ONCE >= len(events):
+                text[-1] = f"id: {revision}\n{text[-1]}"
+            await self._write("".join(text))
+            # Writing does not wait where the reader is quick; heartbeats of SPUs are due, too.
+            await asyncio.sleep(0)
 
-
-async def feed_assignments(
-    request: web.Request, controller: Controller, topics: frozenset[str]
-) -> web.StreamResponse:
-    """The whole assignments of the topics, again after every change that concerns them."""
-    changed = asyncio.Event()
-    changed.set()
-    end = controller.dispatcher.listen(lambda _change: changed.set())
-    try:
-        response = await _open(request)
-        last = ""
+    async def while_waiting(self, wait: Callable[[], Awaitable[T]]) -> T:
+        """The result of ``wait``, which may be called repeatedly; comments are sent meanwhile."""
         while True:
-            changed.clear()
-            current = assignments(controller, topics)
-            body = current.model_dump_json(by_alias=True, exclude={"revision"})
-            if body != last:
-                last = body
-                await _send(response, "assignments", current.model_dump_json(by_alias=True))
             try:
                 async with asyncio.timeout(KEEPALIVE_S):
-                    await changed.wait()
+                    return await wait()
             except TimeoutError:
-                await response.write(b": alive\n\n")
-    finally:
-        end()
+                await self._write(": alive\n\n")
 
-
-async def feed_objects(
-    request: web.Request,
-    controller: Controller,
-    cls: type[Object],
-    wanted: Callable[[Object], bool],
-) -> web.StreamResponse:
-    """Events ``added``, ``modified``, ``deleted`` of a kind: first everything, then changes."""
-    queue: asyncio.Queue[tuple[str, Object]] = asyncio.Queue(MAX_QUEUED)
-    overflow = asyncio.Event()
-
-    def on_change(change: Change) -> None:
-        if not isinstance(change, ObjectChanged) or not isinstance(change.object, cls):
-            return
-        # What a change takes out of the selection is gone for this reader.
-        before = change.old is not None and wanted(change.old)
-        after = change.new is not None and wanted(change.new)
-        if not before and not after:
-            return
-        name = "deleted" if not after else "modified" if before else "added"
+    async def _write(self, text: str) -> None:
         try:
-            queue.put_nowait((name, change.object))
-        except asyncio.QueueFull:
-            overflow.set()
+            async with asyncio.timeout(STALLED_S):
+                await self._response.write(text.encode())
+        except TimeoutError:
+            if self._request.transport is not None:
+                self._request.transport.abort()
+            raise ConnectionResetError("the reader takes nothing") from None
 
-    end = controller.dispatcher.listen(on_change)
-    try:
-        existing = [obj for obj in controller.view.store.objects(cls) if wanted(obj)]
-        response = await _open(request)
-        for obj in existing:
-            await _send(response, "added", json.dumps(obj.to_json()))
-        await _send(response, "synced", json.dumps({"revision": controller.view.store.revision}))
-        while not overflow.is_set():
+
+class Feeds:
+    """The open streams of one server."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._scopes: set[asyncio.Timeout] = set()
+        self._ended = False
+
+    def __len__(self) -> int:
+        return len(self._scopes)
+
+    def end(self) -> None:
+        """End all streams, and begin no more."""
+        self._ended = True
+        now = asyncio.get_running_loop().time()
+        for scope in self._scopes:
+            scope.reschedule(now)
+
+    async def assignments(self, request: web.Request, topics: frozenset[str]) -> web.StreamResponse:
+        """The whole assignments of the topics, again after every change that concerns them."""
+
+        async def follow(stream: EventStream) -> None:
+            changed = asyncio.Event()
+            end = self._controller.dispatcher.listen(lambda _change: changed.set())
+            last = ""
             try:
-                async with asyncio.timeout(KEEPALIVE_S):
-                    name, obj = await queue.get()
-            except TimeoutError:
-                await response.write(b": alive\n\n")
-                continue
-            await _send(response, name, json.dumps(obj.to_json()))
+                while True:
+                    changed.clear()
+                    current = assignments(self._controller, topics)
+                    body = current.model_dump_json(by_alias=True, exclude={"revision"})
+                    if body != last:
+                        last = body
+                        text = current.model_dump_json(by_alias=True)
+                        await stream.send([("assignments", text)])
+                    await stream.while_waiting(changed.wait)
+            finally:
+                end()
+
+        return await self._run(request, follow)
+
+    async def objects(
+        self,
+        request: web.Request,
+        cls: type[Object],
+        selection: Selection,
+        after: int | None,
+    ) -> web.StreamResponse:
+        """Changes of a kind after a revision; without one, all objects and then their changes.
+
+        Raises CompactedError when changes after ``after`` are gone.
+        """
+        if after is not None:
+            await self._check_readable(after)
+
+        async def follow(stream: EventStream) -> None:
+            try:
+                began = after if after is not None else await self._state(stream, cls, selection)
+                await self._changes(stream, cls, selection, began)
+            except CompactedError as error:
+                gone = Compacted(first_available=error.first_available)
+                await stream.send([("compacted", json.dumps(gone.to_json()))])
+
+        return await self._run(request, follow)
+
+    async def _run(
+        self, request: web.Request, follow: Callable[[EventStream], Awaitable[None]]
+    ) -> web.StreamResponse:
+        """Answer with what ``follow`` sends, until it or the server ends."""
+        if self._ended:
+            raise NotReadyError("this SC stops; ask another one, or this one when it is back")
+        if len(self) >= MAX_FEEDS:
+            raise OverloadedError(
+                f"{MAX_FEEDS} streams are open at this SC, it opens no more; close some"
+            )
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+        )
+        scope = asyncio.timeout(None)
+        try:
+            async with scope:
+                self._scopes.add(scope)
+                await response.prepare(request)
+                if request.method != "HEAD":
+                    await follow(EventStream(request, response))
+        except TimeoutError:
+            if not scope.expired():
+                raise
+        except ConnectionError:
+            # The reader is gone.
+            pass
+        except RunnelError as error:
+            # The reader connects again; it knows where it was.
+            log.warning("a stream ended early", path=request.path, why=error.message)
+        finally:
+            self._scopes.discard(scope)
         return response
-    finally:
-        end()
+
+    async def _check_readable(self, after: int) -> None:
+        kv = self._controller.kv
+        now = await kv.revision()
+        if after > now:
+            raise CompactedError(
+                f"resourceVersion {after} is none of this store, which is at {now}: it was"
+                " restored or moved; list again",
+                first_available=now,
+            )
+        try:
+            await kv.get(self._controller.keys.identity, revision=max(after, 1))
+        except CompactedError as error:
+            raise CompactedError(
+                f"changes after resourceVersion {after} are compacted; list again",
+                first_available=error.first_available,
+            ) from error
+
+    async def _state(self, stream: EventStream, cls: type[Object], selection: Selection) -> int:
+        """Send what is, and give the revision at which it is."""
+        store = self._controller.view.store
+        revision = store.revision
+        existing = [o for o in store.objects(cls) if selection.matches(o.name, o.metadata.labels)]
+        for start in range(0, len(existing), _SENT_AT_ONCE):
+            some = existing[start : start + _SENT_AT_ONCE]
+            await stream.send([("added", json.dumps(obj.to_json())) for obj in some])
+        synced = Synced(revision=str(revision))
+        await stream.send([("synced", json.dumps(synced.to_json()))], revision)
+        return revision
+
+    async def _changes(
+        self, stream: EventStream, cls: type[Object], selection: Selection, after: int
+    ) -> None:
+        """Send every change after a revision. Ends by an error only."""
+        controller = self._controller
+        async with controller.kv.watch(controller.keys.kind(cls.PLURAL), after + 1) as watch:
+            while True:
+                batch = await stream.while_waiting(partial(anext, watch))
+                revision = batch.revision
+                events = list(self._selected(batch, cls, selection))
+                # Who reads on after an event finds at least what it told.
+                await stream.while_waiting(partial(controller.dispatcher.applied, revision))
+                await stream.send(events, revision)
+
+    def _selected(
+        self, batch: WatchBatch, cls: type[Object], selection: Selection
+    ) -> Iterator[tuple[str, str]]:
+        """Events of a batch for a reader. What leaves its selection is gone for it."""
+        for event in batch.events:
+            new = event.kv if isinstance(event, PutEvent) else None
+            old = event.previous
+            key = event.kv.key if isinstance(event, PutEvent) else event.key
+            if selection.name is not None and not key.endswith(f"/{selection.name}"):
+                continue
+            if old is None and (new is None or new.version > 1):
+                raise CompactedError(
+                    f"what revision {batch.revision} replaced is compacted",
+                    first_available=batch.revision,
+                )
+            before, now = _read(cls, old), _read(cls, new)
+            if new is not None and now is None:
+                # As in the mirror: what was readable of it before stays.
+                continue
+            if now is not None and selection.matches(now.name, now.labels):
+                known = before is not None and selection.matches(before.name, before.labels)
+                yield ("modified" if known else "added"), now.text
+            elif before is not None and selection.matches(before.name, before.labels):
+                yield "deleted", before.text
+
+
+@dataclass(frozen=True, slots=True)
+class _Readable:
+    """What streams need of a stored object; ``text`` is its JSON."""
+
+    name: str
+    labels: Mapping[str, str]
+    text: str
+
+
+def _read(cls: type[Object], stored: KeyValue | None) -> _Readable | None:
+    """None for what is absent, or does not parse."""
+    if stored is None:
+        return None
+    return _decoded(cls.PLURAL, stored.value, stored.mod_revision)
+
+
+@lru_cache(maxsize=1024)
+def _decoded(plural: str, value: bytes, mod_revision: int) -> _Readable | None:
+    """Cached: every reader of a kind asks for the same."""
+    try:
+        obj = decode_object(plural, value, mod_revision)[0]
+    except InvalidRequestError:
+        return None
+    return _Readable(obj.name, obj.metadata.labels, json.dumps(obj.to_json()))

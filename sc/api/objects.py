@@ -2,51 +2,105 @@
 
 A write checks, sets what the server sets, and is a compare-and-swap on the object's revision; it
 returns once the local store shows it, so that a read after a write sees it. A conflict that only
-the controllers caused (they write the status) is retried: users replace specs, not statuses.
+the controllers caused (they write the status) is retried: users replace specs, not statuses. A
+dry run is the same transaction without its operations: it compares, and writes nothing.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from sc.api.admission import admit_change, admit_delete, admit_new
+from sc.api import conflicts
+from sc.api.admission import admit_change, admit_delete, admit_kind, admit_new
+from sc.api.answers import History
+from sc.api.history import history
+from sc.api.listing import Page, Place, read_page
+from sc.api.merge_patch import patched
+from sc.api.selectors import Selection
 from sc.controller import Controller
 from sc.dispatch.kv_updater import timestamp
-from sc.kv.interface import Compare, Delete, ModRevisionIs, Op, Put
+from sc.dispatch.times import written_at
+from sc.kv.interface import (
+    Compare,
+    Delete,
+    DeletePrefix,
+    Get,
+    GetResponse,
+    ModRevisionIs,
+    Op,
+    Put,
+    TxnResult,
+)
 from sc.store.codec import decode_object, encode_object
 from schemas.causality import current_cause
 from schemas.errors import ConflictError, NotFoundError
 from schemas.metadata import Metadata, Object
 from schemas.spu import Spu
+from schemas.spu_group import SpuGroup
 from schemas.topic import Topic
+from schemas.validation import parse_object
 
 ATTEMPTS = 10
 
 
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How a user wants something written: ``by`` whom, and whether only to check."""
+
+    by: str
+    dry_run: bool = False
+
+
 class ObjectService:
-    """Create, replace and delete, over one controller's KV and mirror."""
+    """List, create, replace, patch and delete, over one controller's KV and mirror."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._kv = controller.kv
         self._keys = controller.keys
 
+    # -- reading ----------------------------------------------------------------------------
+
     def get(self, cls: type[Object], name: str) -> Object:
         """Raises NotFoundError."""
         found = self._controller.view.store.get(cls, name)
         if found is None:
-            raise NotFoundError(f"{cls.kind_name()} {name!r} does not exist")
+            raise _absent(cls, name)
         return found
 
-    def select(self, cls: type[Object], labels: dict[str, str]) -> list[Object]:
-        """Objects that carry all these labels, in the order of their names."""
-        return [
-            obj
-            for obj in self._controller.view.store.objects(cls)
-            if labels.items() <= obj.metadata.labels.items()
+    def everything(self, cls: type[Object], selection: Selection) -> Page:
+        """All selected objects, in the order of their names."""
+        store = self._controller.view.store
+        items = [
+            obj for obj in store.objects(cls) if selection.matches(obj.name, obj.metadata.labels)
         ]
+        return Page(items, store.revision)
 
-    async def create(self, obj: Object) -> Object:
+    async def page(
+        self, cls: type[Object], selectors: tuple[str, str], limit: int, token: str | None
+    ) -> Page:
+        """One page of the objects that a labelSelector and a fieldSelector select.
+
+        Raises InvalidRequestError, CompactedError when the revision of the first page is gone.
+        """
+        of = (cls.PLURAL, *selectors)
+        if token is None:
+            place = Place(self._controller.view.store.revision, "", of)
+        else:
+            place = Place.parse(token, of)
+        return await read_page(self._kv, self._keys, cls, Selection.parse(*selectors), limit, place)
+
+    async def history(self, cls: type[Object], name: str, limit: int) -> History:
+        """The last writes of an object. Raises NotFoundError."""
+        label = f"{cls.kind_name()} {name!r}"
+        return await history(self._kv, self._keys.object(cls.PLURAL, name), label, limit)
+
+    # -- writing ----------------------------------------------------------------------------
+
+    async def create(self, obj: Object, wish: Wish) -> Object:
         """Raises ConflictError when the name (or the id of an SPU) is taken."""
         admit_new(obj)
         metadata = Metadata(
@@ -61,83 +115,134 @@ class ObjectService:
             update={"metadata": metadata, "status": type(obj).model_fields["status"].default}
         )
         compares: list[Compare] = [ModRevisionIs(self._key(fresh), 0)]
-        ops = [self._put(fresh)]
+        ops: list[Op] = [self._put(fresh, wish)]
         if isinstance(fresh, Spu):
             id_key = self._keys.spu_id(fresh.spec.spu_id)
             compares.append(ModRevisionIs(id_key, 0))
             ops.append(Put(id_key, fresh.name.encode()))
-        result = await self._kv.txn(compares, ops)
-        if not result.succeeded:
-            raise ConflictError(await self._taken(fresh))
-        return await self._stored(fresh, result.revision)
+        for _ in range(ATTEMPTS):
+            result = await self._commit(compares, ops, wish)
+            if result.succeeded:
+                return await self._stored(fresh, result.revision, wish)
+            if (taken := await self._taken(fresh)) is not None:
+                raise taken
+        raise await conflicts.changes_too_often(self._kv, self._key(fresh), fresh)
 
-    async def replace(self, obj: Object) -> Object:
+    async def replace(self, obj: Object, wish: Wish) -> Object:
         """Replace labels, annotations and spec of an object; its status stays.
 
         With a ``resourceVersion`` it is a compare-and-swap. Raises NotFoundError, ConflictError.
         """
-        wanted = obj.metadata.resource_version
+        return await self._change(type(obj), obj.name, lambda _old: obj, wish)
+
+    async def patch(self, cls: type[Object], name: str, patch: Any, wish: Wish) -> Object:
+        """Change an object by a JSON Merge Patch, as `replace` does.
+
+        Raises InvalidRequestError, too.
+        """
+        return await self._change(cls, name, lambda old: parse_object(patched(old, patch)), wish)
+
+    async def delete(
+        self,
+        cls: type[Object],
+        name: str,
+        wish: Wish,
+        *,
+        wanted: int | None = None,
+        force: bool = False,
+    ) -> Object:
+        """Begin (a topic) or do (an SPU) the deletion, if it is at revision ``wanted``.
+
+        ``force`` deletes an SPU that holds replicas. Raises NotFoundError, ConflictError.
+        """
+        admit_kind(cls)
+        old = await self._read(cls, name)
         for _ in range(ATTEMPTS):
-            old = await self._read(type(obj), obj.name)
+            if wanted is not None and wanted != old.revision:
+                raise await conflicts.changed_meanwhile(self._kv, self._key(old), old, str(wanted))
+            admit_delete(old, self._controller.view.store, force=force)
+            if old.deleting:
+                return old
+            gone, ops = self._deletion(old, wish)
+            result = await self._commit([self._unchanged(old)], ops, wish)
+            if result.succeeded:
+                return await self._stored(gone, result.revision, wish)
+            old = await self._read(cls, name)
+        raise await conflicts.changes_too_often(self._kv, self._key(old), old)
+
+    async def _change(
+        self, cls: type[Object], name: str, change: Callable[[Object], Object], wish: Wish
+    ) -> Object:
+        admit_kind(cls)
+        old = await self._read(cls, name)
+        for _ in range(ATTEMPTS):
+            obj = change(old)
+            wanted = obj.metadata.resource_version or None
             if wanted is not None and wanted != old.metadata.resource_version:
-                raise ConflictError(
-                    f"{obj.kind} {obj.name} was changed meanwhile: it is at resourceVersion"
-                    f" {old.metadata.resource_version}, not {wanted}; read it again"
-                )
+                raise await conflicts.changed_meanwhile(self._kv, self._key(old), old, wanted)
+            if old.deleting:
+                raise await conflicts.being_deleted(self._kv, self._key(old), old)
             admit_change(old, obj, self._controller.view.store)
-            generation = old.generation + (obj.spec != old.spec)
             new = old.model_copy(update={"spec": obj.spec}).with_metadata(
                 labels=obj.metadata.labels,
                 annotations=obj.metadata.annotations,
-                generation=generation,
+                generation=old.generation + (obj.spec != old.spec),
             )
             if new == old:
                 return old
-            result = await self._kv.txn([self._unchanged(old)], [self._put(new)])
+            result = await self._commit([self._unchanged(old)], [self._put(new, wish)], wish)
             if result.succeeded:
-                return await self._stored(new, result.revision)
-        raise ConflictError(f"{obj.kind} {obj.name} changes too often; try again")
-
-    async def delete(self, cls: type[Object], name: str) -> Object:
-        """Begin (a topic) or do (an SPU) the deletion. Raises NotFoundError, ConflictError."""
-        for _ in range(ATTEMPTS):
+                return await self._stored(new, result.revision, wish)
             old = await self._read(cls, name)
-            admit_delete(old, self._controller.view.store)
-            if old.deleting:
-                return old
-            gone, ops = self._deletion(old)
-            result = await self._kv.txn([self._unchanged(old)], ops)
-            if result.succeeded:
-                return await self._stored(gone, result.revision)
-        raise ConflictError(f"{cls.kind_name()} {name} changes too often; try again")
+        raise await conflicts.changes_too_often(self._kv, self._key(old), old)
 
-    def _deletion(self, old: Object) -> tuple[Object, list[Op]]:
-        """A topic is marked, because its partitions go first; anything else goes at once."""
-        if isinstance(old, Topic):
+    def _deletion(self, old: Object, wish: Wish) -> tuple[Object, list[Op]]:
+        """Topics and groups are marked: partitions and SPUs go first. Others go at once."""
+        if isinstance(old, Topic | SpuGroup):
             marked = old.with_metadata(deletion_timestamp=timestamp())
-            return marked, [self._put(marked)]
+            return marked, [self._put(marked, wish)]
         ops: list[Op] = [Delete(self._key(old))]
         if isinstance(old, Spu):
             ops.append(Delete(self._keys.spu_id(old.spec.spu_id)))
+            ops.append(DeletePrefix(self._keys.tombstones_of(old.spec.spu_id)))
         return old, ops
+
+    async def _commit(
+        self, compares: Sequence[Compare], ops: Sequence[Op], wish: Wish
+    ) -> TxnResult:
+        """Write, unless the cluster was moved to another store. Raises ConflictError then."""
+        moved = self._keys.moved
+        done = () if wish.dry_run else ops
+        here = [ModRevisionIs(moved, 0), ModRevisionIs(self._keys.arriving, 0)]
+        result = await self._kv.txn([*here, *compares], done, [Get(moved)])
+        if not result.succeeded:
+            (found,) = result.responses
+            if isinstance(found, GetResponse) and found.kv is not None:
+                raise ConflictError("the cluster was moved to another store; this SC stops")
+        return result
 
     async def _read(self, cls: type[Object], name: str) -> Object:
         """The object as the KV has it now, not as the mirror had it a moment ago."""
         found = await self._kv.get(self._keys.object(cls.PLURAL, name))
         if found is None:
-            raise NotFoundError(f"{cls.kind_name()} {name!r} does not exist")
+            raise _absent(cls, name)
         return decode_object(cls.PLURAL, found.value, found.mod_revision)[0]
 
-    async def _stored(self, obj: Object, revision: int) -> Object:
+    async def _stored(self, obj: Object, revision: int, wish: Wish) -> Object:
+        if wish.dry_run:
+            return obj
         await self._controller.dispatcher.applied(revision)
         return obj.with_metadata(resource_version=str(revision))
 
-    async def _taken(self, obj: Object) -> str:
+    async def _taken(self, obj: Object) -> ConflictError | None:
+        """Why a name or an id cannot be had, or None where it can by now."""
         if isinstance(obj, Spu):
             holder = await self._kv.get(self._keys.spu_id(obj.spec.spu_id))
-            if holder is not None and holder.value.decode() != obj.name:
-                return f"spuId {obj.spec.spu_id} belongs to SPU {holder.value.decode()}"
-        return f"{obj.kind} {obj.name} exists"
+            if holder is not None and (name := holder.value.decode()) != obj.name:
+                message = f"spuId {obj.spec.spu_id} belongs to SPU {name}"
+                key = self._keys.object(Spu.PLURAL, name)
+                return await conflicts.exists(self._kv, key, message) or ConflictError(message)
+        return await conflicts.exists(self._kv, self._key(obj), f"{obj.kind} {obj.name} exists")
 
     def _key(self, obj: Object) -> str:
         return self._keys.object(obj.PLURAL, obj.name)
@@ -145,5 +250,10 @@ class ObjectService:
     def _unchanged(self, obj: Object) -> Compare:
         return ModRevisionIs(self._key(obj), obj.revision)
 
-    def _put(self, obj: Object) -> Put:
-        return Put(self._key(obj), encode_object(obj, current_cause()))
+    def _put(self, obj: Object, wish: Wish) -> Put:
+        value = encode_object(obj, current_cause(), by=wish.by, at=written_at())
+        return Put(self._key(obj), value)
+
+
+def _absent(cls: type[Object], name: str) -> NotFoundError:
+    return NotFoundError(f"{cls.kind_name()} {name!r} does not exist")

@@ -1,22 +1,38 @@
-"""The public HTTP server: routes, errors as JSON, and what each request is caused by."""
+"""The public HTTP server: what each route answers, errors as JSON, and what a request caused."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 
+from sc.api.answers import ClusterAnswer, Health
 from sc.api.assignments import assignments
-from sc.api.feeds import feed_assignments, feed_objects
-from sc.api.objects import ObjectService
+from sc.api.feeds import Feeds
+from sc.api.listing import render
+from sc.api.merge_patch import MEDIA_TYPE
+from sc.api.objects import ObjectService, Wish
+from sc.api.openapi import document
+from sc.api.requests import (
+    BY_HEADER,
+    CAUSE_HEADER,
+    LAST_EVENT_HEADER,
+    Query,
+    read_by,
+    read_cause,
+    read_last_event,
+    read_name,
+    read_query,
+)
+from sc.api.routes import DEFAULT_HISTORY, Operation, Route, routes
+from sc.api.selectors import Selection
 from sc.controller import Controller
 from schemas.causality import caused_by, new_cause
 from schemas.errors import (
     ErrorCode,
     InvalidRequestError,
-    NotFoundError,
     NotReadyError,
     RunnelError,
 )
@@ -27,6 +43,7 @@ from schemas.metadata import Object
 from schemas.validation import parse_object
 
 MAX_BODY_BYTES = 32 << 20
+_JSON: Final = "application/json"
 
 log = get_logger(__name__)
 
@@ -36,7 +53,7 @@ _STATUS = {
     ErrorCode.FENCED: 409,
     ErrorCode.COMPACTED: 410,
     ErrorCode.UNAUTHORIZED: 403,
-    ErrorCode.UNSUPPORTED: 501,
+    ErrorCode.UNSUPPORTED: 422,
     ErrorCode.DEADLINE_EXCEEDED: 504,
     ErrorCode.NOT_READY: 503,
     ErrorCode.UNREACHABLE: 503,
@@ -47,14 +64,11 @@ _STATUS = {
 }
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Answer = Callable[[web.Request, Route, Query], Awaitable[web.StreamResponse]]
 
 
-def _json(data: Any, status: int = 200) -> web.Response:
-    return web.json_response(data, status=status)
-
-
-def _error(error: RunnelError) -> web.Response:
-    return _json(error.to_json(), _STATUS.get(error.code, 500))
+class MediaTypeError(InvalidRequestError):
+    """A body of another media type than the route takes."""
 
 
 class PublicServer:
@@ -64,134 +78,248 @@ class PublicServer:
         self._controller = controller
         self._objects = ObjectService(controller)
         self._version = version
+        self._document = json.dumps(document())
+        self.feeds = Feeds(controller)
         self.app = web.Application(middlewares=[self._middleware], client_max_size=MAX_BODY_BYTES)
-        self.app.add_routes(
-            [
-                web.get("/health", self._health),
-                web.get("/metrics", self._metrics),
-                web.get("/v1/cluster", self._cluster),
-                web.get("/v1/schemas", self._schemas),
-                web.get("/v1/assignments", self._assignments),
-                web.get("/v1/{plural}", self._list),
-                web.post("/v1/{plural}", self._create),
-                web.get("/v1/{plural}/{name}", self._get),
-                web.put("/v1/{plural}/{name}", self._replace),
-                web.delete("/v1/{plural}/{name}", self._delete),
-            ]
-        )
+        self.app.on_shutdown.append(self._end_feeds)
+        answers: dict[Operation, Answer] = {
+            Operation.HEALTH: self._health,
+            Operation.METRICS: self._metrics,
+            Operation.CLUSTER: self._cluster,
+            Operation.SCHEMAS: self._schemas,
+            Operation.OPENAPI: self._openapi,
+            Operation.ASSIGNMENTS: self._assignments,
+            Operation.LIST: self._list,
+            Operation.CREATE: self._create,
+            Operation.GET: self._get,
+            Operation.REPLACE: self._replace,
+            Operation.PATCH: self._patch,
+            Operation.DELETE: self._delete,
+            Operation.HISTORY: self._history,
+        }
+        for route in routes():
+            self._add(route, answers[route.operation])
+
+    def _add(self, route: Route, answer: Answer) -> None:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            # Probes and scrapers may say what they like.
+            pairs = request.query.items() if route.versioned else ()
+            return await answer(request, route, read_query(route, pairs))
+
+        methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
+        for method in methods:
+            self.app.router.add_route(method, route.path, handle)
+
+    async def _end_feeds(self, _app: web.Application) -> None:
+        self.feeds.end()
 
     @web.middleware
     async def _middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        cause = request.headers.get("X-Runnel-Cause") or new_cause("api")
+        refusal: RunnelError | None = None
+        cause = new_cause("api")
+        try:
+            cause = read_cause(request.headers.get(CAUSE_HEADER)) or cause
+        except InvalidRequestError as error:
+            refusal = error
         with caused_by(cause):
-            try:
-                response = await handler(request)
-            except RunnelError as error:
-                response = _error(error)
-            except web.HTTPException as error:
-                message = f"{request.method} {request.path}: {error.reason}"
-                body = {"code": "NOT_FOUND" if error.status == 404 else "INVALID_REQUEST"}
-                response = _json({**body, "message": message, "details": {}}, error.status)
-            except ConnectionError:
-                raise
-            except Exception as error:
-                log.error(
-                    "request failed", method=request.method, path=request.path, exc_info=error
-                )
-                response = _error(RunnelError(f"internal error: {error!r}"))
-            if not response.prepared:
-                response.headers["X-Runnel-Cause"] = cause
-            self._controller.metrics.requests.labels(request.method, str(response.status)).inc()
-            return response
+            if refusal is None:
+                response = await self._answer(request, handler)
+            else:
+                response = _error(refusal)
+        if not response.prepared:
+            response.headers[CAUSE_HEADER] = cause
+        self._controller.metrics.requests.labels(request.method, str(response.status)).inc()
+        return response
 
-    async def _health(self, _request: web.Request) -> web.Response:
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except MediaTypeError as error:
+            return _error(error, 415)
+        except RunnelError as error:
+            return _error(error)
+        except web.HTTPException as error:
+            return _http_error(request, error)
+        except ConnectionError:
+            raise
+        except Exception as error:
+            log.error("request failed", method=request.method, path=request.path, exc_info=error)
+            return _error(RunnelError(f"internal error: {error!r}"))
+
+    # -- the cluster ------------------------------------------------------------------------
+
+    async def _health(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
         if not self._controller.ready:
             raise NotReadyError("the SC is looking at every object once; it is ready in a moment")
-        return _json({"status": "ok", "revision": self._controller.view.store.revision})
+        return _json(Health(revision=self._controller.view.store.revision).to_json())
 
-    async def _metrics(self, _request: web.Request) -> web.Response:
+    async def _metrics(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
         self._controller.gauges()
         return web.Response(body=self._controller.metrics.render(), content_type="text/plain")
 
-    async def _cluster(self, _request: web.Request) -> web.Response:
+    async def _cluster(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
         office = self._controller.office
-        return _json(
-            {
-                "cluster": self._controller.keys.cluster,
-                "clusterUid": office.cluster_uid,
-                "version": self._version,
-                "revision": self._controller.view.store.revision,
-                "office": office.stamp.to_json(),
-            }
+        answer = ClusterAnswer(
+            cluster=self._controller.keys.cluster,
+            cluster_uid=office.cluster_uid,
+            version=self._version,
+            revision=self._controller.view.store.revision,
+            office=office.stamp,
         )
+        return _json(answer.to_json())
 
-    async def _schemas(self, _request: web.Request) -> web.Response:
+    async def _schemas(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
         return _json(json_schemas())
 
-    async def _assignments(self, request: web.Request) -> web.StreamResponse:
-        topics = frozenset(request.query.getall("topic", []))
-        if request.query.get("watch") == "true":
-            return await feed_assignments(request, self._controller, topics)
-        body = assignments(self._controller, topics).model_dump_json(by_alias=True)
-        return web.Response(text=body, content_type="application/json")
+    async def _openapi(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
+        return _text(self._document)
 
-    async def _list(self, request: web.Request) -> web.StreamResponse:
-        cls = _kind(request)
-        labels = _labels(request.query.get("labelSelector", ""))
-        if request.query.get("watch") == "true":
-            return await feed_objects(
-                request,
-                self._controller,
-                cls,
-                lambda obj: labels.items() <= obj.metadata.labels.items(),
-            )
-        items = [obj.to_json() for obj in self._objects.select(cls, labels)]
-        return _json({"items": items, "revision": str(self._controller.view.store.revision)})
+    async def _assignments(
+        self, request: web.Request, _route: Route, query: Query
+    ) -> web.StreamResponse:
+        topics = frozenset(query.all("topic"))
+        if query.flag("watch"):
+            return await self.feeds.assignments(request, topics)
+        return _text(assignments(self._controller, topics).model_dump_json(by_alias=True))
 
-    async def _get(self, request: web.Request) -> web.Response:
-        return _json(self._objects.get(_kind(request), request.match_info["name"]).to_json())
+    # -- objects ----------------------------------------------------------------------------
 
-    async def _create(self, request: web.Request) -> web.Response:
-        obj = await _body(request, _kind(request))
-        return _json((await self._objects.create(obj)).to_json(), 201)
+    async def _list(self, request: web.Request, route: Route, query: Query) -> web.StreamResponse:
+        cls = _kind(route)
+        selectors = (query.text("labelSelector") or "", query.text("fieldSelector") or "")
+        selection = Selection.parse(*selectors)
+        limit, token, after = (
+            query.number("limit"),
+            query.text("continue"),
+            query.number("resourceVersion"),
+        )
+        if query.flag("watch"):
+            if limit is not None or token is not None:
+                raise InvalidRequestError("limit and continue: a watch has no pages")
+            # A browser that connects again repeats the address, and says in the header where
+            # it was.
+            last = read_last_event(request.headers.get(LAST_EVENT_HEADER))
+            after = after if last is None else last
+            return await self.feeds.objects(request, cls, selection, after)
+        if after is not None:
+            raise InvalidRequestError("resourceVersion: goes with watch=true only")
+        if limit is None:
+            if token is not None:
+                raise InvalidRequestError("continue: repeat the limit of the page before")
+            return _text(await render(self._objects.everything(cls, selection)))
+        return _text(await render(await self._objects.page(cls, selectors, limit, token)))
 
-    async def _replace(self, request: web.Request) -> web.Response:
-        obj = await _body(request, _kind(request))
-        name = request.match_info["name"]
+    async def _get(self, request: web.Request, route: Route, _query: Query) -> web.Response:
+        cls = _kind(route)
+        return _json(self._objects.get(cls, _name(request, cls)).to_json())
+
+    async def _history(self, request: web.Request, route: Route, query: Query) -> web.Response:
+        cls = _kind(route)
+        limit = query.number("limit") or DEFAULT_HISTORY
+        found = await self._objects.history(cls, _name(request, cls), limit)
+        return _json(found.model_dump(mode="json", by_alias=True))
+
+    async def _create(self, request: web.Request, route: Route, query: Query) -> web.Response:
+        wish = _wish(request, query)
+        obj = await _object(request, _kind(route))
+        return _json((await self._objects.create(obj, wish)).to_json(), route.success)
+
+    async def _replace(self, request: web.Request, route: Route, query: Query) -> web.Response:
+        wish = _wish(request, query)
+        cls = _kind(route)
+        name = _name(request, cls)
+        obj = await _object(request, cls)
         if obj.name != name:
             raise InvalidRequestError(f"metadata.name is {obj.name!r}, the address says {name!r}")
-        return _json((await self._objects.replace(obj)).to_json())
+        return _json((await self._objects.replace(obj, wish)).to_json())
 
-    async def _delete(self, request: web.Request) -> web.Response:
-        gone = await self._objects.delete(_kind(request), request.match_info["name"])
-        return _json(gone.to_json(), 202)
+    async def _patch(self, request: web.Request, route: Route, query: Query) -> web.Response:
+        wish = _wish(request, query)
+        cls = _kind(route)
+        name = _name(request, cls)
+        patch = await _body(request, MEDIA_TYPE)
+        try:
+            return _json((await self._objects.patch(cls, name, patch, wish)).to_json())
+        except RecursionError:
+            raise _too_deep() from None
+
+    async def _delete(self, request: web.Request, route: Route, query: Query) -> web.Response:
+        wish = _wish(request, query)
+        cls = _kind(route)
+        gone = await self._objects.delete(
+            cls,
+            _name(request, cls),
+            wish,
+            wanted=query.number("resourceVersion"),
+            force=query.flag("force"),
+        )
+        return _json(gone.to_json(), route.success)
 
 
-def _kind(request: web.Request) -> type[Object]:
-    plural = request.match_info["plural"]
-    cls = BY_PLURAL.get(plural)
-    if cls is None:
-        known = ", ".join(BY_PLURAL)
-        raise NotFoundError(f"there is no /v1/{plural}; known kinds: {known}")
-    return cls
+def _json(data: Any, status: int = 200) -> web.Response:
+    return web.json_response(data, status=status)
 
 
-def _labels(selector: str) -> dict[str, str]:
-    labels = {}
-    for term in filter(None, selector.split(",")):
-        key, equals, value = term.partition("=")
-        if not equals or not key:
-            raise InvalidRequestError(f"labelSelector: {term!r} is not KEY=VALUE")
-        labels[key.strip()] = value.strip()
-    return labels
+def _text(body: str) -> web.Response:
+    return web.Response(text=body, content_type=_JSON)
 
 
-async def _body(request: web.Request, cls: type[Object]) -> Object:
+def _error(error: RunnelError, status: int | None = None) -> web.Response:
+    return _json(error.to_json(), status or _STATUS.get(error.code, 500))
+
+
+def _http_error(request: web.Request, error: web.HTTPException) -> web.Response:
+    """What aiohttp found wrong, in the form of all errors."""
+    code = "NOT_FOUND" if error.status == 404 else "INVALID_REQUEST"
+    message = f"{request.method} {request.path}: {error.reason}"
+    kind = request.path.removeprefix("/v1/").partition("/")[0]
+    if error.status == 404 and request.path.startswith("/v1/") and kind not in BY_PLURAL:
+        message = f"there is no {request.path}; known kinds: {', '.join(BY_PLURAL)}"
+    elif error.status == 413:
+        message = f"the body is larger than {MAX_BODY_BYTES >> 20} MiB"
+    response = _json({"code": code, "message": message, "details": {}}, error.status)
+    if "Allow" in error.headers:
+        response.headers["Allow"] = error.headers["Allow"]
+    return response
+
+
+def _kind(route: Route) -> type[Object]:
+    if route.cls is None:
+        raise TypeError(f"{route.path} is about no kind")
+    return route.cls
+
+
+def _name(request: web.Request, cls: type[Object]) -> str:
+    return read_name(cls.kind_name(), request.match_info["name"])
+
+
+def _wish(request: web.Request, query: Query) -> Wish:
+    by = read_by(request.headers.get(BY_HEADER), request.remote)
+    return Wish(by, dry_run=query.flag("dryRun"))
+
+
+async def _object(request: web.Request, cls: type[Object]) -> Object:
+    data = await _body(request, _JSON)
+    try:
+        obj = parse_object(data)
+    except RecursionError:
+        raise _too_deep() from None
+    if not isinstance(obj, cls):
+        raise InvalidRequestError(f"kind: {obj.kind} does not belong under /v1/{cls.PLURAL}")
+    return obj
+
+
+async def _body(request: web.Request, media_type: str) -> Any:
+    """The JSON of a request. Raises InvalidRequestError, MediaTypeError."""
+    if request.content_type != media_type:
+        # Not only tidiness: a page of another site may send forms and plain text unasked.
+        raise MediaTypeError(
+            f"send the body as Content-Type: {media_type}, not {request.content_type}"
+        )
     try:
         data = json.loads(await request.read())
         # JSON can spell half of a surrogate pair, which no file and no terminal can hold.
         json.dumps(data, ensure_ascii=False).encode()
-        obj = parse_object(data)
     except UnicodeEncodeError as error:
         before = error.object[max(0, error.start - 40) : error.start]
         raise InvalidRequestError(
@@ -199,12 +327,14 @@ async def _body(request: web.Request, cls: type[Object]) -> Object:
         ) from error
     except RecursionError:
         # Without its cause: that one is a thousand frames long.
-        raise InvalidRequestError("the body is nested too deeply") from None
+        raise _too_deep() from None
     except ValueError as error:
         raise InvalidRequestError(f"the body is not JSON: {error}") from error
-    if not isinstance(obj, cls):
-        raise InvalidRequestError(f"kind: {obj.kind} does not belong under /v1/{cls.PLURAL}")
-    return obj
+    return data
+
+
+def _too_deep() -> InvalidRequestError:
+    return InvalidRequestError("the body is nested too deeply")
 
 
 async def start_public_server(

@@ -1,0 +1,91 @@
+"""What the API answers besides objects, as models: the code and the OpenAPI document share them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from schemas.errors import ErrorCode
+from schemas.messages import Stamp
+from schemas.model import Model
+
+
+class ErrorAnswer(Model):
+    """Every answer with a status of 400 or more."""
+
+    code: str = Field(
+        json_schema_extra={"enum": [c.name for c in ErrorCode if c is not ErrorCode.OK]}
+    )
+    """What went wrong, for programs."""
+    message: str
+    """What is wrong, where, and what to do, for people."""
+    details: dict[str, Any]
+    """Facts of this error: who won a conflict, which revisions are left."""
+
+
+class Health(Model):
+    """The SC is in office and has looked at every object since it started."""
+
+    status: Literal["ok"] = "ok"
+    revision: int
+    """The KV revision that this SC shows."""
+
+
+class ClusterAnswer(Model):
+    """Which cluster this is, and who serves it."""
+
+    cluster: str
+    """Its name."""
+    cluster_uid: str
+    """Its identity, given once."""
+    version: str
+    """Of the SC."""
+    revision: int
+    """The KV revision that this SC shows."""
+    office: Stamp
+    """The SC in office: since which KV revision, and its random id."""
+
+
+class HistoryItem(Model):
+    """One write of an object."""
+
+    revision: str
+    """The resourceVersion that the object had from then on."""
+    at: str | None
+    """When: ISO 8601 in UTC with milliseconds. Null: written by a version that did not keep it."""
+    by: str | None
+    """Who: a user, or `sc` for a controller. Null as `at`."""
+    cause: str
+    """The causality id of the write, which stands in the logs, too."""
+    generation: int
+    """How often the spec had been written by then."""
+    resolution: str | None
+    """Of the status then."""
+    reason: str | None
+    """Of the status then."""
+    changed: tuple[str, ...]
+    """Paths of the fields that differ from the write before; `metadata`, `spec` and `status` for
+    the creation. Empty where the write before is compacted."""
+
+
+class History(Model):
+    """Writes of an object since it was created, the newest first."""
+
+    items: tuple[HistoryItem, ...]
+    complete: bool
+    """The creation is among the items: nothing was compacted, and the limit was high enough."""
+
+
+class Synced(Model):
+    """Data of the event `synced`: all that existed has been sent."""
+
+    revision: str
+    """Changes after this one follow."""
+
+
+class Compacted(Model):
+    """Data of the event `compacted`: changes were missed, list or watch anew."""
+
+    first_available: int
+    """A revision that is left."""

@@ -1,0 +1,93 @@
+"""Who wrote an object, when, why and what: read from the KV's own history.
+
+The KV keeps old versions until it compacts them, so nothing is stored twice; what is compacted is
+gone from here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from sc.api.answers import History, HistoryItem
+from sc.api.changes import changed_fields
+from sc.kv.interface import KV, KeyValue
+from sc.store.codec import CONTROLLERS, split_write
+from schemas.errors import CompactedError, NotFoundError
+
+LOOKED_AT = 50
+"""Most writes to look through for the one that a user made."""
+
+
+async def versions(kv: KV, key: str) -> AsyncIterator[KeyValue]:
+    """Versions of a key from the newest back to its creation; none for an absent key.
+
+    Raises CompactedError where older ones are compacted.
+    """
+    found = await kv.get(key)
+    while found is not None:
+        yield found
+        if found.mod_revision == found.create_revision:
+            return
+        found = await kv.get(key, revision=found.mod_revision - 1)
+
+
+async def history(kv: KV, key: str, label: str, limit: int) -> History:
+    """The last ``limit`` writes of an object. Raises NotFoundError that calls it ``label``."""
+    found: list[KeyValue] = []
+    try:
+        async for version in versions(kv, key):
+            found.append(version)
+            # One more, to tell what the oldest of them changed.
+            if len(found) > limit:
+                break
+    except CompactedError:
+        pass
+    if not found:
+        raise NotFoundError(f"{label} does not exist")
+    items = [_item(new, old) for new, old in zip(found, [*found[1:], None], strict=True)]
+    listed = found[:limit]
+    return History(
+        items=tuple(items[:limit]),
+        complete=listed[-1].mod_revision == listed[-1].create_revision,
+    )
+
+
+async def last_by_a_user(kv: KV, key: str, since: int) -> KeyValue | None:
+    """The newest version above revision ``since`` that no controller wrote, else the newest one.
+
+    None for an absent key.
+    """
+    newest: KeyValue | None = None
+    looked_at = 0
+    try:
+        async for version in versions(kv, key):
+            if newest is not None and version.mod_revision <= since:
+                break
+            if split_write(version.value)[1].by not in (None, CONTROLLERS):
+                return version
+            newest = newest or version
+            looked_at += 1
+            if looked_at == LOOKED_AT:
+                break
+    except CompactedError:
+        pass
+    return newest
+
+
+def _item(new: KeyValue, old: KeyValue | None) -> HistoryItem:
+    data, write = split_write(new.value)
+    created = new.mod_revision == new.create_revision
+    changed: tuple[str, ...] = ()
+    if created or old is not None:
+        changed = changed_fields(None if old is None else split_write(old.value)[0], data)
+    metadata, status = data.get("metadata") or {}, data.get("status") or {}
+    return HistoryItem(
+        revision=str(new.mod_revision),
+        at=write.at,
+        by=write.by,
+        cause=write.cause,
+        generation=metadata.get("generation") or 0,
+        resolution=status.get("resolution"),
+        reason=status.get("reason"),
+        changed=changed,
+    )

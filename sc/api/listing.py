@@ -1,0 +1,120 @@
+"""Lists of objects: whole from the mirror, or page by page as of one revision from the KV.
+
+A page's token holds the revision of the first page, the last name and the selectors, so that all
+pages show one moment and no server keeps anything between them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sc.api.routes import MAX_REVISION
+from sc.api.selectors import Selection
+from sc.kv.interface import KV, KeyValue
+from sc.store.codec import decode_object
+from schemas.errors import CompactedError, InvalidRequestError
+from schemas.keys import ClusterKeys
+from schemas.metadata import Object
+
+_READ_AT_ONCE: Final = 256
+_RENDERED_AT_ONCE: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the next page begins: after ``last``, as of ``revision``. ``of`` says of which list."""
+
+    revision: int
+    last: str
+    of: tuple[str, ...]
+
+    def token(self) -> str:
+        text = json.dumps([self.revision, self.last, *self.of], separators=(",", ":"))
+        return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+    @classmethod
+    def parse(cls, token: str, of: tuple[str, ...]) -> Place:
+        """Raises InvalidRequestError for what is not the token of such a list."""
+        try:
+            text = base64.b64decode(
+                (token + "=" * (-len(token) % 4)).encode("ascii"), altchars=b"-_", validate=True
+            )
+            revision, last, *found = json.loads(text)
+        except (ValueError, TypeError, RecursionError):
+            raise InvalidRequestError("continue: not the `continue` of a page") from None
+        whole = isinstance(revision, int) and not isinstance(revision, bool)
+        if not whole or not 0 < revision <= MAX_REVISION or not isinstance(last, str):
+            raise InvalidRequestError("continue: not the `continue` of a page")
+        if tuple(found) != of:
+            raise InvalidRequestError(
+                "continue: of another list; repeat the selectors of the page before"
+            )
+        return cls(revision, last, of)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Objects in the order of their names; ``following`` is None on the last page."""
+
+    items: Sequence[Object]
+    revision: int
+    following: Place | None = None
+
+
+async def read_page(
+    kv: KV, keys: ClusterKeys, cls: type[Object], selection: Selection, limit: int, place: Place
+) -> Page:
+    """Up to ``limit`` selected objects from a place on. Raises CompactedError."""
+    prefix = keys.kind(cls.PLURAL)
+    items: list[Object] = []
+    start_after = f"{prefix}{place.last}" if place.last else None
+    while True:
+        try:
+            found = await kv.range(
+                prefix, start_after=start_after, limit=_READ_AT_ONCE, revision=place.revision
+            )
+        except CompactedError as error:
+            raise CompactedError(
+                f"the list began at revision {place.revision}, which is compacted; begin again"
+                " without continue",
+                first_available=error.first_available,
+            ) from error
+        for stored in found.items:
+            obj = _decoded(cls, stored)
+            if obj is None or not selection.matches(obj.name, obj.metadata.labels):
+                continue
+            if len(items) == limit:
+                following = Place(place.revision, items[-1].name, place.of)
+                return Page(items, place.revision, following)
+            items.append(obj)
+        if not found.more:
+            return Page(items, place.revision)
+        start_after = found.items[-1].key
+        # Heartbeats of SPUs do not wait for a long list.
+        await asyncio.sleep(0)
+
+
+async def render(page: Page) -> str:
+    """The JSON of a list."""
+    pieces: list[str] = []
+    for index in range(0, len(page.items), _RENDERED_AT_ONCE):
+        some = page.items[index : index + _RENDERED_AT_ONCE]
+        pieces.extend(json.dumps(obj.to_json()) for obj in some)
+        await asyncio.sleep(0)
+    tail = {"revision": str(page.revision)}
+    if page.following is not None:
+        tail["continue"] = page.following.token()
+    return f'{{"items": [{", ".join(pieces)}], {json.dumps(tail)[1:]}'
+
+
+def _decoded(cls: type[Object], stored: KeyValue) -> Object | None:
+    """None for what does not parse: the reader reports it, and lists leave it out."""
+    try:
+        return decode_object(cls.PLURAL, stored.value, stored.mod_revision)[0]
+    except InvalidRequestError:
+        return None

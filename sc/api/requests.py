@@ -1,0 +1,128 @@
+"""What a request says beside its body: query parameters and headers, checked against the table.
+
+Nothing unknown is passed over in silence: a misspelt ``dryRun`` would write. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from sc.api.routes import MAX_HEADER, MAX_REVISION, Form, Parameter, Route
+from sc.store.codec import CONTROLLERS
+from schemas.errors import InvalidRequestError, NotFoundError
+from schemas.kinds import nearest
+from schemas.quantities import check_name
+
+BY_HEADER: Final = "X-Runnel-By"
+CAUSE_HEADER: Final = "X-Runnel-Cause"
+LAST_EVENT_HEADER: Final = "Last-Event-ID"
+
+CAUSE_PATTERN: Final = rf"[!-~]{{1,{MAX_HEADER}}}"
+_CAUSE: Final = re.compile(CAUSE_PATTERN)
+_NUMBER: Final = re.compile(r"[0-9]{1,19}")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Query parameters by name, as the table says that they are written."""
+
+    values: dict[str, list[str]]
+
+    def text(self, name: str) -> str | None:
+        found = self.values.get(name)
+        return found[0] if found else None
+
+    def all(self, name: str) -> list[str]:
+        return self.values.get(name, [])
+
+    def flag(self, name: str) -> bool:
+        return self.text(name) == "true"
+
+    def number(self, name: str) -> int | None:
+        found = self.text(name)
+        return None if found is None else int(found)
+
+
+def read_query(route: Route, pairs: Iterable[tuple[str, str]]) -> Query:
+    """Raises InvalidRequestError that names an unknown parameter, or one that is written wrong."""
+    known = {parameter.name: parameter for parameter in route.query}
+    values: dict[str, list[str]] = {}
+    for name, value in pairs:
+        parameter = known.get(name)
+        if parameter is None:
+            raise InvalidRequestError(_unknown(name, list(known)))
+        if name in values and not parameter.many:
+            raise InvalidRequestError(f"{name}: stands twice")
+        _check(parameter, value)
+        values.setdefault(name, []).append(value)
+    return Query(values)
+
+
+def read_by(header: str | None, peer: str | None) -> str:
+    """Who writes: what the header says, else the peer's address. Raises InvalidRequestError."""
+    by = (header or "").strip()
+    if not by:
+        return peer or "unknown"
+    if by == CONTROLLERS:
+        raise InvalidRequestError(f"{BY_HEADER}: {by} is what controllers are called")
+    if len(by) > MAX_HEADER or not by.isprintable():
+        raise InvalidRequestError(
+            f"{BY_HEADER}: write who you are in at most {MAX_HEADER} printable characters"
+        )
+    return by
+
+
+def read_cause(header: str | None) -> str | None:
+    """The causality id of a request that has one. Raises InvalidRequestError."""
+    if not header:
+        return None
+    if not _CAUSE.fullmatch(header):
+        raise InvalidRequestError(
+            f"{CAUSE_HEADER}: use at most {MAX_HEADER} characters of ASCII and no space"
+        )
+    return header
+
+
+def read_last_event(header: str | None) -> int | None:
+    """The revision to go on after, or None. Raises InvalidRequestError."""
+    if not header:
+        return None
+    if not _is_number(header, 0, MAX_REVISION):
+        raise InvalidRequestError(f"{LAST_EVENT_HEADER}: {header!r} is not a resourceVersion")
+    return int(header)
+
+
+def read_name(kind: str, name: str) -> str:
+    """The name in an address. Raises NotFoundError where no object can be called that."""
+    try:
+        return check_name(name)
+    except ValueError:
+        raise NotFoundError(f"{kind} {name!r} does not exist") from None
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    hint = nearest(name, known)
+    if hint is not None:
+        return f"unknown query parameter {name!r}; did you mean {hint}?"
+    which = f"known here: {', '.join(known)}" if known else "none is known here"
+    return f"unknown query parameter {name!r}; {which}"
+
+
+def _check(parameter: Parameter, value: str) -> None:
+    match parameter.form:
+        case Form.FLAG if value not in ("true", "false"):
+            raise InvalidRequestError(f"{parameter.name}: {value!r} is neither true nor false")
+        case Form.NUMBER if not _is_number(value, parameter.low, parameter.high):
+            raise InvalidRequestError(
+                f"{parameter.name}: {value!r} is not a whole number from {parameter.low} to"
+                f" {parameter.high}"
+            )
+        case _:
+            pass
+
+
+def _is_number(value: str, low: int, high: int) -> bool:
+    return _NUMBER.fullmatch(value) is not None and low <= int(value) <= high

@@ -1,0 +1,207 @@
+"""The table of routes: the server answers these, and the OpenAPI document describes them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from schemas.kinds import KINDS
+from schemas.metadata import Object
+from schemas.spu import Spu
+
+MAX_LIMIT: Final = 10_000
+"""Most objects of one page, and most writes of one history."""
+DEFAULT_HISTORY: Final = 20
+MAX_REVISION: Final = 2**63 - 1
+MAX_HEADER: Final = 256
+"""Most characters of a name or of a causality id in a header."""
+
+
+class Operation(Enum):
+    """What a route does; kinds share theirs."""
+
+    HEALTH = "health"
+    METRICS = "metrics"
+    CLUSTER = "cluster"
+    SCHEMAS = "schemas"
+    OPENAPI = "openapi"
+    ASSIGNMENTS = "assignments"
+    LIST = "list"
+    CREATE = "create"
+    GET = "get"
+    REPLACE = "replace"
+    PATCH = "patch"
+    DELETE = "delete"
+    HISTORY = "history"
+
+
+class Form(Enum):
+    """How the value of a query parameter is written."""
+
+    TEXT = "text"
+    FLAG = "true or false"
+    NUMBER = "whole number"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One query parameter. ``low`` and ``high`` bound a NUMBER; ``many`` may be repeated."""
+
+    name: str
+    description: str
+    form: Form = Form.TEXT
+    low: int = 0
+    high: int = MAX_REVISION
+    many: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method of one address. ``errors`` are the statuses that it may answer besides those of
+    every route; ``cls`` is the kind that it is about."""
+
+    method: str
+    path: str
+    operation: Operation
+    summary: str
+    cls: type[Object] | None = None
+    query: tuple[Parameter, ...] = ()
+    success: int = 200
+    errors: tuple[int, ...] = field(default=())
+
+    @property
+    def writes(self) -> bool:
+        return self.method != "GET"
+
+    @property
+    def versioned(self) -> bool:
+        """Under ``/v1``, where nothing unknown is accepted."""
+        return self.path.startswith("/v1/")
+
+    @property
+    def documented(self) -> bool:
+        """Not a write of a kind that users may not write: that one says only why."""
+        if self.cls is None or not self.writes:
+            return True
+        return not self.cls.SYSTEM_WRITTEN and self.cls.NOT_SERVED is None
+
+
+_WATCH = Parameter("watch", "Answer server-sent events: what is, then every change.", Form.FLAG)
+_DRY_RUN = Parameter("dryRun", "Check everything, write nothing.", Form.FLAG)
+_REVISION = Parameter(
+    "resourceVersion", "Only if the object is at this resourceVersion.", Form.NUMBER
+)
+_FORCE = Parameter(
+    "force",
+    "Delete it although it holds replicas. Their partitions stay, and are offline while too few"
+    " other replicas are live; their status names the SPU.",
+    Form.FLAG,
+)
+_LIST = (
+    Parameter(
+        "labelSelector",
+        "Terms a=b, a!=b, a in (b,c), a notin (b,c), a, !a; all that are joined by commas hold.",
+    ),
+    Parameter("fieldSelector", "One object: metadata.name=NAME."),
+    Parameter("limit", "Most objects of one page.", Form.NUMBER, low=1, high=MAX_LIMIT),
+    Parameter("continue", "The page after the one whose `continue` this is; same selectors."),
+    _WATCH,
+    Parameter(
+        "resourceVersion",
+        "With watch: only changes after this one. The header Last-Event-ID says the same, and"
+        " more recently.",
+        Form.NUMBER,
+    ),
+)
+_HISTORY = Parameter(
+    "limit",
+    f"Most writes to list; {DEFAULT_HISTORY} when left out.",
+    Form.NUMBER,
+    low=1,
+    high=MAX_LIMIT,
+)
+_TOPIC = Parameter("topic", "Only this topic; may be repeated.", many=True)
+
+
+def routes() -> tuple[Route, ...]:
+    """Every route, in the order of the document."""
+    return (
+        Route("GET", "/health", Operation.HEALTH, "Whether the SC is ready", errors=(503,)),
+        Route("GET", "/metrics", Operation.METRICS, "Metrics in Prometheus' text format"),
+        Route("GET", "/v1/cluster", Operation.CLUSTER, "The cluster and the SC in office"),
+        Route("GET", "/v1/schemas", Operation.SCHEMAS, "JSON Schema of every kind"),
+        Route("GET", "/v1/openapi.json", Operation.OPENAPI, "This document"),
+        Route(
+            "GET",
+            "/v1/assignments",
+            Operation.ASSIGNMENTS,
+            "Where the partitions of topics are led",
+            query=(_TOPIC, _WATCH),
+            errors=(503,),
+        ),
+        *(route for cls in KINDS for route in _of_kind(cls)),
+    )
+
+
+def _of_kind(cls: type[Object]) -> Iterator[Route]:
+    kind, many = cls.kind_name(), f"/v1/{cls.PLURAL}"
+    one = f"{many}/{{name}}"
+    force = (_FORCE,) if cls is Spu else ()
+    stores = (503, 504)
+    body = (413, 415, 422)
+    yield Route(
+        "GET", many, Operation.LIST, f"List or watch {cls.PLURAL}", cls, _LIST, 200, (410, *stores)
+    )
+    yield Route(
+        "POST",
+        many,
+        Operation.CREATE,
+        f"Create a {kind}",
+        cls,
+        (_DRY_RUN,),
+        201,
+        (409, *body, *stores),
+    )
+    yield Route("GET", one, Operation.GET, f"Read a {kind}", cls, errors=(404,))
+    yield Route(
+        "PUT",
+        one,
+        Operation.REPLACE,
+        f"Replace labels, annotations and spec of a {kind}",
+        cls,
+        (_DRY_RUN,),
+        200,
+        (404, 409, *body, *stores),
+    )
+    yield Route(
+        "PATCH",
+        one,
+        Operation.PATCH,
+        f"Change labels, annotations and spec of a {kind} by a JSON Merge Patch",
+        cls,
+        (_DRY_RUN,),
+        200,
+        (404, 409, *body, *stores),
+    )
+    yield Route(
+        "DELETE",
+        one,
+        Operation.DELETE,
+        f"Delete a {kind}",
+        cls,
+        (_DRY_RUN, _REVISION, *force),
+        202,
+        (404, 409, *stores),
+    )
+    yield Route(
+        "GET",
+        f"{one}/history",
+        Operation.HISTORY,
+        f"Who wrote a {kind}, when, why and what",
+        cls,
+        (_HISTORY,),
+        200,
+        (404, *stores),
+    )

@@ -1,0 +1,65 @@
+"""The assignment feed: leaders with endpoints, or the reason for none."""
+
+from __future__ import annotations
+
+from schemas.assignments import Assignments
+from tests.integration.sc.calls import call, created, feed, online
+from tests.integration.sc.conftest import RunningSc
+from tests.simulated_spu import SimulatedSpu
+
+
+async def test_given_assignments_then_leaders_with_endpoints_or_the_reason_for_none(
+    sc: RunningSc,
+) -> None:
+    await created(
+        sc,
+        "Spu",
+        "spu-1",
+        {"spuId": 1, "publicEndpoint": {"port": 7001, "ingress": [{"hostname": "box.lan"}]}},
+    )
+    await created(sc, "Topic", "empty", {})
+    async with SimulatedSpu(1, sc.private):
+        await sc.until("spus", "spu-1", "online")
+        await created(sc, "Topic", "t", {"partitions": 2, "compression": "zstd"})
+        for name in ("t-0", "t-1", "empty-0"):
+            await sc.until("partitions", name, "online")
+        _, body = await call(sc, "GET", "/v1/assignments?topic=t&topic=absent")
+    found = Assignments.model_validate(body)
+    assert found.cluster_uid == sc.controller.office.cluster_uid
+    (topic,) = found.topics
+    assert (topic.name, topic.partition_count, topic.compression) == ("t", 2, "zstd")
+    assert [p.index for p in topic.partitions] == [0, 1]
+    for partition in topic.partitions:
+        assert partition.leader == 1
+        assert partition.endpoint is not None
+        assert (partition.endpoint.host, partition.endpoint.port) == ("box.lan", 7001)
+        assert partition.term > 0
+    _, everything = await call(sc, "GET", "/v1/assignments")
+    assert [t["name"] for t in everything["topics"]] == ["empty", "t"]
+
+
+async def test_given_assignments_watched_then_the_leader_is_seen_to_come_and_go(
+    sc: RunningSc,
+) -> None:
+    async with feed(sc, "/v1/assignments?topic=t&watch=true") as watch:
+        first = await watch.assignments()
+        assert first.topics == ()
+        last = first
+        async with online(sc, 1):
+            await created(sc, "Topic", "other", {})
+            await created(sc, "Topic", "t", {})
+            while not (last.topics and any(p.leader == 1 for p in last.topics[0].partitions)):
+                following = await watch.assignments()
+                assert following.revision > last.revision
+                assert following.topics != last.topics
+                last = following
+            (led,) = last.topics[0].partitions
+            assert led.endpoint is not None
+        while any(p.leader is not None for p in last.topics[0].partitions):
+            last = await watch.assignments()
+        (gone,) = last.topics[0].partitions
+        assert (gone.endpoint, gone.reason) == (None, "its leader, SPU 1, is offline")
+        assert gone.term == led.term
+        await call(sc, "DELETE", "/v1/topics/t")
+        while last.topics:
+            last = await watch.assignments()

@@ -1,0 +1,63 @@
+"""What the API says of the cluster, and of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from sc.api.openapi import document
+from tests.integration.sc.calls import call, created, online
+from tests.integration.sc.conftest import RunningSc
+from tests.polling import eventually
+
+
+async def test_health_metrics_cluster_and_schemas(sc: RunningSc) -> None:
+    async def healthy() -> bool:
+        return (await call(sc, "GET", "/health"))[0] == 200
+
+    await eventually(healthy)
+    assert (await call(sc, "GET", "/health"))[1]["status"] == "ok"
+    async with online(sc, 1):
+        await created(sc, "Topic", "t", {})
+        await sc.until("topics", "t", "provisioned")
+        async with sc.http.get(f"{sc.public}/metrics") as response:
+            assert response.content_type == "text/plain"
+            metrics = await response.text()
+    lines = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if not line.startswith("#"))
+    assert lines["runnel_sc_spu_sessions"] == "1.0"
+    assert float(lines["runnel_sc_store_revision"]) > 0
+    assert float(lines['runnel_sc_actions_total{action="CreatePartitions"}']) == 1
+    assert float(lines['runnel_sc_reconcile_seconds_count{kind="Topic"}']) >= 3
+    assert float(lines['runnel_sc_http_requests_total{method="POST",status="201"}']) == 2
+    _, cluster = await call(sc, "GET", "/v1/cluster")
+    assert cluster["cluster"] == "test"
+    assert cluster["clusterUid"] == sc.controller.office.cluster_uid
+    _, schemas = await call(sc, "GET", "/v1/schemas")
+    assert {"Spu", "Topic", "Partition"} <= set(schemas)
+
+
+async def test_openapi_document(sc: RunningSc) -> None:
+    status, found = await call(sc, "GET", "/v1/openapi.json")
+    assert (status, found) == (200, document())
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/health", "application/json"),
+        ("/metrics", "text/plain"),
+        ("/v1/topics", "application/json"),
+        ("/v1/topics/t", "application/json"),
+        ("/v1/topics/t/history", "application/json"),
+        ("/v1/topics?watch=true", "text/event-stream"),
+        ("/v1/assignments?watch=true", "text/event-stream"),
+    ],
+)
+async def test_given_head_then_the_headers_of_get_and_no_body(
+    sc: RunningSc, path: str, kind: str
+) -> None:
+    await eventually(lambda: sc.controller.ready)
+    await created(sc, "Topic", "t", {})
+    async with sc.http.head(f"{sc.public}{path}") as response:
+        assert (response.status, response.content_type) == (200, kind)
+        assert await response.read() == b""
+    await eventually(lambda: len(sc.server.feeds) == 0)
