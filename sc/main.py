@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import socket
+from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 
 from connection_manager.manager import start_private_server
 from sc.api.server import PublicServer, start_public_server
+from sc.collector import spare_what_is_there
 from sc.config import ScConfig
-from sc.controller import Controller
+from sc.controller import Controller, MakeProvisioner
 from sc.kv import open_kv
-from sc.kv.url import without_password
-from schemas.errors import RunnelError
+from sc.provisioning.local import LocalProvisioner
+from schemas.daemon import Listen
+from schemas.errors import InvalidRequestError, RunnelError
+from schemas.kv_url import without_password
 from schemas.logs import configure_logs, get_logger
 
 log = get_logger(__name__)
@@ -24,9 +31,14 @@ async def serve(config: ScConfig) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    for listen in (config.public, config.private):
+        _check_free(listen)
     kv = await open_kv(config.kv)
     try:
-        controller = await Controller.take_office(kv, config.cluster, grace_ms=config.grace_ms)
+        controller = await Controller.take_office(
+            kv, config.cluster, grace_ms=config.grace_ms, provisioner=_provisioner(config)
+        )
+        spare_what_is_there()
         private, private_port = await start_private_server(
             controller.connections, config.private.host, config.private.port
         )
@@ -49,6 +61,26 @@ async def serve(config: ScConfig) -> None:
             await private.cleanup()
     finally:
         await kv.close()
+
+
+def _provisioner(config: ScConfig) -> MakeProvisioner | None:
+    """What starts managed SPUs. Raises InvalidRequestError."""
+    if config.provisioning is None:
+        return None
+    if config.private.port == 0:
+        raise InvalidRequestError("provisioning: SPUs must know private.port; it cannot be 0")
+    directory = Path(config.provisioning.directory)
+    address = f"{config.private.host}:{config.private.port}"
+    return partial(LocalProvisioner, directory, address)
+
+
+def _check_free(listen: Listen) -> None:
+    """Raise OSError where this process could not listen, before it deposes the SC in office."""
+    try:
+        socket.create_server((listen.host, listen.port)).close()
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno is not None else str(error)
+        raise OSError(error.errno, f"{listen.host}:{listen.port}: {why}") from error
 
 
 async def _until(stop: asyncio.Event, controller: Controller) -> None:
