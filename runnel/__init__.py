@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from runnel import aio
-    from runnel.admin import ApplyResult, PartitionOffsets
+    from runnel.admin import ApplyResult, History, HistoryEntry, PartitionOffsets
     from runnel.blocking import Cluster, Consumer, Producer, connect
     from runnel.delivery import Delivery, TableDelivery
     from runnel.manifests import Spu, Topic
     from runnel.record import BatchMetadata, Record, RecordMetadata
+    from runnel.watch import WatchEvent
     from schemas.errors import (
         CompactedError,
         ConflictError,
@@ -62,6 +63,8 @@ __all__ = [
     "DeadlineExceededError",
     "Delivery",
     "FencedError",
+    "History",
+    "HistoryEntry",
     "InvalidRequestError",
     "ManifestError",
     "NotEnoughReplicasError",
@@ -86,12 +89,15 @@ __all__ = [
     "UnauthorizedError",
     "UnreachableError",
     "UnsupportedError",
+    "WatchEvent",
     "aio",
     "connect",
 ]
 
 _HOMES: Final = {
     "ApplyResult": "runnel.admin",
+    "History": "runnel.admin",
+    "HistoryEntry": "runnel.admin",
     "PartitionOffsets": "runnel.admin",
     "Cluster": "runnel.blocking",
     "Consumer": "runnel.blocking",
@@ -104,6 +110,7 @@ _HOMES: Final = {
     "BatchMetadata": "runnel.record",
     "Record": "runnel.record",
     "RecordMetadata": "runnel.record",
+    "WatchEvent": "runnel.watch",
 }
 
 

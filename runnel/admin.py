@@ -1,42 +1,77 @@
-"""Objects of the cluster: apply, create, get, list, delete, wait; and the bounds of topics."""
+"""Objects of the cluster: apply, create, get, list, watch, patch, delete, wait, history."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+import builtins
+import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-import pydantic
-
 from runnel.manifests import parse_object
-from runnel.metadata import Metadata
-from runnel.sc_client import ScClient
+from runnel.sc_client import MERGE_PATCH, ScClient, parse_answer
+from runnel.states import find_resolution
+from runnel.waiting import wait_for
+from runnel.watch import Watch
 from schemas.errors import (
+    CompactedError,
     ConflictError,
-    DeadlineExceededError,
-    InvalidRequestError,
     NotFoundError,
     RunnelError,
-    UnreachableError,
 )
 from schemas.kinds import find_kind, nearest
 from schemas.metadata import Object
 
-DELETED: Final = "deleted"
+#: A selector as text (``team=a,tier in (gold,silver),!old``), or labels that must all be there.
+Selector = str | Mapping[str, str]
+PAGE_OBJECTS: Final = 500
 _APPLY_ATTEMPTS: Final = 5
-_POLL_S: Final = 0.1
+_LIST_ATTEMPTS: Final = 3
+_DRY: Final = {"dryRun": "true"}
+_random = secrets.SystemRandom().random
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
-    """What `apply` did, and the object as it is now."""
+    """What `apply` did, and the object as it is now; after a dry run, as both would be."""
 
     change: Literal["created", "configured", "unchanged"]
     object: Object
+    dry_run: bool = False
 
     def __str__(self) -> str:
-        return f"{self.object.kind.lower()}/{self.object.name} {self.change}"
+        tried = " (dry run)" if self.dry_run else ""
+        return f"{self.object.kind.lower()}/{self.object.name} {self.change}{tried}"
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One write of an object.
+
+    ``at`` is its time (ISO 8601, UTC), ``by`` who wrote, ``cause`` the id of the chain of causes,
+    as in logs. ``changed`` are the fields that differ from the write before, as paths.
+    """
+
+    revision: int
+    at: str | None
+    by: str | None
+    cause: str | None
+    generation: int
+    resolution: str | None
+    reason: str | None
+    changed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The last writes of an object, the newest first.
+
+    ``complete``: they reach back to its creation; else the KV has forgotten older ones, or more
+    were not asked for.
+    """
+
+    entries: tuple[HistoryEntry, ...]
+    complete: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +94,36 @@ class ClusterInfo:
     version: str
 
 
+def _nothing(_name: str) -> None:
+    pass
+
+
 class Admin:
-    """Calls of the object API. Kinds are named in any spelling that `runnel get` takes."""
+    """Calls of the object API. Kinds are named in any spelling that `runnel get` takes.
 
-    def __init__(self, sc: ScClient, metadata: Metadata) -> None:
+    ``written`` is told the name of an object before it is written.
+    """
+
+    def __init__(self, sc: ScClient, written: Callable[[str], None] = _nothing) -> None:
         self._sc = sc
-        self._metadata = metadata
+        self._written = written
 
-    async def apply(self, wanted: Object | Mapping[str, Any]) -> ApplyResult:
+    async def apply(
+        self, wanted: Object | Mapping[str, Any], *, dry_run: bool = False
+    ) -> ApplyResult:
         """Create the object, or replace labels, annotations and spec of the one that exists.
 
-        With a ``resourceVersion`` only that version is replaced. Raises ManifestError,
-        ConflictError when others changed it, or while it is being deleted.
+        With a ``resourceVersion`` only that version is replaced. ``dry_run``: the SC checks
+        everything and writes nothing. Raises ManifestError, ConflictError when others changed
+        it, or while it is being deleted.
         """
         obj = wanted if isinstance(wanted, Object) else parse_object(wanted)
-        self._metadata.forget(obj.name)
         for _ in range(_APPLY_ATTEMPTS):
             current = await self._find(obj)
             if current is None:
                 try:
-                    return ApplyResult("created", await self.create(obj))
+                    created = await self.create(obj, dry_run=dry_run)
+                    return ApplyResult("created", created, dry_run)
                 except ConflictError:
                     # Either somebody created it meanwhile, or not its name is taken but, say,
                     # the id of an SPU.
@@ -91,24 +136,39 @@ class Admin:
                     f" runnel wait {obj.kind.lower()} {obj.name} --for deleted"
                 )
             if _same(current, obj):
-                return ApplyResult("unchanged", current)
+                return ApplyResult("unchanged", current, dry_run)
             version = obj.metadata.resource_version or current.metadata.resource_version
             body = _writable(obj.with_metadata(resource_version=version))
             try:
-                answer = await self._sc.call("PUT", self._path(obj), body=body)
+                answer = await self._write("PUT", type(obj), obj.name, body, dry_run=dry_run)
             except ConflictError:
                 if obj.metadata.resource_version is not None:
                     raise
                 continue
-            return ApplyResult("configured", self._parsed(type(obj), answer))
+            return ApplyResult("configured", answer, dry_run)
         raise ConflictError(f"{obj.kind} {obj.name} is changed by others all the time; try again")
 
-    async def create(self, wanted: Object | Mapping[str, Any]) -> Object:
+    async def create(self, wanted: Object | Mapping[str, Any], *, dry_run: bool = False) -> Object:
         """Create an object. Raises ConflictError if it exists, ManifestError."""
         obj = wanted if isinstance(wanted, Object) else parse_object(wanted)
-        self._metadata.forget(obj.name)
-        answer = await self._sc.call("POST", f"/v1/{obj.PLURAL}", body=_writable(obj))
-        return self._parsed(type(obj), answer)
+        self._written(obj.name)
+        answer = await self._sc.call(
+            "POST", f"/v1/{obj.PLURAL}", body=_writable(obj), query=_DRY if dry_run else None
+        )
+        return parse_answer(type(obj), answer)
+
+    async def patch(
+        self, kind: str, name: str, patch: Mapping[str, Any], *, dry_run: bool = False
+    ) -> Object:
+        """Change some fields of labels, annotations and spec, as JSON merge patch (RFC 7386).
+
+        Fields are named as in manifests; None removes one. A ``resourceVersion`` in
+        ``metadata`` makes it a compare-and-swap. Raises NotFoundError, ConflictError,
+        InvalidRequestError.
+        """
+        return await self._write(
+            "PATCH", find_kind(kind), name, dict(patch), dry_run=dry_run, content_type=MERGE_PATCH
+        )
 
     async def get(self, kind: str, name: str) -> Object:
         """One object. Raises NotFoundError with the nearest name there is."""
@@ -116,64 +176,88 @@ class Admin:
         try:
             return await self._get(cls, name)
         except NotFoundError as error:
-            known = [obj.name for obj in await self.list(kind)]
-            hint = nearest(name, known)
+            known, _ = await self._page(cls, {"limit": str(PAGE_OBJECTS)})
+            hint = nearest(name, [obj.name for obj in known])
             meant = f"; did you mean {hint!r}?" if hint else ""
             raise NotFoundError(
                 f"{cls.kind_name().lower()} {name!r} does not exist{meant}"
             ) from error
 
-    async def list(self, kind: str, labels: Mapping[str, str] | None = None) -> list[Object]:
-        """All objects of a kind, or those that carry the labels."""
-        cls = find_kind(kind)
-        query = (
-            {"labelSelector": ",".join(f"{name}={value}" for name, value in labels.items())}
-            if labels
-            else None
-        )
-        answer = await self._sc.call("GET", f"/v1/{cls.PLURAL}", query=query)
-        return [self._parsed(cls, item) for item in answer["items"]]
+    async def list(self, kind: str, selector: Selector | None = None) -> builtins.list[Object]:
+        """All objects of a kind, or those that a selector of labels chooses, as of one moment.
 
-    async def delete(self, kind: str, name: str) -> Object:
-        """Begin to delete an object; `wait` for ``deleted``. Raises NotFoundError."""
+        Raises InvalidRequestError for a selector that does not parse.
+        """
         cls = find_kind(kind)
-        self._metadata.forget(name)
-        return self._parsed(cls, await self._sc.call("DELETE", f"/v1/{cls.PLURAL}/{name}"))
+        for attempt in range(_LIST_ATTEMPTS):
+            query = {"limit": str(PAGE_OBJECTS), **_selection(selector)}
+            found, more = await self._page(cls, query)
+            try:
+                while more:
+                    page, more = await self._page(cls, {**query, "continue": more})
+                    found += page
+            except CompactedError:
+                # The pages were of a moment that is over: read those of another one.
+                if attempt == _LIST_ATTEMPTS - 1:
+                    raise
+                continue
+            return found
+        raise AssertionError("the last attempt returns or raises")
+
+    def watch(
+        self,
+        kind: str,
+        name: str | None = None,
+        selector: Selector | None = None,
+        *,
+        since: int | None = None,
+        on_trouble: Callable[[RunnelError], None] | None = None,
+    ) -> Watch:
+        """Follow the objects of a kind, or one of them: see `runnel.watch.Watch`.
+
+        ``since`` is a revision to begin after, instead of with all objects there are.
+        """
+        query = _selection(selector)
+        if name is not None:
+            query["fieldSelector"] = f"metadata.name={name}"
+        return Watch(self._sc, find_kind(kind), query, _random, since=since, on_trouble=on_trouble)
+
+    async def delete(
+        self, kind: str, name: str, *, force: bool = False, dry_run: bool = False
+    ) -> Object:
+        """Begin to delete an object; `wait` for ``deleted``. Raises NotFoundError, ConflictError.
+
+        ``force`` deletes an SPU that still holds replicas: they are lost.
+        """
+        query = {**({"force": "true"} if force else {}), **(_DRY if dry_run else {})}
+        cls = find_kind(kind)
+        self._written(name)
+        answer = await self._sc.call("DELETE", f"/v1/{cls.PLURAL}/{name}", query=query or None)
+        return parse_answer(cls, answer)
+
+    async def history(self, kind: str, name: str, limit: int = 20) -> History:
+        """The last writes of an object that exists. Raises NotFoundError."""
+        cls = find_kind(kind)
+        answer = await self._sc.call(
+            "GET", f"/v1/{cls.PLURAL}/{name}/history", query={"limit": str(limit)}
+        )
+        return History(tuple(map(_entry, answer["items"])), bool(answer["complete"]))
 
     async def wait(
         self, kind: str, name: str, resolution: str, timeout: float = 60.0
     ) -> Object | None:
         """Wait until an object has a resolution, or (``deleted``) is gone: then None.
 
-        Raises DeadlineExceededError after ``timeout`` seconds that says what it is instead,
-        NotFoundError when it is not there, InvalidRequestError for a resolution the kind does
-        not have. An SC that does not answer is asked again until the time is over.
+        A resolution counts once it is about the spec that the object has now, not about an
+        earlier one. Raises DeadlineExceededError after ``timeout`` seconds that says what it is
+        instead, NotFoundError when it is not there or is deleted meanwhile, InvalidRequestError
+        for a resolution the kind does not have. An SC that does not answer is asked again until
+        the time is over.
         """
         cls = find_kind(kind)
-        wanted = _resolution(cls, resolution)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
-        while True:
-            state = "is not known: no SC answers"
-            try:
-                obj = await self._get(cls, name)
-                current = _state(obj)
-                if current == wanted:
-                    return obj
-                reason = getattr(obj.status, "reason", None)
-                state = f"is {current}{f': {reason}' if reason else ''}"
-            except NotFoundError:
-                if wanted == DELETED:
-                    return None
-                raise
-            except UnreachableError as error:
-                state = f"is not known: {error.message}"
-            if loop.time() >= deadline:
-                raise DeadlineExceededError(
-                    f"{cls.kind_name().lower()} {name!r} is not {wanted} after {timeout:g} s; it"
-                    f" {state}"
-                )
-            await asyncio.sleep(max(0.0, min(_POLL_S, deadline - loop.time())))
+        return await wait_for(
+            self._sc, cls, name, find_resolution(cls, resolution), timeout, _random
+        )
 
     async def _find(self, obj: Object) -> Object | None:
         try:
@@ -182,20 +266,53 @@ class Admin:
             return None
 
     async def _get(self, cls: type[Object], name: str) -> Object:
-        return self._parsed(cls, await self._sc.call("GET", f"/v1/{cls.PLURAL}/{name}"))
+        return parse_answer(cls, await self._sc.call("GET", f"/v1/{cls.PLURAL}/{name}"))
 
-    def _path(self, obj: Object) -> str:
-        return f"/v1/{obj.PLURAL}/{obj.name}"
+    async def _page(
+        self, cls: type[Object], query: Mapping[str, str]
+    ) -> tuple[builtins.list[Object], str | None]:
+        """Objects, and the token of the page after them."""
+        answer = await self._sc.call("GET", f"/v1/{cls.PLURAL}", query=query)
+        return [parse_answer(cls, item) for item in answer["items"]], answer.get("continue")
 
-    def _parsed(self, cls: type[Object], answer: Any) -> Object:
-        try:
-            return cls.model_validate(answer)
-        except pydantic.ValidationError as error:
-            raise RunnelError(
-                f"the SC sent a {cls.kind_name()} that this client does not understand; install"
-                f" the client of the cluster's version. {error.errors()[0]['loc']}:"
-                f" {error.errors()[0]['msg']}"
-            ) from error
+    async def _write(
+        self,
+        method: str,
+        cls: type[Object],
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        dry_run: bool,
+        content_type: str = "application/json",
+    ) -> Object:
+        self._written(name)
+        answer = await self._sc.call(
+            method,
+            f"/v1/{cls.PLURAL}/{name}",
+            body=body,
+            query=_DRY if dry_run else None,
+            content_type=content_type,
+        )
+        return parse_answer(cls, answer)
+
+
+def _entry(item: Mapping[str, Any]) -> HistoryEntry:
+    return HistoryEntry(
+        revision=int(item["revision"]),
+        at=item.get("at"),
+        by=item.get("by"),
+        cause=item.get("cause"),
+        generation=int(item.get("generation") or 0),
+        resolution=item.get("resolution"),
+        reason=item.get("reason"),
+        changed=tuple(item.get("changed") or ()),
+    )
+
+
+def _selection(selector: Selector | None) -> dict[str, str]:
+    if isinstance(selector, Mapping):
+        selector = ",".join(f"{name}={value}" for name, value in selector.items())
+    return {"labelSelector": selector} if selector else {}
 
 
 def _writable(obj: Object) -> dict[str, Any]:
@@ -213,25 +330,4 @@ def _same(current: Object, wanted: Object) -> bool:
         current.spec == wanted.spec
         and current.metadata.labels == wanted.metadata.labels
         and current.metadata.annotations == wanted.metadata.annotations
-    )
-
-
-def _state(obj: Object) -> str:
-    state = getattr(obj.status, "resolution", None) or getattr(obj.status, "state", "unknown")
-    return str(state)
-
-
-def _resolution(cls: type[Object], wanted: str) -> str:
-    known = [DELETED]
-    fields = cls.model_fields["status"].annotation.model_fields  # type: ignore[union-attr]
-    for field in ("resolution", "state"):
-        if field in fields:
-            known += [str(member) for member in fields[field].annotation]
-    for name in known:
-        if name.lower() == wanted.lower():
-            return name
-    hint = nearest(wanted, known)
-    meant = f"; did you mean {hint}?" if hint else "."
-    raise InvalidRequestError(
-        f"{wanted!r} is no resolution of {cls.PLURAL}{meant} Known: {', '.join(known)}"
     )

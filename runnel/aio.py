@@ -28,11 +28,12 @@ __all__ = [
 ]
 
 
-def connect(address: str | None = None) -> Opening[Cluster]:
+def connect(address: str | None = None, *, by: str | None = None) -> Opening[Cluster]:
     """A client of the cluster whose SC listens at ``host:port``; await it or use ``async with``.
 
     None goes where the command would: ``RUNNEL_SC``, else the cluster that was started last.
+    ``by`` is who changes objects, as their history says; ``runnel-python`` by default.
 
     Raises InvalidRequestError for what is no address, UnreachableError that names it.
     """
-    return Opening(lambda: Cluster.connect(default_sc() if address is None else address))
+    return Opening(lambda: Cluster.connect(default_sc() if address is None else address, by))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -17,7 +17,8 @@ from typing import Any, Self, Unpack
 import pyarrow as pa
 
 from runnel import client, consumer, producer
-from runnel.admin import ApplyResult, ClusterInfo, PartitionOffsets
+from runnel.admin import ClusterInfo, PartitionOffsets
+from runnel.blocking_admin import BlockingAdmin
 from runnel.client import DEFAULT_READ_BYTES
 from runnel.consumer import ConsumerSettings, Start, Stop
 from runnel.delivery import Batch, TableDelivery
@@ -27,31 +28,34 @@ from runnel.profile import default_sc
 from runnel.record import Record
 from schemas.assignments import TopicAssignment
 from schemas.errors import RunnelError
-from schemas.metadata import Object
 
 
-def connect(address: str | None = None) -> Cluster:
+def connect(address: str | None = None, *, by: str | None = None) -> Cluster:
     """A client of the cluster whose SC listens at ``host:port``; use it with ``with``.
 
     Several SCs are separated by commas; None goes where the command would: ``RUNNEL_SC``, else
-    the cluster that was started last. Raises InvalidRequestError for what is no address,
+    the cluster that was started last. ``by`` is who changes objects, as their history says;
+    ``runnel-python`` by default. Raises InvalidRequestError for what is no address,
     UnreachableError that names it.
     """
     address = default_sc() if address is None else address
     thread = LoopThread(f"runnel {address}")
     try:
-        return Cluster(thread, thread.call(client.Cluster.connect(address)))
+        return Cluster(thread, thread.call(client.Cluster.connect(address, by)))
     except BaseException:
         thread.stop()
         raise
 
 
-class Cluster:
-    """A client of one cluster. Leaving its ``with`` block closes everything opened from it."""
+class Cluster(BlockingAdmin):
+    """A client of one cluster. Leaving its ``with`` block closes everything opened from it.
+
+    Its objects: `runnel.blocking_admin.BlockingAdmin`.
+    """
 
     def __init__(self, thread: LoopThread, inner: client.Cluster) -> None:
-        self._thread = thread
-        self._inner = inner
+        super().__init__(thread, inner)
+        self._inner: client.Cluster = inner
         atexit.register(self._at_exit)
 
     @property
@@ -153,30 +157,6 @@ class Cluster:
                 on_progress=on_progress,
             )
         )
-
-    def apply(self, wanted: Object | Mapping[str, Any]) -> ApplyResult:
-        """Create or change an object: see `runnel.admin.Admin.apply`."""
-        return self._thread.call(self._inner.apply(wanted))
-
-    def create(self, wanted: Object | Mapping[str, Any]) -> Object:
-        """Create an object. Raises ConflictError if it exists."""
-        return self._thread.call(self._inner.create(wanted))
-
-    def get(self, kind: str, name: str) -> Object:
-        """One object. Raises NotFoundError."""
-        return self._thread.call(self._inner.get(kind, name))
-
-    def list(self, kind: str, labels: Mapping[str, str] | None = None) -> list[Object]:
-        """All objects of a kind, or those that carry the labels."""
-        return self._thread.call(self._inner.list(kind, labels))
-
-    def delete(self, kind: str, name: str) -> Object:
-        """Begin to delete an object. Raises NotFoundError."""
-        return self._thread.call(self._inner.delete(kind, name))
-
-    def wait(self, kind: str, name: str, resolution: str, timeout: float = 60.0) -> Object | None:
-        """Wait for a resolution, or for ``deleted``: see `runnel.admin.Admin.wait`."""
-        return self._thread.call(self._inner.wait(kind, name, resolution, timeout))
 
     def topic(self, name: str) -> TopicAssignment:
         """Partitions and leaders of a topic, as the SC knows them now."""

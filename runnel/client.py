@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
-from runnel.admin import Admin, ApplyResult, ClusterInfo, PartitionOffsets
+from runnel.admin import Admin, ClusterInfo, PartitionOffsets
 from runnel.connections import Connections
 from runnel.consumer import Consumer, ConsumerSettings, Start, Stop, make_range
 from runnel.cursor import READ_SCHEMA
@@ -21,7 +21,6 @@ from runnel.routing import RetryPolicy, TopicRoute
 from runnel.sc_client import ScClient
 from schemas.assignments import TopicAssignment
 from schemas.errors import InvalidRequestError
-from schemas.metadata import Object
 from schemas.protocol import LATEST
 from schemas.quantities import format_size
 
@@ -65,27 +64,31 @@ class Opening(Generic[T]):
             await self._opened.__aexit__(kind, error, traceback)
 
 
-class Cluster:
-    """A client of one cluster; close it, or use it with ``async with``."""
+class Cluster(Admin):
+    """A client of one cluster; close it, or use it with ``async with``.
+
+    Its objects: `runnel.admin.Admin`.
+    """
 
     def __init__(self, sc: ScClient, info: ClusterInfo) -> None:
         random = secrets.SystemRandom().random
         loop = asyncio.get_running_loop()
         self.info = info
-        self._sc = sc
         self._random = random
         self._metadata = Metadata(sc, loop.time)
+        super().__init__(sc, self._metadata.forget)
         self._connections = Connections(info.cluster_uid, random)
-        self._admin = Admin(sc, self._metadata)
         self._open: set[Producer | Consumer] = set()
 
     @classmethod
-    async def connect(cls, address: str) -> Self:
+    async def connect(cls, address: str, by: str | None = None) -> Self:
         """Connect to the SC at ``host:port`` (or to any of several, separated by commas).
+
+        ``by`` is who changes objects, as their history says; ``runnel-python`` by default.
 
         Raises InvalidRequestError for what is no address, UnreachableError that names it.
         """
-        sc = ScClient.parse(address)
+        sc = ScClient.parse(address, by)
         try:
             answer = await sc.call("GET", "/v1/cluster")
             info = ClusterInfo(answer["cluster"], answer["clusterUid"], answer["version"])
@@ -237,34 +240,6 @@ class Cluster:
         schema = pa.schema([READ_SCHEMA.field(name) for name in names])
         ordered = [batch for partition in sorted(pieces) for batch in pieces[partition]]
         return pa.Table.from_batches(ordered, schema=schema)
-
-    # Objects
-
-    async def apply(self, wanted: Object | Mapping[str, Any]) -> ApplyResult:
-        """See `runnel.admin.Admin.apply`."""
-        return await self._admin.apply(wanted)
-
-    async def create(self, wanted: Object | Mapping[str, Any]) -> Object:
-        """See `runnel.admin.Admin.create`."""
-        return await self._admin.create(wanted)
-
-    async def get(self, kind: str, name: str) -> Object:
-        """See `runnel.admin.Admin.get`."""
-        return await self._admin.get(kind, name)
-
-    async def list(self, kind: str, labels: Mapping[str, str] | None = None) -> list[Object]:
-        """See `runnel.admin.Admin.list`."""
-        return await self._admin.list(kind, labels)
-
-    async def delete(self, kind: str, name: str) -> Object:
-        """See `runnel.admin.Admin.delete`."""
-        return await self._admin.delete(kind, name)
-
-    async def wait(
-        self, kind: str, name: str, resolution: str, timeout: float = 60.0
-    ) -> Object | None:
-        """See `runnel.admin.Admin.wait`."""
-        return await self._admin.wait(kind, name, resolution, timeout)
 
     async def topic(self, name: str) -> TopicAssignment:
         """Partitions and leaders of a topic, as the SC knows them now."""

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 _JOIN_S: Final = 5.0
+_SIGNAL_S: Final = 0.2
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -26,6 +27,21 @@ def _new_loop() -> asyncio.AbstractEventLoop:
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
+
+
+def _wait(future: concurrent.futures.Future[T]) -> T:
+    """The result of a future, for a main thread that Ctrl-C must reach.
+
+    A signal that comes at the very moment before the thread falls asleep would be seen only when
+    it wakes up (CPython checks for signals before it waits): so it never sleeps for long.
+    """
+    while True:
+        try:
+            return future.result(_SIGNAL_S)
+        except TimeoutError:
+            if future.done():
+                # Not that of this wait.
+                return future.result()
 
 
 class LoopThread:
@@ -50,7 +66,7 @@ class LoopThread:
             raise RuntimeError("the client is closed")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return future.result()
+            return _wait(future)
         except (KeyboardInterrupt, SystemExit):
             future.cancel()
             raise

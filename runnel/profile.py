@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas.errors import InvalidRequestError
+from schemas.files import write_json
 
 DEFAULT_SC = "localhost:9003"
 
@@ -58,11 +59,3 @@ def forget_profile(data_dir: Path) -> None:
     """Forget the profile if it is about the cluster in ``data_dir``."""
     if load_profile().data_dir == str(data_dir):
         (runnel_home() / "profile.json").unlink(missing_ok=True)
-
-
-def write_json(path: Path, data: object) -> None:
-    """Replace a small file atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(data, indent=2) + "\n")
-    temporary.replace(path)

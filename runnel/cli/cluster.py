@@ -6,15 +6,18 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from runnel.cli.check import check
 from runnel.cli.failure import stderr
 from runnel.cli.tables import Output, count, print_rows
+from runnel.local import store
 from runnel.local.cluster import LocalCluster
 from runnel.profile import load_profile, runnel_home
 from schemas.errors import InvalidRequestError, NotFoundError
+from schemas.kv_url import without_password
 
 app = typer.Typer(help="Start, inspect and stop a cluster on this machine.", no_args_is_help=True)
 FOLLOW_POLL_S = 0.2
@@ -39,10 +42,20 @@ def _cluster(data_dir: Path | None) -> LocalCluster:
 @app.command()
 def start(
     spus: Annotated[int | None, typer.Option(help="How many SPUs. [default: 1]")] = None,
-    kv: Annotated[str | None, typer.Option(help="Where objects are kept: sqlite.")] = None,
+    kv: Annotated[
+        str | None,
+        typer.Option(
+            help="Where objects are kept: sqlite, etcd (started for you), or etcd://HOST:PORT,…"
+            " that runs already. [default: sqlite]"
+        ),
+    ] = None,
     base_port: Annotated[
         int | None,
         typer.Option(help="SC at P and P+1; SPU i at P+10+3i and the two after. [default: 9003]"),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="The cluster's name, of use where several share an etcd."),
     ] = None,
     data_dir: DataDirOption = None,
 ) -> None:
@@ -51,7 +64,7 @@ def start(
     Started again it continues with the data and settings it had.
     """
     cluster = _cluster(data_dir)
-    plan = cluster.plan(spus, base_port, kv)
+    plan = cluster.plan(spus, base_port, kv, name)
     spus_text = count(plan.spus, "SPU")
     begin = time.monotonic()
     with stderr.status("starting the cluster") as spinner:
@@ -60,10 +73,62 @@ def start(
         print(f"the cluster is running already: SC at {plan.sc_address}, {spus_text}")
         return
     took = time.monotonic() - begin
+    spus_text = count(cluster.require().spus, "SPU")
     print(f"cluster is ready after {took:.1f} s: SC at {plan.sc_address}, {spus_text}")
-    if cluster.note is not None:
-        stderr.print(f"but {cluster.note}")
+    _print_notes(cluster.notes)
     print("next: runnel create topic hello --partitions 3")
+
+
+def _print_notes(notes: list[str]) -> None:
+    for note in notes:
+        stderr.print(f"but {note}")
+
+
+@app.command()
+def migrate(
+    kv: Annotated[
+        str,
+        typer.Option(help="Where to: etcd (started for you), etcd://HOST:PORT,… or sqlite."),
+    ],
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="URL",
+            help="Move the cluster --name from this store to the store --kv, both KV URLs as in"
+            " sc.yaml, instead of a local one. Stop its SC first.",
+        ),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Of use with --from only.")] = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Move the cluster's objects to another KV store, and verify them.
+
+    Records stay where they are, and SPUs go on serving; a running SC is restarted on the new
+    store. The old store keeps its copy, marked so that no SC starts on it. Interrupted, it is
+    ended by doing it again.
+    """
+    if (source is None) != (name is None):
+        raise InvalidRequestError("--from and --name go together")
+    begin = time.monotonic()
+    notes: list[str] = []
+    with stderr.status("moving the cluster") as spinner:
+        if source is not None and name is not None:
+            moved: dict[str, Any] | None = store.migrate(source, kv, name, spinner.update)
+        else:
+            cluster = _cluster(data_dir)
+            moved = cluster.migrate(kv, spinner.update)
+            notes = cluster.notes
+    took = time.monotonic() - begin
+    to = without_password(kv)
+    if moved is None:
+        print(f"all was moved to {to} earlier; the cluster uses it now")
+    else:
+        print(
+            f"moved {moved['keys']:,} keys ({moved['bytes']:,} bytes) to {to} in {took:.1f} s;"
+            f" read back and equal, sha256 {moved['sha256'][:16]}…"
+        )
+    _print_notes(notes)
 
 
 @app.command()
@@ -87,7 +152,7 @@ def status(
             " ".join(f"{use}={port}" for use, port in row["ports"].items()),
             row["state"],
         ]
-        for row in (*found["sc"], *found["spus"])
+        for row in (*found["etcd"], *found["sc"], *found["spus"])
     ]
     print_rows(["NAME", "ID", "PID", "PORTS", "STATE"], rows)
 
@@ -108,16 +173,19 @@ def stop(data_dir: DataDirOption = None) -> None:
 def delete(
     data_dir: DataDirOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    keep_objects: Annotated[
+        bool,
+        typer.Option("--keep-objects", help="Leave the objects in an etcd that runs elsewhere."),
+    ] = False,
 ) -> None:
     """Stop the local cluster and delete all its data."""
     cluster = _cluster(data_dir)
-    if cluster.load() is None:
-        raise NotFoundError(f"there is no cluster in {cluster.data_dir}")
+    cluster.require_something()
     if not yes:
         if not sys.stdin.isatty():
             raise InvalidRequestError("this deletes all records; add --yes to do it unasked")
         typer.confirm(f"delete the cluster in {cluster.data_dir} with all its records?", abort=True)
-    cluster.delete()
+    cluster.delete(keep_objects=keep_objects)
     print(f"deleted {cluster.data_dir}")
 
 
@@ -152,3 +220,6 @@ def logs(
             for line in fresh.decode(errors="replace").splitlines():
                 print(f"{name}: {line}" if len(names) > 1 else line, flush=True)
         time.sleep(FOLLOW_POLL_S)
+
+
+app.command()(check)

@@ -1,36 +1,96 @@
 """All commands in one tree: ``runnel`` with kubectl's habits.
 
-Commands live in modules by what they are about. Importing this one takes most of a second:
-`runnel.cli.main` does it once the process is ready for whatever may happen meanwhile.
+Commands live in modules by what they are about. A module is imported when one of its commands is
+called (or described): ``get`` does not wait for Arrow, nor TAB for anything it does not need.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import importlib
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 import runnel
-from runnel.cli import cluster, consume, daemons, objects, produce
+from runnel.cli.interrupts import importing
+
+#: Where commands are, in the order of ``runnel --help``. A `typer.Typer` is a group of commands.
+_HOMES: Final = {
+    "cluster": ("runnel.cli.cluster", "app"),
+    "sc": ("runnel.cli.daemons", "sc_app"),
+    "spu": ("runnel.cli.daemons", "spu_app"),
+    "create": ("runnel.cli.objects", "create_app"),
+    "apply": ("runnel.cli.objects", "apply"),
+    "diff": ("runnel.cli.editing", "diff"),
+    "edit": ("runnel.cli.editing", "edit"),
+    "get": ("runnel.cli.show", "get"),
+    "describe": ("runnel.cli.show", "describe"),
+    "explain": ("runnel.cli.explain", "explain"),
+    "delete": ("runnel.cli.objects", "delete"),
+    "wait": ("runnel.cli.objects", "wait"),
+    "produce": ("runnel.cli.produce", "produce"),
+    "consume": ("runnel.cli.consume", "consume"),
+}
+
+
+class _Commands(TyperGroup):
+    """The top of the tree, which imports a command when it is asked for it."""
+
+    _offering = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(_HOMES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of this name, or None."""
+        if self._offering:
+            return TyperCommand(cmd_name)
+        if cmd_name in _HOMES and cmd_name not in self.commands:
+            module, name = _HOMES[cmd_name]
+            with importing():
+                target = getattr(importlib.import_module(module), name)
+            self.commands[cmd_name] = _built(cmd_name, target)
+        return self.commands.get(cmd_name)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Offers names without importing what they stand for."""
+        self._offering = True
+        try:
+            return super().shell_complete(ctx, incomplete)
+        finally:
+            self._offering = False
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Raises what a mistyped name is answered with; all others are looked at for that."""
+        if args and args[0] not in _HOMES:
+            for name in _HOMES:
+                self.get_command(ctx, name)
+        return super().resolve_command(ctx, args)
+
+
+def _built(name: str, target: Any) -> Any:
+    """What typer makes of a function, or of the `typer.Typer` of a group."""
+    tree = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    # Without a callback, typer would take a single command for the whole program.
+    tree.callback()(lambda: None)
+    if isinstance(target, typer.Typer):
+        tree.add_typer(target, name=name)
+    else:
+        tree.command(name)(target)
+    group = typer.main.get_command(tree)
+    assert isinstance(group, TyperGroup)  # noqa: S101 - it has a callback
+    return group.commands[name]
+
 
 app = typer.Typer(
     name="runnel",
+    cls=_Commands,
     help="Runnel: records stay columnar from the producer to Spark.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(daemons.sc_app, name="sc")
-app.add_typer(daemons.spu_app, name="spu")
-app.add_typer(objects.create_app, name="create")
-app.command()(objects.apply)
-app.command()(objects.get)
-app.command()(objects.describe)
-app.command()(objects.delete)
-app.command()(objects.wait)
-app.command()(produce.produce)
-app.command()(consume.consume)
 
 
 def _version(wanted: bool) -> None:

@@ -15,7 +15,8 @@ import pyarrow as pa
 import typer
 
 import runnel
-from runnel.cli.context import ScOption, connected
+from runnel.cli.arguments import ScOption, TopicArgument
+from runnel.cli.context import connected
 from runnel.cli.readiness import say_what_is_awaited
 from runnel.consumer import Start
 from schemas.errors import InvalidRequestError
@@ -29,7 +30,7 @@ class RecordOutput(StrEnum):
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topic: TopicArgument,
     from_beginning: Annotated[bool, typer.Option("--from-beginning", "-B")] = False,
     tail: Annotated[int | None, typer.Option(min=0, help="The last N records.")] = None,
     offset: Annotated[int | None, typer.Option(min=0, help="From this offset on.")] = None,

@@ -1,28 +1,38 @@
-"""What every command needs: which SC, and an open connection to it."""
+"""What every command needs: an open connection to the right SC."""
 
 from __future__ import annotations
 
+import getpass
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated
-
-import typer
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
 
 import runnel
 
-ScOption = Annotated[
-    str | None,
-    typer.Option(
-        "--sc",
-        metavar="HOST:PORT",
-        help="The SC to talk to; several, separated by commas. Else RUNNEL_SC, else the profile.",
-        show_default=False,
-    ),
-]
+if TYPE_CHECKING:
+    from runnel.blocking_admin import BlockingAdmin
+
+
+def who() -> str:
+    """Who runs the command, as the history of objects names them: ``user@host``."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        # A container may run as a user that has no name.
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
 
 
 @contextmanager
 def connected(sc: str | None) -> Iterator[runnel.Cluster]:
-    """An open cluster for the length of a command."""
-    with runnel.connect(sc) as cluster:
+    """An open cluster for the length of a command: its objects and its records."""
+    with runnel.connect(sc, by=who()) as cluster:
         yield cluster
+
+
+def administered(sc: str | None) -> AbstractContextManager[BlockingAdmin]:
+    """The objects of a cluster alone, without loading what only records need."""
+    from runnel.blocking_admin import administer
+
+    return administer(sc, who())

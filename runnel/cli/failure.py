@@ -96,7 +96,8 @@ def run(app: Callable[..., object]) -> int:
 
 def _outcome(app: Callable[..., object]) -> int:
     try:
-        result = app(standalone_mode=False)
+        # However it was started: completion looks for this name, and usage shows it.
+        result = app(standalone_mode=False, prog_name="runnel")
     except (typer.Abort, KeyboardInterrupt):
         result = EXIT_INTERRUPTED
     except BrokenPipeError:

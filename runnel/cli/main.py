@@ -6,31 +6,28 @@ ends the process with the documented code and without a traceback: nothing is op
 want to be closed. Only modules that are loaded anyway are imported at the top.
 
 Neighbours: `runnel.cli.commands` is the tree of commands, `runnel.cli.failure` turns what happens
-in them into a message and an exit code.
+in them into a message and an exit code, `runnel.cli.interrupts` is about Ctrl-C.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from types import FrameType
 
-#: As `runnel.cli.failure.EXIT_INTERRUPTED`, which is not imported yet where this is needed.
-_EXIT_INTERRUPTED = 130
+from runnel.cli.interrupts import interrupt_ends_at_once
 
 
 def main() -> None:
     """Entry point of the ``runnel`` command."""
     _open_standard_streams()
-    _interrupt_ends_at_once(True)
+    interrupt_ends_at_once(True)
     from runnel.cli import failure
     from runnel.cli.commands import app
 
-    _interrupt_ends_at_once(False)
+    interrupt_ends_at_once(False)
     code = failure.run(app)
     # From here on the interpreter winds itself up, and Ctrl-C would show its insides.
-    _interrupt_ends_at_once(True)
+    interrupt_ends_at_once(True)
     sys.exit(code)
 
 
@@ -49,19 +46,6 @@ def _open_standard_streams() -> None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-
-
-def _interrupt_ends_at_once(wanted: bool) -> None:
-    # A shell starts what runs in the background with SIGINT ignored, and so it stays.
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, _end_at_once if wanted else signal.default_int_handler)
-
-
-def _end_at_once(_signal: int, _frame: FrameType | None) -> None:
-    try:
-        os.write(2, b"interrupted\n")
-    finally:
-        os._exit(_EXIT_INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from rich.progress import (
 )
 
 import runnel
-from runnel.cli.context import ScOption, connected
+from runnel.cli.arguments import ScOption, TopicArgument
+from runnel.cli.context import connected
 from runnel.cli.failure import say, stderr
 from runnel.cli.inputs import KeyRule, read_chunks, split_line
 from runnel.cli.readiness import say_what_is_awaited
@@ -35,7 +36,7 @@ class AcksChoice(StrEnum):
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topic: TopicArgument,
     file: Annotated[
         Path | None,
         typer.Option("--file", "-f", help="Lines, or .ndjson .csv .parquet .arrow by suffix."),

@@ -8,13 +8,17 @@ once and never fails a command: whoever opens the topic next reports what is wro
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from typing import TYPE_CHECKING
 
-import runnel
 from runnel.cli.failure import say
 from schemas.assignments import TopicAssignment
 from schemas.errors import RunnelError
 from schemas.partition import Partition, PartitionResolution
 from schemas.topic import TopicResolution
+
+if TYPE_CHECKING:
+    import runnel
+    from runnel.blocking_admin import BlockingAdmin
 
 
 def commits(partition: Partition) -> bool:
@@ -25,7 +29,7 @@ def commits(partition: Partition) -> bool:
     )
 
 
-def partitions_of(cluster: runnel.Cluster, topic: str, uid: str) -> list[Partition]:
+def partitions_of(cluster: BlockingAdmin, topic: str, uid: str) -> list[Partition]:
     """The partitions of this very topic, in order of their index."""
     found = [
         p

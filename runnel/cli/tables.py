@@ -12,6 +12,7 @@ from schemas.manifest import dump_yaml
 from schemas.metadata import Object
 from schemas.partition import Partition
 from schemas.spu import Spu
+from schemas.spu_group import SpuGroup
 from schemas.topic import Topic
 
 
@@ -49,7 +50,7 @@ def _spu(obj: Object) -> list[tuple[str, str, bool]]:
         ("RACK", obj.spec.rack or "-", False),
         ("ENDPOINT", f"{public.host}:{public.port}", False),
         ("RESOLUTION", obj.status.resolution.value, False),
-        ("REASON", obj.status.reason or "", True),
+        ("REASON", obj.status.reason or "", False),
     ]
 
 
@@ -82,8 +83,23 @@ def _partition(obj: Object) -> list[tuple[str, str, bool]]:
     ]
 
 
+def _spu_group(obj: Object) -> list[tuple[str, str, bool]]:
+    if not isinstance(obj, SpuGroup):
+        raise TypeError(obj)
+    spec = obj.spec
+    ids = f"{spec.min_id}-{spec.last_id}" if spec.replicas > 1 else str(spec.min_id)
+    return [
+        ("REPLICAS", str(spec.replicas), False),
+        ("IDS", ids if spec.replicas else "-", False),
+        ("RACK", spec.template.rack or "-", False),
+        ("RESOLUTION", obj.status.resolution.value, False),
+        ("REASON", obj.status.reason or "", False),
+    ]
+
+
 _COLUMNS: dict[str, Callable[[Object], list[tuple[str, str, bool]]]] = {
     "Spu": _spu,
+    "SpuGroup": _spu_group,
     "Topic": _topic,
     "Partition": _partition,
 }
@@ -105,10 +121,20 @@ def object_rows(objects: Sequence[Object], *, wide: bool) -> tuple[list[str], li
 
 def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A plain table as kubectl prints them: no frames, nothing cut, so that it can be grepped."""
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    widths = column_widths(headings, rows)
     for row in (headings, *rows):
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print(line.rstrip())
+        print(format_row(row, widths))
+
+
+def column_widths(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """The longest text of each column."""
+    return [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+
+
+def format_row(row: Sequence[str], widths: Sequence[int]) -> str:
+    """One line of a table; a cell longer than its column moves the rest of its line."""
+    cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+    return "  ".join(cells).rstrip()
 
 
 def print_objects(objects: Sequence[Object], output: Output, *, one: bool) -> None:

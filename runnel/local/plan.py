@@ -1,7 +1,8 @@
 """The plan of a local cluster: which daemons, which ports, which files. Pure.
 
 Ports follow one rule: SC k (from 0) listens at ``base + 2k`` and the next one, SPU i (from 0) at
-``base + 10 + 3i`` and the two after it.
+``base + 10 + 3i`` and the two after it; etcd, where the cluster has its own, at ``base + 8`` and
+the next one.
 """
 
 from __future__ import annotations
@@ -10,18 +11,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.errors import InvalidRequestError
+from schemas.kv_url import without_password
 from schemas.metadata import Metadata
-from schemas.spu import PrivateEndpoint, PublicEndpoint, Spu, SpuSpec, Storage
+from schemas.quantities import check_name
+from schemas.spu import PrivateEndpoint, PublicEndpoint
+from schemas.spu_group import SpuGroup, SpuGroupSpec, SpuTemplate
 
 DEFAULT_BASE_PORT = 9003
 DEFAULT_SPUS = 1
+DEFAULT_NAME = "local"
+DEFAULT_KV = "sqlite"
+SPU_GROUP = "spu"
+OWN_KVS = ("sqlite", "etcd")
 MAX_SPUS = 1_000
 HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """One process: its name (also of its log and configuration), and the ports it listens on."""
+    """One process: its name (also of its log and configuration), and the ports it listens on.
+
+    ``module`` is ``sc``, or ``etcd`` for the program of that name.
+    """
 
     name: str
     module: str
@@ -31,67 +42,98 @@ class Daemon:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """A local cluster as it was asked for. Raises InvalidRequestError for impossible wishes."""
+    """A local cluster as it was asked for. Raises InvalidRequestError for impossible wishes.
+
+    ``kv`` is ``sqlite``, ``etcd`` (one of its own), or the URL of an etcd that runs elsewhere.
+    """
 
     data_dir: Path
     base_port: int = DEFAULT_BASE_PORT
     spus: int = DEFAULT_SPUS
-    kv: str = "sqlite"
-    cluster: str = "local"
+    kv: str = DEFAULT_KV
+    cluster: str = DEFAULT_NAME
 
     def __post_init__(self) -> None:
-        if not 1 <= self.spus <= MAX_SPUS:
-            raise InvalidRequestError(f"--spus: 1 to {MAX_SPUS}, not {self.spus}")
+        if not 0 <= self.spus <= MAX_SPUS:
+            raise InvalidRequestError(f"--spus: 0 to {MAX_SPUS}, not {self.spus}")
         last = self.base_port + 10 + 3 * self.spus
         if not self.base_port >= 1024 or last > 65_535:
             raise InvalidRequestError(
                 f"--base-port: ports {self.base_port} to {last} would be used;"
                 " they must lie between 1024 and 65535"
             )
-        if self.kv != "sqlite":
-            raise InvalidRequestError(f"--kv: this version runs on sqlite, not on {self.kv!r}")
+        if self.kv not in OWN_KVS and not self.kv.startswith("etcd://"):
+            raise InvalidRequestError(
+                f"--kv: sqlite, etcd (started for you) or etcd://HOST:PORT,…, not"
+                f" {without_password(self.kv)!r}"
+            )
+        try:
+            check_name(self.cluster)
+        except ValueError as error:
+            raise InvalidRequestError(f"--name: {error}") from error
 
     @property
     def sc_address(self) -> str:
         return f"{HOST}:{self.base_port}"
 
     @property
+    def kv_url(self) -> str:
+        """Where the SC finds its objects. May hold a password."""
+        if self.kv == "sqlite":
+            return f"sqlite:{self.data_dir / 'sc-0' / 'kv.db'}"
+        if self.kv == "etcd":
+            return f"etcd://{HOST}:{self.etcd.ports['client']}"
+        return self.kv
+
+    @property
     def daemons(self) -> list[Daemon]:
-        return [self.sc, *(self.spu(i) for i in range(self.spus))]
+        """In the order in which they are started. SPUs are the SC's own."""
+        return [self.etcd, self.sc] if self.kv == "etcd" else [self.sc]
+
+    @property
+    def etcd(self) -> Daemon:
+        """The cluster's own, of use where ``kv`` is ``etcd``."""
+        client, peer = self.base_port + 8, self.base_port + 9
+        config: dict[str, object] = {
+            "name": "etcd-0",
+            "data-dir": str(self.data_dir / "etcd-0" / "data"),
+            "listen-client-urls": f"http://{HOST}:{client}",
+            "advertise-client-urls": f"http://{HOST}:{client}",
+            "listen-peer-urls": f"http://{HOST}:{peer}",
+            "initial-advertise-peer-urls": f"http://{HOST}:{peer}",
+            "initial-cluster": f"etcd-0=http://{HOST}:{peer}",
+            "logger": "zap",
+            "log-outputs": ["stderr"],
+            "log-level": "warn",
+        }
+        return Daemon("etcd-0", "etcd", {"client": client, "peer": peer}, config)
 
     @property
     def sc(self) -> Daemon:
         public, private = self.base_port, self.base_port + 1
         config: dict[str, object] = {
             "cluster": self.cluster,
-            "kv": f"sqlite:{self.data_dir / 'sc-0' / 'kv.db'}",
+            "kv": self.kv_url,
             "public": {"host": HOST, "port": public},
             "private": {"host": HOST, "port": private},
+            "provisioning": {"directory": str(self.data_dir)},
         }
         return Daemon("sc-0", "sc", {"public": public, "private": private}, config)
 
-    def spu(self, number: int) -> Daemon:
+    def spu_ports(self, number: int) -> dict[str, int]:
+        """Where SPU ``number`` listens."""
         public = self.base_port + 10 + 3 * number
-        name = f"spu-{number}"
-        config: dict[str, object] = {
-            "spuId": number,
-            "logDir": str(self.data_dir / name),
-            "controller": f"{HOST}:{self.base_port + 1}",
-            "public": {"host": HOST, "port": public},
-            "http": {"host": HOST, "port": public + 2},
-        }
-        ports = {"public": public, "private": public + 1, "http": public + 2}
-        return Daemon(name, "spu", ports, config)
+        return {"public": public, "private": public + 1, "http": public + 2}
 
-    def spu_object(self, number: int) -> Spu:
-        """The object that lets SPU ``number`` join."""
-        daemon = self.spu(number)
-        return Spu(
-            metadata=Metadata(name=daemon.name),
-            spec=SpuSpec(
-                spu_id=number,
-                storage=Storage(log_dir=str(self.data_dir / daemon.name)),
-                public_endpoint=PublicEndpoint(port=daemon.ports["public"]),
-                private_endpoint=PrivateEndpoint(port=daemon.ports["private"]),
-            ),
+    @property
+    def spu_group(self) -> SpuGroup:
+        """The object that has the SC start the SPUs, ``spu-0`` and so on."""
+        ports = self.spu_ports(0)
+        template = SpuTemplate(
+            public_endpoint=PublicEndpoint(port=ports["public"]),
+            private_endpoint=PrivateEndpoint(port=ports["private"]),
+        )
+        return SpuGroup(
+            metadata=Metadata(name=SPU_GROUP),
+            spec=SpuGroupSpec(replicas=self.spus, min_id=0, template=template),
         )

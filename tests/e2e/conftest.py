@@ -14,25 +14,39 @@ from typing import Any
 import pytest
 
 from runnel.local.processes import free_base_port
+from tests.contract.kv.etcd_server import require_client, require_etcd
 
 TIMEOUT_S = 90
 
 
 @dataclass
 class Command:
-    """Runs ``runnel`` with a home of its own."""
+    """Runs ``runnel`` with a home of its own; clusters that it starts keep their objects in
+    ``kv``."""
 
     home: Path
+    kv: str = "sqlite"
     sc: str | None = None
+    etcd: Path | None = None
 
     @property
     def environment(self) -> dict[str, str]:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("RUNNEL_")}
-        return {**inherited, "RUNNEL_HOME": str(self.home), "NO_COLOR": "1"}
+        ours = {"RUNNEL_HOME": str(self.home), "NO_COLOR": "1"}
+        if self.etcd is not None:
+            ours["RUNNEL_ETCD"] = str(self.etcd)
+        return {**inherited, **ours}
+
+    def _on_kv(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
+        """A start that says nothing of the KV gets this command's."""
+        start = arguments[:2] == ("cluster", "start")
+        if start and self.kv != "sqlite" and "--kv" not in arguments:
+            return (*arguments, "--kv", self.kv)
+        return arguments
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-m", "runnel.cli.main", *arguments],
+            [sys.executable, "-m", "runnel.cli.main", *self._on_kv(arguments)],
             env=self.environment,
             **options,
         )
@@ -58,7 +72,7 @@ class Command:
     def run(self, *arguments: str, stdin: str | bytes = b"") -> subprocess.CompletedProcess[bytes]:
         data = stdin.encode() if isinstance(stdin, str) else stdin
         return subprocess.run(
-            [sys.executable, "-m", "runnel.cli.main", *arguments],
+            [sys.executable, "-m", "runnel.cli.main", *self._on_kv(arguments)],
             env=self.environment,
             input=data,
             capture_output=True,
@@ -73,19 +87,36 @@ def _err(done: subprocess.CompletedProcess[bytes]) -> str:
     return done.stderr.decode()
 
 
+@dataclass(frozen=True)
+class KvChoice:
+    """Where clusters keep their objects, and the program if that is etcd."""
+
+    kv: str
+    etcd: Path | None = None
+
+
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("etcd", marks=pytest.mark.slow)])
+def kv(request: pytest.FixtureRequest) -> KvChoice:
+    """Every KV that a cluster of processes can have: the suite runs on each."""
+    if request.param == "sqlite":
+        return KvChoice("sqlite")
+    require_client()
+    return KvChoice("etcd", require_etcd())
+
+
 @pytest.fixture
-def runnel(tmp_path: Path) -> Iterator[Command]:
+def runnel(tmp_path: Path, kv: KvChoice) -> Iterator[Command]:
     """The command without a cluster; whatever it starts is stopped."""
-    command = Command(tmp_path / "home")
+    command = Command(tmp_path / "home", kv.kv, etcd=kv.etcd)
     yield command
     command.run("cluster", "stop")
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+def cluster(tmp_path_factory: pytest.TempPathFactory, kv: KvChoice) -> Iterator[Command]:
     """A running cluster of two SPUs for a whole module."""
     home = tmp_path_factory.mktemp("cluster")
-    command = Command(home)
+    command = Command(home, kv.kv, etcd=kv.etcd)
     base = free_base_port(home / "local", 2)
     command("cluster", "start", "--spus", "2", "--base-port", str(base))
     command.sc = f"localhost:{base}"

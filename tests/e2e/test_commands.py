@@ -290,7 +290,13 @@ def test_growing_a_topic_adds_partitions_and_shrinking_is_refused(cluster: Comma
 
 
 def test_spu_that_holds_replicas_is_not_deleted(cluster: Command) -> None:
-    cluster("create", "topic", "held", "--partitions", "2")
-    said = cluster.fails("delete", "spu", "spu-0", code=4)
-    assert "holds replicas of" in said
-    assert "held-" in said or "more" in said
+    spu = "{apiVersion: runnel/v1, kind: Spu, metadata: {name: edge}, spec: {spuId: 99}}"
+    cluster("apply", "-f", "-", stdin=spu)
+    rows = "spec: {assignment: [{id: 0, replicas: [99]}]}"
+    held = f"{{apiVersion: runnel/v1, kind: Topic, metadata: {{name: on-edge}}, {rows}}}"
+    cluster("apply", "-f", "-", stdin=held)
+    cluster("wait", "topic", "on-edge", "--for", "provisioned")
+    said = cluster.fails("delete", "spu", "edge", code=4)
+    assert "holds replicas of on-edge-0" in said
+    cluster("delete", "topic", "on-edge")
+    cluster("delete", "spu", "edge")

@@ -152,9 +152,18 @@ def test_given_too_few_live_replicas_then_describe_does_not_ask_for_offsets(
     assert "1 of 2 replicas are live" in cluster("describe", "topic", "short")
 
 
-@pytest.mark.parametrize("after_imports", ["typer", "rich", "pyarrow"])
+IMPORTS = {
+    "typer": ("--version",),
+    "rich": ("--version",),
+    # A command imports what only it needs.
+    "pyarrow": ("consume", "--help"),
+    "aiohttp": ("get", "topics"),
+}
+
+
+@pytest.mark.parametrize(("after_imports", "arguments"), IMPORTS.items(), ids=IMPORTS)
 def test_given_ctrl_c_during_the_imports_then_130_and_no_traceback(
-    tmp_path: Path, after_imports: str
+    tmp_path: Path, after_imports: str, arguments: tuple[str, ...]
 ) -> None:
     # The command sends itself the signal at the moment it first imports the module.
     script = f"""
@@ -163,7 +172,7 @@ class Watch:
     def find_spec(self, name, path=None, target=None):
         if name == {after_imports!r}:
             os.kill(os.getpid(), signal.SIGINT)
-sys.argv = ["runnel", "--version"]
+sys.argv = ["runnel", *{arguments!r}]
 from runnel.cli import main
 for name in [n for n in sys.modules if n.split(".")[0] == {after_imports!r}]:
     del sys.modules[name]

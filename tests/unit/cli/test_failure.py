@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from runnel.admin import _resolution
 from runnel.cli import failure, readiness
+from runnel.states import find_resolution
 from schemas.assignments import TopicAssignment
 from schemas.errors import InvalidRequestError, NotFoundError
 from schemas.partition import Partition
@@ -140,7 +140,7 @@ RESOLUTIONS = {
 @pytest.mark.parametrize(("word", "expected"), RESOLUTIONS.values(), ids=RESOLUTIONS)
 def test_unknown_resolution(word: str, expected: str) -> None:
     with pytest.raises(InvalidRequestError) as found:
-        _resolution(Topic, word)
+        find_resolution(Topic, word)
     assert expected in found.value.message
 
 

@@ -132,7 +132,7 @@ MANIFESTS = {
         "kind: Topic\nspec: {partitions: 2}",
         ["NAME", "PARTITIONS", "REPLICAS", "RESOLUTION"],
     ),
-    "group": ("kind: SpuGroup\nspec: {replicas: 2}", ["NAME", "AGE"]),
+    "group": ("kind: SpuGroup\nspec: {replicas: 2}", ["NAME", "REPLICAS"]),
 }
 
 

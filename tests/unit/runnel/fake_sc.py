@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 from aiohttp import web
 
 from schemas.assignments import Assignments, Endpoint, PartitionLeader, TopicAssignment
-from schemas.errors import ConflictError, NotFoundError, RunnelError
+from schemas.errors import (
+    CompactedError,
+    ConflictError,
+    NotFoundError,
+    NotReadyError,
+    RunnelError,
+)
 from schemas.ids import PartitionUid, Term
 from schemas.kinds import BY_PLURAL
 from schemas.metadata import Object
@@ -17,12 +25,39 @@ from schemas.partition import PartitionResolution
 from schemas.topic import Compression, Durability, Topic, TopicResolution
 
 CLUSTER_UID = "3f1c1a52-0000-4000-8000-000000000001"
+LOOK_S = 0.005
+
+
+@dataclass
+class Asked:
+    """What clients sent beside objects, in order."""
+
+    by: list[str] = field(default_factory=list)
+    queries: list[dict[str, str]] = field(default_factory=list)
+    content_types: list[str] = field(default_factory=list)
 
 
 class FakeSc:
-    """Every topic that is created gets its partitions at once, led where ``endpoints`` say."""
+    """Every topic that is created gets its partitions at once, led where ``endpoints`` say.
+
+    Selectors are of the form ``a=b,…`` here. A watch is cut by `cut`, and `compact` makes it
+    forget all revisions but the last.
+    """
 
     def __init__(self) -> None:
+        self.seen = Asked()
+        self.version = "0.1.0"
+        self.cluster_uid = CLUSTER_UID
+        self.ready = True
+        self.history: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        self.watches = 0
+        #: So many of the next watches are turned away.
+        self.watches_refused = 0
+        #: Lists break off with COMPACTED on so many of their later pages.
+        self.pages_compacted = 0
+        self._changes: list[tuple[int, str, Object]] = []
+        self._compacted = 0
+        self._feeds: set[asyncio.Transport] = set()
         self.objects: dict[tuple[str, str], Object] = {}
         self.uids: dict[str, list[PartitionUid]] = {}
         #: Where partitions are led; by index, the last one for all above.
@@ -39,13 +74,16 @@ class FakeSc:
 
     async def start(self) -> None:
         app = web.Application(middlewares=[_errors])
+        app.router.add_get("/health", self._health)
         app.router.add_get("/v1/cluster", self._cluster)
         app.router.add_get("/v1/assignments", self._assignments)
         app.router.add_get("/v1/{plural}", self._list)
         app.router.add_post("/v1/{plural}", self._create)
         app.router.add_get("/v1/{plural}/{name}", self._get)
         app.router.add_put("/v1/{plural}/{name}", self._replace)
+        app.router.add_patch("/v1/{plural}/{name}", self._patch)
         app.router.add_delete("/v1/{plural}/{name}", self._delete)
+        app.router.add_get("/v1/{plural}/{name}/history", self._history)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port)
@@ -70,8 +108,20 @@ class FakeSc:
         return stored
 
     def remove_topic(self, name: str) -> None:
-        del self.objects["topics", name]
         del self.uids[name]
+        self._remove(self.objects["topics", name])
+
+    def change(self, obj: Object) -> Object:
+        """Store an object as a controller would: with whatever status it has."""
+        return self._store(obj, self.objects[obj.PLURAL, obj.name].generation)
+
+    def cut(self) -> None:
+        """Break all connections of watches off."""
+        for transport in list(self._feeds):
+            transport.abort()
+
+    def compact(self) -> None:
+        self._compacted = self._revision
 
     def assignments(self, names: set[str]) -> Assignments:
         topics = [
@@ -113,19 +163,22 @@ class FakeSc:
             reason=None if place else "no SPU is online",
         )
 
-    def _store(self, obj: Object) -> Object:
+    def _store(self, obj: Object, generation: int | None = None) -> Object:
         self._revision += 1
         old = self.objects.get((obj.PLURAL, obj.name))
         stored = obj.with_metadata(
             uid=old.uid if old else str(uuid.uuid4()),
-            generation=(old.generation if old else 0) + 1,
+            generation=generation or (old.generation if old else 0) + 1,
             resource_version=str(self._revision),
         )
         if old is None and isinstance(obj, Topic):
             stored = stored.model_copy(
                 update={
                     "status": obj.status.model_copy(
-                        update={"resolution": TopicResolution.PROVISIONED}
+                        update={
+                            "resolution": TopicResolution.PROVISIONED,
+                            "observed_generation": 1,
+                        }
                     )
                 }
             )
@@ -133,7 +186,13 @@ class FakeSc:
                 PartitionUid(str(uuid.uuid4())) for _ in range(obj.spec.partition_count)
             ]
         self.objects[obj.PLURAL, obj.name] = stored
+        self._changes.append((self._revision, "modified" if old else "added", stored))
         return stored
+
+    def _remove(self, obj: Object) -> None:
+        self._revision += 1
+        del self.objects[obj.PLURAL, obj.name]
+        self._changes.append((self._revision, "deleted", obj))
 
     def _found(self, request: web.Request) -> Object:
         plural, name = request.match_info["plural"], request.match_info["name"]
@@ -143,44 +202,152 @@ class FakeSc:
         return found
 
     async def _cluster(self, _request: web.Request) -> web.Response:
-        return web.json_response({"cluster": "test", "clusterUid": CLUSTER_UID, "version": "0.1.0"})
+        info = {
+            "cluster": "test",
+            "clusterUid": self.cluster_uid,
+            "version": self.version,
+            "revision": self._revision,
+        }
+        return web.json_response(info)
+
+    async def _health(self, _request: web.Request) -> web.Response:
+        if not self.ready:
+            raise NotReadyError("the SC is looking at every object once")
+        return web.json_response({"status": "ok"})
 
     async def _assignments(self, request: web.Request) -> web.Response:
         self.asked += 1
         return web.json_response(self.assignments(set(request.query.getall("topic", []))).to_json())
 
-    async def _list(self, request: web.Request) -> web.Response:
-        wanted = dict(
-            pair.split("=") for pair in request.query.get("labelSelector", "").split(",") if pair
-        )
-        items = [
-            obj.to_json()
+    async def _list(self, request: web.Request) -> web.StreamResponse:
+        self.seen.queries.append(dict(request.query))
+        if request.query.get("watch") == "true":
+            return await self._watch(request)
+        items = [obj.to_json() for obj in self._chosen(request)]
+        limit = int(request.query.get("limit", len(items) or 1))
+        start = int(request.query.get("continue", 0))
+        if start and self.pages_compacted:
+            self.pages_compacted -= 1
+            raise CompactedError("the revision of this list is gone", first_available=1)
+        answer: dict[str, Any] = {
+            "items": items[start : start + limit],
+            "revision": str(self._revision),
+        }
+        if start + limit < len(items):
+            answer["continue"] = str(start + limit)
+        return web.json_response(answer)
+
+    def _chosen(self, request: web.Request) -> list[Object]:
+        selector = request.query.get("labelSelector", "")
+        wanted = dict(pair.split("=") for pair in selector.split(",") if pair)
+        name = request.query.get("fieldSelector", "").removeprefix("metadata.name=")
+        return [
+            obj
             for (plural, _name), obj in sorted(self.objects.items())
             if plural == request.match_info["plural"]
             and wanted.items() <= obj.metadata.labels.items()
+            and name in {"", obj.name}
         ]
-        return web.json_response({"items": items, "revision": str(self._revision)})
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        since = int(request.query.get("resourceVersion", 0))
+        if since and since < self._compacted:
+            raise CompactedError("compacted", first_available=self._compacted)
+        if self.watches_refused:
+            self.watches_refused -= 1
+            raise NotReadyError("not yet")
+        self.watches += 1
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        transport = cast(asyncio.Transport, request.transport)
+        self._feeds.add(transport)
+        name = request.query.get("fieldSelector", "").removeprefix("metadata.name=")
+        try:
+            if not since:
+                since = self._revision
+                for obj in self._chosen(request):
+                    await _send(response, "added", obj.revision, obj.to_json())
+                await _send(response, "synced", since, {"revision": str(since)})
+            while True:
+                for revision, type_, obj in list(self._changes):
+                    mine = request.match_info["plural"] == obj.PLURAL and name in {"", obj.name}
+                    if revision > since and mine:
+                        await _send(response, type_, revision, obj.to_json())
+                since = self._revision
+                # Tests change objects without a word: a look now and then finds it.
+                await asyncio.sleep(LOOK_S)
+        finally:
+            self._feeds.discard(transport)
+
+    def _remember(self, request: web.Request) -> None:
+        self.seen.by.append(request.headers["X-Runnel-By"])
+        self.seen.queries.append(dict(request.query))
+        self.seen.content_types.append(request.content_type)
 
     async def _create(self, request: web.Request) -> web.Response:
+        self._remember(request)
         obj = BY_PLURAL[request.match_info["plural"]].model_validate(await request.json())
         if (obj.PLURAL, obj.name) in self.objects:
             raise ConflictError(f"{obj.kind} {obj.name} exists")
+        if request.query.get("dryRun") == "true":
+            return web.json_response(obj.with_metadata(generation=1).to_json(), status=201)
         return web.json_response(self._store(obj).to_json(), status=201)
 
     async def _get(self, request: web.Request) -> web.Response:
         return web.json_response(self._found(request).to_json())
 
     async def _replace(self, request: web.Request) -> web.Response:
+        self._remember(request)
         old = self._found(request)
-        obj = type(old).model_validate(await request.json())
+        return self._written(request, old, type(old).model_validate(await request.json()))
+
+    async def _patch(self, request: web.Request) -> web.Response:
+        self._remember(request)
+        old = self._found(request)
+        merged = _merge(old.to_json(), await request.json())
+        return self._written(request, old, type(old).model_validate(merged))
+
+    def _written(self, request: web.Request, old: Object, obj: Object) -> web.Response:
         if obj.metadata.resource_version not in {None, old.metadata.resource_version}:
-            raise ConflictError(f"{obj.kind} {obj.name} was changed meanwhile")
+            raise ConflictError(
+                f"{obj.kind} {obj.name} was changed meanwhile",
+                by="ann@desk",
+                resourceVersion=old.metadata.resource_version,
+            )
+        if request.query.get("dryRun") == "true":
+            return web.json_response(obj.with_status(old.status).to_json())
         return web.json_response(self._store(obj.with_status(old.status)).to_json())
 
     async def _delete(self, request: web.Request) -> web.Response:
+        self._remember(request)
         found = self._found(request)
-        del self.objects[found.PLURAL, found.name]
+        if request.query.get("dryRun") != "true":
+            self._remove(found)
         return web.json_response(found.to_json(), status=202)
+
+    async def _history(self, request: web.Request) -> web.Response:
+        found = self._found(request)
+        items = self.history.get((found.PLURAL, found.name), [])
+        limit = int(request.query["limit"])
+        return web.json_response({"items": items[:limit], "complete": len(items) <= limit})
+
+
+async def _send(response: web.StreamResponse, event: str, revision: int, data: Any) -> None:
+    text = f"event: {event}\nid: {revision}\ndata: {json.dumps(data)}\n\n"
+    await response.write(text.encode())
+
+
+def _merge(old: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(old) if isinstance(old, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = _merge(merged.get(name), value)
+    return merged
 
 
 @web.middleware
@@ -188,7 +355,9 @@ async def _errors(request: web.Request, handler: Any) -> web.StreamResponse:
     try:
         answer: web.StreamResponse = await handler(request)
     except RunnelError as error:
-        status = {"NOT_FOUND": 404, "CONFLICT": 409}.get(error.code.name, 400)
+        status = {"NOT_FOUND": 404, "CONFLICT": 409, "COMPACTED": 410, "NOT_READY": 503}.get(
+            error.code.name, 400
+        )
         return web.Response(
             status=status, text=json.dumps(error.to_json()), content_type="application/json"
         )

@@ -1,0 +1,117 @@
+"""What a shell offers on TAB: kinds, names of objects, resolutions, paths of fields.
+
+A shell waits for it at every key press. So names are asked for with the standard library's small
+HTTP client, in a thread that is left behind after `PATIENCE_S`; whatever goes wrong, nothing is
+offered and nothing is said.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from urllib.parse import quote
+
+import typer
+
+PATIENCE_S = 1.0
+_PAGE_OBJECTS = 500
+
+
+def kinds(incomplete: str) -> list[str]:
+    """Kinds as ``get`` takes them: plurals, or what was begun differently."""
+    from schemas.kinds import KINDS
+
+    lower = incomplete.lower()
+    plurals = [cls.PLURAL for cls in KINDS if cls.PLURAL.startswith(lower)]
+    return plurals or [
+        cls.kind_name().lower() for cls in KINDS if cls.kind_name().lower().startswith(lower)
+    ]
+
+
+def names(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of the objects of the KIND that was given before."""
+    kind = context.params.get("kind")
+    return _offered(kind, context.params.get("sc"), incomplete) if kind else []
+
+
+def topics(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of the topics."""
+    return _offered("topics", context.params.get("sc"), incomplete)
+
+
+def resolutions(context: typer.Context, incomplete: str) -> list[str]:
+    """What objects of the KIND that was given before can be waited for."""
+
+    def look() -> Iterator[str]:
+        from runnel.states import DELETED, states_of
+        from schemas.kinds import find_kind
+
+        # An option that still waits for its value leaves all words before it as they are.
+        kind = context.params.get("kind") or context.args[0]
+        yield from (*states_of(find_kind(kind)), DELETED)
+
+    return [state for state in _within(look) if state.lower().startswith(incomplete.lower())]
+
+
+def field_paths(incomplete: str) -> list[str]:
+    """``topic``, ``topic.spec.partitions``, …: the next piece of what is typed."""
+
+    def look() -> Iterator[str]:
+        from runnel.cli.fields import document
+        from schemas.kinds import KINDS, find_kind
+
+        kind, dot, path = incomplete.partition(".")
+        if not dot:
+            yield from (cls.kind_name().lower() for cls in KINDS)
+            return
+        above, _, _ = path.rpartition(".")
+        prefix = f"{kind}.{above}." if above else f"{kind}."
+        for child in document(find_kind(kind), above).children:
+            yield prefix + child.name
+
+    return [path for path in _within(look) if path.startswith(incomplete)]
+
+
+def _offered(kind: str, sc: str | None, incomplete: str) -> list[str]:
+    def look() -> Iterator[str]:
+        from runnel.address import parse_addresses
+        from runnel.profile import default_sc
+        from schemas.kinds import find_kind
+
+        address = parse_addresses(sc or default_sc())[0]
+        with closing(
+            http.client.HTTPConnection(address.host, address.port, timeout=PATIENCE_S)
+        ) as connection:
+            more = ""
+            while True:
+                path = f"/v1/{find_kind(kind).PLURAL}?limit={_PAGE_OBJECTS}{more}"
+                connection.request("GET", path)
+                answer = json.loads(connection.getresponse().read())
+                for item in answer["items"]:
+                    yield str(item["metadata"]["name"])
+                if not answer.get("continue"):
+                    return
+                more = f"&continue={quote(answer['continue'], safe='')}"
+
+    return [name for name in _within(look) if name.startswith(incomplete)]
+
+
+def _within(look: Callable[[], Iterator[str]]) -> list[str]:
+    """What is found until it ends, fails, or `PATIENCE_S` are over."""
+    found: list[str] = []
+
+    def collect() -> None:
+        try:
+            for word in look():
+                found.append(word)  # noqa: PERF402 - what was found counts when it takes long
+        except Exception:
+            # There is nowhere to say it: the user is in the middle of a line.
+            return
+
+    thread = threading.Thread(target=collect, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    return list(found)

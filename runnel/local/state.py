@@ -1,0 +1,155 @@
+"""What a data directory remembers of its local cluster, and who may change that now."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runnel.local.plan import (
+    DEFAULT_BASE_PORT,
+    DEFAULT_KV,
+    DEFAULT_NAME,
+    DEFAULT_SPUS,
+    ClusterPlan,
+)
+from schemas.errors import ConflictError, InvalidRequestError
+from schemas.files import write_json
+from schemas.process import ProcessId, processes_of, runs_with, spu_processes
+
+LOCK = "lock"
+#: Written by the SC's provisioner.
+_PROCESS = ".process.json"
+
+
+@dataclass(slots=True)
+class ClusterState:
+    """What ``cluster.json`` holds."""
+
+    base_port: int = DEFAULT_BASE_PORT
+    spus: int = DEFAULT_SPUS
+    kv: str = DEFAULT_KV
+    name: str = DEFAULT_NAME
+    processes: dict[str, ProcessId] = field(default_factory=dict)
+
+    def alive(self, data_dir: Path) -> dict[str, ProcessId]:
+        """The processes that still run, and belong to the cluster in ``data_dir``: a copy of its
+        directory names them as well."""
+        found = {
+            n: process for n, process in self.processes.items() if runs_with(process, data_dir)
+        }
+        # A command that was killed may have had no time to write down what it had started.
+        configs = {name: data_dir / f"{name}.yaml" for name in ("etcd-0", "sc-0")}
+        if missing := {name: path for name, path in configs.items() if name not in found}:
+            found.update(processes_of(missing))
+        return found
+
+    def plan(self, data_dir: Path) -> ClusterPlan:
+        return ClusterPlan(data_dir, self.base_port, self.spus, self.kv, self.name)
+
+    @classmethod
+    def of(cls, plan: ClusterPlan, processes: dict[str, ProcessId]) -> ClusterState:
+        return cls(plan.base_port, plan.spus, plan.kv, plan.cluster, processes)
+
+
+@dataclass(frozen=True, slots=True)
+class SpuProcess:
+    """An SPU that the SC started: its process, which may have ended, and its ports."""
+
+    name: str
+    spu_id: int
+    process: ProcessId
+    ports: dict[str, int]
+
+
+class DataDirectory:
+    """The files of a local cluster that are not its daemons' own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def _state_file(self) -> Path:
+        return self.path / "cluster.json"
+
+    def load(self) -> ClusterState | None:
+        """The saved state; None where no cluster was ever started. Raises InvalidRequestError."""
+        try:
+            data: dict[str, Any] = json.loads(self._state_file.read_text())
+            processes = {name: ProcessId(**p) for name, p in data.pop("processes").items()}
+            return ClusterState(**data, processes=processes)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise InvalidRequestError(f"{self._state_file} is damaged: {error}") from error
+
+    def save(self, state: ClusterState) -> None:
+        """Remember; for this user only, because a KV's URL may hold a password."""
+        write_json(self._state_file, asdict(state), mode=0o600)
+
+    def forget(self) -> None:
+        self._state_file.unlink(missing_ok=True)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """One start, stop, move or delete at a time. Raises ConflictError."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / LOCK).open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConflictError(
+                    f"another command is starting or stopping the cluster in {self.path}"
+                ) from None
+            yield
+
+    def check(self) -> None:
+        """Raise ConflictError rather than mix a cluster with somebody's files."""
+        if self.path.is_dir() and not self._state_file.exists():
+            foreign = sorted(p.name for p in self.path.iterdir() if not is_ours(p.name))
+            if foreign:
+                raise ConflictError(
+                    f"{self.path} is not empty and holds no cluster (it holds {foreign[0]!r});"
+                    " choose another --data-dir"
+                )
+
+    def spus(self) -> list[SpuProcess]:
+        """SPUs that the SC has started here, in the order of their ids."""
+        found = {}
+        for file in (self.path / "spus").glob(f"*{_PROCESS}"):
+            # One that does not parse was being written: the command line tells the rest.
+            with suppress(OSError, ValueError, TypeError, KeyError):
+                data: dict[str, Any] = json.loads(file.read_text())
+                process = ProcessId(**data["process"])
+                name = file.name.removesuffix(_PROCESS)
+                found[name] = SpuProcess(name, data["spuId"], process, data["ports"])
+        for config, process in spu_processes().items():
+            name = Path(config).stem
+            if Path(config).parent == self.path / "spus" and (
+                name not in found or not self.runs(found[name])
+            ):
+                found[name] = SpuProcess(
+                    name, found[name].spu_id if name in found else -1, process, {}
+                )
+        return sorted(found.values(), key=lambda spu: spu.spu_id)
+
+    def runs(self, spu: SpuProcess) -> bool:
+        """Whether the process of an SPU still runs."""
+        return runs_with(spu.process, self.path)
+
+    def config_file(self, daemon: str) -> Path:
+        return self.path / f"{daemon}.yaml"
+
+    def log_file(self, daemon: str) -> Path:
+        return self.path / "logs" / f"{daemon}.log"
+
+
+def is_ours(name: str) -> bool:
+    """Whether a name in a data directory is one that a local cluster gives."""
+    pattern = r"cluster\.(json|tmp)|lock|logs|spus|(sc|etcd)-\d+(\.yaml)?"
+    return bool(re.fullmatch(pattern, name))

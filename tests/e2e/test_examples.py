@@ -1,0 +1,27 @@
+"""The examples do what they say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_racks_are_told_apart() -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "02-racks" / "racks.py")],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    payments = done.stdout.partition("payments:")[2].partition("partitions led")[0]
+    placed = [
+        line.partition(":")[2].split() for line in payments.splitlines() if "partition" in line
+    ]
+    assert len(placed) == 6
+    for replicas in placed:
+        assert sorted(replica[-2] for replica in replicas) == ["a", "b", "c"]
+    assert len({replicas[0] for replicas in placed}) == 6, "each of the six SPUs leads one"
