@@ -53,20 +53,19 @@ class WatchState:
         self._revision = since
         #: Being read: all that there is, before it is compared with what is known.
         self._whole: dict[str, Object] | None = None
-        #: Told of `_revision`, which may hold more: one transaction writes several objects.
-        self._told: set[tuple[EventType, str]] = set()
+        #: Events of a revision that is not whole yet: one transaction writes several objects.
+        self._held: list[tuple[EventType, Object]] = []
 
     def resume(self) -> int | None:
         """Begin a connection. The revision to ask changes after; None asks for everything."""
+        self._held.clear()
         if self._revision is None:
             self._whole = {}
-            return None
-        return self._revision - 1 if self._told else self._revision
+        return self._revision
 
     def forget_revision(self) -> None:
         """The SC does not know our revision any more: everything is to be read again."""
         self._revision = None
-        self._told.clear()
 
     def synced(self, revision: int) -> list[WatchEvent]:
         """All there is was read: what differs from what is known."""
@@ -75,22 +74,27 @@ class WatchState:
         self._known, self._revision = whole, revision
         return events
 
-    def take(self, type_: EventType, obj: Object, revision: int) -> list[WatchEvent]:
-        """One event of the SC: what of it is news."""
+    def take(self, type_: EventType, obj: Object, revision: int | None) -> list[WatchEvent]:
+        """One event of the SC: what can be told now.
+
+        Only the last event of a revision names it, as ``revision``; those before it are held until
+        then. A connection that breaks in between is told them again by the next one.
+        """
         if self._whole is not None:
             self._whole[obj.name] = obj
             return []
-        if revision != self._revision:
-            self._revision = revision
-            self._told.clear()
-        elif (type_, obj.name) in self._told:
+        self._held.append((type_, obj))
+        if revision is None:
             return []
-        self._told.add((type_, obj.name))
-        if type_ == "deleted":
-            self._known.pop(obj.name, None)
-        else:
-            self._known[obj.name] = obj
-        return [WatchEvent(type_, obj, revision)]
+        self._revision = revision
+        told = [WatchEvent(event, changed, revision) for event, changed in self._held]
+        self._held.clear()
+        for event in told:
+            if event.type == "deleted":
+                self._known.pop(event.object.name, None)
+            else:
+                self._known[event.object.name] = event.object
+        return told
 
     def _differences(self, whole: dict[str, Object], revision: int) -> Iterator[WatchEvent]:
         for name, old in self._known.items():
@@ -225,7 +229,7 @@ class Watch:
                 match event.name:
                     case "added" | "modified" | "deleted":
                         obj = parse_answer(self._cls, data)
-                        at = int(event.id or obj.revision)
+                        at = int(event.id) if event.id else None
                         if batch := self._state.take(event.name, obj, at):
                             yield batch
                     case "synced":

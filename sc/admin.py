@@ -3,7 +3,8 @@
 For the command line, which may not import the SC. Reads one JSON object from standard input, so
 that passwords in URLs do not show in the list of processes::
 
-    {"verb": "census" | "erase" | "migrate", "cluster": NAME, "kv": URL, "to": URL}
+    {"verb": "census" | "erase" | "migrate", "cluster": NAME, "kv": URL, "to": URL,
+     "most_offices": N}
 
 and prints one JSON object a line: ``{"stage", "count", "total"}`` while it works, at the end
 ``{"done": …}`` or ``{"error": {code, message, details}}``. Exit codes: 0 done, 1 failed.
@@ -29,12 +30,13 @@ from schemas.model import Model
 
 
 class Request(Model):
-    """What to do. ``to`` is for ``migrate`` only."""
+    """What to do. ``to`` is for ``migrate`` only, ``most_offices`` for ``erase``."""
 
     verb: Literal["census", "erase", "migrate"]
     cluster: str
     kv: str
     to: str | None = None
+    most_offices: int | None = None
 
 
 def _say(line: dict[str, Any]) -> None:
@@ -58,7 +60,7 @@ async def _carry_out(request: Request) -> dict[str, Any]:
             case "census":
                 return asdict(await census(store.kv, keys))
             case "erase":
-                return {"keys": await erase(store.kv, keys)}
+                return {"keys": await erase(store.kv, keys, most_offices=request.most_offices)}
         if request.to is None:
             raise InvalidRequestError("migrate: `to` is missing")
         async with _opened(request.to) as target:

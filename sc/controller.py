@@ -90,6 +90,8 @@ class Controller:
             provisioning=self._provisioner.provisioning if self._provisioner else None,
         )
         self.queue = WorkQueue()
+        #: Held while replicas are placed, and while an SPU is removed.
+        self.placing = asyncio.Lock()
         self.dispatcher = MetadataDispatcher(self.view, self._sessions, self.queue.add)
         self.reader = KvReader(kv, self.keys, self.view.store, self.dispatcher)
         self._spus = SpuUpdater(
@@ -102,6 +104,7 @@ class Controller:
             sessions=self,
             applied=self.dispatcher.applied,
             metrics=self.metrics,
+            placing=self.placing,
             now_ms=now_ms,
         )
 

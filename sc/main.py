@@ -71,7 +71,8 @@ def _provisioner(config: ScConfig) -> MakeProvisioner | None:
         raise InvalidRequestError("provisioning: SPUs must know private.port; it cannot be 0")
     directory = Path(config.provisioning.directory)
     address = f"{config.private.host}:{config.private.port}"
-    return partial(LocalProvisioner, directory, address)
+    ports = frozenset({config.public.port, config.private.port})
+    return partial(LocalProvisioner, directory, address, ports)
 
 
 def _check_free(listen: Listen) -> None:

@@ -6,12 +6,16 @@ either. In between only the source is the cluster::
 
     arriving in target ── raise revision ── copy ── moved in source ── verify ── arriving deleted
 
+Every write of a move to the target compares the mark of that very attempt: what a process that
+was given up still sends cannot change a target that a later attempt has cleared.
+
 A move that was interrupted is repeated by starting it again: before ``moved`` it begins anew,
 after it only the verification and the last step remain. Where the verification finds a
 difference, ``moved`` is taken back.
 
 Revisions never go back: SPUs remember the highest one they saw, and what they were told at it. So
-the target is first brought to the source's revision by as many empty writes.
+the target is first brought to the source's revision by as many empty writes. The last write is the
+identity's, once more: a reader that names a revision below it has it from the source.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -28,10 +33,18 @@ from sc.kv.interface import (
     DeletePrefix,
     KeyValue,
     ModRevisionIs,
+    Op,
     Put,
+    ValueIs,
     range_all,
 )
-from schemas.errors import ConflictError, NotFoundError, RunnelError
+from schemas.errors import (
+    ConflictError,
+    NotFoundError,
+    RetryableError,
+    RunnelError,
+    UnreachableError,
+)
 from schemas.keys import ClusterKeys
 
 OPS = 100
@@ -98,10 +111,19 @@ async def _revision_of(kv: KV, key: str) -> int:
     return 0 if item is None else item.mod_revision
 
 
-async def erase(kv: KV, keys: ClusterKeys) -> int:
-    """Delete all of a cluster from a store. Gives the number of keys."""
+async def erase(kv: KV, keys: ClusterKeys, *, most_offices: int | None = None) -> int:
+    """Delete all of a cluster from a store. Gives the number of keys.
+
+    Raises ConflictError where more SCs took office than ``most_offices``: it is not the caller's
+    alone.
+    """
     found = await census(kv, keys)
-    await kv.txn((), [DeletePrefix(keys.root)])
+    office = ModRevisionIs(keys.current_office, await _revision_of(kv, keys.current_office))
+    offices = await kv.range(keys.office(""), limit=(most_offices or 0) + 1)
+    if most_offices is not None and len(offices.items) > most_offices:
+        raise ConflictError(f"another SC took office over cluster {keys.cluster!r}; it stays")
+    if not (await kv.txn([office], [DeletePrefix(keys.root)])).succeeded:
+        raise ConflictError(f"an SC took office over cluster {keys.cluster!r} meanwhile; it stays")
     return found.keys
 
 
@@ -123,21 +145,53 @@ async def migrate(source: Store, target: Store, keys: ClusterKeys, progress: Pro
     if found.moved_to is None:
         await _make_room(source, target, keys, found, there)
         pinned = await source.kv.revision()
-        await _raise_revision(target.kv, keys, pinned, progress)
-        await _copy(source.kv, target.kv, keys, pinned, found.keys, progress)
+        ours = await _attempt(target, keys)
+        await _raise_revision(target, keys, ours, pinned, progress)
+        await _copy(source.kv, target, keys, ours, pinned, found.keys, progress)
         await _close(source, target, keys, found)
     elif there.uid != found.uid or there.arriving_from is None:
         raise ConflictError(
             f"cluster {keys.cluster!r} was moved to {found.moved_to} already; start its SC there"
         )
+    ours = await _attempt(target, keys)
     try:
         result = await _verify(source, target, keys, str(found.uid), found.keys, progress)
-    except (RunnelError, asyncio.CancelledError):
-        await source.kv.txn((), [Delete(keys.moved)])
+    except (RunnelError, asyncio.CancelledError) as error:
+        await _take_back(source, keys, error)
         raise
-    await _raise_revision(target.kv, keys, await source.kv.revision(), progress)
-    await target.kv.txn((), [Delete(keys.arriving)])
+    await _raise_revision(target, keys, ours, await source.kv.revision(), progress)
+    identity = await target.kv.get(keys.identity)
+    if identity is None:
+        raise ConflictError(f"{keys.identity} was deleted while the cluster was being moved")
+    ended: list[Op] = [Put(keys.identity, identity.value), Delete(keys.arriving)]
+    # Repeated after a lost answer it finds no mark, which another attempt would have set anew.
+    if not (await target.kv.txn([ours], ended)).succeeded and await target.kv.get(keys.arriving):
+        raise _somebody_else(target, keys)
     return result
+
+
+async def _take_back(source: Store, keys: ClusterKeys, cause: BaseException) -> None:
+    """The source stays the cluster's store. Raises UnreachableError where it cannot be told so."""
+    try:
+        await source.kv.txn((), [Delete(keys.moved)])
+    except RetryableError as error:
+        raise UnreachableError(
+            f"{source.url} cannot be told that it stays the cluster's store ({error.message});"
+            f" repeat the move when it answers. The move ended because: {cause}"
+        ) from cause
+
+
+async def _attempt(target: Store, keys: ClusterKeys) -> ValueIs:
+    """What all writes of this attempt compare: its mark in the target."""
+    mark = await target.kv.get(keys.arriving)
+    if mark is None:
+        raise ConflictError(f"{keys.arriving} was deleted while the cluster was being moved")
+    return ValueIs(keys.arriving, mark.value)
+
+
+async def _write(target: Store, keys: ClusterKeys, ours: ValueIs, ops: Sequence[Op]) -> None:
+    if not (await target.kv.txn([ours], ops)).succeeded:
+        raise _somebody_else(target, keys)
 
 
 async def _make_room(
@@ -158,7 +212,8 @@ async def _make_room(
         ]
         if not (await target.kv.txn(unchanged, [DeletePrefix(keys.root)])).succeeded:
             raise _somebody_else(target, keys)
-    mark = Put(keys.arriving, _mark({"from": source.url, "uid": found.uid}))
+    attempt = secrets.token_hex(8)
+    mark = Put(keys.arriving, _mark({"from": source.url, "uid": found.uid, "attempt": attempt}))
     if not (await target.kv.txn([ModRevisionIs(keys.arriving, 0)], [mark])).succeeded:
         raise _somebody_else(target, keys)
 
@@ -179,13 +234,12 @@ def _somebody_else(store: Store, keys: ClusterKeys) -> ConflictError:
     return ConflictError(f"somebody else is moving cluster {keys.cluster!r} in {store.url}")
 
 
-async def _raise_revision(kv: KV, keys: ClusterKeys, least: int, progress: Progress) -> None:
+async def _raise_revision(
+    target: Store, keys: ClusterKeys, ours: ValueIs, least: int, progress: Progress
+) -> None:
     """Write until the store's revision is at least ``least``."""
-    mark = await kv.get(keys.arriving)
-    if mark is None:
-        raise ConflictError(f"{keys.arriving} was deleted while the cluster was being moved")
-    again = Put(keys.arriving, mark.value)
-    begin = current = await kv.revision()
+    again = Put(ours.key, ours.value)
+    begin = current = await target.kv.revision()
     while current < least:
         progress("raising the revision", current - begin, least - begin)
         batch = min(IN_FLIGHT * 16, least - current)
@@ -193,25 +247,27 @@ async def _raise_revision(kv: KV, keys: ClusterKeys, least: int, progress: Progr
 
         async def write(limit: asyncio.Semaphore = limit) -> None:
             async with limit:
-                await kv.txn((), [again])
+                await _write(target, keys, ours, [again])
 
         await _together(write() for _ in range(batch))
-        current = await kv.revision()
+        current = await target.kv.revision()
 
 
 async def _copy(
-    source: KV, target: KV, keys: ClusterKeys, revision: int, total: int, progress: Progress
+    source: KV,
+    target: Store,
+    keys: ClusterKeys,
+    ours: ValueIs,
+    revision: int,
+    total: int,
+    progress: Progress,
 ) -> None:
     done = 0
     async for page in range_all(source, keys.root, revision=revision):
         puts = [Put(item.key, item.value) for item in page.items if _is_copied(item, keys)]
-        await _together(_write(target, chunk) for chunk in _chunks(puts))
+        await _together(_write(target, keys, ours, chunk) for chunk in _chunks(puts))
         done += len(page.items)
         progress("copying", done, total)
-
-
-async def _write(target: KV, puts: Sequence[Put]) -> None:
-    await target.txn((), puts)
 
 
 async def _together(work: Iterable[Coroutine[None, None, None]]) -> None:

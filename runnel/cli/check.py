@@ -157,11 +157,14 @@ def check_online(spus: Iterable[Spu]) -> list[Check]:
     for spu in spus:
         state, reason = spu.status.resolution, spu.status.reason
         because = f": {reason}" if reason else ""
+        start = f"start it, or delete it: runnel delete spu {spu.name}"
+        if spu.spec.group is not None:
+            start = f"its SC starts it again; see: runnel cluster logs {spu.name}"
         result, todo = {
             SpuResolution.ONLINE: (Result.OK, ""),
             SpuResolution.DRAINING: (Result.WARNING, ""),
             SpuResolution.UNKNOWN: (Result.WARNING, "; the SC started a moment ago, check again"),
-        }.get(state, (Result.FAILED, "; start it, or delete it: runnel delete spu " + spu.name))
+        }.get(state, (Result.FAILED, f"; {start}"))
         checks.append(Check(f"spu {spu.name}", result, f"{state.value}{because}{todo}"))
     if not checks:
         checks.append(
@@ -178,6 +181,8 @@ async def _check_endpoint(
     address = Address(public.host, public.port)
     name = f"endpoint {spu.name}"
     change = f"change spec.publicEndpoint: runnel edit spu {spu.name}"
+    if spu.spec.group is not None:
+        change = f"change spec.template.publicEndpoint: runnel edit spugroup {spu.spec.group}"
     async with at_once:
         try:
             connection = await open_connection(address, PATIENCE_S)

@@ -31,6 +31,7 @@ from schemas.errors import (
     RetryableError,
     RunnelError,
     UnreachableError,
+    error_from,
 )
 from schemas.kv_url import without_password
 from schemas.process import ProcessId, runs_with, stop
@@ -187,15 +188,21 @@ class LocalCluster:
                 if own_etcd and "etcd-0" not in ran:
                     _check_ports([(new.etcd.name, new.etcd.ports)])
                     asyncio.run(helper.bring_up_etcd())
+                # While the SC still serves: what does not answer cannot be moved to.
+                progress("looking at the new store")
+                store.census(new.kv_url, old.cluster)
                 progress("stopping the SC")
                 stop(ran[name] for name in ("sc-0",) if name in ran)
                 result = _move(old, new, progress)
-            except BaseException:
+            except BaseException as error:
                 with _undisturbed():
                     stop(helper.started)
                     self._directory.save(replace(state, processes=ran))
                     if "sc-0" in ran:
-                        self._start_again(old, progress)
+                        try:
+                            self._start_again(old, progress)
+                        except RunnelError as again:
+                            raise _both(error, again) from error
                 raise
             self.notes = helper.notes
             state = ClusterState.of(new, helper.processes)
@@ -249,7 +256,8 @@ class LocalCluster:
                 else:
                     path.unlink()
             forget_profile(self.data_dir)
-        (self.data_dir / LOCK).unlink(missing_ok=True)
+            # While it is held: whoever waits for a lock on it finds it gone.
+            (self.data_dir / LOCK).unlink(missing_ok=True)
         with suppress(OSError):
             self.data_dir.rmdir()
 
@@ -334,6 +342,14 @@ def _undisturbed() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def _both(error: BaseException, again: RunnelError) -> RunnelError:
+    """What went wrong first, and that the SC could not be started again after it."""
+    text = (
+        f"{str(error) or type(error).__name__}\nThe SC could not be started again: {again.message}"
+    )
+    return error_from(error.code, text) if isinstance(error, RunnelError) else RunnelError(text)
+
+
 def _move(old: ClusterPlan, new: ClusterPlan, progress: Progress) -> dict[str, Any] | None:
     """Move the objects; None where they had been moved already."""
     here, there = (store.census(plan.kv_url, old.cluster) for plan in (old, new))
@@ -367,7 +383,8 @@ def _erase_external(plan: ClusterPlan) -> None:
     """Take back what a first start that failed wrote to an etcd that runs elsewhere."""
     if plan.kv not in OWN_KVS:
         with suppress(RunnelError):
-            store.erase(plan.kv_url, plan.cluster)
+            # One by us: where another took office too, it is somebody else's cluster by now.
+            store.erase(plan.kv_url, plan.cluster, most_offices=1)
 
 
 async def _spu_resolutions(address: str) -> dict[str, str] | None:

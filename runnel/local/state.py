@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -102,7 +103,10 @@ class DataDirectory:
         with (self.path / LOCK).open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+                if not os.path.samestat(os.fstat(lock.fileno()), os.stat(self.path / LOCK)):
+                    raise BlockingIOError
+            except (BlockingIOError, FileNotFoundError):
+                # Held, or deleted with its cluster after it was opened.
                 raise ConflictError(
                     f"another command is starting or stopping the cluster in {self.path}"
                 ) from None

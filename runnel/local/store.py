@@ -20,9 +20,13 @@ def census(kv: str, cluster: str) -> dict[str, Any]:
     return _run({"verb": "census", "kv": kv, "cluster": cluster})
 
 
-def erase(kv: str, cluster: str) -> int:
-    """Delete all of a cluster from a store. Gives the number of keys."""
-    return int(_run({"verb": "erase", "kv": kv, "cluster": cluster})["keys"])
+def erase(kv: str, cluster: str, *, most_offices: int | None = None) -> int:
+    """Delete all of a cluster from a store. Gives the number of keys.
+
+    Raises ConflictError where more SCs took office over it than ``most_offices``.
+    """
+    request = {"verb": "erase", "kv": kv, "cluster": cluster, "mostOffices": most_offices}
+    return int(_run(request)["keys"])
 
 
 def migrate(source: str, target: str, cluster: str, progress: Progress) -> dict[str, Any]:
@@ -32,7 +36,7 @@ def migrate(source: str, target: str, cluster: str, progress: Progress) -> dict[
     return _run({"verb": "migrate", "kv": source, "to": target, "cluster": cluster}, progress)
 
 
-def _run(request: dict[str, str], progress: Progress | None = None) -> dict[str, Any]:
+def _run(request: dict[str, Any], progress: Progress | None = None) -> dict[str, Any]:
     command = [sys.executable, "-P", "-m", "sc.admin"]
     pipe = subprocess.PIPE
     last = "it said nothing"

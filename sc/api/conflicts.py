@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sc.api.history import last_by_a_user
+from sc.api.requests import is_number
+from sc.api.routes import MAX_REVISION
 from sc.kv.interface import KV, KeyValue
 from sc.store.codec import Write, split_write
 from schemas.errors import CompactedError, ConflictError
@@ -16,7 +18,7 @@ async def changed_meanwhile(kv: KV, key: str, now: Object, wanted: str) -> Confl
 
     The winner is the last user who wrote it since; where only controllers did, their last write.
     """
-    since = int(wanted) if wanted.isascii() and wanted.isdecimal() else 0
+    since = int(wanted) if is_number(wanted, 0, MAX_REVISION) else 0
     won = await last_by_a_user(kv, key, since)
     return ConflictError(
         f"{now.kind} {now.name} was changed meanwhile{_by(won)}: it is at resourceVersion"

@@ -22,6 +22,7 @@ from aiohttp import web
 
 from sc.api.answers import Compacted, Synced
 from sc.api.assignments import assignments
+from sc.api.revisions import check_readable
 from sc.api.selectors import Selection
 from sc.controller import Controller
 from sc.kv.interface import KeyValue, PutEvent, WatchBatch
@@ -136,7 +137,7 @@ class Feeds:
         Raises CompactedError when changes after ``after`` are gone.
         """
         if after is not None:
-            await self._check_readable(after)
+            await check_readable(self._controller.kv, self._controller.keys, after)
 
         async def follow(stream: EventStream) -> None:
             try:
@@ -180,23 +181,6 @@ class Feeds:
         finally:
             self._scopes.discard(scope)
         return response
-
-    async def _check_readable(self, after: int) -> None:
-        kv = self._controller.kv
-        now = await kv.revision()
-        if after > now:
-            raise CompactedError(
-                f"resourceVersion {after} is none of this store, which is at {now}: it was"
-                " restored or moved; list again",
-                first_available=now,
-            )
-        try:
-            await kv.get(self._controller.keys.identity, revision=max(after, 1))
-        except CompactedError as error:
-            raise CompactedError(
-                f"changes after resourceVersion {after} are compacted; list again",
-                first_available=error.first_available,
-            ) from error
 
     async def _state(self, stream: EventStream, cls: type[Object], selection: Selection) -> int:
         """Send what is, and give the revision at which it is."""

@@ -19,6 +19,7 @@ from sc.api.answers import History
 from sc.api.history import history
 from sc.api.listing import Page, Place, read_page
 from sc.api.merge_patch import patched
+from sc.api.revisions import check_ours
 from sc.api.selectors import Selection
 from sc.controller import Controller
 from sc.dispatch.kv_updater import timestamp
@@ -91,6 +92,7 @@ class ObjectService:
             place = Place(self._controller.view.store.revision, "", of)
         else:
             place = Place.parse(token, of)
+            await check_ours(self._kv, self._keys, place.revision)
         return await read_page(self._kv, self._keys, cls, Selection.parse(*selectors), limit, place)
 
     async def history(self, cls: type[Object], name: str, limit: int) -> History:
@@ -156,6 +158,15 @@ class ObjectService:
         ``force`` deletes an SPU that holds replicas. Raises NotFoundError, ConflictError.
         """
         admit_kind(cls)
+        if cls is Spu:
+            # What is being placed meanwhile would be placed on an SPU that is gone.
+            async with self._controller.placing:
+                return await self._delete(cls, name, wish, wanted=wanted, force=force)
+        return await self._delete(cls, name, wish, wanted=wanted, force=force)
+
+    async def _delete(
+        self, cls: type[Object], name: str, wish: Wish, *, wanted: int | None, force: bool
+    ) -> Object:
         old = await self._read(cls, name)
         for _ in range(ATTEMPTS):
             if wanted is not None and wanted != old.revision:

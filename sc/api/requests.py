@@ -90,7 +90,7 @@ def read_last_event(header: str | None) -> int | None:
     """The revision to go on after, or None. Raises InvalidRequestError."""
     if not header:
         return None
-    if not _is_number(header, 0, MAX_REVISION):
+    if not is_number(header, 0, MAX_REVISION):
         raise InvalidRequestError(f"{LAST_EVENT_HEADER}: {header!r} is not a resourceVersion")
     return int(header)
 
@@ -115,7 +115,7 @@ def _check(parameter: Parameter, value: str) -> None:
     match parameter.form:
         case Form.FLAG if value not in ("true", "false"):
             raise InvalidRequestError(f"{parameter.name}: {value!r} is neither true nor false")
-        case Form.NUMBER if not _is_number(value, parameter.low, parameter.high):
+        case Form.NUMBER if not is_number(value, parameter.low, parameter.high):
             raise InvalidRequestError(
                 f"{parameter.name}: {value!r} is not a whole number from {parameter.low} to"
                 f" {parameter.high}"
@@ -124,5 +124,6 @@ def _check(parameter: Parameter, value: str) -> None:
             pass
 
 
-def _is_number(value: str, low: int, high: int) -> bool:
+def is_number(value: str, low: int, high: int) -> bool:
+    """Whether a text is a whole number in digits, within bounds."""
     return _NUMBER.fullmatch(value) is not None and low <= int(value) <= high

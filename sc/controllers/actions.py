@@ -64,8 +64,10 @@ class RemoveSpu:
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitions:
-    """Create partition objects that do not exist yet. The uids are set already."""
+    """Create partition objects that do not exist yet, if their owner is at the revision of this
+    copy. The uids are set already."""
 
+    owner: Object
     partitions: tuple[Partition, ...]
 
 

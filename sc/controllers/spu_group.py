@@ -12,6 +12,7 @@ stops the others, and the status names it. Until it is gone nothing new is place
 from __future__ import annotations
 
 import uuid
+from functools import lru_cache
 
 from sc.controllers.actions import (
     Action,
@@ -144,7 +145,13 @@ def _invalid(view: View, group: SpuGroup) -> str | None:
         return (
             f"metadata.name: too long by {too_long} characters: SPUs are named by it and their id"
         )
-    return _bad_template(view.provisioning, group) or _taken(view.store, group)
+    if group.name in view.provisioning.groups:
+        return f"metadata.name: {group.name} is what another daemon on that host is called"
+    return (
+        _bad_template(view.provisioning, group)
+        or _taken(view.store, group)
+        or _ports_taken(view.store, view.provisioning, group)
+    )
 
 
 def _bad_template(provisioning: Provisioning, group: SpuGroup) -> str | None:
@@ -180,6 +187,36 @@ def _taken(store: LocalStore, group: SpuGroup) -> str | None:
         if _rank(store, other, both) < _rank(store, group, both):
             return f"ids {first} to {last} belong to SpuGroup {other.name}"
     return None
+
+
+def _ports_taken(store: LocalStore, provisioning: Provisioning, group: SpuGroup) -> str | None:
+    """Who uses a port of the group on the host that all share; None where each has its own."""
+    if not (step := provisioning.port_step):
+        return None
+    ours = _ports_of(group, step)
+    if both := ours & provisioning.ports:
+        return f"template: port {min(both)} is the SC's"
+    for other in store.objects(SpuGroup):
+        if other.name == group.name or other.deleting:
+            continue
+        both = ours & _ports_of(other, step)
+        if both and _rank(store, other, _ids(other)) < _rank(store, group, _ids(group)):
+            return f"template: port {min(both)} belongs to SpuGroup {other.name}"
+    return None
+
+
+def _ports_of(group: SpuGroup, step: int) -> frozenset[int]:
+    template = group.spec.template
+    public, private = template.public_endpoint.port, template.private_endpoint.port
+    return _ports(public, private, step, group.spec.replicas)
+
+
+@lru_cache(maxsize=256)
+def _ports(public: int, private: int, step: int, spus: int) -> frozenset[int]:
+    """All ports of ``spus`` SPUs that count up from these two."""
+    firsts = range(0, step * spus, step)
+    near = {public + first + i for first in firsts for i in range(PORTS)}
+    return frozenset(near | {private + first for first in firsts})
 
 
 def _settled(group: SpuGroup) -> bool:

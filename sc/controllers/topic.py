@@ -72,11 +72,14 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
 def _restore(partitions: list[Partition]) -> tuple[Action, ...]:
     """A topic goes after its partitions: one that is gone before them was removed by hand.
 
-    It comes back as far as its partitions tell; compression and labels they do not.
+    It comes back as far as its partitions tell; compression and labels they do not. Where it was
+    being deleted, the rest of its partitions go as well.
     """
     kept = [p for p in partitions if not p.deleting]
     if not kept or any(p.spec.owner.uid != kept[0].spec.owner.uid for p in kept):
         return ()
+    if len(kept) < len(partitions):
+        return tuple(MarkDeleting(p) for p in kept)
     owner, log = kept[0].spec.owner, kept[0].spec.log
     spec = TopicSpec(
         partitions=1 + max(p.spec.index or 0 for p in kept),
@@ -165,7 +168,7 @@ def _provision(
         if i in placement.rows
     )
     starts = range(0, len(created), CREATE_CHUNK)
-    actions.extend(CreatePartitions(created[i : i + CREATE_CHUNK]) for i in starts)
+    actions.extend(CreatePartitions(topic, created[i : i + CREATE_CHUNK]) for i in starts)
     return tuple(actions)
 
 

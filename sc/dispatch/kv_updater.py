@@ -29,6 +29,7 @@ from sc.kv.interface import (
     Compare,
     Delete,
     DeletePrefix,
+    DeleteResponse,
     Get,
     GetResponse,
     ModRevisionIs,
@@ -57,7 +58,7 @@ class KvUpdater:
         self._office = office
 
     async def carry_out(self, action: KvAction) -> int:
-        """Do it, and give the KV revision at which it is done.
+        """Do it, and give the KV revision at which it is done; 0 where nothing was to do.
 
         Raises ConflictError when the object changed meanwhile, FencedError when another SC took
         office.
@@ -76,6 +77,9 @@ class KvUpdater:
             raise ConflictError(
                 f"{type(action).__name__}: the object changed meanwhile", revision=result.revision
             )
+        if all(isinstance(r, DeleteResponse) and not r.deleted for r in result.responses):
+            # The revision is that of another write, perhaps another cluster's: no mirror shows it.
+            return 0
         return result.revision
 
     def _transaction(self, action: KvAction) -> tuple[list[Compare], list[Op]]:
@@ -104,12 +108,13 @@ class KvUpdater:
                     [self._unchanged(spu)],
                     [Delete(self._key(spu)), Delete(id_key), DeletePrefix(graves)],
                 )
-            case CreatePartitions(partitions):
+            case CreatePartitions(owner, partitions):
                 created = timestamp()
                 new_ones = [
                     p.with_metadata(creation_timestamp=created, generation=1) for p in partitions
                 ]
-                return [self._absent(p) for p in new_ones], [self._put(p) for p in new_ones]
+                absent = [self._absent(p) for p in new_ones]
+                return [self._unchanged(owner), *absent], [self._put(p) for p in new_ones]
             case RestoreTopic(topic):
                 restored = topic.with_metadata(creation_timestamp=timestamp())
                 return [self._absent(topic)], [self._put(restored)]

@@ -78,6 +78,7 @@ class ControllerLoop:
         sessions: SessionUpdater,
         applied: Callable[[int], Awaitable[None]],
         metrics: ScMetrics,
+        placing: asyncio.Lock,
         now_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
     ) -> None:
         self._view = view
@@ -88,7 +89,7 @@ class ControllerLoop:
         self._metrics = metrics
         self._now_ms = now_ms
         self._failures: dict[Key, int] = {}
-        self._placing = asyncio.Lock()
+        self._placing = placing
         self._turn_ends_s: float | None = None
 
     async def run(self) -> None:
@@ -209,7 +210,7 @@ def _subject(action: KvAction) -> dict[str, str]:
             return {"object": f"Partition/{partition.name}"}
         case CreateSpu(spu) | WriteSpuSpec(spu, _) | RemoveSpu(spu):
             return {"object": f"Spu/{spu.name}"}
-        case CreatePartitions(partitions):
+        case CreatePartitions(_, partitions):
             return {"object": f"Partition/{partitions[0].name}", "count": str(len(partitions))}
         case RemoveTombstone(tombstone):
             return {"object": f"tombstone {tombstone.uid} on SPU {tombstone.spu_id}"}

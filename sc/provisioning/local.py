@@ -41,6 +41,8 @@ POLL_S = 0.1
 #: One that runs for so long is no trouble any more.
 STEADY_S = 5.0
 HOST = "127.0.0.1"
+#: What else may have its log in the directory.
+DAEMONS = frozenset({"sc", "etcd"})
 
 log = get_logger(__name__)
 
@@ -56,10 +58,17 @@ class _Managed:
 
 
 class LocalProvisioner(Provisioner):
-    """SPUs below one directory. ``controller`` is the SC's private address, ``on_change`` is
-    called with the name of an SPU whose trouble, or whose end, is news."""
+    """SPUs below one directory. ``controller`` is the SC's private address, ``ports`` are those
+    that the SC uses; ``on_change`` is called with the name of an SPU whose trouble, or whose end,
+    is news."""
 
-    def __init__(self, directory: Path, controller: str, on_change: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        controller: str,
+        ports: frozenset[int],
+        on_change: Callable[[str], None],
+    ) -> None:
         # SPUs run elsewhere, and the next SC finds them by this path.
         self._directory = directory.resolve()
         self._controller = controller
@@ -67,7 +76,7 @@ class LocalProvisioner(Provisioner):
         self._managed: dict[str, _Managed] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._spus: dict[str, Provisioned] = {}
-        self._provisioning = Provisioning(PORT_STEP, self._spus)
+        self._provisioning = Provisioning(PORT_STEP, self._spus, ports, DAEMONS)
 
     @property
     def provisioning(self) -> Provisioning:

@@ -52,10 +52,13 @@ class Provisioned:
 
 @dataclass(frozen=True, slots=True)
 class Provisioning:
-    """What starts managed SPUs. SPUs that share a host count their ports up by ``port_step``."""
+    """What starts managed SPUs. SPUs that share a host count their ports up by ``port_step``;
+    there, ``ports`` and names of ``groups`` are used by others."""
 
     port_step: int
     spus: Mapping[str, Provisioned]
+    ports: frozenset[int] = frozenset()
+    groups: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)

@@ -57,7 +57,9 @@ class Bench:
 
     def new(self) -> LocalProvisioner:
         self.provisioners.append(
-            LocalProvisioner(self.directory, CONTROLLER, lambda name: self.news.append(name))
+            LocalProvisioner(
+                self.directory, CONTROLLER, frozenset({9003}), lambda name: self.news.append(name)
+            )
         )
         return self.provisioners[-1]
 
@@ -361,7 +363,7 @@ async def test_given_a_directory_named_from_where_the_sc_runs_then_a_real_spu_fi
 ) -> None:
     monkeypatch.chdir(tmp_path)
     port = free_base_port(tmp_path, 1) + 10
-    provisioner = LocalProvisioner(Path("cluster"), CONTROLLER, bench.news.append)
+    provisioner = LocalProvisioner(Path("cluster"), CONTROLLER, frozenset(), bench.news.append)
     bench.provisioners.append(provisioner)
     provisioner.carry_out(ProvisionSpu(spu_at(port)))
     await eventually(lambda: is_served(port + 2))

@@ -16,7 +16,7 @@ from runnel.cli.check import Result, check_disk, check_online, check_partitions,
 from runnel.loop_thread import LoopThread
 from schemas.metadata import Object
 from schemas.partition import Partition
-from schemas.spu import Spu
+from schemas.spu import Spu, SpuType
 from schemas.topic import Topic
 from tests.unit.cli.conftest import CommandLine
 from tests.unit.runnel.fake_sc import CLUSTER_UID, FakeSc
@@ -90,6 +90,20 @@ def test_given_nobody_at_the_advertised_address_then_failed(
     assert result == "failed"
     assert "no SPU answers at 127.0.0.1" in detail
     assert "change spec.publicEndpoint: runnel edit spu edge" in detail
+
+
+def test_given_a_managed_spu_that_is_away_then_its_group_and_its_log_are_named(
+    command: CommandLine, sc: FakeSc
+) -> None:
+    away = runnel.Spu("edge-1", 1, public_endpoint={"port": 1, "ingress": [{"ip": "127.0.0.1"}]})
+    spec = away.spec.model_copy(update={"group": "edge", "spu_type": SpuType.MANAGED})
+    away = away.model_copy(update={"spec": spec})
+    sc.change(sc._store(away.with_status(_status(away, "offline"))))
+    found = looks(command)
+    assert found["spu edge-1"][1] == (
+        "offline; its SC starts it again; see: runnel cluster logs edge-1"
+    )
+    assert "runnel edit spugroup edge" in found["endpoint edge-1"][1]
 
 
 def test_given_somebody_silent_there_then_failed(

@@ -39,6 +39,7 @@ from schemas.topic import (
 CREATED_AT = DELETED_AT = "2026-01-01T00:00:00Z"
 #: By how much the ports of the SPUs of a group differ in these tests.
 PORT_STEP = 3
+SC_PORTS = frozenset({9003, 9004})
 NO_TERM = Term(0)
 TERM_1 = make_term(0, 1)
 TERM_2 = make_term(0, 2)
@@ -280,5 +281,7 @@ def view_of(
         sessions={s.spu_id: s for s in sessions},
         registered=registered,
         grace_until_ms=grace_until_ms,
-        provisioning=None if provisioned is None else Provisioning(PORT_STEP, dict(provisioned)),
+        provisioning=None
+        if provisioned is None
+        else Provisioning(PORT_STEP, dict(provisioned), SC_PORTS, frozenset({"sc", "etcd"})),
     )

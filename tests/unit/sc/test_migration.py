@@ -8,11 +8,18 @@ from dataclasses import dataclass
 
 import pytest
 
+from sc.api.revisions import check_ours, check_readable
 from sc.kv import open_kv
 from sc.kv.interface import KV, Compare, Delete, DeletePrefix, Op, Put, TxnResult, range_all
 from sc.migration import BYTES, Census, Migration, Store, census, erase, migrate
 from sc.office import take_office
-from schemas.errors import ConflictError, NotFoundError, RunnelError, UnreachableError
+from schemas.errors import (
+    CompactedError,
+    ConflictError,
+    NotFoundError,
+    RunnelError,
+    UnreachableError,
+)
 from schemas.keys import ClusterKeys
 
 KEYS = ClusterKeys("c")
@@ -259,3 +266,78 @@ async def test_given_a_move_that_ended_since_it_was_counted_then_it_is_not_wiped
     with pytest.raises(ConflictError, match="somebody else is moving"):
         await pair.move(target=Late(target, 0, applied=False))  # type: ignore[arg-type]
     assert KEYS.object("topics", "alive") in await contents(target)
+
+
+async def test_given_an_attempt_that_was_given_up_then_its_late_writes_change_nothing(
+    pair: Pair,
+) -> None:
+    await fill(pair.source.kv, 250)
+    late: list[tuple[Sequence[Compare], Sequence[Op]]] = []
+
+    class Stuck(Cut):
+        """Its second chunk is still under way when the attempt has failed."""
+
+        async def txn(
+            self, compares: Sequence[Compare], success: Sequence[Op], failure: Sequence[Op] = ()
+        ) -> TxnResult:
+            topics = [op for op in success if isinstance(op, Put) and "/topics/" in op.key]
+            if topics:
+                late.append((compares, success))
+                raise UnreachableError("stuck")
+            return await self.kv.txn(compares, success, failure)
+
+    with pytest.raises(UnreachableError, match="stuck"):
+        await pair.move(target=Stuck(pair.target.kv, 0, applied=False))  # type: ignore[arg-type]
+    await pair.source.kv.txn((), [Put(KEYS.object("topics", "t0001"), b"newer")])
+    await pair.move()
+    await take_office(pair.target.kv, KEYS)
+    before = await contents(pair.target.kv)
+    assert late
+    for compares, ops in late:
+        assert not (await pair.target.kv.txn(compares, ops)).succeeded
+    assert await contents(pair.target.kv) == before
+
+
+async def test_given_a_move_then_revisions_of_the_source_are_to_be_read_again(pair: Pair) -> None:
+    await fill(pair.source.kv, 5)
+    told = await pair.source.kv.revision()
+    await check_readable(pair.source.kv, KEYS, told)
+    await pair.move()
+    await take_office(pair.target.kv, KEYS)
+    for check in (check_ours, check_readable):
+        with pytest.raises(CompactedError, match="the cluster was moved from; list again"):
+            await check(pair.target.kv, KEYS, told)
+        await check(pair.target.kv, KEYS, await pair.target.kv.revision())
+
+
+async def test_given_a_second_sc_in_office_then_a_failed_start_erases_nothing(pair: Pair) -> None:
+    kv = pair.source.kv
+    await take_office(kv, KEYS)
+    assert await erase(kv, KEYS, most_offices=1) > 0
+    await take_office(kv, KEYS)
+    await take_office(kv, KEYS)
+    with pytest.raises(ConflictError, match="another SC took office over cluster 'c'; it stays"):
+        await erase(kv, KEYS, most_offices=1)
+    assert await contents(kv)
+
+
+async def test_given_a_source_that_is_gone_when_a_move_fails_then_it_says_to_repeat_it(
+    pair: Pair,
+) -> None:
+    await fill(pair.source.kv, 5)
+
+    class Gone(Cut):
+        """Read back, the target differs; and then the source does not answer any more."""
+
+        async def txn(
+            self, compares: Sequence[Compare], success: Sequence[Op], failure: Sequence[Op] = ()
+        ) -> TxnResult:
+            if success == [Delete(KEYS.moved)]:
+                raise UnreachableError("no answer")
+            result = await self.kv.txn(compares, success, failure)
+            if any(isinstance(op, Put) and op.key == KEYS.moved for op in success):
+                await self.kv.txn((), [Put(KEYS.object("topics", "late"), b"late")])
+            return result
+
+    with pytest.raises(UnreachableError, match=r"repeat the move when it answers.*late differs"):
+        await pair.move(source=Gone(pair.source.kv, 0, applied=False))  # type: ignore[arg-type]

@@ -265,7 +265,8 @@ class World:
             case EndSpu(name):
                 ended = self.provisioned.pop(name)
                 self.disconnect(ended.spec.spu_id)
-            case CreatePartitions(partitions):
+            case CreatePartitions(owner, partitions):
+                self._check_current(owner)
                 for partition in partitions:
                     assert self.store.get(Partition, partition.name) is None
                     self.put(partition.with_metadata(generation=1))

@@ -213,6 +213,28 @@ def invalid(case: str, group: SpuGroup, reason: str, *others: Object) -> Any:
             group_of(LONG, INIT),
             "metadata.name: too long by 1 characters: SPUs are named by it and their id",
         ),
+        invalid(
+            "name-of-another-daemon",
+            group_of("sc", INIT),
+            "metadata.name: sc is what another daemon on that host is called",
+        ),
+        invalid(
+            "port-of-the-sc",
+            group_of(resolution=INIT, template=template(8998, 8999)),
+            "template: port 9003 is the SC's",
+        ),
+        invalid(
+            "ports-of-another-group",
+            NEW,
+            "template: port 9010 belongs to SpuGroup other",
+            group_of("other", min_id=3, template=template(9010, 9020)),
+        ),
+        invalid(
+            "private-port-of-another-group",
+            NEW,
+            "template: port 9009 belongs to SpuGroup other",
+            group_of("other", min_id=3, template=template(9100, 9009)),
+        ),
     ],
 )
 def test_invalid(group: SpuGroup, others: tuple[Object, ...], reason: str) -> None:
@@ -258,8 +280,11 @@ def test_given_invalid_then_its_spus_stay_as_they_are() -> None:
         pytest.param(NEW, (spu_of(0), spu_of(3)), id="given-custom-spus-beside-its-ids"),
         pytest.param(
             NEW,
-            (group_of("below", min_id=0, replicas=1), group_of("above", min_id=3)),
-            id="given-groups-beside-its-ids",
+            (
+                group_of("below", min_id=0, replicas=1, template=template(9000, 9001)),
+                group_of("above", min_id=3, template=template(9011, 9012)),
+            ),
+            id="given-groups-beside-its-ids-and-ports",
         ),
         pytest.param(
             NEW, (group_of("other", INIT, created=NEWER),), id="given-new-group-that-is-newer"

@@ -179,12 +179,12 @@ NO_ROOM = "replicationFactor 2 needs 2 SPUs with 16Mi of free storage each; 1 of
 PLACING = [
     pytest.param(
         cluster(WAITING),
-        (CreatePartitions((fresh(WAITING, 0, (1, 2)), fresh(WAITING, 1, (3, 1)))),),
+        (CreatePartitions(WAITING, (fresh(WAITING, 0, (1, 2)), fresh(WAITING, 1, (3, 1)))),),
         id="given-pending-and-enough-spus-then-partitions-created",
     ),
     pytest.param(
         cluster(WAITING, online=(1, 3)),
-        (CreatePartitions((fresh(WAITING, 0, (1, 3)), fresh(WAITING, 1, (3, 1)))),),
+        (CreatePartitions(WAITING, (fresh(WAITING, 0, (1, 3)), fresh(WAITING, 1, (3, 1)))),),
         id="given-offline-spu-then-only-online-ones-are-used",
     ),
     pytest.param(
@@ -225,7 +225,12 @@ PLACING = [
     ),
     pytest.param(
         cluster(made(SHORT, partitions=1, factor=2), online=(2, 3)),
-        (CreatePartitions((fresh(made(partitions=1, factor=2), 0, (2, 3)),)),),
+        (
+            CreatePartitions(
+                made(SHORT, partitions=1, factor=2),
+                (fresh(made(partitions=1, factor=2), 0, (2, 3)),),
+            ),
+        ),
         id="given-insufficient-resources-and-spu-arrived-then-partitions-created",
     ),
     pytest.param(
@@ -246,7 +251,7 @@ PLACING = [
     ),
     pytest.param(
         cluster(WAITING, ONE_IS_THERE),
-        (CreatePartitions((fresh(WAITING, 1, (3, 1)),)),),
+        (CreatePartitions(WAITING, (fresh(WAITING, 1, (3, 1)),)),),
         id="given-some-partitions-exist-then-only-missing-ones-are-placed",
     ),
     pytest.param(
@@ -260,7 +265,7 @@ PLACING = [
     ),
     pytest.param(
         cluster(GROWN, *BOTH),
-        (CreatePartitions((fresh(GROWN, 2, (2, 3)),)),),
+        (CreatePartitions(GROWN, (fresh(GROWN, 2, (2, 3)),)),),
         id="given-provisioned-and-grown-then-new-partition-goes-to-the-least-loaded",
     ),
     pytest.param(
@@ -272,7 +277,7 @@ PLACING = [
         view_of(
             WAITING, spu_of(1), GROUP, STAYS, LEAVES, sessions=[session_of(i) for i in (1, 2, 3)]
         ),
-        (CreatePartitions((fresh(WAITING, 0, (1, 2)), fresh(WAITING, 1, (2, 1)))),),
+        (CreatePartitions(WAITING, (fresh(WAITING, 0, (1, 2)), fresh(WAITING, 1, (2, 1)))),),
         id="given-spu-that-leaves-its-group-then-nothing-is-placed-on-it",
     ),
     pytest.param(
@@ -299,12 +304,12 @@ PLACING = [
             LEAVES,
             sessions=[session_of(i) for i in (2, 3)],
         ),
-        (CreatePartitions((fresh(WAITING, 0, (2, 3)), fresh(WAITING, 1, (3, 2)))),),
+        (CreatePartitions(WAITING, (fresh(WAITING, 0, (2, 3)), fresh(WAITING, 1, (3, 2)))),),
         id="given-invalid-group-then-its-spus-are-used-as-before",
     ),
     pytest.param(
         cluster(MANUAL, spu_of(9), online=()),
-        (CreatePartitions((fresh(MANUAL, 0, (1, 9)), fresh(MANUAL, 1, (2, 1)))),),
+        (CreatePartitions(MANUAL, (fresh(MANUAL, 0, (1, 9)), fresh(MANUAL, 1, (2, 1)))),),
         id="given-manual-rows-then-created-as-they-stand-even-when-spus-are-offline",
     ),
     pytest.param(
@@ -323,7 +328,7 @@ PLACING = [
             ),
             online=(1, 2),
         ),
-        (CreatePartitions((fresh(WAITING, 0, (2, 1)), fresh(WAITING, 1, (1, 2)))),),
+        (CreatePartitions(WAITING, (fresh(WAITING, 0, (2, 1)), fresh(WAITING, 1, (1, 2)))),),
         id="given-partition-of-an-older-topic-of-that-name-then-not-taken-for-its-own",
     ),
 ]
@@ -408,6 +413,11 @@ def restored(**spec: Any) -> RestoreTopic:
             id="given-topic-removed-by-hand-then-restored-from-its-partitions",
         ),
         pytest.param(
+            cluster(partition_of("t", 0, (1,), deleting=True), partition_of("t", 1)),
+            (MarkDeleting(partition_of("t", 1)),),
+            id="given-no-topic-and-some-of-its-partitions-going-then-the-others-go-too",
+        ),
+        pytest.param(
             cluster(partition_of("t", 0, (1,), deleting=True)),
             (),
             id="given-no-topic-and-partitions-going-then-nothing",
@@ -416,11 +426,12 @@ def restored(**spec: Any) -> RestoreTopic:
             cluster(made(DONE, partitions=2, replica_map=((1,), (3,))), partition_of("t", 0)),
             (
                 CreatePartitions(
+                    made(DONE, partitions=2, replica_map=((1,), (3,))),
                     (
                         fresh(made(DONE, partitions=2), 1, (3,)).with_metadata(
                             annotations={RESTORED: "all its replicas are asked who leads"}
                         ),
-                    )
+                    ),
                 ),
             ),
             id="given-partition-removed-by-hand-then-it-comes-back-where-it-was",
@@ -448,10 +459,10 @@ def test_given_racks_then_replicas_lie_apart_unless_ignored() -> None:
     apart = made(PENDING, factor=2)
     ignored = made(PENDING, factor=2, ignore_racks=True)
     assert reconcile(view_of(apart, *spus, sessions=sessions), KEY, NOW) == (
-        CreatePartitions((fresh(apart, 0, (1, 3)),)),
+        CreatePartitions(apart, (fresh(apart, 0, (1, 3)),)),
     )
     assert reconcile(view_of(ignored, *spus, sessions=sessions), KEY, NOW) == (
-        CreatePartitions((fresh(ignored, 0, (1, 2)),)),
+        CreatePartitions(ignored, (fresh(ignored, 0, (1, 2)),)),
     )
 
 
@@ -465,4 +476,4 @@ def test_given_offline_status_but_live_session_then_the_session_decides() -> Non
     topic = made(PENDING)
     spu = spu_of(1, SpuResolution.OFFLINE)
     actions = reconcile(view_of(topic, spu, sessions=[session_of(1)]), KEY, NOW)
-    assert actions == (CreatePartitions((fresh(topic, 0, (1,)),)),)
+    assert actions == (CreatePartitions(topic, (fresh(topic, 0, (1,)),)),)

@@ -81,6 +81,7 @@ class Bench:
             sessions=self,
             applied=self.applied,
             metrics=self.metrics,
+            placing=asyncio.Lock(),
             now_ms=lambda: 1_000,
         )
         task = asyncio.create_task(loop.run())
@@ -162,7 +163,7 @@ async def test_failure(bench: Bench, failure: Exception) -> None:
     assert bench.log[-2:] == ["write a c", "wait 7"]
 
 
-REMOVE, PLACE = RemoveSpu(spu_of(1)), CreatePartitions((partition_of(),))
+REMOVE, PLACE = RemoveSpu(spu_of(1)), CreatePartitions(topic_of(), (partition_of(),))
 
 
 @pytest.mark.parametrize(
