@@ -60,7 +60,10 @@ EDGES = {
         "structlog": "the logs themselves",
         "sys": "logs go to stderr",
     },
-    "schemas.files": {"pathlib": "replaces the file it is given"},
+    "schemas.files": {
+        "os": "makes the file durable",
+        "pathlib": "replaces the file it is given",
+    },
     "schemas.process": {
         "pathlib": "reads when a process began",
         "signal": "ends processes",
