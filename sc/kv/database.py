@@ -46,11 +46,15 @@ _TABLES: Final = (
 )
 
 
+class DiskFullError(Exception):
+    """There is no room for a write. Nothing of it was made durable: it may be repeated."""
+
+
 class Database:
     """One SQLite file, opened once."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._lock: int | None = None
         self._connection: sqlite3.Connection | None = None
 
@@ -62,9 +66,9 @@ class Database:
         """
         try:
             with self._naming_failures("open"):
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._lock = _take_lock(self._path)
-                self._connection = sqlite3.connect(self._path, isolation_level=None)
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._lock = _take_lock(self.path)
+                self._connection = sqlite3.connect(self.path, isolation_level=None)
                 self._prepare(self._connection)
                 return self._load(self._connection)
         except BaseException:
@@ -74,7 +78,8 @@ class Database:
     def write(self, deltas: Sequence[Delta]) -> None:
         """Make deltas durable together, in one SQLite transaction.
 
-        Raises StorageFailedError; whether the deltas survive a restart is unknown then.
+        Raises DiskFullError; StorageFailedError, and then it is unknown whether the deltas survive
+        a restart.
         """
         assert self._connection is not None, "write before open"  # noqa: S101
         with self._naming_failures("write"), _transaction(self._connection) as cursor:
@@ -119,11 +124,11 @@ class Database:
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if tables and application != _APPLICATION_ID:
             raise UnsupportedError(
-                f"{self._path} is a SQLite file of another program; name another file"
+                f"{self.path} is a SQLite file of another program; name another file"
             )
         if version > FORMAT:
             raise UnsupportedError(
-                f"{self._path} has format {version}, this version of Runnel knows {FORMAT}; "
+                f"{self.path} has format {version}, this version of Runnel knows {FORMAT}; "
                 "upgrade Runnel"
             )
         connection.execute("PRAGMA journal_mode = WAL")
@@ -133,7 +138,7 @@ class Database:
                 for statement in _TABLES:
                     cursor.execute(statement)
                 cursor.execute("INSERT INTO store VALUES (0, ?, 0)", (FIRST_REVISION,))
-            _sync_directory(self._path.parent)
+            _sync_directory(self.path.parent)
 
     def _load(self, connection: sqlite3.Connection) -> Mvcc:
         revision, compacted = connection.execute("SELECT revision, compacted FROM store").fetchone()
@@ -148,7 +153,7 @@ class Database:
             )
         except ValueError as error:
             raise StorageFailedError(
-                f"the KV file {self._path} is damaged: {error}; restore it from a backup"
+                f"the KV file {self.path} is damaged: {error}; restore it from a backup"
             ) from error
 
     @contextlib.contextmanager
@@ -156,8 +161,10 @@ class Database:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+                raise DiskFullError(str(error)) from error
             raise StorageFailedError(
-                f"cannot {what} the KV file {self._path}: {error}; check the disk and the file's "
+                f"cannot {what} the KV file {self.path}: {error}; check the disk and the file's "
                 "permissions, then restart"
             ) from error
 

@@ -8,13 +8,16 @@ SQLite transaction. Persist before acknowledge: a caller is answered, and reader
 its revision, only after that transaction's COMMIT has returned. What waits is bounded by steps
 and by bytes; beyond that `OverloadedError`.
 
-A failed write ends the store: nobody can say what is on the disk, so every later call raises
-`StorageFailedError`, and only opening the file again tells.
+While the disk is full nothing new is taken, what waits is written once there is room, and reads go
+on: SQLite has rolled such a write back. Any other failed write ends the store: nobody can say what
+is on the disk, so every later call raises `StorageFailedError`, and only opening the file again
+tells.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Self
 
-from sc.kv.database import Database
+from sc.kv.database import Database, DiskFullError
 from sc.kv.local import KEEP_BYTES, KEEP_REVISIONS, LocalKV, closed_error
 from sc.kv.mvcc import Delta, Mvcc
 from schemas.errors import OverloadedError, RunnelError, StorageFailedError
@@ -30,6 +33,9 @@ from schemas.logs import get_logger
 
 MAX_WAITING: Final = 4096
 """Most steps that wait to be written."""
+
+FULL_RETRY_S: Final = 0.5
+"""How often a full disk is tried again."""
 
 MAX_WAITING_BYTES: Final = 64 << 20
 """Most memory, in bytes, that steps waiting to be written may take, about."""
@@ -56,6 +62,7 @@ class SqliteKV(LocalKV):
         self._waiting: list[tuple[Delta, asyncio.Future[None]]] = []
         self._waiting_bytes = 0
         self._writing = False
+        self._full = False
         self._closing = False
         self._closed = False
         self._close_lock = asyncio.Lock()
@@ -122,6 +129,11 @@ class SqliteKV(LocalKV):
         super()._admit()
         if self._closing:
             raise closed_error()
+        if self._full:
+            raise OverloadedError(
+                f"the disk under {self._database.path} is full: nothing can be changed until there"
+                " is room; what is there is served as ever"
+            )
         if len(self._waiting) >= MAX_WAITING or self._waiting_bytes >= MAX_WAITING_BYTES:
             raise OverloadedError(
                 f"{len(self._waiting)} transactions wait for the disk; try again later"
@@ -155,9 +167,7 @@ class SqliteKV(LocalKV):
         self._writing = True
         try:
             if deltas:
-                await asyncio.get_running_loop().run_in_executor(
-                    self._thread, self._database.write, deltas
-                )
+                await self._write_once_there_is_room(deltas)
         except BaseException:
             self._waiting = group + self._waiting
             raise
@@ -166,6 +176,29 @@ class SqliteKV(LocalKV):
         if deltas and deltas[-1].revision > self._durable_revision:
             self._publish(deltas[-1].revision)
         self._answer(group, None)
+
+    async def _write_once_there_is_room(self, deltas: Sequence[Delta]) -> None:
+        """Raises StorageFailedError, and DiskFullError when the store is closed meanwhile."""
+        while True:
+            try:
+                await asyncio.get_running_loop().run_in_executor(
+                    self._thread, self._database.write, deltas
+                )
+            except DiskFullError as error:
+                if self._closing:
+                    raise
+                if not self._full:
+                    _log.error("the disk is full", path=str(self._database.path), error=str(error))
+                self._full = True
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(FULL_RETRY_S):
+                        self._work.clear()
+                        await self._work.wait()
+            else:
+                if self._full:
+                    _log.info("the disk has room again", path=str(self._database.path))
+                self._full = False
+                return
 
     def _answer(
         self,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sc.kv import sqlite as sqlite_module
-from sc.kv.database import Database
+from sc.kv.database import Database, DiskFullError
 from sc.kv.interface import KV, Delete, Get, Put
 from sc.kv.mvcc import Delta, Mvcc
 from sc.kv.sqlite import SqliteKV
@@ -26,6 +26,7 @@ from schemas.errors import (
     UnreachableError,
     UnsupportedError,
 )
+from tests.polling import eventually
 
 from .suite import DEADLINE_S, KEEP_REVISIONS, KVContract, delete, keys, put, take
 from .test_memory import Clock
@@ -239,25 +240,6 @@ async def test_given_write_fails_then_callers_and_watches_are_told_and_nothing_s
     await kv.close()
 
 
-async def test_given_full_disk_then_storage_failed_and_the_answered_is_kept(path: Path) -> None:
-    kv = await SqliteKV.open(path)
-    await _on_thread(kv, "PRAGMA max_page_count = 40")
-    answered: list[str] = []
-
-    async def fill() -> None:
-        for n in range(1000):
-            await put(kv, f"k{n:04d}", b"x" * 5_000)
-            answered.append(f"k{n:04d}")
-
-    with pytest.raises(StorageFailedError, match="full"):
-        await fill()
-    assert answered
-    await kv.close()
-    kv = await SqliteKV.open(path)
-    assert await keys(kv) == answered
-    await kv.close()
-
-
 async def _on_thread(kv: SqliteKV, statement: str) -> sqlite3.Cursor:
     connection = kv._database._connection
     assert connection is not None
@@ -440,3 +422,50 @@ async def test_given_open_file_then_every_commit_is_synced(path: Path) -> None:
     ]
     assert answers == [(2,), ("wal",)]
     await kv.close()
+
+
+async def test_given_a_full_disk_then_reads_go_on_and_writes_wait_for_room(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_module, "FULL_RETRY_S", 0.01)
+    kv = await SqliteKV.open(path)
+    before = await put(kv, "a", b"1")
+
+    # SQLite says of a file that may not grow what it says of a full disk.
+    await _on_thread(kv, "PRAGMA max_page_count = 40")
+    async with asyncio.timeout(DEADLINE_S):
+        waiting = asyncio.create_task(put(kv, "b", bytes(1 << 20)))
+        await eventually(lambda: kv._full)
+        with pytest.raises(OverloadedError, match=r"kv\.db is full: nothing can be changed"):
+            await put(kv, "c")
+        found = await kv.get("a")
+        assert found is not None
+        assert found.value == b"1"
+        assert await kv.get("b") is None
+        assert await kv.revision() == before
+        assert not waiting.done()
+        await _on_thread(kv, "PRAGMA max_page_count = 100000")
+        assert await waiting == before + 1
+        assert await put(kv, "c") == before + 2
+    await kv.close()
+    kv = await SqliteKV.open(path)
+    assert await keys(kv) == ["a", "b", "c"]
+    await kv.close()
+
+
+async def test_given_a_full_disk_that_stays_full_then_closing_answers_who_waits(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_module, "FULL_RETRY_S", 60.0)
+    kv = await SqliteKV.open(path)
+
+    def full(_database: Database, _deltas: Sequence[Delta]) -> None:
+        raise DiskFullError("no room")
+
+    monkeypatch.setattr(Database, "write", full)
+    async with asyncio.timeout(DEADLINE_S):
+        waiting = asyncio.create_task(put(kv, "b"))
+        await eventually(lambda: kv._full)
+        await kv.close()
+        with pytest.raises(StorageFailedError, match="no room"):
+            await waiting
