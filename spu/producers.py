@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from schemas.batch import BatchHeader
 from schemas.errors import FencedError, InvalidRequestError, NotReadyError
@@ -24,6 +24,17 @@ _SEQUENCES: Final = 1 << 32
 
 #: Producer id, epoch, and (sequence, base offset, next offset) of its last batches.
 ProducerDump = tuple[tuple[int, int, tuple[tuple[int, int, int], ...]], ...]
+
+
+class ProducerSnapshot(NamedTuple):
+    """A producer table as it was when the log ended at ``leo``."""
+
+    leo: int
+    dump: ProducerDump
+
+
+#: The table of a log that begins: nobody has appended.
+NO_PRODUCERS: Final = ProducerSnapshot(0, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +121,12 @@ class ProducerTable:
             (producer_id, known.epoch, tuple(known.batches))
             for producer_id, known in self._producers.items()
         )
+
+
+def newest_snapshot(snapshots: Iterable[ProducerSnapshot], leo: int) -> ProducerSnapshot:
+    """The one with the highest end that is not above ``leo``; `NO_PRODUCERS` where none is."""
+    return max(
+        (snapshot for snapshot in snapshots if snapshot.leo <= leo),
+        key=lambda snapshot: snapshot.leo,
+        default=NO_PRODUCERS,
+    )

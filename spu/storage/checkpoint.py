@@ -8,12 +8,14 @@ has lost its durable point; recovery then accepts nothing but an undamaged log.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from schemas.errors import StorageFailedError
-from spu.producers import ProducerDump, ProducerTable
+from spu.producers import NO_PRODUCERS, ProducerDump, ProducerSnapshot
+from spu.replication.history import Epoch, History
 from spu.storage.durable import read_document, write_document
 from spu.storage.segment import Segment
 
@@ -27,9 +29,14 @@ class Checkpoint:
     """Offsets are absolute; ``segment`` is a base offset, ``scan_position`` a byte in it.
 
     ``durable_leo`` is the offset after the last durable record, ``lac`` the last committed one
-    known then (never above it), ``last_term`` the term of the last durable record, ``opened_us``
-    when the segment got its first batch, ``producers`` the dump of the producer table as of
-    ``durable_leo``.
+    known then (never above it), ``history`` the terms up to ``durable_leo`` with that of the
+    record before ``log_start``, ``opened_us`` when the segment got its first batch, ``producers``
+    the dump of the producer table as of ``durable_leo``, ``settled`` that table at an earlier
+    place, below which nothing is cut but by an unclean election.
+
+    ``cut_at`` is set while files may hold more than the log: the log ends at this byte of
+    ``segment``. ``history_known`` is False where an earlier version wrote the checkpoint:
+    ``history`` then knows the last term only.
     """
 
     log_start: int = 0
@@ -38,13 +45,22 @@ class Checkpoint:
     scan_offset: int = 0
     durable_leo: int = 0
     lac: int = -1
-    last_term: int = 0
+    history: History = ()
     opened_us: int = 0
     producers: ProducerDump = ()
+    settled: ProducerSnapshot = NO_PRODUCERS
+    cut_at: int | None = None
+    history_known: bool = True
 
 
 def checkpoint_of(
-    active: Segment | None, *, log_start: int, lac: int, last_term: int, producers: ProducerTable
+    active: Segment | None,
+    *,
+    log_start: int,
+    lac: int,
+    history: History,
+    producers: ProducerDump,
+    settled: ProducerSnapshot,
 ) -> Checkpoint:
     """A checkpoint at the end of ``active`` as it is now. True once that much is durable."""
     if active is None:
@@ -60,9 +76,10 @@ def checkpoint_of(
         scan_offset=scan_offset,
         durable_leo=active.end_offset,
         lac=min(lac, active.end_offset - 1),
-        last_term=last_term,
+        history=history,
         opened_us=active.opened_us,
-        producers=producers.dump(),
+        producers=producers,
+        settled=settled,
     )
 
 
@@ -78,9 +95,14 @@ def write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
             "scanOffset": checkpoint.scan_offset,
             "durableLeo": checkpoint.durable_leo,
             "lac": checkpoint.lac,
-            "lastTerm": checkpoint.last_term,
+            "history": checkpoint.history,
             "openedUs": checkpoint.opened_us,
             "producers": checkpoint.producers,
+            # Mostly all is committed: one table says both.
+            "settled": None
+            if checkpoint.settled == (checkpoint.durable_leo, checkpoint.producers)
+            else checkpoint.settled,
+            "cutAt": checkpoint.cut_at,
         },
     )
 
@@ -93,19 +115,37 @@ def read_checkpoint(directory: Path) -> Checkpoint | None:
         return None
     if data is None or data.get("version") != 1:
         return None
+    durable_leo = data["durableLeo"]
+    producers = _producers(data["producers"])
+    settled = data.get("settled", NO_PRODUCERS)
     return Checkpoint(
         log_start=data["logStart"],
         segment=data["segment"],
         scan_position=data["scanPosition"],
         scan_offset=data["scanOffset"],
-        durable_leo=data["durableLeo"],
+        durable_leo=durable_leo,
         lac=data["lac"],
-        last_term=data["lastTerm"],
+        history=_history(data),
         opened_us=data["openedUs"],
-        producers=tuple(_producer(row) for row in data["producers"]),
+        producers=producers,
+        settled=ProducerSnapshot(durable_leo, producers)
+        if settled is None
+        else ProducerSnapshot(settled[0], _producers(settled[1])),
+        cut_at=data.get("cutAt"),
+        history_known="history" in data,
     )
 
 
-def _producer(row: list[Any]) -> tuple[int, int, tuple[tuple[int, int, int], ...]]:
-    producer_id, epoch, batches = row
-    return producer_id, epoch, tuple((a, b, c) for a, b, c in batches)
+def _history(data: dict[str, Any]) -> History:
+    if "history" in data:
+        return tuple(Epoch(term, start) for term, start in data["history"])
+    if data["lastTerm"]:
+        return (Epoch(data["lastTerm"], data["durableLeo"] - 1),)
+    return ()
+
+
+def _producers(rows: Iterable[Any]) -> ProducerDump:
+    return tuple(
+        (producer_id, epoch, tuple((a, b, c) for a, b, c in batches))
+        for producer_id, epoch, batches in rows
+    )

@@ -4,7 +4,9 @@ Ten thousand partitions do not fit a process's file descriptors, so no log owns 
 a file when it needs it, and the pool closes the files that were not used for longest. A file in
 use is pinned and stays open; a log keeps its active segment pinned from the first unsynced write
 to the fsync that covers it, so that the error of a write in between is reported to that fsync.
-The pool is shared by the event loop and storage threads and guards itself.
+A path that was forgotten may name another file soon (a log that was cut uses its names again):
+whoever has the old one open keeps it to the end of his block, and nobody else gets it. The pool
+is shared by the event loop and storage threads and guards itself.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ DEFAULT_CAPACITY: Final = 256
 
 
 class _OpenFile:
-    __slots__ = ("fd", "pins")
+    __slots__ = ("fd", "forgotten", "pins")
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.pins = 0
+        self.forgotten = False
 
 
 class FilePool:
@@ -43,6 +46,38 @@ class FilePool:
 
         Raises OSError.
         """
+        return self._pin(path).fd
+
+    def unpin(self, path: str) -> None:
+        """Give back what `pin` gave; the path was not forgotten since."""
+        self._unpin(self._files[path])
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[int]:
+        """Pin ``path`` for a block."""
+        file = self._pin(path)
+        try:
+            yield file.fd
+        finally:
+            self._unpin(file)
+
+    def forget(self, path: str) -> None:
+        """Close ``path``, now or when the last `open` block that uses it ends."""
+        with self._lock:
+            file = self._files.pop(path, None)
+            if file is not None:
+                file.forgotten = True
+                if file.pins == 0:
+                    os.close(file.fd)
+
+    def close(self) -> None:
+        """Close everything, pinned or not."""
+        with self._lock:
+            for file in self._files.values():
+                os.close(file.fd)
+            self._files.clear()
+
+    def _pin(self, path: str) -> _OpenFile:
         with self._lock:
             file = self._files.get(path)
             if file is None:
@@ -51,35 +86,13 @@ class FilePool:
             else:
                 self._files.move_to_end(path)
             file.pins += 1
-            return file.fd
+            return file
 
-    def unpin(self, path: str) -> None:
+    def _unpin(self, file: _OpenFile) -> None:
         with self._lock:
-            self._files[path].pins -= 1
-
-    @contextmanager
-    def open(self, path: str) -> Iterator[int]:
-        """Pin ``path`` for a block."""
-        fd = self.pin(path)
-        try:
-            yield fd
-        finally:
-            self.unpin(path)
-
-    def forget(self, path: str) -> None:
-        """Close ``path`` if it is open and nobody uses it."""
-        with self._lock:
-            file = self._files.get(path)
-            if file is not None and file.pins == 0:
-                del self._files[path]
+            file.pins -= 1
+            if file.forgotten and file.pins == 0:
                 os.close(file.fd)
-
-    def close(self) -> None:
-        """Close everything, pinned or not."""
-        with self._lock:
-            for file in self._files.values():
-                os.close(file.fd)
-            self._files.clear()
 
     def _evict(self) -> None:
         if len(self._files) < self._capacity:

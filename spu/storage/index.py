@@ -63,6 +63,11 @@ class SparseIndex:
         at = bisect_right(self.positions, position) - 1
         return (self.offsets[at], self.positions[at]) if at >= 0 else None
 
+    def entry_for(self, offset: int) -> tuple[int, int] | None:
+        """Offset and position of the last entry at or before ``offset``."""
+        at = bisect_right(self.offsets, offset) - 1
+        return (self.offsets[at], self.positions[at]) if at >= 0 else None
+
     def cut(self, position: int) -> int:
         """Drop entries at or after ``position``; gives the maximum known before it, if any."""
         keep = bisect_left(self.positions, position)

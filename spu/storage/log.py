@@ -1,10 +1,13 @@
-"""The log of one partition on this SPU: append, sync, read, truncate its beginning.
+"""The log of one partition on this SPU: append, sync, read, truncate at either end.
 
 Appends go to the page cache on the event loop; `plan_sync` takes a picture of what was written,
 `SyncPlan.run` makes it durable in a storage thread, and `synced` takes note on the loop again.
 One plan runs at a time. Order on the disk: completed segments first, then the directory, then the
 active segment, then the index and checkpoint that speak of them. `orderly_leo` stops at a
 segment boundary until what lies before it is durable; nothing beyond it is acknowledged.
+
+A segment holds records of one term: a change of it begins another, on followers as on the leader.
+Which terms there are, and where each begins, is the log's ``history``.
 
 Nothing here is committed or refused: `spu.replica` decides that. An OSError of a write or fsync
 leaves the log unusable, and the caller stops for good.
@@ -14,21 +17,29 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
-from schemas.batch import BatchHeader, stamp
-from schemas.errors import OffsetOutOfRangeError
-from schemas.topic import Durability, LogSettings
+from schemas.batch import BatchHeader, Buffer, split_batches, stamp, verify
+from schemas.errors import (
+    CorruptBatchError,
+    FencedError,
+    NotReadyError,
+    OffsetOutOfRangeError,
+)
+from schemas.topic import MAX_BATCH_BYTES, Durability, LogSettings
+from spu.producers import ProducerSnapshot, ProducerTable, newest_snapshot
+from spu.replication.history import Epoch, cut, extended, forgotten, last_term
 from spu.storage.checkpoint import Checkpoint, checkpoint_of, write_checkpoint
 from spu.storage.durable import sync_directory, sync_file, write_all
 from spu.storage.file_pool import FilePool
 from spu.storage.index import IndexSummary, write_index
 from spu.storage.reader import LogReader, ReadResult
 from spu.storage.recovery import RecoveredLog
-from spu.storage.segment import Segment
+from spu.storage.segment import Damage, Segment
+from spu.storage.truncation import cut_segment, finish_cut, producers_at
 
 #: A checkpoint is due after this much newly durable data.
 CHECKPOINT_BYTES: Final = 64 << 20
@@ -89,7 +100,7 @@ class PartitionLog:
         self.leo = found.leo
         self.durable_leo = found.leo
         self.log_start = found.log_start
-        self.last_term = found.last_term
+        self.history = found.history
         self.producers = found.producers
         self.size_bytes = sum(segment.size for segment in found.segments)
         self._files = files
@@ -104,6 +115,15 @@ class PartitionLog:
         self._written_bytes = self.size_bytes
         self._checkpoint_bytes = self.size_bytes
         self._checkpoint_due = False
+        self._lac = found.lac
+        # Producers to roll back from: where all is committed, and at the last checkpoint.
+        self._settled = found.settled
+        self._latest = ProducerSnapshot(found.leo, found.producers.dump())
+
+    @property
+    def last_term(self) -> int:
+        """The term of the last record, 0 where there never was one."""
+        return last_term(self.history)
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -155,30 +175,40 @@ class PartitionLog:
         """
         if term < self.last_term:
             raise AssertionError(f"term {term} would follow {self.last_term}")
-        active = self._segments[-1] if self._segments else None
-        if active is None or active.completed_us:
-            active = self._begin_segment(now_us)
-        elif active.size and active.size + header.length > self.settings.segment.size:
-            self.roll(now_us)
-            self._checkpoint_due = True
-            active = self._begin_segment(now_us)
         base_offset = self.leo
-        if active.end_offset != base_offset:
-            raise AssertionError(f"{active.path} ends at {active.end_offset}, not {base_offset}")
         stamp(batch, base_offset, term)
-        if self._fd is None:
-            self._fd = self._files.pin(active.path)
-        write_all(self._fd, batch, active.size)
-        if not active.size:
-            active.opened_us = now_us
-        active.note(header, base_offset)
-        active.written_us = now_us
-        self.producers.record(header, base_offset)
-        self.leo = active.end_offset
-        self.last_term = term
-        self.size_bytes += header.length
-        self._written_bytes += header.length
+        self._write(batch, header, base_offset, term, now_us)
         return base_offset
+
+    def append_batches(self, data: Buffer, now_us: int) -> tuple[BatchHeader, ...]:
+        """Append batches, back to back in ``data``, as their leader stamped them; their headers.
+
+        All are verified before the first is written. Raises CorruptBatchError where a checksum
+        does not match or ``data`` does not end with a batch, OffsetOutOfRangeError where a batch
+        does not begin at the end of what is before it, FencedError where a term falls: nothing
+        was written then. Raises OSError; the log is unusable then.
+        """
+        batches = split_batches(memoryview(data))
+        if sum(header.length for header, _ in batches) != len(data):
+            raise CorruptBatchError(f"{len(data)} bytes of batches do not end with a whole one")
+        leo, term = self.leo, self.last_term
+        for header, batch in batches:
+            verify(batch)
+            if header.length > MAX_BATCH_BYTES:
+                raise CorruptBatchError(
+                    f"a batch of {header.length} bytes; the limit is {MAX_BATCH_BYTES}"
+                )
+            if header.base_offset != leo:
+                raise OffsetOutOfRangeError(
+                    f"a batch begins at offset {header.base_offset}, the log ends at {leo}",
+                    expectedOffset=leo,
+                )
+            if header.term < term:
+                raise FencedError(f"a batch of term {header.term} follows one of term {term}")
+            leo, term = header.next_offset, header.term
+        for header, batch in batches:
+            self._write(batch, header, header.base_offset, header.term, now_us)
+        return tuple(header for header, _ in batches)
 
     def roll(self, now_us: int) -> None:
         """Complete the active segment if it holds anything; the next append begins another."""
@@ -215,6 +245,7 @@ class PartitionLog:
         last = self._segments[-1] if self._segments else None
         if due and last is not None and last not in indexed:
             indexed.append(last)
+        self._lac = lac
         plan = SyncPlan(
             directory=self.directory,
             files=self._files,
@@ -229,15 +260,7 @@ class PartitionLog:
                 for segment in indexed
                 if segment.index is not None
             ),
-            checkpoint=checkpoint_of(
-                last,
-                log_start=self._wanted_start,
-                lac=lac,
-                last_term=self.last_term,
-                producers=self.producers,
-            )
-            if due
-            else None,
+            checkpoint=self._next_checkpoint(last) if due else None,
         )
         self._new_names = False
         self._checkpoint_due = False
@@ -265,6 +288,7 @@ class PartitionLog:
             return ()
         self._checkpoint_bytes = plan.size_bytes
         self.log_start = max(self.log_start, plan.checkpoint.log_start)
+        self.history = forgotten(self.history, self.log_start)
         return self._drop_below_start()
 
     def read(self, offset: int, max_bytes: int, upto_offset: int, *, wait: bool) -> ReadResult:
@@ -272,7 +296,8 @@ class PartitionLog:
 
         The first is whole even if it is longer than ``max_bytes``. Reads stop at the end of a
         segment. Without ``wait`` only what needs no disk is read, else BlockingIOError; with
-        it, call from a thread. Raises OffsetOutOfRangeError below the log start, Damage, OSError.
+        it, call from a thread. Raises OffsetOutOfRangeError below the log start, NotReadyError
+        where the log is being cut there, Damage, OSError.
         """
         if offset < self.log_start:
             raise OffsetOutOfRangeError(
@@ -281,18 +306,31 @@ class PartitionLog:
             )
         if offset >= min(upto_offset, self.leo):
             return ReadResult(memoryview(b""), offset)
+        # The reader first: what it remembers is never of an older log than its own.
+        reader = self._reader
         segment = self._segment_of(self._segments, offset)
-        return self._reader.read(segment, offset, max_bytes, upto_offset, wait=wait)
+        try:
+            return reader.read(segment, offset, max_bytes, upto_offset, wait=wait)
+        except Damage as error:
+            if offset < self.leo and segment in self._segments:
+                raise
+            raise NotReadyError(f"the log was cut below offset {offset} meanwhile") from error
 
     def offset_for_timestamp(self, timestamp_us: int, upto_offset: int) -> int:
         """Base offset of the first batch with a record at or after a time; else ``upto_offset``.
 
-        Never below the log start. Blocks on the disk. Raises Damage, OSError.
+        Never below the log start. Blocks on the disk. Raises NotReadyError where the log is being
+        cut, Damage, OSError.
         """
-        log_start = self.log_start
+        log_start, reader = self.log_start, self._reader
         for segment in self._segments:
             if segment.max_timestamp_us >= timestamp_us and segment.end_offset > log_start:
-                found = self._reader.find_time(segment, timestamp_us, log_start)
+                try:
+                    found = reader.find_time(segment, timestamp_us, log_start)
+                except Damage as error:
+                    if segment in self._segments:
+                        raise
+                    raise NotReadyError("the log was cut meanwhile") from error
                 if found is not None:
                     return min(max(found, log_start), upto_offset)
         return upto_offset
@@ -330,23 +368,113 @@ class PartitionLog:
             retention_ms is not None and now_us - active.written_us > retention_ms * 1000
         )
 
+    def truncate_suffix(self, offset: int) -> None:
+        """Let the log end at ``offset``, a batch boundary from the log start to its end.
+
+        Records, index entries, terms and producer state from there on are gone, durably, when
+        this returns, and what is left is durable. A crash before leaves the log as it was, or
+        cut. A truncation of the prefix that has not run yet stays asked for.
+
+        Blocks on the disk: call it from a storage thread. Until it returns the caller appends
+        nothing, rolls nothing, neither makes, runs nor takes note of a sync plan, and has no
+        `delete_files` running. Reads may go on; they find the old log or the cut one, or raise
+        NotReadyError. That nothing committed is cut is the caller's business, too.
+
+        Raises OffsetOutOfRangeError, or InvalidRequestError inside a batch; then nothing
+        happened. Raises Damage, OSError; the log is unusable then.
+        """
+        segments = self._segments
+        if not self.log_start <= offset <= self.leo:
+            raise OffsetOutOfRangeError(
+                f"{self.directory} holds offsets {self.log_start} to {self.leo - 1}; it cannot end"
+                f" at {offset}",
+                firstAvailable=self.log_start,
+            )
+        if not segments:
+            return
+        at = segments.index(self._segment_of(segments, offset))
+        before, last = segments[:at], cut_segment(self._reader, self._files, segments[at], offset)
+        first = ProducerSnapshot(segments[0].base_offset, ())
+        base = newest_snapshot((self._settled, self._latest, first), offset)
+        producers = producers_at(self._reader, self._files, segments, base, offset)
+        self._sync_remaining(segments[: at + 1])
+        settled = self._settled if self._settled.leo <= offset else base
+        checkpoint = checkpoint_of(
+            last,
+            log_start=self.log_start,
+            lac=self._lac,
+            history=cut(self.history, offset),
+            producers=producers.dump(),
+            settled=settled,
+        )
+        self._replace((*before, last), checkpoint)
+        # Not before: what the file said of the removed part is gone durably now.
+        if last.index is not None:
+            write_index(last.index_path, last.summary(), last.index.to_bytes())
+
+    def rebuild(self, start: int, last_term: int) -> None:
+        """Replace the log by an empty one that begins at ``start``, after a record of
+        ``last_term``; 0 and 0 for one that nothing was ever appended to.
+
+        Durable when this returns; a crash before leaves the log as it was, or the new one. Works
+        on an unfit log, too. The caller guarantees what `truncate_suffix` asks for. Raises
+        OSError; the log is unusable then.
+        """
+        checkpoint = Checkpoint(
+            log_start=start,
+            segment=start,
+            scan_offset=start,
+            durable_leo=start,
+            lac=start - 1,
+            history=(Epoch(last_term, start - 1),) if start and last_term else (),
+            settled=ProducerSnapshot(start, ()),
+        )
+        self._replace((Segment(str(self.directory), start, start),), checkpoint)
+
     def delete_files(self, segments: tuple[Segment, ...]) -> None:
         """Delete what `synced` gave. Blocks; a crash half-way is finished by recovery."""
         for segment in segments:
             self._files.forget(segment.path)
-            segment.index_path.unlink(missing_ok=True)
-            os.unlink(segment.path)
+            segment.remove()
 
     def close(self) -> None:
         """Give back the files. Sync first: what is not durable may be lost."""
-        for segment in self._unsynced:
-            self._files.unpin(segment.path)
-        self._unsynced.clear()
-        if self._fd is not None:
-            self._files.unpin(self._segments[-1].path)
-            self._fd = None
+        self._release()
         for segment in self._segments:
             self._files.forget(segment.path)
+
+    def _write(
+        self, batch: Buffer, header: BatchHeader, base_offset: int, term: int, now_us: int
+    ) -> None:
+        """Write a stamped batch at the end of the log."""
+        active = self._room_for(header.length, term, now_us)
+        if active.end_offset != base_offset:
+            raise AssertionError(f"{active.path} ends at {active.end_offset}, not {base_offset}")
+        if self._fd is None:
+            self._fd = self._files.pin(active.path)
+        write_all(self._fd, batch, active.size)
+        if not active.size:
+            active.opened_us = now_us
+        active.note(header, base_offset)
+        active.written_us = now_us
+        self.producers.record(header, base_offset)
+        self.leo = active.end_offset
+        self.history = extended(self.history, term, base_offset)
+        self.size_bytes += header.length
+        self._written_bytes += header.length
+
+    def _room_for(self, length: int, term: int, now_us: int) -> Segment:
+        """The segment that a batch of ``term`` goes to, made where there is none."""
+        active = self._segments[-1] if self._segments else None
+        if active is not None and active.size and not active.completed_us:
+            if active.size + length > self.settings.segment.size:
+                self._checkpoint_due = True
+            elif term == self.last_term:
+                return active
+            self.roll(now_us)
+        if active is None or active.completed_us:
+            return self._begin_segment(now_us)
+        return active
 
     def _begin_segment(self, now_us: int) -> Segment:
         segment = Segment(str(self.directory), self.leo, self.leo, opened_us=now_us)
@@ -354,6 +482,64 @@ class PartitionLog:
         self._new_names = True
         self._segments = (*self._segments, segment)
         return segment
+
+    def _next_checkpoint(self, last: Segment | None) -> Checkpoint:
+        """A checkpoint of the log as it is now, which moves on what producers roll back from."""
+        latest = ProducerSnapshot(self.leo, self.producers.dump())
+        self._settled = newest_snapshot((self._settled, self._latest, latest), self._lac + 1)
+        self._latest = latest
+        return checkpoint_of(
+            last,
+            log_start=self._wanted_start,
+            lac=self._lac,
+            history=forgotten(self.history, self._wanted_start),
+            producers=latest.dump,
+            settled=self._settled,
+        )
+
+    def _sync_remaining(self, segments: tuple[Segment, ...]) -> None:
+        """Make ``segments`` durable, which a cut leaves."""
+        for segment in segments:
+            if segment in self._unsynced or (
+                self._fd is not None and segment is self._segments[-1]
+            ):
+                with self._files.open(segment.path) as fd:
+                    sync_file(fd)
+        if self._new_names:
+            sync_directory(self.directory)
+
+    def _replace(self, segments: tuple[Segment, ...], checkpoint: Checkpoint) -> None:
+        """Become the log that ``checkpoint`` speaks of: ``segments``, the last one cut."""
+        last = segments[-1]
+        write_checkpoint(self.directory, replace(checkpoint, cut_at=last.size))
+        self._release()
+        # For readers in threads: first where the log ends, then its segments, then their reader.
+        self.leo = self.durable_leo = checkpoint.durable_leo
+        gone = [segment for segment in self._segments if segment not in segments]
+        self._segments = segments
+        self._reader = LogReader(self._files)
+        self.log_start = checkpoint.log_start
+        self.history = checkpoint.history
+        self.producers = ProducerTable(checkpoint.producers)
+        self.size_bytes = sum(segment.size for segment in segments)
+        self._wanted_start = max(self.log_start, min(self._wanted_start, self.leo))
+        self._durable_bytes = self._checkpoint_bytes = self._written_bytes
+        self._new_names = self._checkpoint_due = False
+        self._lac = checkpoint.lac
+        self._settled = checkpoint.settled
+        self._latest = ProducerSnapshot(self.leo, checkpoint.producers)
+        for segment in gone:
+            self._files.forget(segment.path)
+        finish_cut(self.directory, replace(checkpoint, cut_at=last.size))
+
+    def _release(self) -> None:
+        """Unpin what waits for its fsync."""
+        for segment in self._unsynced:
+            self._files.unpin(segment.path)
+        self._unsynced.clear()
+        if self._fd is not None:
+            self._files.unpin(self._segments[-1].path)
+            self._fd = None
 
     def _drop_below_start(self) -> tuple[Segment, ...]:
         kept = 0

@@ -51,7 +51,7 @@ class LogReader:
         limit = segment.size
         base, position = self._ends.get(offset, (-1, 0))
         if base != segment.base_offset:
-            position = self._locate(segment, offset, limit, wait=wait)
+            position = self.locate(segment, offset, limit, wait=wait)
         count = min(max(max_bytes, HEADER_SIZE), limit - position)
         data = self._pread(segment, position, count, wait=wait)
         end, next_offset = _whole_batches(data, segment, position, upto_offset)
@@ -75,7 +75,7 @@ class LogReader:
         """Base offset of the first batch that ends at or after ``log_start`` and has a record
         at or after the time; None if there is none."""
         limit = segment.size
-        position = self._index(segment, wait=True).position_before_time(timestamp_us)
+        position = self.index(segment, wait=True).position_before_time(timestamp_us)
         while position < limit:
             base, length, count, last_us = self._header(segment, position, limit, wait=True)
             if last_us >= timestamp_us and base + count > log_start:
@@ -83,11 +83,11 @@ class LogReader:
             position += length
         return None
 
-    def _locate(self, segment: Segment, offset: int, limit: int, *, wait: bool) -> int:
-        """Position of the batch that holds ``offset``."""
+    def locate(self, segment: Segment, offset: int, limit: int, *, wait: bool) -> int:
+        """Position of the batch that holds ``offset``, below ``limit``. Raises as `read` does."""
         if offset == segment.base_offset:
             return 0
-        position = self._index(segment, wait=wait).position_before(offset)
+        position = self.index(segment, wait=wait).position_before(offset)
         chunk, start = memoryview(b""), position
         while position < limit:
             at = position - start
@@ -106,7 +106,8 @@ class LogReader:
         data = self._pread(segment, position, min(HEADER_SIZE, limit - position), wait=wait)
         return _header(data, 0, segment, position)
 
-    def _index(self, segment: Segment, *, wait: bool) -> SparseIndex:
+    def index(self, segment: Segment, *, wait: bool) -> SparseIndex:
+        """The index of a segment, from memory, its file, or its log. Raises as `read` does."""
         index = segment.index
         if index is not None:
             return index

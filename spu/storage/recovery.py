@@ -9,6 +9,8 @@ Three things can be found at the end:
 - damage below the durable point, or less log than was durable: the disk lost what was promised.
   Nothing is cut or deleted; the log is unfit, with a reason that names file and position.
 
+A log that was being cut when its process went away is cut first, as its checkpoint says.
+
 What is kept is fsynced before the log is handed out, since a crash of the process alone leaves
 bytes that were never on the disk.
 """
@@ -20,7 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from schemas.logs import get_logger
-from spu.producers import ProducerTable
+from spu.producers import NO_PRODUCERS, ProducerSnapshot, ProducerTable, newest_snapshot
+from spu.replication.history import History, extended, forgotten, last_term
 from spu.storage.checkpoint import (
     CHECKPOINT_NAME,
     Checkpoint,
@@ -30,7 +33,8 @@ from spu.storage.checkpoint import (
 )
 from spu.storage.durable import UNFINISHED, sync_directory, sync_file
 from spu.storage.index import IndexSummary, SparseIndex, read_index, read_summary, write_index
-from spu.storage.segment import Damage, Segment, find_batch, scan, segment_bases
+from spu.storage.segment import INDEX_SUFFIX, Damage, Segment, find_batch, scan, segment_bases
+from spu.storage.truncation import finish_cut
 
 _log = get_logger("spu.storage.recovery")
 
@@ -41,14 +45,18 @@ class UnfitError(Exception):
 
 @dataclass(slots=True)
 class RecoveredLog:
-    """A log as it was found. All of it is durable. ``unfit`` says what is wrong, if anything."""
+    """A log as it was found. All of it is durable. ``unfit`` says what is wrong, if anything.
+
+    ``settled`` are the producers at a place that is committed, to roll back from.
+    """
 
     segments: list[Segment] = field(default_factory=list)
     log_start: int = 0
     leo: int = 0
     lac: int = -1
-    last_term: int = 0
+    history: History = ()
     producers: ProducerTable = field(default_factory=ProducerTable)
+    settled: ProducerSnapshot = NO_PRODUCERS
     cut_bytes: int = 0
     set_aside: list[str] = field(default_factory=list)
     unfit: str | None = None
@@ -85,16 +93,27 @@ class _Recovery:
         for leftover in self._directory.glob(f"*{UNFINISHED}"):
             leftover.unlink()
         checkpoint, log = self._checkpoint, self._log
-        bases = segment_bases(self._directory)
         log.producers = ProducerTable(checkpoint.producers)
-        log.last_term, log.lac = checkpoint.last_term, checkpoint.lac
+        log.settled = newest_snapshot(
+            (
+                checkpoint.settled,
+                ProducerSnapshot(checkpoint.durable_leo, checkpoint.producers),
+            ),
+            checkpoint.lac + 1,
+        )
+        log.history, log.lac = checkpoint.history, checkpoint.lac
         log.log_start = checkpoint.log_start
         log.leo = checkpoint.durable_leo
+        checkpoint = self._checkpoint = finish_cut(self._directory, checkpoint)
+        bases = segment_bases(self._directory)
+        self._remove_orphans(bases)
         if not self._trusted:
             self._without_checkpoint(bases)
         elif bases:
             self._require_start(bases)
             bases = self._drop_truncated(bases)
+            if not checkpoint.history_known:
+                log.history = self._read_history(bases) or log.history
             self._completed([base for base in bases if base < checkpoint.segment], bases)
             self._scan([base for base in bases if base >= checkpoint.segment])
         elif checkpoint.durable_leo:
@@ -106,6 +125,11 @@ class _Recovery:
             raise UnfitError(
                 f"{self._directory} ends at offset {log.leo}, but offset"
                 f" {checkpoint.durable_leo - 1} was durable"
+            )
+        if log.leo <= checkpoint.lac:
+            raise UnfitError(
+                f"{self._directory} ends at offset {log.leo}, but offset {checkpoint.lac} was"
+                " committed"
             )
         self._make_durable()
 
@@ -136,10 +160,30 @@ class _Recovery:
         """Finish a truncation: whole segments below the log start go."""
         kept = list(bases)
         while len(kept) > 1 and kept[1] <= self._checkpoint.log_start:
-            segment = self._segment(kept.pop(0))
-            segment.index_path.unlink(missing_ok=True)
-            os.unlink(segment.path)
+            self._segment(kept.pop(0)).remove()
         return kept
+
+    def _remove_orphans(self, bases: list[int]) -> None:
+        """Indexes of segments that are gone: another segment may get their name."""
+        names = {self._segment(base).index_path for base in bases}
+        for path in self._directory.glob(f"*{INDEX_SUFFIX}"):
+            if path not in names:
+                path.unlink()
+
+    def _read_history(self, bases: list[int]) -> History:
+        """The terms of what was durable, from the log itself."""
+        history: History = ()
+        for base in bases:
+            path = self._segment(base).path
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                for _position, header in scan(fd, path, 0, base, last_term(history)):
+                    if header.base_offset >= self._checkpoint.durable_leo:
+                        break
+                    history = extended(history, header.term, header.base_offset)
+            finally:
+                os.close(fd)
+        return forgotten(history, self._checkpoint.log_start)
 
     def _completed(self, completed: list[int], bases: list[int]) -> None:
         """Take up segments below the checkpoint by their index; rebuild what is not there."""
@@ -221,18 +265,21 @@ class _Recovery:
         return True
 
     def _scan_segment(self, segment: Segment, position: int, offset: int, *, learn: bool) -> None:
-        """Walk one segment; with ``learn`` the log's end, term and producers follow it."""
+        """Walk one segment; with ``learn`` the log's end, terms and producers follow it."""
         log, durable_leo = self._log, self._checkpoint.durable_leo
         fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            for _position, header in scan(fd, segment.path, position, offset, self._term):
+            for at, header in scan(fd, segment.path, position, offset, self._term):
+                new = learn and header.base_offset >= durable_leo
+                if new and header.term < (before := last_term(log.history)):
+                    raise Damage(segment.path, at, f"term {header.term} follows {before}")
                 self._term = header.term
                 segment.note(header, header.base_offset)
                 if learn:
                     log.leo = header.next_offset
-                    if header.base_offset >= durable_leo:
-                        log.producers.record(header, header.base_offset)
-                        log.last_term = header.term
+                if new:
+                    log.producers.record(header, header.base_offset)
+                    log.history = extended(log.history, header.term, header.base_offset)
         finally:
             os.close(fd)
 
@@ -268,9 +315,9 @@ class _Recovery:
             _log.warning("cut a torn tail", damage=str(damage), bytes=log.cut_bytes)
         # The last file goes first: a crash in between leaves a shorter tail, never a gap.
         for base in reversed(later):
-            doomed = self._segment(base)
-            doomed.index_path.unlink(missing_ok=True)
-            os.unlink(doomed.path)
+            self._segment(base).remove()
+        # An index may have been written since, for more than is left.
+        segment.index_path.unlink(missing_ok=True)
         os.truncate(segment.path, segment.size)
 
     def _make_durable(self) -> None:
@@ -287,7 +334,8 @@ class _Recovery:
                     write_index(segment.index_path, segment.summary(), segment.index.to_bytes())
                     segment.index = None
         sync_directory(self._directory)
-        if log.leo > self._checkpoint.durable_leo or not self._trusted:
+        known = self._trusted and self._checkpoint.history_known
+        if log.leo > self._checkpoint.durable_leo or log.cut_bytes or not known:
             active = log.segments[-1] if log.segments else None
             if active is not None and active.index is not None:
                 write_index(active.index_path, active.summary(), active.index.to_bytes())
@@ -297,8 +345,9 @@ class _Recovery:
                     active,
                     log_start=log.log_start,
                     lac=log.lac,
-                    last_term=log.last_term,
-                    producers=log.producers,
+                    history=log.history,
+                    producers=log.producers.dump(),
+                    settled=log.settled,
                 ),
             )
 

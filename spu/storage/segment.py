@@ -69,6 +69,11 @@ class Segment:
         self.size += header.length
         self.end_offset = offset + header.record_count
 
+    def remove(self) -> None:
+        """Delete its files, the index first: an index never outlives its log."""
+        self.index_path.unlink(missing_ok=True)
+        Path(self.path).unlink(missing_ok=True)
+
     def summary(self) -> IndexSummary:
         return IndexSummary(
             self.base_offset,

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from schemas.batch import BatchHeader, read_header
 from schemas.errors import FencedError, InvalidRequestError, NotReadyError
 from spu import producers
-from spu.producers import Duplicate, ProducerTable
+from spu.producers import (
+    NO_PRODUCERS,
+    Duplicate,
+    ProducerSnapshot,
+    ProducerTable,
+    newest_snapshot,
+)
 from tests.unit.spu.builders import batch_of
 
 
@@ -100,3 +106,18 @@ def answer(known: ProducerTable, sent: BatchHeader) -> object:
         return known.check(sent)
     except (NotReadyError, InvalidRequestError) as error:
         return str(error)
+
+
+@pytest.mark.parametrize(
+    ("leo", "found"),
+    [
+        pytest.param(9, 8, id="given-above-all-then-the-newest"),
+        pytest.param(8, 8, id="given-its-end-then-it"),
+        pytest.param(7, 4, id="given-below-it-then-the-one-before"),
+        pytest.param(3, 0, id="given-below-all-then-none"),
+    ],
+)
+def test_newest_snapshot(leo: int, found: int) -> None:
+    snapshots = [ProducerSnapshot(end, table(end).dump()) for end in (8, 4)]
+    expected = next((each for each in snapshots if each.leo == found), NO_PRODUCERS)
+    assert newest_snapshot(snapshots, leo) == expected

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from schemas.ids import make_term
+from spu.replication.history import Epoch
 from spu.storage.checkpoint import VERIFY_AGAIN_BYTES, read_checkpoint
 from spu.storage.durable import UNFINISHED
+from spu.storage.index import read_summary
 from tests.unit.spu.builders import (
     NOW_US,
     TERM,
@@ -81,6 +83,15 @@ def test_given_a_bit_flipped_below_the_durable_point_then_unfit(tmp_path: Path) 
         assert f"{log_file(tmp_path)} at byte {batch * SIZE}" in found.found.unfit
         assert log_file(tmp_path).read_bytes() == damaged
         found.crash()
+
+
+def test_given_a_torn_tail_then_the_index_speaks_of_what_is_left(tmp_path: Path) -> None:
+    opened = make(tmp_path, 3, durable=2)
+    log_file(tmp_path).write_bytes(log_file(tmp_path).read_bytes()[:-1])
+    open_log(tmp_path).crash()
+    summary = read_summary(opened.log.segments[0].index_path)
+    assert summary is not None
+    assert (summary.end_offset, summary.covered) == (2, 2 * SIZE)
 
 
 def test_given_a_valid_batch_behind_damage_above_the_durable_point_then_it_is_set_aside(
@@ -178,7 +189,7 @@ def test_given_a_recovered_tail_then_it_counts_as_durable_afterwards(tmp_path: P
     checkpoint = read_checkpoint(tmp_path)
     assert checkpoint is not None
     assert checkpoint.durable_leo == 4
-    assert checkpoint.last_term == TERM
+    assert checkpoint.history == (Epoch(TERM, 0),)
 
 
 def test_given_a_large_segment_then_recovery_scans_only_its_end(tmp_path: Path) -> None:
@@ -238,7 +249,7 @@ def test_given_durable_batches_that_are_scanned_again_then_producers_count_them_
 def test_given_a_falling_term_then_it_is_damage(tmp_path: Path) -> None:
     opened = open_log(new_log_directory(tmp_path))
     opened.append(batch_of(), term=make_term(1, 9))
-    opened.log.last_term = 0
+    opened.log.history = ()
     opened.append(batch_of(), term=make_term(1, 8))
     opened.crash()
     again = open_log(tmp_path)

@@ -1,0 +1,58 @@
+"""Which terms a log holds, and where each begins: what tells two logs apart.
+
+Followers are cut by this history, never by the last add confirmed: cutting by that loses
+acknowledged records (Kafka's KIP-101), and comparing only the last term leaves logs that differ
+after two quick failovers (KIP-279). The first epoch may begin below the log's start: it is the
+term of the record before that, so that an empty log still says how far it goes.
+
+All functions are pure; a history is a tuple of epochs with rising terms and rising starts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Epoch(NamedTuple):
+    """The records of one term begin at ``start``."""
+
+    term: int
+    start: int
+
+
+History = tuple[Epoch, ...]
+
+
+def last_term(history: History) -> int:
+    """The term of the last record, 0 where there never was one."""
+    return history[-1].term if history else 0
+
+
+def extended(history: History, term: int, offset: int) -> History:
+    """The history after a record of ``term`` at ``offset``."""
+    if history and history[-1].term >= term:
+        if history[-1].term > term:
+            raise AssertionError(f"a record of term {term} after one of {history[-1].term}")
+        return history
+    return (*history, Epoch(term, offset))
+
+
+def largest_at_most(history: History, term: int) -> int:
+    """The largest term of the log that is not above ``term``; 0 where there is none."""
+    return max((epoch.term for epoch in history if epoch.term <= term), default=0)
+
+
+def end_of(history: History, term: int, leo: int) -> int:
+    """Where the records with terms up to ``term`` end, in a log that ends at ``leo``."""
+    return next((epoch.start for epoch in history if epoch.term > term), leo)
+
+
+def cut(history: History, leo: int) -> History:
+    """The history of a log that was cut to end at ``leo``."""
+    return tuple(epoch for epoch in history if epoch.start < leo)
+
+
+def forgotten(history: History, start: int) -> History:
+    """The history of a log that begins at ``start`` now: with the term of the record before it."""
+    before = [epoch for epoch in history if epoch.start < start]
+    return (*before[-1:], *(epoch for epoch in history if epoch.start >= start))

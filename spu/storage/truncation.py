@@ -1,0 +1,118 @@
+"""Cutting the end of a log, or all of it, so that a crash leaves the old log or the cut one.
+
+A cut is a checkpoint that says where the log ends now, with ``cut_at`` set: the byte of its
+segment at which it does. Once that is durable the log is cut, whatever its files hold; before,
+it is not. Then `finish_cut` removes what lies behind the end, makes that durable, and only then
+replaces the checkpoint by one without the mark. Recovery finds a mark and does the same again,
+so that nothing of a removed suffix comes back to life behind what is appended afterwards. A log
+that begins anew is one that is cut to nothing at its new start.
+
+What is not in the log any more is gone from what speaks of it, too: indexes are deleted with
+their segments, that of the last one is built from what is left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from schemas.errors import InvalidRequestError
+from spu.producers import ProducerSnapshot, ProducerTable
+from spu.storage.checkpoint import Checkpoint, write_checkpoint
+from spu.storage.durable import sync_directory, sync_file
+from spu.storage.file_pool import FilePool
+from spu.storage.index import SparseIndex
+from spu.storage.reader import LogReader
+from spu.storage.segment import Damage, Segment, scan, segment_bases
+
+_ANY_TERM: Final = 0
+
+
+def cut_segment(reader: LogReader, files: FilePool, segment: Segment, offset: int) -> Segment:
+    """``segment`` as it is when it ends at ``offset``: in progress, its index in memory.
+
+    Changes nothing. Raises InvalidRequestError where no batch ends there, Damage, OSError.
+    """
+    index = SparseIndex.from_bytes(reader.index(segment, wait=True).to_bytes())
+    start, position = index.entry_for(offset) or (segment.base_offset, 0)
+    kept = Segment(
+        segment.directory,
+        segment.base_offset,
+        start,
+        position,
+        index.cut(position),
+        opened_us=segment.opened_us,
+        written_us=segment.written_us,
+        index=index,
+    )
+    if start == offset:
+        return kept
+    with files.open(segment.path) as fd:
+        for _position, header in scan(fd, segment.path, position, start, _ANY_TERM):
+            if header.next_offset > offset:
+                raise InvalidRequestError(
+                    f"{segment.path} cannot end at offset {offset}: a batch holds"
+                    f" {header.base_offset} to {header.next_offset - 1}"
+                )
+            kept.note(header, header.base_offset)
+            if kept.end_offset == offset:
+                return kept
+    raise Damage(segment.path, kept.size, f"the file ends before offset {offset}")
+
+
+def producers_at(
+    reader: LogReader,
+    files: FilePool,
+    segments: Iterable[Segment],
+    snapshot: ProducerSnapshot,
+    offset: int,
+) -> ProducerTable:
+    """The producer table of a log that ends at ``offset``, a batch boundary: ``snapshot`` and
+    what stands in ``segments`` between the two. Raises Damage, OSError."""
+    table = ProducerTable(snapshot.dump)
+    at = snapshot.leo
+    for segment in segments:
+        if segment.end_offset <= at or at >= offset:
+            continue
+        position = reader.locate(segment, at, segment.size, wait=True)
+        with files.open(segment.path) as fd:
+            for _position, header in scan(fd, segment.path, position, at, _ANY_TERM):
+                if header.base_offset >= offset:
+                    break
+                table.record(header, header.base_offset)
+                at = header.next_offset
+    return table
+
+
+def finish_cut(directory: Path, checkpoint: Checkpoint) -> Checkpoint:
+    """Remove what lies behind the end of the log that ``checkpoint``, which is durable, has cut.
+
+    Gives the checkpoint that holds afterwards, durable as well. May be repeated. Blocks. Raises
+    Damage where the log itself is not there, before anything is removed; OSError.
+    """
+    cut_at = checkpoint.cut_at
+    if cut_at is None:
+        return checkpoint
+    last = Segment(str(directory), checkpoint.segment, checkpoint.segment)
+    # Only a log that is cut to nothing may have no file yet.
+    create = 0 if cut_at else os.O_CREAT
+    fd = os.open(last.path, os.O_RDWR | os.O_CLOEXEC | create, 0o644)
+    try:
+        size = os.fstat(fd).st_size
+        if size < cut_at:
+            raise Damage(last.path, size, f"the log was cut at byte {cut_at}, the file ends before")
+        for base in reversed(segment_bases(directory)):
+            if base > last.base_offset or base < last.base_offset <= checkpoint.log_start:
+                Segment(str(directory), base, base).remove()
+        last.index_path.unlink(missing_ok=True)
+        os.ftruncate(fd, cut_at)
+        sync_file(fd)
+    finally:
+        os.close(fd)
+    sync_directory(directory)
+    finished = replace(checkpoint, cut_at=None)
+    write_checkpoint(directory, finished)
+    return finished

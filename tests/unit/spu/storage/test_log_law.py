@@ -1,0 +1,242 @@
+"""A log does what a list of batches does, whatever is done to it and whenever it crashes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest import mock
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from schemas.batch import BatchHeader, read_header, stamp
+from spu.producers import ProducerTable
+from spu.replication.history import Epoch, History, extended, forgotten
+from tests.unit.spu.builders import NOW_US, OpenLog, batch_of, new_log_directory, open_log
+from tests.unit.spu.builders import settings_of as log_settings
+
+SMALL = log_settings(segment=1 << 10)
+
+#: Records, bytes of payload, producer, and by how much the term rises.
+a_batch = st.tuples(
+    st.integers(1, 5),
+    st.integers(0, 300),
+    st.sampled_from([0, 7, 8]),
+    st.sampled_from([0, 0, 0, 1]),
+)
+
+
+@dataclass
+class Model:
+    """The log as a list. ``origin`` and ``before`` are where it began, and after what."""
+
+    origin: int = 0
+    before: History = ()
+    batches: list[bytes] = field(default_factory=list)
+    start: int = 0
+    wanted: int = 0
+    durable: int = 0
+    lac: int = -1
+    #: Batches below are unknown to duplicate detection.
+    known_from: int = 0
+
+    @property
+    def headers(self) -> list[BatchHeader]:
+        return [read_header(batch) for batch in self.batches]
+
+    @property
+    def leo(self) -> int:
+        return self.headers[-1].next_offset if self.batches else self.origin
+
+    @property
+    def boundaries(self) -> list[int]:
+        return [self.origin, *(header.next_offset for header in self.headers)]
+
+    @property
+    def history(self) -> History:
+        history = self.before
+        for header in self.headers:
+            history = extended(history, header.term, header.base_offset)
+        return forgotten(history, self.start)
+
+    def producers(self, known_from: int) -> object:
+        table = ProducerTable()
+        for header in self.headers:
+            if header.base_offset >= known_from:
+                table.record(header, header.base_offset)
+        return table.dump()
+
+    def cut(self, leo: int) -> None:
+        self.batches = [b for b in self.batches if read_header(b).base_offset < leo]
+        self.durable = min(self.durable, leo)
+        self.wanted = max(self.start, min(self.wanted, leo))
+
+
+class LogLaw(RuleBasedStateMachine):
+    """Every rule does the same to a log and to the model; the invariants compare them."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.syncs = mock.patch.multiple(os, fsync=lambda fd: None, fdatasync=lambda fd: None)
+        self.syncs.start()
+        self.path = new_log_directory(Path(tempfile.mkdtemp()))
+        self.opened: OpenLog = open_log(self.path, SMALL)
+        self.model = Model()
+        self.term = 1
+        self.sequences: dict[int, int] = {}
+
+    def teardown(self) -> None:
+        if hasattr(self, "opened"):
+            self.opened.crash()
+            self.syncs.stop()
+            shutil.rmtree(self.path)
+
+    def _new(self, wish: tuple[int, int, int, int]) -> bytearray:
+        count, size, producer, rise = wish
+        self.term += rise
+        sequence = self.sequences.get(producer, 0)
+        self.sequences[producer] = sequence + 1
+        return batch_of(count, b"p" * size, producer_id=producer, sequence=sequence)
+
+    @rule(wish=a_batch)
+    def append(self, wish: tuple[int, int, int, int]) -> None:
+        batch = self._new(wish)
+        assert self.opened.append(batch, self.term) == self.model.leo
+        self.model.batches.append(bytes(batch))
+
+    @rule(wishes=st.lists(a_batch, min_size=1, max_size=8))
+    def append_batches(self, wishes: list[tuple[int, int, int, int]]) -> None:
+        new = []
+        for wish in wishes:
+            batch = self._new(wish)
+            stamp(batch, self.model.leo, self.term)
+            self.model.batches.append(bytes(batch))
+            new.append(bytes(batch))
+        self.opened.log.append_batches(b"".join(new), NOW_US)
+
+    @rule()
+    def roll(self) -> None:
+        self.opened.log.roll(NOW_US)
+
+    @precondition(lambda self: self.opened.log.roll_is_due(NOW_US * 2))
+    @rule()
+    def begin_next(self) -> None:
+        self.opened.log.begin_next(NOW_US)
+
+    @rule(data=st.data(), checkpoint=st.booleans())
+    def sync(self, data: st.DataObject, checkpoint: bool) -> None:
+        model = self.model
+        model.lac = data.draw(st.integers(model.lac, max(model.lac, model.durable - 1)))
+        self.opened.sync(lac=model.lac, checkpoint=checkpoint)
+        model.durable, model.start = model.leo, model.wanted
+
+    @rule(data=st.data())
+    def truncate_prefix(self, data: st.DataObject) -> None:
+        model = self.model
+        offset = data.draw(st.integers(model.start, max(model.start, model.lac + 1)))
+        self.opened.log.truncate_prefix(offset)
+        model.wanted = max(model.wanted, offset)
+
+    @rule(data=st.data())
+    def truncate_suffix(self, data: st.DataObject) -> None:
+        model, log = self.model, self.opened.log
+        lowest = max(model.lac + 1, model.start)
+        places = [offset for offset in model.boundaries if offset >= lowest]
+        if not places:
+            return
+        offset = data.draw(st.sampled_from(places))
+        log.truncate_suffix(offset)
+        model.cut(offset)
+        model.durable = offset
+        if log.producers.dump() != model.producers(model.known_from):
+            # Only where the log's beginning is gone may it know less.
+            model.known_from = log.segments[0].base_offset
+            assert model.known_from > model.origin
+
+    @precondition(lambda self: self.model.start < self.model.leo)
+    @rule(data=st.data(), max_bytes=st.integers(1, 1_500))
+    def read(self, data: st.DataObject, max_bytes: int) -> None:
+        """Whole batches from any offset on, from inside a batch too."""
+        model = self.model
+        offset = data.draw(st.integers(model.start, model.leo - 1))
+        found = self.opened.log.read(offset, max_bytes, model.leo, wait=True)
+        expected = b"".join(
+            batch for batch in model.batches if read_header(batch).next_offset > offset
+        )
+        assert found.data
+        assert expected.startswith(bytes(found.data))
+
+    @rule(start=st.integers(0, 40))
+    def rebuild(self, start: int) -> None:
+        before = (Epoch(self.term, start - 1),) if start else ()
+        self.opened.log.rebuild(start, self.term if start else 0)
+        self.model = Model(start, before, [], start, start, start, start - 1, start)
+
+    @rule(data=st.data())
+    def crash(self, data: st.DataObject) -> None:
+        """The unsynced tail is kept, lost, or torn in the middle of a batch."""
+        model = self.model
+        kept = data.draw(st.sampled_from([b for b in model.boundaries if b >= model.durable]))
+        torn = data.draw(st.sampled_from([0, 1, 50]))
+        self.opened.crash()
+        for segment in self.opened.log.segments:
+            mine = [
+                h
+                for h in model.headers
+                if segment.base_offset <= h.base_offset < segment.end_offset
+            ]
+            size = sum(header.length for header in mine if header.base_offset < kept)
+            if segment.base_offset > kept:
+                os.unlink(segment.path)
+            elif size < segment.size:
+                os.truncate(segment.path, size + torn)
+        model.cut(kept)
+        model.wanted = model.start
+        self.opened = open_log(self.path, SMALL)
+        assert self.opened.found.unfit is None
+        assert not self.opened.found.set_aside
+        assert self.opened.found.lac <= min(model.lac, model.durable - 1)
+        model.durable = kept
+
+    @invariant()
+    def same_bounds_and_terms(self) -> None:
+        log, model = self.opened.log, self.model
+        assert (log.log_start, log.leo, log.durable_leo) == (model.start, model.leo, model.durable)
+        assert log.history == model.history
+        assert log.last_term == (model.history[-1].term if model.history else 0)
+
+    @invariant()
+    def same_producers(self) -> None:
+        assert self.opened.log.producers.dump() == self.model.producers(self.model.known_from)
+
+    @invariant()
+    def same_batches(self) -> None:
+        log, model = self.opened.log, self.model
+        found, offset = b"", log.log_start
+        while offset < log.leo:
+            result = log.read(offset, 600, log.leo, wait=True)
+            found += bytes(result.data)
+            offset = result.next_offset
+        assert found == b"".join(
+            batch for batch in model.batches if read_header(batch).next_offset > model.start
+        )
+
+    @invariant()
+    def segments_hold_one_term_and_what_the_files_hold(self) -> None:
+        log = self.opened.log
+        assert log.size_bytes == sum(os.stat(segment.path).st_size for segment in log.segments)
+        for segment in log.segments:
+            terms = {
+                header.term
+                for header in self.model.headers
+                if segment.base_offset <= header.base_offset < segment.end_offset
+            }
+            assert len(terms) <= 1
+
+
+TestLogLaw = LogLaw.TestCase
+TestLogLaw.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
