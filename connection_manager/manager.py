@@ -23,6 +23,7 @@ from schemas.logs import get_logger
 from schemas.messages import (
     MIN_SESSION_VERSION,
     SESSION_VERSION,
+    Ask,
     Envelope,
     Hello,
     Message,
@@ -49,6 +50,8 @@ class SessionEvents(Protocol):
     def closed(self, spu_id: int, generation: int, reason: str) -> None: ...
 
     def reported(self, spu_id: int, generation: int, report: Report) -> None: ...
+
+    def asked(self, spu_id: int, generation: int, ask: Ask) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +209,13 @@ class ConnectionManager:
         self._generations[hello.spu_id] = generation
 
         async def handle(body: Message) -> None:
-            if not isinstance(body, Report):
-                raise UnsupportedError(f"an SC does not serve {body.type}")
-            self._events.reported(hello.spu_id, generation, body)
+            match body:
+                case Report():
+                    self._events.reported(hello.spu_id, generation, body)
+                case Ask():
+                    self._events.asked(hello.spu_id, generation, body)
+                case _:
+                    raise UnsupportedError(f"an SC does not serve {body.type}")
 
         session = Session(
             socket,

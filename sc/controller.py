@@ -38,7 +38,7 @@ from schemas.causality import new_cause
 from schemas.errors import ConflictError, RunnelError
 from schemas.keys import ClusterKeys
 from schemas.logs import get_logger
-from schemas.messages import Hello, Message, Report
+from schemas.messages import Ask, Hello, Message, Report
 from schemas.spu import Spu
 
 HEARTBEAT_MS = 250
@@ -207,6 +207,13 @@ class Controller:
 
     def reported(self, spu_id: int, generation: int, report: Report) -> None:
         self.dispatcher.reported(spu_id, generation, report)
+
+    def asked(self, spu_id: int, generation: int, ask: Ask) -> None:
+        for change in ask.lrs:
+            log.info("asked for other live replicas", spu=spu_id, uid=change.uid, why=change.reason)
+        for election in ask.elections:
+            log.info("asked for an election", spu=spu_id, uid=election.uid, why=election.reason)
+        self.dispatcher.asked(spu_id, generation, ask)
 
     async def _send(self, spu_id: int, message: Message) -> None:
         await self.connections.request(spu_id, message)

@@ -5,7 +5,8 @@ the reply repeats in ``reply_to``. Every envelope carries the causality id of wh
 
 The conversation: the SPU says `Hello`; the SC answers `Welcome` or `Reject` and closes. Then
 the SC sends the SPU's complete set of `AssignPartitions`, `LeadPartitions` for those it leads and
-`DeleteReplicas` for tombstones; the SPU sends `Report` whenever a replica's state changes.
+`DeleteReplicas` for tombstones; the SPU sends `Report` whenever a replica's state changes, and
+`Ask` where a leader needs another live replica set or another leader.
 Messages are batched per SPU. Either side may start a request; `Heartbeat` flows both ways.
 """
 
@@ -25,10 +26,12 @@ MIN_SESSION_VERSION: Final = 1
 
 
 class ReplicaRole(CaselessEnum):
-    """What a replica is doing: nothing yet, leading, or stopped for a reason it reports."""
+    """What a replica is doing: nothing yet, leading, following its leader, or stopped for a reason
+    it reports."""
 
     IDLE = "idle"
     LEADER = "leader"
+    FOLLOWER = "follower"
     STOPPED = "stopped"
 
 
@@ -175,6 +178,38 @@ class Report(Model):
     free_bytes: int | None = None
 
 
+class LrsRequest(Model):
+    """A leader needs another live replica set: ``lrs`` in place of the one of ``revision``.
+
+    ``term`` is its full term. Where the partition is still at that revision and led by this SPU
+    at that election term, the answer is a later revision: with the change, or without it and with
+    the reason on its status. All else has no answer but the later revision there is already.
+    """
+
+    uid: PartitionUid
+    term: Term
+    revision: int
+    lrs: tuple[LiveReplica, ...]
+    reason: str
+
+
+class ElectionRequest(Model):
+    """A leader, or an SPU that was told to lead, asks that another one may; ``term`` is its full
+    term. It leads on where no other can."""
+
+    uid: PartitionUid
+    term: Term
+    reason: str
+
+
+class Ask(Model):
+    """SPU → SC request: what its replicas ask for as leaders. The reply says only that it came."""
+
+    type: Literal["ask"] = "ask"
+    lrs: tuple[LrsRequest, ...] = ()
+    elections: tuple[ElectionRequest, ...] = ()
+
+
 class Reply(Model):
     """The answer to any request; ``error`` is a `RunnelError` as JSON."""
 
@@ -191,6 +226,7 @@ Message = Annotated[
     | LeadPartitions
     | DeleteReplicas
     | Report
+    | Ask
     | Reply,
     Field(discriminator="type"),
 ]

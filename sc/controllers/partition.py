@@ -6,6 +6,11 @@ leader changes only to another member of the LRS (`sc.controllers.election`); wh
 member that member is waited for. The SPU is told to lead only after leader, term and LRS
 stand in the KV together. ``online`` follows the leader's own report that it leads at that term.
 
+A leader asks for changes of the LRS; what may be is said in `sc.controllers.live_set`. A request
+of the leader of now, at its term and the object's revision, is answered by a write in any case: the
+leader waits for a later revision. What was turned down, and why, stays in the status's reason until
+leader, LRS or spec change. Members that are unfit or offline leave without being asked for.
+
 An object that somebody removed from the KV comes back without leader and LRS: then all replicas are
 asked, and the one with the last term and the highest offset leads.
 
@@ -25,13 +30,32 @@ from sc.controllers.actions import (
     WriteStatus,
 )
 from sc.controllers.election import elect
+from sc.controllers.live_set import (
+    Fitness,
+    LiveSet,
+    answer,
+    shed,
+    standing,
+    standings,
+    unfit_text,
+)
 from sc.store.view import Liveness, View
 from schemas.ids import PartitionUid, election_term, next_election
-from schemas.messages import Assignment, Lead, ReplicaReport, ReplicaRole, Tombstone
+from schemas.messages import (
+    Assignment,
+    ElectionRequest,
+    Lead,
+    LrsRequest,
+    ReplicaRole,
+    Tombstone,
+)
 from schemas.partition import LiveReplica, Partition, PartitionResolution, PartitionStatus
 
 #: Annotation of what somebody removed from the KV, and that came back.
 RESTORED = "runnel/restored"
+
+#: Comes before what was turned down, at the end of a reason.
+_TURNED_DOWN = "turned down: "
 
 
 def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
@@ -50,7 +74,7 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     else:
         wish = _led(view, partition, status.leader, actions, now_ms)
     wish = wish.model_copy(update={"observed_generation": partition.generation})
-    if wish != status:
+    if wish != status or _lrs_request(view, partition) is not None:
         actions.append(WriteStatus(partition, wish))
     return tuple(actions)
 
@@ -146,6 +170,26 @@ def _lost(view: View, partition: Partition, now_ms: int) -> PartitionStatus | No
     )
 
 
+def _lrs_request(view: View, partition: Partition) -> LrsRequest | None:
+    """What the leader of now asks for, based on what the partition is now."""
+    status = partition.status
+    session = None if status.leader is None else view.sessions.get(status.leader)
+    found = None if session is None else session.lrs_requests.get(partition.uid)
+    if found is None or found.revision != partition.revision:
+        return None
+    return found if election_term(found.term) == status.term else None
+
+
+def _election_request(view: View, partition: Partition) -> ElectionRequest | None:
+    """Whether the leader of now asks for another one, and nothing has changed since."""
+    status = partition.status
+    session = None if status.leader is None else view.sessions.get(status.leader)
+    found = None if session is None else session.elections.get(partition.uid)
+    if found is None or found.revision != partition.revision:
+        return None
+    return found.request if election_term(found.request.term) == status.term else None
+
+
 def _led(
     view: View, partition: Partition, leader: int, actions: list[Action], now_ms: int
 ) -> PartitionStatus:
@@ -157,50 +201,123 @@ def _led(
         case Liveness.UNKNOWN:
             return status
         case Liveness.OFFLINE:
-            if (elected := elect(view, partition)) is not None:
-                return elected
-            others = "; no other live replica may lead" if len(partition.spec.replicas) > 1 else ""
-            return _offline(status, f"its leader, SPU {leader}, is offline{others}")
+            stuck = _stuck(view, partition, f"its leader, SPU {leader}, is offline", now_ms)
+            return elect(view, partition, now_ms) or _offline(status, stuck)
         case Liveness.ONLINE:
             report = view.report(leader, partition.uid)
     if report is None:
         return _offline(status, f"SPU {leader} has not reported its replica yet")
-    unfit = _unfit(status, leader, report)
-    if unfit is not None:
-        return elect(view, partition) or _offline(status, unfit)
-    if report.role is ReplicaRole.LEADER and election_term(report.term) == status.term:
-        return status.model_copy(
-            update={"resolution": PartitionResolution.ONLINE, "reason": _shortage(partition)}
+    if (unfit := _unfit(view, partition, leader, now_ms)) is not None:
+        stuck = _stuck(view, partition, unfit, now_ms)
+        return elect(view, partition, now_ms) or _offline(status, stuck)
+    leads = report.role is ReplicaRole.LEADER and election_term(report.term) == status.term
+    refusals = []
+    if (asked := _election_request(view, partition)) is not None:
+        # One that leads already gains nothing by another term; one that cannot in this, does.
+        elected = elect(view, partition, now_ms, another=leads)
+        if elected is not None:
+            return elected
+        refusals.append(f"another leader, {asked.reason}: no other live replica may lead")
+    wish = _with_live_set(view, partition, leader, refusals, now_ms)
+    if leads:
+        shortage = _shortage(view, partition, wish.lrs, now_ms)
+        wish = wish.model_copy(
+            update={"resolution": PartitionResolution.ONLINE, "reason": shortage}
         )
-    if report.revision >= partition.revision and report.assigned:
-        lead = Lead(
-            uid=PartitionUid(partition.uid),
-            term=status.term,
-            lrs=status.lrs,
-            revision=partition.revision,
-        )
-        actions.append(SendLead(leader, lead))
-    return _offline(status, f"SPU {leader} is taking over")
+    else:
+        wish = _offline(wish, f"SPU {leader} is taking over")
+        if wish.lrs == status.lrs and report.revision >= partition.revision and report.assigned:
+            actions.append(SendLead(leader, _lead_of(partition)))
+    return _with_refusals(partition, wish, refusals)
 
 
-def _unfit(status: PartitionStatus, leader: int, report: ReplicaReport) -> str | None:
-    """Why a live leader must not lead, or None."""
-    expected = next((m.storage_id for m in status.lrs if m.spu_id == leader), None)
-    if expected is not None and report.storage_id != expected:
-        return (
-            f"SPU {leader} came back without its data: storage {report.storage_id},"
-            f" the live replica was {expected}"
-        )
-    if not report.fit:
-        return f"the replica on SPU {leader} is unfit: {report.reason or 'no reason given'}"
-    return None
+def _unfit(view: View, partition: Partition, leader: int, now_ms: int) -> str | None:
+    """Why an online leader must not lead, or None."""
+    for member in partition.status.lrs:
+        if member.spu_id == leader:
+            return standing(view, partition.uid, member, now_ms).why or None
+    return f"SPU {leader} leads but is no live replica"
 
 
-def _shortage(partition: Partition) -> str | None:
-    live, wanted = len(partition.status.lrs), len(partition.spec.replicas)
-    if live >= wanted:
-        return None
-    return f"{live} of {wanted} replicas are live"
+def _lead_of(partition: Partition) -> Lead:
+    return Lead(
+        uid=PartitionUid(partition.uid),
+        term=partition.status.term,
+        lrs=partition.status.lrs,
+        revision=partition.revision,
+    )
+
+
+def _with_live_set(
+    view: View, partition: Partition, leader: int, refusals: list[str], now_ms: int
+) -> PartitionStatus:
+    """The status with the live replicas that should be, under a leader that is online and fit;
+    adds why it is not what the leader asked for."""
+    status, minimum = partition.status, partition.spec.log.min_in_sync_replicas
+    request = _lrs_request(view, partition)
+    members = {*status.lrs, *(request.lrs if request is not None else ())}
+    stand = standings(view, partition.uid, members, now_ms)
+    if request is None:
+        lrs = shed(status.lrs, leader, stand, minimum)
+    else:
+        replicas = partition.spec.replicas
+        found = answer(request, status.lrs, leader, stand, replicas=replicas, minimum=minimum)
+        lrs = found.lrs
+        if found.refusal is not None:
+            refusals.append(found.refusal)
+    return status if lrs == status.lrs else status.model_copy(update={"lrs": lrs})
+
+
+def _with_refusals(
+    partition: Partition, wish: PartitionStatus, refusals: list[str]
+) -> PartitionStatus:
+    """The status with what was turned down: now, or before if all else is as it was then."""
+    before, said = partition.status, "; ".join(refusals)
+    still = {"reason": before.reason, "observed_generation": partition.generation}
+    if not said and wish.model_copy(update=still) == before:
+        _, found, rest = (before.reason or "").rpartition(_TURNED_DOWN)
+        said = rest if found else ""
+    if not said:
+        return wish
+    reasons = [] if wish.reason is None else [wish.reason]
+    reason = "; ".join((*reasons, f"{_TURNED_DOWN}{said}"))
+    return wish.model_copy(update={"reason": reason})
+
+
+def _stuck(view: View, partition: Partition, what: str, now_ms: int) -> str:
+    """Why nobody leads: what is the matter with the leader, and with those that could follow it."""
+    status = partition.status
+    if len(partition.spec.replicas) == 1:
+        return what
+    found = standings(view, partition.uid, status.lrs, now_ms)
+    others = [s.why for m, s in found.items() if m.spu_id != status.leader and s.why]
+    return "; ".join((f"{what}; no other live replica may lead", *others))
+
+
+def _shortage(view: View, partition: Partition, lrs: LiveSet, now_ms: int) -> str | None:
+    """What is missing of a partition that is led, and what brings it back."""
+    wanted, minimum = partition.spec.replicas, partition.spec.log.min_in_sync_replicas
+    live, help_ = {member.spu_id for member in lrs}, "or lower minInSyncReplicas of the topic"
+    found = []
+    if missing := [i for i in wanted if i not in live]:
+        names = ", ".join(f"SPU {i}" for i in missing)
+        found.append(f"{len(lrs)} of {len(wanted)} replicas are live, without {names}")
+    for spu_id in missing:
+        report = view.report(spu_id, partition.uid)
+        if report is not None and not report.fit:
+            found.append(unfit_text(spu_id, report))
+    if len(lrs) < minimum:
+        found.append(f"nothing is committed until {minimum} are: bring others back, {help_}")
+    stand = standings(view, partition.uid, lrs, now_ms)
+    if any(s.fitness is Fitness.UNKNOWN for s in stand.values()):
+        return "; ".join(found) or None
+    found += [
+        f"nothing is committed until SPU {member.spu_id}, which is offline, is back: it stays live"
+        f" because minInSyncReplicas is {minimum}; start it, {help_}"
+        for member in lrs
+        if stand[member].fitness is Fitness.OFFLINE
+    ]
+    return "; ".join(found) or None
 
 
 def _offline(status: PartitionStatus, reason: str) -> PartitionStatus:

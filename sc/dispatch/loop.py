@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from sc.controllers import reconcile
@@ -49,6 +49,7 @@ from sc.store.view import View
 from schemas.causality import caused_by
 from schemas.errors import ConflictError, FencedError, RunnelError
 from schemas.logs import get_logger
+from schemas.partition import Partition, PartitionStatus
 
 WORKERS = 64
 RETRY_BASE_MS = 50.0
@@ -134,8 +135,9 @@ class ControllerLoop:
                     for action in self._look(key):
                         await self._carry_out(action, cause)
             else:
-                for action in actions:
-                    await self._carry_out(action, cause)
+                with self._counting(actions):
+                    for action in actions:
+                        await self._carry_out(action, cause)
         except ConflictError as error:
             self._metrics.conflicts.inc()
             # A moment for the mirror to catch up; revisions of other users of the KV never show.
@@ -157,6 +159,28 @@ class ControllerLoop:
     def _look(self, key: Key) -> tuple[Action, ...]:
         with self._metrics.reconcile(key.kind):
             return reconcile(self._view, key, self._now_ms())
+
+    @contextmanager
+    def _counting(self, actions: tuple[Action, ...]) -> Iterator[None]:
+        """Let others see who was elected until the mirror shows it.
+
+        When an SPU is lost, many elections are decided before the first of them is written: by
+        the mirror alone, all of them would choose the same SPU.
+        """
+        elected = [
+            action.status.leader
+            for action in actions
+            if isinstance(action, WriteStatus)
+            and isinstance(action.object, Partition)
+            and isinstance(action.status, PartitionStatus)
+            and action.status.leader is not None
+            and action.status.leader != action.object.status.leader
+        ]
+        self._view.elected.update(elected)
+        try:
+            yield
+        finally:
+            self._view.elected.subtract(elected)
 
     async def _carry_out(self, action: Action, cause: str) -> None:
         self._metrics.actions.labels(type(action).__name__).inc()

@@ -1,4 +1,4 @@
-"""The metadata dispatcher: the one writer of the local store and of what sessions reported.
+"""The metadata dispatcher: the one writer of the local store and of what sessions said.
 
 Every change wakes the controllers of the keys it concerns, and nobody else; listeners (the API's
 feeds) see the same changes in the same order. `applied` lets a writer wait until the mirror shows
@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable
 
 from sc.controllers.actions import Key
 from sc.dispatch.affected import affected_keys, keys_of_session
-from sc.store.local_store import Change, TombstoneChanged
-from sc.store.view import SessionState, View
+from sc.store.local_store import Change, ObjectChanged, TombstoneChanged
+from sc.store.view import ElectionAsked, SessionState, View
 from schemas.causality import current_cause
-from schemas.messages import Hello, ReplicaReport, Report, Tombstone
+from schemas.messages import Ask, Hello, ReplicaReport, Report, Tombstone
+from schemas.metadata import Object
+from schemas.partition import Partition
 from schemas.topic import TopicResolution
 
 Wake = Callable[[Key, str], None]
@@ -40,6 +42,8 @@ class MetadataDispatcher:
         for change, cause in changes:
             if isinstance(change, TombstoneChanged) and not change.present:
                 self._forget_deletion(change.tombstone)
+            if isinstance(change, ObjectChanged) and isinstance(change.old, Partition):
+                self._forget_requests(change.old, change.new)
             for key in affected_keys(change, store):
                 self._wake(key, cause)
             for listener in tuple(self._listeners):
@@ -107,6 +111,27 @@ class MetadataDispatcher:
         if report.deleted and spu is not None:
             self._wake(Key("Spu", spu.name), cause)
 
+    def asked(self, spu_id: int, generation: int, ask: Ask) -> None:
+        """An SPU asked for other live replica sets, or for elections, as a leader.
+
+        Kept is the newest request of each partition that it holds a replica of, unless the
+        partition has changed since already: the leader sees that, and decides anew.
+        """
+        state = self._sessions.get(spu_id)
+        if state is None or state.generation != generation:
+            return
+        cause = current_cause()
+        for change in ask.lrs:
+            partition = self._held_by(spu_id, change.uid)
+            if partition is not None and partition.revision <= change.revision:
+                state.lrs_requests[change.uid] = change
+                self._wake(Key("Partition", partition.name), cause)
+        for election in ask.elections:
+            partition = self._held_by(spu_id, election.uid)
+            if partition is not None:
+                state.elections[election.uid] = ElectionAsked(election, partition.revision)
+                self._wake(Key("Partition", partition.name), cause)
+
     def told_everything(self, spu_id: int, generation: int) -> None:
         """The SPU has confirmed the complete list of its partitions in this session."""
         state = self._sessions.get(spu_id)
@@ -122,6 +147,22 @@ class MetadataDispatcher:
         state = self._sessions.get(tombstone.spu_id)
         if state is not None:
             state.deleted.pop(tombstone.uid, None)
+
+    def _held_by(self, spu_id: int, uid: str) -> Partition | None:
+        partition = self._view.store.partition_by_uid(uid)
+        return partition if partition is not None and spu_id in partition.spec.replicas else None
+
+    def _forget_requests(self, old: Partition, new: Object | None) -> None:
+        """A partition changed: what was asked for of an earlier revision of it is over."""
+        latest = new.revision if new is not None and new.uid == old.uid else None
+        for spu_id in old.spec.replicas:
+            state = self._sessions.get(spu_id)
+            if state is None:
+                continue
+            for kept in (state.lrs_requests, state.elections):
+                asked = kept.get(old.uid)
+                if asked is not None and (latest is None or asked.revision < latest):
+                    del kept[old.uid]
 
     def _wake_session(self, spu_id: int) -> None:
         cause = current_cause()

@@ -1,17 +1,18 @@
 """What a controller may look at: the local store and the live sessions.
 
-A session's part holds what its SPU reported and is gone with the session; the SPU sends it again
-when it reconnects. Controllers read a view and never change one.
+A session's part holds what its SPU reported and asked for and is gone with the session; the SPU
+sends it again when it reconnects. Controllers read a view and never change one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from sc.store.local_store import LocalStore
-from schemas.messages import ReplicaReport, Tombstone
+from schemas.messages import ElectionRequest, LrsRequest, ReplicaReport, Tombstone
 from schemas.spu import SpuSpec
 
 
@@ -23,14 +24,24 @@ class Liveness(Enum):
     OFFLINE = "offline"
 
 
+@dataclass(frozen=True, slots=True)
+class ElectionAsked:
+    """A request for an election, and the revision of its partition when it came: what changed the
+    partition since then may have helped."""
+
+    request: ElectionRequest
+    revision: int
+
+
 @dataclass(slots=True)
 class SessionState:
     """One live SPU session.
 
     ``complete``: the SPU has confirmed the full list of its partitions in this session, so that
     only differences need sending. ``free_bytes``: what its disk has room for, where it told.
-    ``deleted`` are deletions it has confirmed whose
-    tombstones are still in the store.
+    ``deleted`` are deletions it has confirmed whose tombstones are still in the store.
+    ``lrs_requests`` and ``elections`` hold the newest that it asked for of each partition, by uid,
+    until the partition has changed since.
     """
 
     spu_id: int
@@ -39,6 +50,8 @@ class SessionState:
     free_bytes: int | None = None
     reports: dict[str, ReplicaReport] = field(default_factory=dict)
     deleted: dict[str, Tombstone] = field(default_factory=dict)
+    lrs_requests: dict[str, LrsRequest] = field(default_factory=dict)
+    elections: dict[str, ElectionAsked] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +88,7 @@ class View:
     registered: Mapping[str, int] = field(default_factory=dict)
     grace_until_ms: int = 0
     provisioning: Provisioning | None = None
+    elected: Counter[int] = field(default_factory=Counter)
 
     def liveness(self, spu_id: int, now_ms: int) -> Liveness:
         if spu_id in self.sessions:
@@ -87,3 +101,7 @@ class View:
         """What a live SPU last said of its replica of a partition."""
         session = self.sessions.get(spu_id)
         return session.reports.get(uid) if session is not None else None
+
+    def leading_count(self, spu_id: int) -> int:
+        """How many partitions an SPU leads, or will once what is decided is written."""
+        return self.store.leading_count(spu_id) + self.elected[spu_id]

@@ -17,24 +17,34 @@ from sc.controller import Controller
 from sc.kv.interface import KV, Put
 from sc.store.codec import encode_object
 from schemas.errors import ConflictError, RunnelError, UnreachableError
+from schemas.ids import next_election
 from schemas.keys import ClusterKeys
 from schemas.messages import (
+    Ask,
     AssignPartitions,
     Envelope,
     Heartbeat,
     Hello,
     Message,
     Reject,
+    Reply,
     Report,
     Stamp,
     Welcome,
     decode_envelope,
 )
+from schemas.partition import LiveReplica, Partition
 from schemas.spu import SpuResolution
 from tests.integration.sc.conftest import RunningSc
 from tests.polling import eventually
 from tests.simulated_spu import SimulatedSpu
-from tests.unit.sc.builders import spu_of
+from tests.unit.sc.builders import (
+    election_request_of,
+    live,
+    lrs_request_of,
+    partition_of,
+    spu_of,
+)
 
 STAMP = Stamp(revision=2, office="office")
 IDENTITY = ClusterIdentity("test", "uid-of-this-cluster", STAMP)
@@ -48,6 +58,7 @@ class Events:
     log: list[tuple[str, int, int]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     reports: list[Report] = field(default_factory=list)
+    asks: list[Ask] = field(default_factory=list)
     refusal: RunnelError | None = None
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     checking: asyncio.Event = field(default_factory=asyncio.Event)
@@ -68,6 +79,10 @@ class Events:
     def reported(self, spu_id: int, generation: int, report: Report) -> None:
         self.log.append(("reported", spu_id, generation))
         self.reports.append(report)
+
+    def asked(self, spu_id: int, generation: int, ask: Ask) -> None:
+        self.log.append(("asked", spu_id, generation))
+        self.asks.append(ask)
 
 
 class Peer:
@@ -289,6 +304,19 @@ async def test_given_report_then_passed_on_with_its_generation(bench: Bench) -> 
         await eventually(lambda: bench.events.log[-1][0] == "closed")
 
 
+async def test_given_ask_then_passed_on_with_its_generation_and_answered(bench: Bench) -> None:
+    partition = partition_of("t", 0, (1, 2), leader=1, lrs=(live(1), live(2)))
+    ask = Ask(
+        lrs=(lrs_request_of(partition, live(1)),), elections=(election_request_of(partition),)
+    )
+    async with bench.peer(hello_of()) as peer:
+        await peer.welcomed()
+        await peer.say(ask, request_id=5)
+        assert await peer.hear() == Reply()
+        assert bench.events.log[-1] == ("asked", 1, 1)
+        assert bench.events.asks == [ask]
+
+
 async def test_given_request_that_is_not_for_an_sc_then_refused_and_the_session_stays(
     bench: Bench,
 ) -> None:
@@ -484,3 +512,50 @@ async def test_given_spu_that_saw_a_later_revision_then_turned_away_as_a_restore
         rejected = await peer.rejected()
     assert rejected.code == "CONFLICT"
     assert "restored from an older backup" in rejected.message
+
+
+class LeadingSpu(SimulatedSpu):
+    """One that asks for what a test has it ask for."""
+
+    async def ask(self, ask: Ask) -> None:
+        assert self._session is not None
+        await self._session.request(ask)
+
+
+async def test_given_leader_that_asks_then_its_follower_is_live_and_leads_after_it(
+    sc: RunningSc,
+) -> None:
+    def mirrored() -> Partition:
+        found = sc.controller.view.store.get(Partition, "t-0")
+        assert found is not None
+        return found
+
+    def member(spu: SimulatedSpu) -> LiveReplica:
+        storage = spu.replicas[mirrored().uid].storage_id
+        return LiveReplica(spu_id=spu.spu_id, storage_id=storage)
+
+    for spu_id in (1, 2):
+        await register(sc, spu_id)
+    async with LeadingSpu(2, sc.private) as follower:
+        async with LeadingSpu(1, sc.private) as leader:
+            for spu_id in (1, 2):
+                await sc.until("spus", f"spu-{spu_id}", "online")
+            await sc.create("Topic", "t", {"assignment": [{"id": 0, "replicas": [1, 2]}]})
+            alone = await sc.until("partitions", "t-0", "online")
+            assert alone.status.lrs == (member(leader),)
+            await eventually(lambda: mirrored().uid in follower.replicas)
+            await eventually(lambda: sc.controller.view.report(2, mirrored().uid) is not None)
+            grown = (member(leader), member(follower))
+            await leader.ask(Ask(lrs=(lrs_request_of(mirrored(), *grown),)))
+            await eventually(lambda: mirrored().status.lrs == grown)
+            assert mirrored().status.reason is None
+            before = mirrored().revision
+            await leader.ask(Ask(lrs=(lrs_request_of(mirrored(), member(follower)),)))
+            await eventually(lambda: mirrored().revision > before)
+            assert mirrored().status.lrs == grown
+            refusal = "turned down: SPU 1 leads: only an election may drop it"
+            assert mirrored().status.reason == refusal
+        await eventually(lambda: mirrored().status.leader == 2)
+        await sc.until("partitions", "t-0", "online")
+        assert mirrored().status.lrs == (member(follower),)
+        assert mirrored().status.term == next_election(alone.status.term)

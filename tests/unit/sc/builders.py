@@ -8,9 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from sc.controllers.spu_group import managed_spu
 from sc.controllers.topic import partition_uid
 from sc.store.local_store import LocalStore
-from sc.store.view import Provisioned, Provisioning, SessionState, View
+from sc.store.view import ElectionAsked, Provisioned, Provisioning, SessionState, View
 from schemas.ids import PartitionUid, StorageId, Term, make_term
-from schemas.messages import ReplicaReport, ReplicaRole, Tombstone
+from schemas.messages import (
+    ElectionRequest,
+    LrsRequest,
+    ReplicaReport,
+    ReplicaRole,
+    Tombstone,
+)
 from schemas.metadata import Metadata, Object, OwnerReference
 from schemas.partition import (
     LiveReplica,
@@ -139,6 +145,7 @@ def topic_of(
     observed: int | None = None,
     ignore_racks: bool = False,
     max_record_size: int = 1 << 20,
+    minimum: int | None = None,
 ) -> Topic:
     assignment = None
     if rows is not None:
@@ -152,6 +159,7 @@ def topic_of(
             assignment=assignment,
             ignore_rack_assignment=ignore_racks,
             max_record_size=max_record_size,
+            min_in_sync_replicas=minimum,
         ),
         status=TopicStatus(
             resolution=resolution,
@@ -179,8 +187,13 @@ def partition_of(
     deleting: bool = False,
     revision: int = 5,
     observed: int = 1,
+    minimum: int | None = None,
 ) -> Partition:
+    """A partition; ``minimum`` is its ``minInSyncReplicas`` where the topic's is not meant."""
     owner = topic_of(topic) if isinstance(topic, str) else topic
+    log = owner.spec.log_settings
+    if minimum is not None:
+        log = log.model_copy(update={"min_in_sync_replicas": minimum})
     partition = Partition(
         metadata=Metadata(
             name=partition_name(owner.name, index),
@@ -194,7 +207,7 @@ def partition_of(
             index=index,
             replicas=replicas,
             preferred_leader=replicas[0] if preferred is None else preferred,
-            log=owner.spec.log_settings,
+            log=log,
         ),
         status=PartitionStatus(
             resolution=resolution,
@@ -223,6 +236,8 @@ def report_of(
     fit: bool = True,
     assigned: bool = True,
     reason: str | None = None,
+    leo: int = 0,
+    last_term: int = 0,
 ) -> ReplicaReport:
     """A report of a replica that knows its partition's newest revision."""
     return ReplicaReport(
@@ -234,7 +249,34 @@ def report_of(
         fit=fit,
         assigned=assigned,
         reason=reason,
+        leo=leo,
+        last_term=Term(last_term),
     )
+
+
+def lrs_request_of(
+    partition: Partition,
+    *lrs: LiveReplica,
+    term: int | None = None,
+    revision: int | None = None,
+    reason: str = "asked",
+) -> LrsRequest:
+    """What the leader of a partition asks for in its first restart, from what it is now."""
+    return LrsRequest(
+        uid=PartitionUid(partition.uid),
+        term=Term(partition.status.term + 1 if term is None else term),
+        revision=partition.revision if revision is None else revision,
+        lrs=lrs,
+        reason=reason,
+    )
+
+
+def election_request_of(
+    partition: Partition, *, term: int | None = None, reason: str = "too few are live"
+) -> ElectionRequest:
+    """What a leader asks for that cannot do its work."""
+    wanted = Term(partition.status.term + 1 if term is None else term)
+    return ElectionRequest(uid=PartitionUid(partition.uid), term=wanted, reason=reason)
 
 
 def session_of(
@@ -244,6 +286,8 @@ def session_of(
     complete: bool = True,
     deleted: Iterable[Tombstone] = (),
     free_bytes: int | None = None,
+    asks: Iterable[LrsRequest] = (),
+    elections: Iterable[ElectionAsked] = (),
 ) -> SessionState:
     return SessionState(
         spu_id,
@@ -252,6 +296,8 @@ def session_of(
         free_bytes=free_bytes,
         reports={r.uid: r for r in reports},
         deleted={t.uid: t for t in deleted},
+        lrs_requests={r.uid: r for r in asks},
+        elections={e.request.uid: e for e in elections},
     )
 
 

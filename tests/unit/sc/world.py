@@ -42,8 +42,9 @@ from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.spu_updater import Outbox
 from sc.store.local_store import Change, LocalStore
 from sc.store.view import Provisioned, Provisioning, SessionState, View
-from schemas.ids import StorageId, Term
+from schemas.ids import StorageId, Term, election_term
 from schemas.messages import (
+    Ask,
     AssignPartitions,
     DeleteReplicas,
     Hello,
@@ -55,7 +56,7 @@ from schemas.messages import (
     Stamp,
 )
 from schemas.metadata import Object
-from schemas.partition import Partition, PartitionStatus
+from schemas.partition import LiveReplica, Partition, PartitionStatus
 from schemas.spu import Spu
 from schemas.topic import Topic
 from tests.unit.sc.builders import DELETED_AT, PORT_STEP
@@ -85,7 +86,11 @@ class ModelSpu:
                         uid=assignment.uid, storage_id=storage, fit=not self.unfit
                     )
                     revision = max(old.revision, assignment.revision)
-                    new = old.model_copy(update={"revision": revision, "assigned": True})
+                    update: dict[str, Any] = {"revision": revision, "assigned": True}
+                    led = assignment.leader is not None
+                    if led and assignment.leader != self.spu_id and assignment.revision >= revision:
+                        update["role"] = ReplicaRole.FOLLOWER
+                    new = old.model_copy(update=update)
                     self.replicas[new.uid] = new
                     changed.append(new)
                 return Report(replicas=tuple(changed))
@@ -96,6 +101,7 @@ class ModelSpu:
                     assert old.fit
                     assert old.term <= lead.term + 0xFFFF, "led at a later term before"
                     update = {"role": ReplicaRole.LEADER, "term": Term(lead.term + 1)}
+                    assert LiveReplica(spu_id=self.spu_id, storage_id=old.storage_id) in lead.lrs
                     self.replicas[lead.uid] = old.model_copy(update=update)
                     changed.append(self.replicas[lead.uid])
                 return Report(replicas=tuple(changed))
@@ -160,6 +166,19 @@ class World:
         self.dispatcher.opened(generation, hello)
         if complete:
             self.dispatcher.told_everything(spu_id, generation)
+
+    def ask(self, spu_id: int, ask: Ask) -> None:
+        """An SPU asks for something, whether it leads or not."""
+        if (session := self.sessions.get(spu_id)) is not None:
+            self.dispatcher.asked(spu_id, session.generation, ask)
+
+    def change_replica(self, spu_id: int, uid: str, **changes: Any) -> None:
+        """Something happened to a replica; the SPU says so if it has a session."""
+        spu = self.spus[spu_id]
+        spu.replicas[uid] = spu.replicas[uid].model_copy(update=changes)
+        if (session := self.sessions.get(spu_id)) is not None:
+            report = Report(replicas=(spu.replicas[uid],))
+            self.dispatcher.reported(spu_id, session.generation, report)
 
     def trouble(self, name: str, why: str | None) -> None:
         """The provisioner says that a process does not run, or that it runs again."""
@@ -240,6 +259,7 @@ class World:
                 self._check_current(obj)
                 if isinstance(obj, Partition) and isinstance(status, PartitionStatus):
                     check_election(obj.status, status)
+                    self._check_live_set(obj, status)
                 self.put(obj.with_status(status))
             case WritePartitionSpec(partition, spec):
                 self._check_current(partition)
@@ -320,6 +340,42 @@ class World:
         assert mirrored is not None
         assert mirrored.revision == obj.revision, "two writes of one reconcile collide"
 
+    def _check_live_set(self, old: Partition, new: PartitionStatus) -> None:
+        """Who joined was asked for by the leader and is fit; who left is unfit, or is offline or
+        was asked for while the minimum remains. Judged by what SPUs and sessions are, alone."""
+        if old.status.leader is None:
+            return
+        before, after = set(old.status.lrs), set(new.lrs)
+        if before == after:
+            return
+        assert len({m.spu_id for m in after}) == len(new.lrs), "an SPU is live twice"
+        (leader,) = [m for m in new.lrs if m.spu_id == new.leader]
+        assert self._fit(old.uid, leader), "changed without a leader that is fit"
+        request = self.sessions[leader.spu_id].lrs_requests.get(old.uid)
+        asked = None
+        if request is not None and new.term == old.status.term == election_term(request.term):
+            asked = set(request.lrs) if request.revision == old.revision else None
+        for member in after - before:
+            assert asked is not None, "joined without a request of the leader"
+            assert member in asked, "joined without being asked for"
+            assert member.spu_id in old.spec.replicas
+            assert self._fit(old.uid, member), "joined though it is not fit"
+        minimum = old.spec.log.min_in_sync_replicas
+        for member in before - after:
+            session = self.sessions.get(member.spu_id)
+            reported = session is not None and old.uid in session.reports
+            if reported and not self._fit(old.uid, member):
+                continue
+            assert len(before & after) >= minimum, "fewer than the minimum were left"
+            known = self.store.spu(member.spu_id) is not None
+            gone = session is None and not (known and self.now_ms < self.view.grace_until_ms)
+            assert gone or (asked is not None and member not in asked), "left without a cause"
+
+    def _fit(self, uid: str, member: LiveReplica) -> bool:
+        session = self.sessions.get(member.spu_id)
+        report = None if session is None else session.reports.get(uid)
+        return report is not None and report.fit and report.storage_id == member.storage_id
+
     def _changed(self, change: Change, revision: int) -> None:
         self.dispatcher.apply([(change, "-")], revision)
 
@@ -350,16 +406,14 @@ class World:
 
 
 def check_election(old: PartitionStatus, new: PartitionStatus) -> None:
-    """Leader, term and live replicas change together, by an election, or not at all."""
+    """Leader and term change together, by an election, which adds nobody; the leader is live."""
     assert new.term >= old.term, "the term went back"
     if new.term == old.term:
-        assert (new.leader, new.lrs) == (old.leader, old.lrs), "changed without an election"
-    else:
-        assert new.leader is not None
-        assert new.leader in {m.spu_id for m in new.lrs}, "the leader is not live"
-        if old.lrs:
-            assert {m.spu_id for m in new.lrs} <= {m.spu_id for m in old.lrs}
-    assert new.leader is None or new.lrs, "led without a live replica"
+        assert new.leader == old.leader, "another leader without an election"
+    elif old.lrs:
+        assert set(new.lrs) <= set(old.lrs), "an election added somebody"
+    live = {m.spu_id for m in new.lrs}
+    assert new.leader is None or new.leader in live, "the leader is not live"
 
 
 def snapshot(view: View) -> Any:
@@ -368,7 +422,11 @@ def snapshot(view: View) -> Any:
         {
             "store": vars(view.store),
             "sessions": {i: replace(s) for i, s in view.sessions.items()},
-            "reports": {i: (s.reports, s.deleted) for i, s in view.sessions.items()},
+            "said": {
+                i: (s.reports, s.deleted, s.lrs_requests, s.elections)
+                for i, s in view.sessions.items()
+            },
+            "elected": dict(view.elected),
             "registered": view.registered,
             "provisioned": view.provisioning.spus if view.provisioning is not None else {},
             "grace": view.grace_until_ms,
@@ -387,7 +445,13 @@ def _copied(value: Any) -> Any:
         case tuple():
             return tuple(_copied(v) for v in value)
         case SessionState():
-            return replace(value, reports=dict(value.reports), deleted=dict(value.deleted))
+            return replace(
+                value,
+                reports=dict(value.reports),
+                deleted=dict(value.deleted),
+                lrs_requests=dict(value.lrs_requests),
+                elections=dict(value.elections),
+            )
         case _:
             return value
 

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from schemas.messages import (
+    Ask,
     Assignment,
     Envelope,
     Heartbeat,
+    LrsRequest,
     Message,
     Reply,
     Welcome,
@@ -42,7 +44,7 @@ def test_law_envelopes_round_trip(cls: Any, data: st.DataObject) -> None:
 
 def test_every_body_says_its_type_and_no_two_the_same() -> None:
     types = [cls.model_fields["type"].default for cls in BODIES]
-    assert len(types) == len(set(types)) == 9
+    assert len(types) == len(set(types)) == 10
 
 
 def test_messages_are_camel_case_without_nulls() -> None:
@@ -92,6 +94,37 @@ def test_the_shape_of_one_message_is_pinned() -> None:
     assert isinstance(envelope.body, Welcome)
     assert (envelope.body.cluster_uid, envelope.body.stamp.revision) == ("c", 9)
     assert json.loads(envelope.encode()) == json.loads(text)
+
+
+def test_the_shape_of_an_ask_is_pinned() -> None:
+    ask = {
+        "type": "ask",
+        "lrs": [
+            {
+                "uid": "u",
+                "term": 65_537,
+                "revision": 7,
+                "lrs": [{"spuId": 1, "storageId": "a"}],
+                "reason": "SPU 2 leaves",
+            }
+        ],
+        "elections": [{"uid": "v", "term": 65_538, "reason": "too few are live"}],
+    }
+    text = json.dumps({"id": 2, "cause": "spu1-a", "body": ask})
+    envelope = decode_envelope(text)
+    assert isinstance(envelope.body, Ask)
+    (change,), (election,) = envelope.body.lrs, envelope.body.elections
+    assert (change.uid, change.revision, change.lrs[0].storage_id) == ("u", 7, "a")
+    assert (election.uid, election.term) == ("v", 65_538)
+    assert json.loads(envelope.encode()) == json.loads(text)
+
+
+@pytest.mark.parametrize("field", ["uid", "term", "revision", "lrs", "reason"])
+def test_a_request_for_live_replicas_says_what_it_is_based_on(field: str) -> None:
+    whole = {"uid": "u", "term": 1, "revision": 7, "lrs": [], "reason": "r"}
+    del whole[field]
+    with pytest.raises(ValidationError, match=field):
+        LrsRequest.model_validate(whole)
 
 
 def test_messages_are_frozen() -> None:

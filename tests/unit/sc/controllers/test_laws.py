@@ -16,10 +16,10 @@ from sc.controllers.spu import runs_by
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.store.local_store import LocalStore
 from sc.store.view import Provisioned, SessionState, View
-from schemas.ids import StorageId
-from schemas.messages import ReplicaReport, ReplicaRole
+from schemas.ids import PartitionUid, StorageId, make_term
+from schemas.messages import Ask, ElectionRequest, LrsRequest, ReplicaReport, ReplicaRole
 from schemas.metadata import Object
-from schemas.partition import Partition, PartitionResolution
+from schemas.partition import LiveReplica, Partition, PartitionResolution
 from schemas.spu import Encryption, PublicEndpoint, Spu, SpuResolution
 from schemas.spu_group import SpuGroup, SpuGroupResolution, SpuGroupStatus, SpuTemplate
 from schemas.topic import Topic, TopicResolution
@@ -60,6 +60,41 @@ SEEDS = st.integers(0, 2**32)
 
 
 @dataclass(frozen=True)
+class Wish:
+    """What an SPU asks for of a partition, right or wrong: another live replica set, made from a
+    revision and in a term that are mostly those of now, or another leader."""
+
+    lrs: tuple[LiveReplica, ...] | None
+    behind: int = 0
+    terms_ahead: int = 0
+    restarts: int = 1
+
+    def ask(self, partition: Partition | None) -> Ask:
+        if partition is None:
+            return Ask()
+        election = max(0, (partition.status.term >> 16) + self.terms_ahead)
+        term, uid = make_term(0, election, self.restarts), PartitionUid(partition.uid)
+        if self.lrs is None:
+            return Ask(elections=(ElectionRequest(uid=uid, term=term, reason="too few are live"),))
+        revision = partition.revision - self.behind
+        change = LrsRequest(uid=uid, term=term, revision=revision, lrs=self.lrs, reason="asked")
+        return Ask(lrs=(change,))
+
+
+@st.composite
+def wishes(draw: st.DrawFn, members: tuple[LiveReplica, ...]) -> Wish:
+    """Any set of these members, often all of them or all but one."""
+    near = [members, *(tuple(m for m in members if m != one) for one in members)]
+    some = st.lists(st.sampled_from(members or (live(1),)), max_size=4).map(tuple)
+    return Wish(
+        draw(st.none() | st.sampled_from(near) | some),
+        behind=draw(st.sampled_from([0, 0, 0, 1])),
+        terms_ahead=draw(st.sampled_from([0, 0, 0, -1, 1])),
+        restarts=draw(st.sampled_from([0, 1, 7])),
+    )
+
+
+@dataclass(frozen=True)
 class Setting:
     """How a random world is built: the same setting twice gives the same world twice."""
 
@@ -77,6 +112,8 @@ class Setting:
     leading: frozenset[str]
     graves: tuple[tuple[int, str], ...]
     grace_until_ms: int
+    #: Who asks for what, of partitions by name.
+    asks: tuple[tuple[int, str, Wish], ...] = ()
 
     def build(self, order: random.Random | None = None) -> World:
         """The world; ``order`` shuffles in which order things came to be."""
@@ -102,6 +139,8 @@ class Setting:
                 world.connect(spu_id, complete=spu_id in self.complete)
         for spu_id, name in self.graves:
             world.store.put_tombstone(tombstone_of(partition_of(name), spu_id))
+        for spu_id, name, wish in self.asks:
+            world.ask(spu_id, wish.ask(world.store.get(Partition, name)))
         world.waiting = dict.fromkeys(world.all_keys())
         return world
 
@@ -165,12 +204,20 @@ def settings_of_worlds(draw: st.DrawFn, *, one_order: bool = False) -> Setting:
             continue
         placed = one_order and name != placing and (name in COMPUTED or placing is not None)
         moving = one_order and not still
-        topic, mine = draw(_topic(name, placed=placed or moving, computed_placed=one_order))
+        topic, mine = draw(_topic(name, placed=placed or moving, one_order=one_order))
         if moving and draw(st.integers(0, 3)) == 0:
             topic = topic.with_metadata(deletion_timestamp="now")
         topics.append(topic)
         partitions += mine
     holding = {(i, p.name) for p in partitions for i in p.spec.replicas if draw(st.booleans())}
+    asks = []
+    for partition in [] if one_order else partitions:
+        # What its leader sees: those that are live, and its followers as most of them are.
+        others = tuple(live(i) for i in partition.spec.replicas)
+        known = tuple(dict.fromkeys((*partition.status.lrs, *others)))
+        if draw(st.booleans()):
+            asker = draw(st.sampled_from([partition.status.leader, *partition.spec.replicas]))
+            asks.append((asker or 0, partition.name, draw(wishes(known))))
     graves = draw(st.lists(st.tuples(st.sampled_from(SPU_IDS), st.sampled_from("xy")), max_size=2))
     return Setting(
         spus=spus,
@@ -187,6 +234,7 @@ def settings_of_worlds(draw: st.DrawFn, *, one_order: bool = False) -> Setting:
         leading=frozenset(p.name for p in partitions if draw(st.booleans())),
         graves=tuple(dict.fromkeys(graves)),
         grace_until_ms=draw(st.sampled_from([0, 5_000])),
+        asks=tuple(asks),
     )
 
 
@@ -262,7 +310,7 @@ def _provisioned(draw: st.DrawFn, members: list[Spu]) -> list[tuple[str, Provisi
 
 @st.composite
 def _topic(
-    draw: st.DrawFn, name: str, *, placed: bool, computed_placed: bool
+    draw: st.DrawFn, name: str, *, placed: bool, one_order: bool
 ) -> tuple[Topic, list[Partition]]:
     manual = name in MANUAL
     count = draw(st.integers(1, 3))
@@ -272,9 +320,9 @@ def _topic(
     if manual and not placed and draw(st.integers(0, 4)) == 0:
         rows[count + 1] = (1,)
     deleting = not placed and draw(st.integers(0, 4)) == 0
-    full = placed or (computed_placed and deleting)
+    full = placed or (one_order and deleting)
     there = rows if full else {i: r for i, r in rows.items() if draw(st.booleans())}
-    deleting = deleting and not (computed_placed and not manual)
+    deleting = deleting and not (one_order and not manual)
     topic = topic_of(
         name,
         draw(st.sampled_from(list(TopicResolution))),
@@ -283,10 +331,15 @@ def _topic(
         rows=rows if manual else None,
         deleting=deleting,
         observed=draw(st.sampled_from([0, 1])),
+        minimum=draw(st.sampled_from([None, *range(1, factor + 1)])),
     )
     partitions = []
     for index, replicas in there.items():
         leader = draw(st.sampled_from([None, replicas[0], replicas[-1]]))
+        followers = [i for i in replicas if i != leader and draw(st.integers(0, 3))]
+        if one_order:
+            # Which of several leads depends on what else was decided before.
+            followers = followers[:1]
         partitions.append(
             partition_of(
                 topic,
@@ -297,8 +350,8 @@ def _topic(
                 ),
                 leader=leader,
                 term=NO_TERM if leader is None else TERM_1,
-                lrs=() if leader is None else (live(leader),),
-                deleting=deleting and not computed_placed and draw(st.booleans()),
+                lrs=() if leader is None else tuple(map(live, sorted([leader, *followers]))),
+                deleting=deleting and not one_order and draw(st.booleans()),
             )
         )
     return topic, partitions
@@ -348,8 +401,41 @@ class Events:
 
     def one(self) -> str:
         return self.data.draw(
-            st.sampled_from([self.session, self.custom, self.topic, self.group])
+            st.sampled_from([self.session, self.custom, self.topic, self.group, self.replica])
         )()
+
+    def replica(self) -> str:
+        """A leader, or one that takes itself for it, asks; a replica is damaged, or rebuilt."""
+        world, draw = self.world, self.data.draw
+        held = [(i, uid) for i, spu in sorted(world.spus.items()) for uid in sorted(spu.replicas)]
+        if not held:
+            return "nothing"
+        spu_id, uid = draw(st.sampled_from(held))
+        partition = world.store.partition_by_uid(uid)
+        match draw(st.integers(0, 5)):
+            case 0:
+                world.change_replica(spu_id, uid, fit=False, role=ReplicaRole.STOPPED)
+                return f"{uid} on {spu_id} unfit"
+            case 1:
+                storage = StorageId(f"rebuilt-{world.steps}")
+                world.change_replica(
+                    spu_id, uid, fit=True, storage_id=storage, role=ReplicaRole.FOLLOWER
+                )
+                return f"{uid} on {spu_id} rebuilt"
+            case _ if partition is None:
+                return "nothing"
+            case _:
+                reported = (
+                    LiveReplica(spu_id=i, storage_id=world.spus[i].replicas[uid].storage_id)
+                    for i in partition.spec.replicas
+                    if i in world.spus and uid in world.spus[i].replicas
+                )
+                members = tuple(dict.fromkeys((*partition.status.lrs, *reported)))
+                leader = partition.status.leader
+                asker = leader if leader is not None and draw(st.integers(0, 3)) else spu_id
+                wish = draw(wishes(members))
+                world.ask(asker, wish.ask(partition))
+                return f"{asker} asks {wish}"
 
     def session(self) -> str:
         world, draw = self.world, self.data.draw
@@ -392,7 +478,7 @@ class Events:
         topic = world.store.get(Topic, name)
         match draw(st.integers(0, 1)):
             case _ if topic is None:
-                world.put(draw(_topic(name, placed=False, computed_placed=False))[0])
+                world.put(draw(_topic(name, placed=False, one_order=False))[0])
                 return f"create {name}"
             case 0 if not topic.deleting:
                 world.put(topic.with_metadata(deletion_timestamp="now"))
@@ -485,6 +571,7 @@ def test_rest_means_led_partitions_have_live_replicas_and_topics_say_how_it_is(
         status = partition.status
         assert not partition.deleting
         assert (status.leader is None) == (not status.lrs)
+        assert status.leader is None or status.leader in {m.spu_id for m in status.lrs}
         if status.resolution is PartitionResolution.ONLINE:
             assert status.leader in world.sessions
         else:

@@ -18,7 +18,13 @@ from sc.controllers.actions import (
 from sc.controllers.partition import assignment_of, reconcile
 from sc.store.view import View
 from schemas.ids import PartitionUid, Term, make_term
-from schemas.messages import Assignment, Lead, ReplicaReport, ReplicaRole, Tombstone
+from schemas.messages import (
+    Assignment,
+    Lead,
+    ReplicaReport,
+    ReplicaRole,
+    Tombstone,
+)
 from schemas.partition import LiveReplica, Partition, PartitionResolution
 from tests.unit.sc.builders import (
     NO_TERM,
@@ -222,7 +228,8 @@ FIRST_LEADER = [
 
 OFFLINE_LED = led(1, resolution=OFFLINE, reason="its leader, SPU 1, is offline")
 TAKING = led(1, resolution=OFFLINE, reason="SPU 1 is taking over")
-PAIR = led(1, 2, reason="1 of 2 replicas are live")
+ONE_OF_TWO = "1 of 2 replicas are live, without SPU 2"
+PAIR = led(1, 2, reason=ONE_OF_TWO)
 LEADING = report_of(TAKING, role=LEADER, term=TERM_1 + 1)
 
 
@@ -346,7 +353,7 @@ LED = [
     ),
     pytest.param(
         view_of(led(1, 2), *spus(1, 2), sessions=[session_of(1, LEADING)]),
-        (becomes(led(1, 2), ONLINE, "1 of 2 replicas are live", **TAKEN),),
+        (becomes(led(1, 2), ONLINE, ONE_OF_TWO, **TAKEN),),
         id="given-fewer-live-than-wanted-then-reason-says-so",
     ),
     pytest.param(

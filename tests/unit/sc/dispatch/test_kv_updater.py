@@ -32,7 +32,15 @@ from schemas.partition import Partition
 from schemas.spu import Spu
 from schemas.spu_group import SpuTemplate
 from schemas.topic import TopicResolution, TopicStatus
-from tests.unit.sc.builders import group_of, member_of, partition_of, spu_of, tombstone_of, topic_of
+from tests.unit.sc.builders import (
+    group_of,
+    live,
+    member_of,
+    partition_of,
+    spu_of,
+    tombstone_of,
+    topic_of,
+)
 
 KEYS = ClusterKeys("test")
 STATUS = TopicStatus(resolution=TopicResolution.PENDING, observed_generation=1)
@@ -313,3 +321,18 @@ async def test_given_no_chain_then_the_stored_cause_is_a_dash(bench: Bench) -> N
     found = await bench.kv.get(bench.key(topic))
     assert found is not None
     assert json.loads(found.value)["cause"] == "-"
+
+
+async def test_given_live_replicas_computed_from_an_older_view_then_they_never_land(
+    bench: Bench,
+) -> None:
+    """What was asked for of one revision is not written over another, however alike they are."""
+    old = await bench.store(partition_of("t", 0, (1, 2), leader=1, lrs=(live(1), live(2))))
+    alone = old.status.model_copy(update={"lrs": (live(1),)})
+    revision = await bench.updater.carry_out(WriteStatus(old, old.status))
+    with pytest.raises(ConflictError, match="changed meanwhile"):
+        await bench.updater.carry_out(WriteStatus(old, alone))
+    found = await bench.read(old)
+    assert found is not None
+    assert (found[0].status, found[0].revision) == (old.status, revision)
+    assert revision > old.revision, "written although nothing changed: a later revision"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -26,11 +27,22 @@ from sc.controllers.actions import (
 from sc.dispatch.loop import ControllerLoop
 from sc.dispatch.work_queue import WorkQueue
 from sc.metrics import ScMetrics
+from sc.store.local_store import LocalStore
 from sc.store.view import View
 from schemas.causality import current_cause
 from schemas.errors import ConflictError, FencedError, UnreachableError
+from schemas.partition import Partition, PartitionStatus
 from tests.polling import eventually
-from tests.unit.sc.builders import partition_of, spu_of, topic_of
+from tests.unit.sc.builders import (
+    TERM_1,
+    live,
+    partition_of,
+    report_of,
+    session_of,
+    spu_of,
+    topic_of,
+    view_of,
+)
 
 A, B, C = Key("Topic", "a"), Key("Topic", "b"), Key("Topic", "c")
 
@@ -43,6 +55,7 @@ def write(name: str = "a") -> WriteStatus:
 class Bench:
     """A loop whose controllers, KV and mirror do what the test says."""
 
+    view: View = field(default_factory=View)
     queue: WorkQueue = field(default_factory=WorkQueue)
     metrics: ScMetrics = field(default_factory=ScMetrics)
     log: list[str] = field(default_factory=list)
@@ -75,7 +88,7 @@ class Bench:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.Task[None]]:
         loop = ControllerLoop(
-            View(),
+            self.view,
             self.queue,
             write=self.write,
             sessions=self,
@@ -97,6 +110,13 @@ class Bench:
 
     def looks(self, name: str = "a") -> int:
         return sum(line.startswith(f"look {name} ") for line in self.log)
+
+
+@pytest.fixture
+def real_bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """One with the real controllers; nothing is written before the test says so."""
+    monkeypatch.setattr("sc.dispatch.loop.RETRY_BASE_MS", 1.0)
+    return Bench()
 
 
 @pytest.fixture
@@ -246,3 +266,47 @@ async def test_given_long_queue_then_others_have_their_turn_before_its_end(
             await asyncio.sleep(0)
     assert len(bench.log) == 500
     assert turns >= 500
+
+
+def led_by_1(number: int) -> Partition:
+    members = (live(1), live(2), live(3))
+    return partition_of("t", number, (1, 2, 3), leader=1, term=TERM_1, lrs=members)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        pytest.param(None, id="given-all-written-then-none-counts-twice"),
+        pytest.param(UnreachableError("no KV"), id="given-a-write-that-failed-then-it-counts-not"),
+    ],
+)
+async def test_given_many_elections_at_once_then_each_counts_those_before_it(
+    real_bench: Bench, failure: Exception | None
+) -> None:
+    """None of the elections is in the mirror when the last of them is decided."""
+    bench, elected = real_bench, Counter[int]()
+    partitions = [led_by_1(number) for number in range(20)]
+    reports = {i: [report_of(p, i) for p in partitions] for i in (2, 3)}
+    sessions = [session_of(i, *reports[i]) for i in (2, 3)]
+    bench.view = view_of(*partitions, *(spu_of(i) for i in (1, 2, 3)), sessions=sessions)
+
+    async def write(action: KvAction) -> int:
+        assert isinstance(action, WriteStatus)
+        assert isinstance(action.status, PartitionStatus)
+        elected.update([action.status.leader or 0])
+        await bench.mirrored.wait()
+        if failure is not None:
+            raise failure
+        return 7
+
+    bench.write = write  # type: ignore[method-assign]
+    async with bench.running():
+        for partition in partitions:
+            bench.queue.add(Key("Partition", partition.name), "c")
+        await bench.until(lambda: elected.total() == 20)
+        assert elected == {2: 10, 3: 10}
+        assert bench.view.elected == elected
+        bench.view.store = LocalStore()
+        bench.mirrored.set()
+        await bench.until(lambda: bench.queue.idle)
+    assert not +bench.view.elected

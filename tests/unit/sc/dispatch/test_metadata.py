@@ -9,15 +9,29 @@ import pytest
 from sc.controllers.actions import Key
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.store.local_store import Change, ObjectChanged
-from sc.store.view import SessionState, View
+from sc.store.view import ElectionAsked, SessionState, View
 from schemas.causality import caused_by
-from schemas.messages import Hello, Report
+from schemas.messages import Ask, Hello, Report
 from schemas.metadata import Object
+from schemas.partition import Partition
 from schemas.topic import TopicResolution
-from tests.unit.sc.builders import partition_of, report_of, spu_of, tombstone_of, topic_of
+from tests.unit.sc.builders import (
+    TERM_1,
+    election_request_of,
+    live,
+    lrs_request_of,
+    partition_of,
+    report_of,
+    spu_of,
+    tombstone_of,
+    topic_of,
+)
 
 P = partition_of("t", 0, (1,))
 SPU_KEY, P_KEY = Key("Spu", "spu-1"), Key("Partition", "t-0")
+
+
+P_OF_2 = partition_of("other", 0, (2,), leader=2, term=TERM_1, lrs=(live(2),))
 
 
 class Bench:
@@ -224,3 +238,100 @@ def test_given_room_on_a_disk_then_topics_that_lacked_it_are_looked_at() -> None
     assert bench.keys() == [Key("Topic", "short")]
     bench.dispatcher.reported(1, 1, Report())
     assert bench.sessions[1].free_bytes == 7
+
+
+LED = partition_of("t", 0, (1, 2), leader=1, term=TERM_1, lrs=(live(1), live(2)), revision=5)
+
+
+def asking(*objects: Object) -> Bench:
+    """A bench with the first session of SPU 1, that has woken nobody yet."""
+    bench = Bench(spu_of(1), *objects)
+    bench.dispatcher.opened(1, hello())
+    bench.keys()
+    return bench
+
+
+def test_given_requests_then_kept_and_their_partitions_woken_by_their_cause() -> None:
+    other = partition_of("u", 0, (1,), leader=1, term=TERM_1, lrs=(live(1),), revision=8)
+    bench = asking(LED, other)
+    change, election = lrs_request_of(LED, live(1)), election_request_of(other)
+    with caused_by("spu1-ask"):
+        bench.dispatcher.asked(1, 1, Ask(lrs=(change,), elections=(election,)))
+    assert bench.sessions[1].lrs_requests == {LED.uid: change}
+    assert bench.sessions[1].elections == {other.uid: ElectionAsked(election, 8)}
+    assert bench.woken == [(P_KEY, "spu1-ask"), (Key("Partition", "u-0"), "spu1-ask")]
+
+
+def test_given_newer_request_then_it_takes_the_place_of_the_older() -> None:
+    bench = asking(LED)
+    for lrs in ((live(1),), (live(1), live(2))):
+        bench.dispatcher.asked(1, 1, Ask(lrs=(lrs_request_of(LED, *lrs),)))
+    assert bench.sessions[1].lrs_requests[LED.uid].lrs == (live(1), live(2))
+
+
+@pytest.mark.parametrize(
+    ("generation", "partition"),
+    [
+        pytest.param(2, LED, id="given-another-generation-then-ignored"),
+        pytest.param(1, partition_of("x", 0, (1,)), id="given-an-unknown-uid-then-ignored"),
+        pytest.param(1, P_OF_2, id="given-no-replica-there-then-ignored"),
+    ],
+)
+def test_requests_that_are_not_kept(generation: int, partition: Partition) -> None:
+    bench = asking(LED, P_OF_2)
+    requests = (lrs_request_of(partition, live(1)),)
+    ask = Ask(lrs=requests, elections=(election_request_of(partition),))
+    bench.dispatcher.asked(1, generation, ask)
+    assert (bench.sessions[1].lrs_requests, bench.sessions[1].elections) == ({}, {})
+    assert bench.keys() == []
+
+
+def test_given_request_of_an_earlier_revision_then_ignored() -> None:
+    bench = asking(LED)
+    bench.dispatcher.asked(1, 1, Ask(lrs=(lrs_request_of(LED, live(1), revision=4),)))
+    assert (bench.sessions[1].lrs_requests, bench.keys()) == ({}, [])
+
+
+def test_given_request_without_session_then_ignored() -> None:
+    bench = Bench(spu_of(1), LED)
+    bench.dispatcher.asked(1, 1, Ask(lrs=(lrs_request_of(LED, live(1)),)))
+    assert (bench.sessions, bench.keys()) == ({}, [])
+
+
+def test_given_newer_session_then_requests_of_the_older_are_gone() -> None:
+    bench = asking(LED)
+    ask = Ask(lrs=(lrs_request_of(LED, live(1)),), elections=(election_request_of(LED),))
+    bench.dispatcher.asked(1, 1, ask)
+    bench.dispatcher.opened(2, hello())
+    assert bench.sessions[1] == SessionState(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("new", "left"),
+    [
+        pytest.param(LED, True, id="given-the-same-revision-then-kept"),
+        pytest.param(
+            LED.with_metadata(resource_version="6"), False, id="given-a-later-revision-then-over"
+        ),
+        pytest.param(None, False, id="given-the-partition-gone-then-over"),
+        pytest.param(
+            LED.with_metadata(uid="another"), False, id="given-another-of-its-name-then-over"
+        ),
+    ],
+)
+def test_given_requests_and_a_change(new: Partition | None, left: bool) -> None:
+    bench = asking(LED)
+    ask = Ask(lrs=(lrs_request_of(LED, live(1)),), elections=(election_request_of(LED),))
+    bench.dispatcher.asked(1, 1, ask)
+    bench.dispatcher.apply([(ObjectChanged(LED, new), "c")], 6)
+    state = bench.sessions[1]
+    assert (bool(state.lrs_requests), bool(state.elections)) == (left, left)
+
+
+def test_given_request_ahead_of_the_mirror_then_it_waits_for_its_revision() -> None:
+    bench = asking(LED)
+    bench.dispatcher.asked(1, 1, Ask(lrs=(lrs_request_of(LED, live(1), revision=7),)))
+    for revision, kept in ((6, True), (7, True), (8, False)):
+        new = LED.with_metadata(resource_version=str(revision))
+        bench.dispatcher.apply([(ObjectChanged(LED, new), "c")], revision)
+        assert (LED.uid in bench.sessions[1].lrs_requests) == kept

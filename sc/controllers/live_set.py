@@ -1,0 +1,159 @@
+"""What the live replica set (LRS) of a partition may become. Pure.
+
+Commits need every member, and any member may be elected, so that a set changes by these rules only:
+
+- The leader never leaves. Nobody leaves but with a leader that is online and fit: only then does
+  somebody fit hold every acknowledged record for certain.
+- A member that is unfit (its SPU reports so, or reports another storage) leaves at once.
+- Members whose SPUs are offline leave together, if ``minInSyncReplicas`` members remain without
+  them. If not, or while nobody knows how some member is, all of them stay: nothing could be
+  committed without those that stay, and each that stays may still be elected.
+- A member that lags leaves when the leader asks for it, if the minimum remains.
+- A member joins when the leader asks for it, and its SPU holds a replica by the spec and reports
+  that very storage, fit.
+
+A request is granted whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from sc.store.view import Liveness, View
+from schemas.messages import LrsRequest, ReplicaReport
+from schemas.partition import LiveReplica
+
+LiveSet = tuple[LiveReplica, ...]
+
+
+class Fitness(Enum):
+    """How a member of a live replica set is: online with the storage it joined with and fit, or
+    unfit, or offline, or not known (it may still come back, or has not reported yet)."""
+
+    LIVE = "live"
+    UNFIT = "unfit"
+    OFFLINE = "offline"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a member is, and in words why it is not live."""
+
+    fitness: Fitness
+    why: str = ""
+
+    @property
+    def live(self) -> bool:
+        return self.fitness is Fitness.LIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a request leads to: the set, and why it is not the one that was asked for."""
+
+    lrs: LiveSet
+    refusal: str | None = None
+
+
+def standing(view: View, uid: str, member: LiveReplica, now_ms: int) -> Standing:
+    """How a member of a partition's live replica set is by what its SPU's session says."""
+    spu_id = member.spu_id
+    match view.liveness(spu_id, now_ms):
+        case Liveness.OFFLINE:
+            return Standing(Fitness.OFFLINE, f"SPU {spu_id} is offline")
+        case Liveness.UNKNOWN:
+            return Standing(Fitness.UNKNOWN, f"SPU {spu_id} is unknown")
+        case Liveness.ONLINE:
+            report = view.report(spu_id, uid)
+    if report is None:
+        return Standing(Fitness.UNKNOWN, f"SPU {spu_id} has not reported its replica yet")
+    if report.storage_id != member.storage_id:
+        why = (
+            f"SPU {spu_id} came back without its data: storage {report.storage_id},"
+            f" the live replica was {member.storage_id}"
+        )
+        return Standing(Fitness.UNFIT, why)
+    if not report.fit:
+        return Standing(Fitness.UNFIT, unfit_text(spu_id, report))
+    return Standing(Fitness.LIVE)
+
+
+def unfit_text(spu_id: int, report: ReplicaReport) -> str:
+    """What an SPU says of its replica that is unfit."""
+    return f"the replica on SPU {spu_id} is unfit: {report.reason or 'no reason given'}"
+
+
+def standings(
+    view: View, uid: str, members: Collection[LiveReplica], now_ms: int
+) -> dict[LiveReplica, Standing]:
+    """How each of these members is."""
+    return {member: standing(view, uid, member, now_ms) for member in members}
+
+
+def shed(lrs: LiveSet, leader: int, stand: Mapping[LiveReplica, Standing], minimum: int) -> LiveSet:
+    """The set without those that leave by themselves. ``leader`` is online and fit."""
+    kept = tuple(m for m in lrs if m.spu_id == leader or stand[m].fitness is not Fitness.UNFIT)
+    if any(stand[m].fitness is Fitness.UNKNOWN for m in kept):
+        return kept
+    there = tuple(m for m in kept if m.spu_id == leader or stand[m].live)
+    return there if len(there) >= minimum else kept
+
+
+def answer(
+    request: LrsRequest,
+    before: LiveSet,
+    leader: int,
+    stand: Mapping[LiveReplica, Standing],
+    *,
+    replicas: Collection[int],
+    minimum: int,
+) -> Answer:
+    """What becomes of a request that was made from the set ``before``.
+
+    ``stand`` covers that set and the one asked for; ``leader`` is online and fit; ``replicas`` are
+    the SPUs of the spec. Whoever leaves by itself leaves whatever the request says.
+    """
+    lrs = shed(before, leader, stand, minimum)
+    kept = tuple(member for member in lrs if member in request.lrs)
+    joining = tuple(m for m in dict.fromkeys(request.lrs) if m not in before)
+    refusals = _leaving(lrs, kept, leader, minimum)
+    taken = {member.spu_id for member in kept}
+    for member in joining:
+        if (why := _joining(member, stand[member], taken, replicas)) is not None:
+            refusals.append(why)
+        taken.add(member.spu_id)
+    if refusals:
+        return Answer(lrs, "; ".join(refusals))
+    return Answer(tuple(sorted((*kept, *joining), key=lambda m: m.spu_id)) if joining else kept)
+
+
+def _leaving(lrs: LiveSet, kept: LiveSet, leader: int, minimum: int) -> list[str]:
+    """What stands against leaving the set to those that are kept."""
+    if leader not in {member.spu_id for member in kept}:
+        return [f"SPU {leader} leads: only an election may drop it"]
+    gone = [member.spu_id for member in lrs if member not in kept]
+    if gone and len(kept) < minimum:
+        return [
+            f"{_spus(gone)} must stay: {len(kept)} would remain, minInSyncReplicas is {minimum}"
+        ]
+    return []
+
+
+def _joining(
+    member: LiveReplica, stand: Standing, taken: Collection[int], replicas: Collection[int]
+) -> str | None:
+    """What stands against a new member."""
+    if member.spu_id not in replicas:
+        return f"SPU {member.spu_id} cannot join: it holds no replica by the spec"
+    if member.spu_id in taken:
+        return f"SPU {member.spu_id} cannot join twice"
+    if not stand.live:
+        return f"SPU {member.spu_id} cannot join: {stand.why}"
+    return None
+
+
+def _spus(ids: Collection[int]) -> str:
+    return ("SPU " if len(ids) == 1 else "SPUs ") + ", ".join(str(i) for i in ids)
