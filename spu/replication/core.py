@@ -1,0 +1,196 @@
+"""One replica of a partition as a state machine: ``step(state, input, now) -> (state, outputs)``.
+
+The same function runs in the SPU and in the simulator. It knows no I/O, no clock and no chance;
+`spu.replication.events` says what comes in and goes out, and what must be durable before what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from schemas.ids import election_term
+from spu.replication import follower, leader
+from spu.replication.events import (
+    Dropped,
+    Failed,
+    Input,
+    LeadNow,
+    Learned,
+    LinkDown,
+    LinkUp,
+    Output,
+    Promised,
+    Pushed,
+    Rebuilt,
+    Received,
+    Record,
+    Repair,
+    Resume,
+    SteppedDown,
+    Synced,
+    Tick,
+    Truncated,
+    Wrote,
+)
+from spu.replication.follower import Step
+from spu.replication.messages import (
+    Ack,
+    Append,
+    Attach,
+    Confirm,
+    Cut,
+    Message,
+    Position,
+    Refuse,
+    Reset,
+)
+from spu.replication.state import ReplicaState
+
+
+def step(state: ReplicaState, event: Input, now_ms: int) -> Step:
+    """What a replica becomes by one input, and what is to be done, in order."""
+    match event:
+        case Learned():
+            return _learn(state, event)
+        case LeadNow():
+            return leader.on_lead(state, event)
+        case Resume():
+            return _resume(state)
+        case Promised(promise):
+            return _promised(state, event, now_ms) if state.promise != promise else (state, ())
+        case Wrote(leo):
+            if state.leading is None:
+                raise AssertionError("only a leader writes records of its own")
+            return leader.pump(replace(state, log=replace(state.log, leo=leo)))
+        case Synced(leo):
+            return _synced(state, leo, now_ms)
+        case Truncated():
+            state, said = follower.on_truncated(state)
+            state, led = leader.settle(state, now_ms)
+            return state, (*said, *led)
+        case Repair(storage):
+            return follower.on_repair(state, storage)
+        case Rebuilt(storage):
+            return follower.on_rebuilt(state, storage)
+        case Dropped(start):
+            start = min(start, state.lac + 1)
+            steady = state.log_is_steady and start > state.log.start
+            return (replace(state, log=state.log.begin_at(start)) if steady else state), ()
+        case Received(sender, message):
+            return _receive(state, sender, message, now_ms)
+        case Pushed(peer, number, upto):
+            return leader.on_pushed(state, peer, number, upto, now_ms)
+        case LinkUp(peer):
+            links = tuple(sorted({*state.links, peer}))
+            return leader.attach(replace(state, links=links), peer, now_ms)
+        case LinkDown(peer):
+            links = tuple(link for link in state.links if link != peer)
+            return leader.on_link_down(replace(state, links=links), peer)
+        case Tick():
+            return leader.on_tick(state, now_ms)
+        case Failed(reason):
+            return follower.unfit(state, reason)
+        case _:
+            assert_never(event)
+
+
+def _receive(state: ReplicaState, sender: int, message: Message, now_ms: int) -> Step:
+    match message:
+        case Attach():
+            return follower.on_attach(state, sender, message)
+        case Cut():
+            return follower.on_cut(state, sender, message)
+        case Reset():
+            return follower.on_reset(state, sender, message)
+        case Append():
+            return follower.on_append(state, sender, message)
+        case Confirm():
+            return follower.on_confirm(state, sender, message)
+        case Position():
+            return leader.on_position(state, sender, message, now_ms)
+        case Ack():
+            return leader.on_ack(state, sender, message, now_ms)
+        case Refuse():
+            return leader.on_refuse(state, message)
+        case _:
+            assert_never(message)
+
+
+def _learn(state: ReplicaState, event: Learned) -> Step:
+    """Take leader, term and live replicas of a later revision, together; older ones never."""
+    known = state.newest
+    if event.revision <= known.revision:
+        return state, ()
+    leads = (
+        known.leading
+        and event.leader == state.spu
+        and election_term(event.term) == election_term(known.term)
+    )
+    wish = replace(
+        known,
+        revision=event.revision,
+        replicas=event.replicas,
+        lrs=event.lrs,
+        min_in_sync=event.min_in_sync,
+        pending=None,
+        leading=leads,
+    )
+    outputs: list[Output] = [Record(wish)]
+    if not leads and state.leading is not None:
+        outputs.append(SteppedDown(f"SPU {event.leader} leads by revision {event.revision}"))
+    if not leads:
+        state = replace(state, leading=None, becoming=None)
+    elif state.leading is not None:
+        asked = known.pending or ()
+        refused = known.pending if set(asked) != set(event.lrs) else None
+        kept = tuple(p for p in state.leading.followers if p.spu in event.replicas)
+        leading = replace(state.leading, refused=refused, followers=kept)
+        state = replace(state, leading=leading)
+    return replace(state, wish=wish), tuple(outputs)
+
+
+def _resume(state: ReplicaState) -> Step:
+    """Lead again after a restart, in the next count of restarts."""
+    promise = state.promise
+    if state.log.leo <= state.lac:
+        reason = f"its log ends at {state.log.leo}, but {state.lac} was committed"
+        return follower.unfit(state, reason)
+    if not promise.leading or state.leading is not None or state.becoming is not None:
+        return state, ()
+    order = LeadNow(
+        promise.revision,
+        election_term(promise.term),
+        promise.lrs,
+        promise.replicas,
+        promise.min_in_sync,
+    )
+    return leader.on_lead(state, order)
+
+
+def _promised(state: ReplicaState, event: Promised, now_ms: int) -> Step:
+    state = replace(state, promise=event.promise)
+    if state.wish == event.promise:
+        state = replace(state, wish=None)
+    if state.wish is not None:
+        return state, ()
+    state, following = follower.settle(state)
+    state, leading = leader.settle(state, now_ms)
+    state, attached = leader.attach_new(state, now_ms)
+    # A smaller set may commit more, and who was asked about before may be asked about now.
+    state, committed = leader.advance(state)
+    state, asked = leader.consider(state, now_ms)
+    state, pushed = leader.pump(state)
+    return state, (*following, *leading, *attached, *committed, *asked, *pushed)
+
+
+def _synced(state: ReplicaState, leo: int, now_ms: int) -> Step:
+    durable = max(state.log.durable, min(leo, state.log.leo))
+    if durable == state.log.durable or not state.log_is_steady:
+        return state, ()
+    state = replace(state, log=replace(state.log, durable=durable))
+    state, told = follower.on_synced(state)
+    state, committed = leader.advance(state)
+    state, asked = leader.consider(state, now_ms)
+    state, pushed = leader.pump(state)
+    return state, (*told, *committed, *asked, *pushed)

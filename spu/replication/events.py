@@ -1,0 +1,275 @@
+"""What goes into a step, and what comes out of it.
+
+Persist before send: outputs are carried out in order, and what needs something to be durable is
+only put out when the input that says so has come in (`Promised` after `Record`, `Truncated` after
+`CutLog`, `Rebuilt` after `Rebuild`, `Synced` after writes). `Store` and `AppendControl` are written
+before the next step; the state counts on it. A write that fails is a `Failed`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spu.replication.messages import Batch, Message
+from spu.replication.state import Members, Promise
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """The SC told of a revision of the partition: leader, election term and live replicas of one
+    and the same."""
+
+    revision: int
+    term: int
+    leader: int | None
+    lrs: Members
+    replicas: tuple[int, ...]
+    min_in_sync: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeadNow:
+    """The SC made it the leader, by this revision; the rest is as in `Learned`."""
+
+    revision: int
+    term: int
+    lrs: Members
+    replicas: tuple[int, ...]
+    min_in_sync: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """It has restarted: the first that it is told. It goes on leading if it led."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promised:
+    """A `Record` is durable."""
+
+    promise: Promise
+
+
+@dataclass(frozen=True, slots=True)
+class Wrote:
+    """The leader's own appends: the log ends at ``leo`` now. Told in the same turn in which it was
+    written: between the two nothing else may be told."""
+
+    leo: int
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """All below ``leo`` is as durable as the topic asks for. No sync that began before a cut or a
+    rebuild is told after it."""
+
+    leo: int
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """A `CutLog` is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A storage id that was never used, as `WantStorage` asked."""
+
+    storage: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """A `Rebuild` under this storage id is durable."""
+
+    storage: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The leader's retention lets the log begin at ``start``."""
+
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message of another replica."""
+
+    sender: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """A `Push` was sent, up to an offset."""
+
+    follower: int
+    attach: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUp:
+    """There is a connection to another SPU."""
+
+    peer: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDown:
+    peer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Damage, or a failed write or fsync: this replica is unfit from now on."""
+
+    reason: str
+
+
+Input = (
+    Learned
+    | LeadNow
+    | Resume
+    | Promised
+    | Wrote
+    | Synced
+    | Truncated
+    | Repair
+    | Rebuilt
+    | Dropped
+    | Received
+    | Pushed
+    | LinkUp
+    | LinkDown
+    | Tick
+    | Failed
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Make a promise durable, after those before it; then `Promised`."""
+
+    promise: Promise
+
+
+@dataclass(frozen=True, slots=True)
+class AppendControl:
+    """Append the control record of a term at the log's end."""
+
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Append a leader's batches at the log's end."""
+
+    batches: tuple[Batch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CutLog:
+    """Remove everything from ``leo`` on, durably. Producer state is rolled back with it. Then
+    `Truncated`."""
+
+    leo: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropPrefix:
+    """Let the log begin at ``start``."""
+
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class WantStorage:
+    """Choose a new storage id; then `Repair`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """Replace the log by an empty one that begins at ``start``, after a record of ``last_term``:
+    all before it is committed. Then `Rebuilt`."""
+
+    start: int
+    last_term: int
+    storage: str
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message. It may get lost."""
+
+    to: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """Send batches from ``start`` on in an `Append`, as many as fit one; then `Pushed`."""
+
+    to: int
+    term: int
+    attach: int
+    boot: str
+    start: int
+    lac: int
+    log_start: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskLrs:
+    """Ask the SC for another live replica set, if the partition is at this revision."""
+
+    revision: int
+    term: int
+    lrs: Members
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskElection:
+    """Ask the SC for another leader: this one cannot commit."""
+
+    term: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The last add confirmed is ``lac`` now. What of it may be persisted is
+    `ReplicaState.durable_lac`."""
+
+    lac: int
+
+
+@dataclass(frozen=True, slots=True)
+class SteppedDown:
+    """It leads no longer."""
+
+    reason: str
+
+
+Output = (
+    Record
+    | AppendControl
+    | Store
+    | CutLog
+    | DropPrefix
+    | WantStorage
+    | Rebuild
+    | Send
+    | Push
+    | AskLrs
+    | AskElection
+    | Committed
+    | SteppedDown
+)

@@ -1,0 +1,262 @@
+"""The follower's side of an attachment: promise the term, agree on the log, store, confirm.
+
+- A term is on the disk before anything is said in it; lower terms are refused from then on.
+- Nothing at or below its own last add confirmed is cut. Where a leader asks for that, one of the
+  two logs is damaged: the replica is unfit.
+- It adopts a last add confirmed only once its log is a beginning of the leader's, and never beyond
+  what it holds.
+- Only when the leader says so (`Reset`) does it discard its log, and takes a new storage id durably
+  before: the leader knows whether it is a live replica, it may not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spu.replication.events import (
+    Committed,
+    CutLog,
+    DropPrefix,
+    Output,
+    Rebuild,
+    Record,
+    Send,
+    SteppedDown,
+    Store,
+    WantStorage,
+)
+from spu.replication.history import end_of, extended
+from spu.replication.messages import (
+    Ack,
+    Append,
+    Attach,
+    Batch,
+    Confirm,
+    Cut,
+    Position,
+    Refuse,
+    Reset,
+)
+from spu.replication.state import Following, LogView, Phase, Rebuilding, ReplicaState
+
+Step = tuple[ReplicaState, tuple[Output, ...]]
+
+
+def on_attach(state: ReplicaState, sender: int, message: Attach) -> Step:
+    """Follow a leader whose term is not over. Raises and persists the term first."""
+    known = state.newest.term
+    if message.term < known:
+        return state, (Send(sender, Refuse(message.term, message.attach, known)),)
+    number = (message.term, message.attach)
+    if number <= state.last_attach or (message.term == known and state.newest.leading):
+        # Late, or its own term, which nobody else leads in.
+        return state, ()
+    outputs: list[Output] = []
+    if state.leading is not None:
+        outputs.append(SteppedDown(f"SPU {sender} leads in a higher term"))
+    state = replace(
+        state,
+        leading=None,
+        becoming=None,
+        following=Following(sender, message.term, message.attach),
+        last_attach=number,
+    )
+    if message.term > known or state.newest.leading:
+        wish = replace(state.newest, term=message.term, leading=False)
+        return replace(state, wish=wish), (*outputs, Record(wish))
+    state, more = settle(state)
+    return state, (*outputs, *more)
+
+
+def settle(state: ReplicaState) -> Step:
+    """Go on with a rebuild whose storage id is durable, or an attachment whose term is."""
+    following = state.following
+    if following is None or state.wish is not None or following.phase is not Phase.PROMISING:
+        return state, ()
+    if state.cutting:
+        return state, ()
+    if (rebuild := state.rebuild) is not None:
+        storage = rebuild.storage
+        if rebuild.begun or storage is None or storage != state.promise.storage:
+            return state, ()
+        start, term = rebuild.start, rebuild.last_term
+        history = extended((), term, start - 1) if start and term else ()
+        log = LogView(start, start, start, history)
+        rebuild = replace(rebuild, begun=True)
+        state = replace(state, log=log, lac=start - 1, rebuild=rebuild)
+        return state, (Rebuild(start, term, storage),)
+    return position(replace(state, following=replace(following, phase=Phase.AGREEING)))
+
+
+def position(state: ReplicaState) -> Step:
+    """Tell the leader where the log ends."""
+    following = state.following
+    if following is None:
+        return state, ()
+    answer = Position(
+        following.term,
+        following.attach,
+        state.boot,
+        state.promise.storage,
+        state.log.last_term,
+        state.log.leo,
+        state.promise.unfit,
+    )
+    return state, (Send(following.leader, answer),)
+
+
+def on_cut(state: ReplicaState, sender: int, message: Cut) -> Step:
+    """Cut what the leader does not have: to the smaller of where its term ends and ours does."""
+    following = _attached(state, sender, message)
+    if following is None or following.phase is not Phase.AGREEING:
+        return state, ()
+    log = state.log
+    leo = min(message.end, end_of(log.history, message.to_term, log.leo))
+    if leo >= log.leo:
+        return position(state)
+    if leo <= state.lac:
+        reason = (
+            f"SPU {sender} has it cut to {leo} in term {message.term}, but {state.lac} was"
+            " committed: one of the two is damaged"
+        )
+        return unfit(state, reason)
+    following = replace(following, phase=Phase.PROMISING)
+    state = replace(state, log=log.cut_to(leo), following=following, cutting=True)
+    return state, (CutLog(leo),)
+
+
+def on_truncated(state: ReplicaState) -> Step:
+    """The cut is durable: compare again."""
+    return settle(replace(state, cutting=False)) if state.cutting else (state, ())
+
+
+def on_reset(state: ReplicaState, sender: int, message: Reset) -> Step:
+    """It is to begin anew: its log ends before the leader's begins, or it is unfit."""
+    following = _attached(state, sender, message)
+    if following is None or following.phase is not Phase.AGREEING:
+        return state, ()
+    following = replace(following, phase=Phase.PROMISING)
+    rebuild = Rebuilding(message.start, message.last_term)
+    return replace(state, following=following, rebuild=rebuild), (WantStorage(),)
+
+
+def on_repair(state: ReplicaState, storage: str) -> Step:
+    """Take a new storage id, durably, before anything is discarded."""
+    rebuild = state.rebuild
+    if rebuild is None or rebuild.storage is not None:
+        return state, ()
+    wish = replace(state.newest, storage=storage)
+    rebuild = replace(rebuild, storage=storage)
+    return replace(state, wish=wish, rebuild=rebuild), (Record(wish),)
+
+
+def on_rebuilt(state: ReplicaState, storage: str) -> Step:
+    """The empty log is durable: only now is nothing wrong with it any more."""
+    rebuild = state.rebuild
+    if rebuild is None or not rebuild.begun or rebuild.storage != storage:
+        return state, ()
+    state = replace(state, rebuild=None)
+    if state.newest.unfit is None:
+        return settle(state)
+    wish = replace(state.newest, unfit=None)
+    return replace(state, wish=wish), (Record(wish),)
+
+
+def on_append(state: ReplicaState, sender: int, message: Append) -> Step:
+    """Store what is new of it. Batches follow each other; what is there already is the same."""
+    following = _attached(state, sender, message)
+    if following is None or following.phase not in (Phase.AGREEING, Phase.MATCHED):
+        return state, ()
+    if following.phase is Phase.AGREEING:
+        # Only a leader that found the logs to agree sends any.
+        state = replace(state, following=replace(following, phase=Phase.MATCHED))
+    log = state.log
+    new = tuple(batch for batch in message.batches if batch.base >= log.leo)
+    if new and new[0].base > log.leo:
+        return state, (_ack(state, following, gap=True),)
+    if not new and message.batches:
+        return state, (_ack(state, following),)
+    state = replace(state, log=_stored(log, new))
+    state, more = _adopt(state, message.lac, message.log_start)
+    return state, ((Store(new), *more) if new else more)
+
+
+def on_confirm(state: ReplicaState, sender: int, message: Confirm) -> Step:
+    """Adopt what is committed, once it is said in an attachment that agrees."""
+    following = _attached(state, sender, message)
+    if following is None or following.phase not in (Phase.AGREEING, Phase.MATCHED):
+        return state, ()
+    agrees_now = following.phase is Phase.AGREEING
+    state = replace(state, following=replace(following, phase=Phase.MATCHED))
+    state, outputs = _adopt(state, message.lac, message.log_start)
+    return state, (*outputs, _ack(state, following)) if agrees_now else outputs
+
+
+def on_synced(state: ReplicaState) -> Step:
+    """More is durable: tell the leader."""
+    following = state.following
+    if following is None or following.phase is not Phase.MATCHED:
+        return state, ()
+    return state, (_ack(state, following),)
+
+
+def unfit(state: ReplicaState, reason: str) -> Step:
+    """Out of service until it is repaired from the leader, over restarts too."""
+    outputs: list[Output] = []
+    following = state.following
+    if state.newest.unfit is None:
+        wish = replace(state.newest, unfit=reason, leading=False)
+        state = replace(state, wish=wish)
+        outputs.append(Record(wish))
+    if state.leading is not None:
+        outputs.append(SteppedDown(reason))
+    elif following is not None and following.phase is not Phase.PROMISING:
+        # The leader would not ask again: it believes that all is well.
+        told = replace(state, promise=replace(state.promise, unfit=reason))
+        outputs += position(told)[1]
+    state = replace(state, leading=None, becoming=None, following=None, cutting=False, rebuild=None)
+    return state, tuple(outputs)
+
+
+def _attached(
+    state: ReplicaState, sender: int, message: Cut | Reset | Append | Confirm
+) -> Following | None:
+    """The attachment that a message belongs to; None where it is over, or not durable yet."""
+    following = state.following
+    if following is None or state.promise.term != message.term or state.boot != message.boot:
+        return None
+    if (following.leader, following.term, following.attach) != (
+        sender,
+        message.term,
+        message.attach,
+    ):
+        return None
+    return following
+
+
+def _stored(log: LogView, batches: tuple[Batch, ...]) -> LogView:
+    history, leo = log.history, log.leo
+    for batch in batches:
+        if batch.base != leo:
+            raise AssertionError(f"a batch at {batch.base} in a log that ends at {leo}")
+        history, leo = extended(history, batch.term, batch.base), batch.end
+    return replace(log, history=history, leo=leo)
+
+
+def _adopt(state: ReplicaState, lac: int, log_start: int) -> Step:
+    outputs: list[Output] = []
+    lac = min(lac, state.log.leo - 1)
+    if lac > state.lac:
+        state = replace(state, lac=lac)
+        outputs.append(Committed(lac))
+    start = min(log_start, state.lac + 1)
+    if start > state.log.start:
+        state = replace(state, log=state.log.begin_at(start))
+        outputs.append(DropPrefix(start))
+    return state, tuple(outputs)
+
+
+def _ack(state: ReplicaState, following: Following, *, gap: bool = False) -> Send:
+    log = state.log
+    ack = Ack(following.term, following.attach, log.leo, min(log.durable, log.leo), gap)
+    return Send(following.leader, ack)

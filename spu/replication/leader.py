@@ -1,0 +1,400 @@
+"""The leader's side: attach followers, push, commit, and ask for another live replica set.
+
+- A commit needs every member of the set that the leader's disk holds: the live replicas of the
+  revision it knows and, while it waits for an answer, those it asked for as well. Nothing but a
+  later revision ends that.
+- A leader counts itself by what is durable on its own disk, and a follower only after its log was
+  found to agree, by what it says in that attachment.
+- Records of earlier terms are committed by the control record of its own term behind them.
+- A follower joins holding that control record and all that is committed. One that is unfit goes
+  whatever the minimum says; one that lags only while the minimum remains; the leader never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from schemas.ids import MAX_RESTARTS, election_term, format_term
+from spu.replication.events import (
+    AppendControl,
+    AskElection,
+    AskLrs,
+    Committed,
+    LeadNow,
+    Output,
+    Push,
+    Record,
+    Send,
+    SteppedDown,
+)
+from spu.replication.follower import Step
+from spu.replication.history import end_of, extended, largest_at_most, last_term
+from spu.replication.messages import Ack, Attach, Confirm, Cut, Position, Refuse, Reset
+from spu.replication.state import (
+    CREDITS,
+    REPLICA_LAG_TIME_MS,
+    RETRY_MS,
+    STALLED_MS,
+    Leading,
+    Member,
+    Members,
+    Progress,
+    ReplicaState,
+)
+from spu.replication.terms import next_term
+
+
+def on_lead(state: ReplicaState, order: LeadNow) -> Step:
+    """Promise a term that was never used; `settle` begins once that is durable.
+
+    Orders that are over (an older revision or term), that name a set without this storage, or
+    that come while it leads in that very election term, change nothing. An unfit replica refuses.
+    """
+    known = state.newest
+    if known.unfit is not None or order.revision < known.revision or state.me not in order.lrs:
+        return state, ()
+    if state.rebuild is not None:
+        return state, ()
+    used = max(known.term, state.log.last_term)
+    if election_term(used) > order.term:
+        return state, ()
+    leads = state.leading is not None or state.becoming is not None
+    if leads and election_term(known.term) == order.term:
+        return state, ()
+    if used == order.term + MAX_RESTARTS:
+        reason = f"the restarts of term {format_term(used)} are used up"
+        return state, (AskElection(used, reason),)
+    term = next_term(order.term, used)
+    same = order.revision == known.revision
+    wish = replace(
+        known,
+        term=term,
+        revision=order.revision,
+        lrs=order.lrs,
+        replicas=order.replicas,
+        min_in_sync=order.min_in_sync,
+        pending=known.pending if same else None,
+        leading=True,
+    )
+    outputs: list[Output] = [Record(wish)]
+    if state.leading is not None:
+        outputs.append(SteppedDown("it is to lead in a higher term"))
+    state = replace(state, wish=wish, becoming=term, leading=None, following=None)
+    return state, tuple(outputs)
+
+
+def settle(state: ReplicaState, now_ms: int) -> Step:
+    """Begin a leadership whose promise is durable, or ask for the set that is."""
+    promise = state.promise
+    if state.wish is not None or not promise.leading or not state.log_is_steady:
+        return state, ()
+    if state.becoming == promise.term:
+        return _begin(state, now_ms)
+    if state.leading is not None and promise.pending is not None:
+        return _ask(state, now_ms)
+    return state, ()
+
+
+def _begin(state: ReplicaState, now_ms: int) -> Step:
+    term, at = state.promise.term, state.log.leo
+    log = replace(state.log, leo=at + 1, history=extended(state.log.history, term, at))
+    leading = Leading(term, at, now_ms, log.leo)
+    state = replace(state, log=log, leading=leading, becoming=None)
+    outputs: list[Output] = [AppendControl(term)]
+    for peer in state.links:
+        state, more = attach(state, peer, now_ms)
+        outputs += more
+    if state.promise.pending is not None:
+        state, more = _ask(state, now_ms)
+        outputs += more
+    return state, tuple(outputs)
+
+
+def attach(state: ReplicaState, peer: int, now_ms: int) -> Step:
+    """Begin a new attachment to a follower; what it said in an older one counts no more."""
+    leading = state.leading
+    if leading is None or peer == state.spu or peer not in state.promise.replicas:
+        return state, ()
+    number = leading.attachments + 1
+    before = progress_of(leading, peer)
+    fresh = Progress(
+        peer,
+        number,
+        storage=before.storage if before else None,
+        heard_ms=now_ms,
+        caught_up_ms=before.caught_up_ms if before else leading.began_ms,
+    )
+    leading = _with(replace(leading, attachments=number), fresh)
+    return replace(state, leading=leading), (Send(peer, Attach(leading.term, number)),)
+
+
+def on_link_down(state: ReplicaState, peer: int) -> Step:
+    """The connection is gone, and what was on its way with it."""
+    leading = state.leading
+    if leading is None or (progress := progress_of(leading, peer)) is None:
+        return state, ()
+    gone = Progress(peer, storage=progress.storage, caught_up_ms=progress.caught_up_ms)
+    return replace(state, leading=_with(leading, gone)), ()
+
+
+def on_position(state: ReplicaState, sender: int, message: Position, now_ms: int) -> Step:
+    """Compare a follower's log with ours, and have it cut or begin anew until they agree."""
+    progress = _attached(state, sender, message.term, message.attach)
+    if progress is None or (progress.matched and message.unfit is None):
+        return state, ()
+    progress = replace(
+        progress,
+        boot=message.boot,
+        storage=message.storage,
+        unfit=message.unfit,
+        matched=False,
+        heard_ms=now_ms,
+    )
+    state, log = _note(state, progress), state.log
+    if message.unfit is not None and Member(sender, message.storage) in state.required:
+        # First it leaves the live replicas, then it may discard what it holds.
+        return consider(state, now_ms)
+    if message.unfit is not None or message.leo < log.start:
+        before = last_term(tuple(epoch for epoch in log.history if epoch.start < log.start))
+        reset = Reset(message.term, message.attach, message.boot, log.start, before)
+        state, asked = consider(state, now_ms)
+        return state, (Send(sender, reset), *asked)
+    term = largest_at_most(log.history, message.last_term)
+    end = end_of(log.history, term, log.leo)
+    if term != message.last_term or message.leo > end:
+        return state, (Send(sender, Cut(message.term, message.attach, message.boot, term, end)),)
+    state = _note(state, replace(progress, matched=True, sent=message.leo, told=state.lac))
+    # Also where there is nothing to push: it answers with what it holds durably.
+    agreed = Confirm(message.term, message.attach, message.boot, state.lac, log.start)
+    state, pushed = pump(state)
+    return state, (Send(sender, agreed), *pushed)
+
+
+def on_ack(state: ReplicaState, sender: int, message: Ack, now_ms: int) -> Step:
+    """A follower has more: it may commit, join, and be sent the next."""
+    progress = _attached(state, sender, message.term, message.attach)
+    if progress is None or not progress.matched:
+        return state, ()
+    position = max(progress.position, message.position)
+    unacked = tuple(end for end in progress.unacked if end > message.leo)
+    sent = progress.sent
+    if message.gap:
+        sent, unacked = message.leo, ()
+    if position > progress.position or unacked != progress.unacked:
+        progress = replace(progress, heard_ms=now_ms)
+    acked = max(progress.acked, message.leo)
+    progress = replace(progress, position=position, unacked=unacked, sent=sent, acked=acked)
+    if position >= state.log.leo:
+        progress = replace(progress, caught_up_ms=now_ms)
+    state, outputs = advance(_note(state, progress))
+    state, asked = consider(state, now_ms)
+    state, pushed = pump(state)
+    return state, (*outputs, *asked, *pushed)
+
+
+def on_pushed(state: ReplicaState, follower: int, number: int, upto: int, now_ms: int) -> Step:
+    """A push is on its way, and holds a credit until it is acknowledged."""
+    leading = state.leading
+    progress = None if leading is None else progress_of(leading, follower)
+    if leading is None or progress is None or progress.attach != number:
+        return state, ()
+    if not progress.unacked:
+        progress = replace(progress, heard_ms=now_ms)
+    if upto > progress.sent:
+        progress = replace(progress, sent=upto)
+    if upto > progress.acked:
+        progress = replace(progress, unacked=(*progress.unacked, upto))
+    progress = replace(progress, pushing=False)
+    return pump(replace(state, leading=_with(leading, progress)))
+
+
+def on_refuse(state: ReplicaState, message: Refuse) -> Step:
+    """Somebody knows a higher term: whoever leads in it, this one does not any more."""
+    leading = state.leading
+    if leading is None or message.term != leading.term or message.known <= leading.term:
+        return state, ()
+    reason = f"a replica knows term {format_term(message.known)}"
+    return replace(state, leading=None), (SteppedDown(reason),)
+
+
+def on_tick(state: ReplicaState, now_ms: int) -> Step:
+    """Attach again where nothing is heard, ask again, and see who is behind."""
+    leading = state.leading
+    if leading is None:
+        return state, ()
+    outputs: list[Output] = []
+    for progress in leading.followers:
+        if progress.matched and progress.position >= leading.mark:
+            state = _note(state, replace(progress, caught_up_ms=now_ms))
+        if progress.attach and _is_lost(state, progress, now_ms):
+            state, more = attach(state, progress.spu, now_ms)
+            outputs += more
+    if state.leading is not None:
+        state = replace(state, leading=replace(state.leading, mark=state.log.leo))
+    state, asked = consider(state, now_ms, retry=True)
+    state, elect = _give_up(state, now_ms)
+    return state, (*outputs, *asked, *elect)
+
+
+def _is_lost(state: ReplicaState, progress: Progress, now_ms: int) -> bool:
+    """Whether a follower is to be attached again: it does not answer, or wants what is gone."""
+    silent_ms = now_ms - progress.heard_ms
+    if not progress.matched:
+        return silent_ms >= RETRY_MS
+    behind = progress.position < state.log.leo or bool(progress.unacked)
+    return progress.sent < state.log.start or (behind and silent_ms >= STALLED_MS)
+
+
+def attach_new(state: ReplicaState, now_ms: int) -> Step:
+    """Attach replicas that a later revision brought, where there is a connection already."""
+    outputs: list[Output] = []
+    for peer in state.links:
+        if state.leading is not None and progress_of(state.leading, peer) is None:
+            state, more = attach(state, peer, now_ms)
+            outputs += more
+    return state, tuple(outputs)
+
+
+def pump(state: ReplicaState) -> Step:
+    """Push to every follower that has credits, and tell of commits where nothing is to push."""
+    leading = state.leading
+    if leading is None:
+        return state, ()
+    outputs: list[Output] = []
+    for progress in leading.followers:
+        if not progress.matched or progress.pushing or progress.sent < state.log.start:
+            continue
+        told = replace(progress, told=state.lac)
+        attachment = (leading.term, progress.attach, progress.boot)
+        if progress.sent < state.log.leo:
+            if len(progress.unacked) < CREDITS:
+                at = (progress.sent, state.lac, state.log.start)
+                outputs.append(Push(progress.spu, *attachment, *at))
+                state = _note(state, replace(told, pushing=True))
+        elif progress.told < state.lac:
+            confirm = Confirm(*attachment, state.lac, state.log.start)
+            outputs.append(Send(progress.spu, confirm))
+            state = _note(state, told)
+    return state, tuple(outputs)
+
+
+def advance(state: ReplicaState) -> Step:
+    """Commit what everybody holds who must; `pump` tells followers."""
+    leading, promise = state.leading, state.promise
+    if leading is None or promise.smallest < promise.min_in_sync:
+        return state, ()
+    positions = {
+        progress.member: progress.position for progress in leading.followers if progress.matched
+    }
+    positions[state.me] = state.log.durable
+    everywhere = min((positions.get(member, 0) for member in state.required), default=0)
+    if everywhere <= leading.control or everywhere <= state.lac + 1:
+        # Not before the control record, and nothing new.
+        return state, ()
+    state = replace(state, lac=everywhere - 1)
+    return state, (Committed(state.lac),)
+
+
+def consider(state: ReplicaState, now_ms: int, *, retry: bool = False) -> Step:
+    """Ask for another live replica set where one is due; one request at a time."""
+    leading, known = state.leading, state.newest
+    if leading is None or state.wish is not None:
+        return state, ()
+    if known.pending is not None:
+        due = retry and now_ms - leading.asked_ms >= RETRY_MS
+        return _ask(state, now_ms) if due else (state, ())
+    # Asking again at once would be refused at once, and each time the KV is written.
+    refused = leading.refused if now_ms - leading.asked_ms < RETRY_MS else None
+    wanted = next((lrs for lrs in _changes(state, leading, now_ms) if lrs != refused), None)
+    if wanted is None:
+        return state, ()
+    wish = replace(known, pending=wanted)
+    return replace(state, wish=wish), (Record(wish),)
+
+
+def _changes(state: ReplicaState, leading: Leading, now_ms: int) -> Iterator[Members]:
+    """Live replica sets that should be, each one change away from the one that is, the most urgent
+    first. One that was refused last comes after the others."""
+    lrs = state.promise.lrs
+    found = {progress.spu: progress for progress in leading.followers}
+    others = [member for member in lrs if member != state.me]
+    for member in others:
+        progress = found.get(member.spu)
+        if progress is not None and (
+            progress.unfit is not None or progress.storage not in (None, member.storage)
+        ):
+            yield tuple(m for m in lrs if m != member)
+    for member in others:
+        progress = found.get(member.spu)
+        since = leading.began_ms if progress is None else progress.caught_up_ms
+        late = now_ms - since >= REPLICA_LAG_TIME_MS
+        if late and len(lrs) > state.promise.min_in_sync:
+            yield tuple(m for m in lrs if m != member)
+    joining = [
+        tuple(sorted((*lrs, progress.member)))
+        for progress in leading.followers
+        if progress.member is not None
+        and progress.matched
+        and progress.member not in lrs
+        and progress.position > max(state.lac, leading.control)
+    ]
+    yield from sorted(joining, key=lambda wanted: wanted == leading.refused)
+
+
+def _give_up(state: ReplicaState, now_ms: int) -> Step:
+    """A leader that cannot commit for long, with what there is to commit, asks for another one."""
+    leading = state.leading
+    if leading is None:
+        return state, ()
+    if state.lac != leading.stuck_at or state.lac + 1 >= state.log.leo:
+        return replace(state, leading=replace(leading, stuck_at=state.lac, stuck_ms=None)), ()
+    if leading.stuck_ms is None:
+        return replace(state, leading=replace(leading, stuck_ms=now_ms)), ()
+    changing = state.newest.pending is not None and state.newest.pending != leading.refused
+    if now_ms - leading.stuck_ms < REPLICA_LAG_TIME_MS or changing:
+        return state, ()
+    promise = state.promise
+    there = sum(
+        progress.matched and progress.position >= leading.mark for progress in leading.followers
+    )
+    reason = (
+        f"nothing was committed for {REPLICA_LAG_TIME_MS / 1000:g} s: {there + 1} of"
+        f" {len(promise.lrs)} live replicas keep up, minInSyncReplicas is {promise.min_in_sync}"
+    )
+    state = replace(state, leading=replace(leading, stuck_ms=now_ms))
+    return state, (AskElection(leading.term, reason),)
+
+
+def _ask(state: ReplicaState, now_ms: int) -> Step:
+    leading, promise = state.leading, state.promise
+    if leading is None or promise.pending is None:
+        return state, ()
+    gone = sorted(set(promise.lrs) - set(promise.pending))
+    came = sorted(set(promise.pending) - set(promise.lrs))
+    words = [f"SPU {m.spu} leaves" for m in gone] + [f"SPU {m.spu} joins" for m in came]
+    asked = AskLrs(promise.revision, leading.term, promise.pending, ", ".join(words))
+    return replace(state, leading=replace(leading, asked_ms=now_ms)), (asked,)
+
+
+def progress_of(leading: Leading, spu: int) -> Progress | None:
+    return next((progress for progress in leading.followers if progress.spu == spu), None)
+
+
+def _attached(state: ReplicaState, sender: int, term: int, number: int) -> Progress | None:
+    leading = state.leading
+    if leading is None or leading.term != term:
+        return None
+    progress = progress_of(leading, sender)
+    return progress if progress is not None and progress.attach == number else None
+
+
+def _with(leading: Leading, progress: Progress) -> Leading:
+    others = [p for p in leading.followers if p.spu != progress.spu]
+    return replace(leading, followers=tuple(sorted((*others, progress), key=lambda p: p.spu)))
+
+
+def _note(state: ReplicaState, progress: Progress) -> ReplicaState:
+    if state.leading is None:
+        return state
+    return replace(state, leading=_with(state.leading, progress))

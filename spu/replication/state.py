@@ -1,0 +1,231 @@
+"""What one replica knows: what it promised durably, its log, and its part in replication.
+
+Everything is immutable and comparable: a step gives a new state, a simulator can keep every state
+it has seen, and two processes that start from the same state stay equal. Pure data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final, NamedTuple
+
+from spu.replication.history import History, cut, forgotten, last_term
+
+#: A follower that was behind for so long leaves the live replica set.
+REPLICA_LAG_TIME_MS: Final = 10_000
+#: What was not answered is asked again after this.
+RETRY_MS: Final = 1_000
+#: A follower that lacks something and says nothing for so long is attached again.
+STALLED_MS: Final = 3_000
+#: Pushes on their way to one follower.
+CREDITS: Final = 4
+
+
+class Member(NamedTuple):
+    """A member of the live replica set: an SPU with the storage that it had when it joined."""
+
+    spu: int
+    storage: str
+
+
+Members = tuple[Member, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What the journal holds of a replica; written as one, and never half.
+
+    ``term`` is the highest full term that it led or followed; ``replicas``, ``lrs`` and
+    ``min_in_sync`` are those of one ``revision`` of the partition, and ``leading`` says whether it
+    leads by that. ``pending`` is the set that it asked for as the leader, from this revision: until
+    a later one is known, commits need both.
+    """
+
+    storage: str
+    term: int = 0
+    revision: int = 0
+    replicas: tuple[int, ...] = ()
+    lrs: Members = ()
+    min_in_sync: int = 1
+    pending: Members | None = None
+    leading: bool = False
+    unfit: str | None = None
+
+    @property
+    def required(self) -> frozenset[Member]:
+        """Who must hold a record before it is committed."""
+        return frozenset(self.lrs) | frozenset(self.pending or ())
+
+    @property
+    def smallest(self) -> int:
+        """What counts against the minimum: the smaller of the set and the one asked for."""
+        return min(len(self.lrs), len(self.lrs if self.pending is None else self.pending))
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """What a replica knows of its own log. ``durable`` is the offset up to which records are as
+    durable as the topic asks for; ``history`` says which terms it holds."""
+
+    start: int = 0
+    leo: int = 0
+    durable: int = 0
+    history: History = ()
+
+    @property
+    def last_term(self) -> int:
+        return last_term(self.history)
+
+    def cut_to(self, leo: int) -> LogView:
+        return replace(
+            self, leo=leo, durable=min(self.durable, leo), history=cut(self.history, leo)
+        )
+
+    def begin_at(self, start: int) -> LogView:
+        """Without what lies below ``start``, which is at most the log's end."""
+        return replace(self, start=start, history=forgotten(self.history, start))
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a leader knows of one follower.
+
+    ``attach`` is the number of the attachment, 0 without one. Only a ``matched`` follower, whose
+    log is a beginning of the leader's, is sent anything, and only its ``position`` counts.
+    ``sent`` is the next offset to push, ``unacked`` are the ends of pushes on their way, ``acked``
+    is the highest end that was acknowledged, and ``told`` the last add confirmed that it was sent.
+    """
+
+    spu: int
+    attach: int = 0
+    boot: str = ""
+    storage: str | None = None
+    unfit: str | None = None
+    matched: bool = False
+    position: int = 0
+    sent: int = 0
+    pushing: bool = False
+    unacked: tuple[int, ...] = ()
+    acked: int = 0
+    told: int = -1
+    heard_ms: int = 0
+    caught_up_ms: int = 0
+
+    @property
+    def member(self) -> Member | None:
+        return None if self.storage is None else Member(self.spu, self.storage)
+
+
+@dataclass(frozen=True, slots=True)
+class Leading:
+    """One leadership. ``control`` is the offset of the control record that began it.
+
+    ``mark`` is where the log ended when time was looked at last: a follower that has that much
+    is not behind. ``asked_ms``: when it asked for another live replica set last; ``refused`` is
+    one that it asked for and did not get. ``stuck_ms``: since when nothing was committed beyond
+    ``stuck_at`` though there is something to commit.
+    """
+
+    term: int
+    control: int
+    began_ms: int
+    mark: int
+    attachments: int = 0
+    followers: tuple[Progress, ...] = ()
+    asked_ms: int = 0
+    refused: Members | None = None
+    stuck_at: int = -1
+    stuck_ms: int | None = None
+
+
+class Phase(Enum):
+    """How far a follower is with an attachment."""
+
+    PROMISING = "the term, a cut or a new storage is being made durable"
+    AGREEING = "the leader compares the logs"
+    MATCHED = "the log is a beginning of the leader's"
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """One attachment to a leader."""
+
+    leader: int
+    term: int
+    attach: int
+    phase: Phase = Phase.PROMISING
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilding:
+    """Where to begin anew, once ``storage``, the new id, is durable: at ``start``, the record
+    before which is of ``last_term``. ``begun``: the log is being replaced."""
+
+    start: int
+    last_term: int
+    storage: str | None = None
+    begun: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """All of one replica.
+
+    ``promise`` is durable; ``wish`` is the newest one on its way to the disk. ``becoming`` is the
+    term that it leads in once its promise is durable; a term that was promised by an earlier
+    process is never led in again. ``boot`` is random for each process; ``last_attach`` is the
+    newest attachment, as (term, number), that this process has followed. While the log is being
+    cut (``cutting``) or replaced (``rebuild``), nothing is written to it and nothing said of it.
+    """
+
+    spu: int
+    boot: str
+    promise: Promise
+    log: LogView = field(default_factory=LogView)
+    lac: int = -1
+    wish: Promise | None = None
+    becoming: int | None = None
+    leading: Leading | None = None
+    following: Following | None = None
+    last_attach: tuple[int, int] = (0, 0)
+    cutting: bool = False
+    rebuild: Rebuilding | None = None
+    links: tuple[int, ...] = ()
+
+    @property
+    def newest(self) -> Promise:
+        """What it will have promised when the journal has caught up."""
+        return self.promise if self.wish is None else self.wish
+
+    @property
+    def me(self) -> Member:
+        return Member(self.spu, self.newest.storage)
+
+    @property
+    def required(self) -> frozenset[Member]:
+        """Who must hold a record before it is committed: as promised, and whom it decided to ask
+        for since. Were these not needed before that is durable, one that holds all that is
+        committed when it is chosen might not when it joins."""
+        return self.promise.required | frozenset(self.newest.pending or ())
+
+    @property
+    def durable_lac(self) -> int:
+        """How far the last add confirmed may be persisted: never beyond the durable end."""
+        return min(self.lac, self.log.durable - 1)
+
+    @property
+    def log_is_steady(self) -> bool:
+        """Whether the log on the disk is the one in the view."""
+        return not self.cutting and self.rebuild is None
+
+    @property
+    def is_serving(self) -> bool:
+        """Leading, and the control record of its own term is committed."""
+        return self.leading is not None and self.lac >= self.leading.control
+
+
+def recovered(spu: int, boot: str, promise: Promise, log: LogView, lac: int) -> ReplicaState:
+    """A replica after a start, from what its disk holds; `Resume` comes next. ``log.durable`` is
+    its end: recovery makes durable what it keeps before anything is said of it."""
+    return ReplicaState(spu, boot, promise, replace(log, durable=log.leo), lac)

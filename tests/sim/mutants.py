@@ -1,0 +1,259 @@
+"""Deliberate bugs: each breaks one rule of replication, and a simulator must see it.
+
+A mutant replaces one function of the core, or one rule of the small world's SC, for as long as a
+``with`` block lasts. `MUTANTS` maps what is broken to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from schemas.ids import Term
+from spu.replication import follower, leader, state
+from spu.replication.events import CutLog, LeadNow, Record, Send
+from spu.replication.follower import Step
+from spu.replication.messages import Ack, Append, Attach, Cut, Position
+from spu.replication.state import (
+    Following,
+    Leading,
+    LogView,
+    Member,
+    Members,
+    Phase,
+    Progress,
+    Promise,
+    ReplicaState,
+)
+from tests.sim import small_world
+from tests.sim.small_world import Asked, Disk, Revision, World
+
+Mutant = Callable[[], AbstractContextManager[None]]
+
+
+@contextmanager
+def _patched(target: Any, name: str, mutant: Any) -> Iterator[None]:
+    before = target.__dict__[name]
+    setattr(target, name, mutant)
+    try:
+        yield
+    finally:
+        setattr(target, name, before)
+
+
+def _mutant(target: Any, name: str, replacement: Any) -> Mutant:
+    return lambda: _patched(target, name, replacement)
+
+
+def _same_term(wanted: int, on_disk: int) -> Term:
+    return Term(max(wanted, on_disk))
+
+
+def _forgets_pending(real: Callable[..., Step]) -> Callable[..., Step]:
+    def attach(replica: ReplicaState, peer: int, now_ms: int) -> Step:
+        return real(replace(replica, promise=replace(replica.promise, pending=None)), peer, now_ms)
+
+    return attach
+
+
+def _joins_without_control(replica: ReplicaState, leading: Leading, now_ms: int) -> Members:
+    lrs = replica.promise.lrs
+    for progress in leading.followers:
+        member = progress.member
+        new = member is not None and progress.matched and member not in lrs
+        if member is not None and new and progress.position > replica.lac:
+            return tuple(sorted((*lrs, member)))
+    return _WANTED(replica, leading, now_ms)
+
+
+_WANTED = leader._wanted
+
+
+def _counts_before_cutting(
+    replica: ReplicaState, sender: int, message: Position, now_ms: int
+) -> Step:
+    after, outputs = _ON_POSITION(replica, sender, message, now_ms)
+    if after.leading is None:
+        return after, outputs
+    progress = leader.progress_of(after.leading, sender)
+    if progress is None or progress.attach != message.attach:
+        return after, outputs
+    progress = replace(progress, matched=True, position=message.leo, sent=message.leo)
+    after = leader._note(after, progress)
+    after, more = leader.advance(after)
+    return after, (*outputs, *more)
+
+
+_ON_POSITION = leader.on_position
+
+
+def _unflushed_ack(replica: ReplicaState, following: Following, *, gap: bool = False) -> Send:
+    leo = replica.log.leo
+    return Send(following.leader, Ack(following.term, following.attach, leo, leo, gap))
+
+
+def _acks_at_once(replica: ReplicaState, sender: int, message: Append) -> Step:
+    after, outputs = _ON_APPEND(replica, sender, message)
+    if after.following is not None and after.log != replica.log:
+        outputs = (*outputs, _unflushed_ack(after, after.following))
+    return after, outputs
+
+
+_ON_APPEND = follower.on_append
+
+
+def _counts_itself_unflushed(replica: ReplicaState) -> Step:
+    log = replace(replica.log, durable=replica.log.leo)
+    after, outputs = _ADVANCE(replace(replica, log=log))
+    return replace(after, log=replica.log), outputs
+
+
+_ADVANCE = leader.advance
+
+
+def _cuts_by_lac(replica: ReplicaState, sender: int, message: Cut) -> Step:
+    following = replica.following
+    if following is None or following.attach != message.attach:
+        return replica, ()
+    leo = replica.lac + 1
+    if leo >= replica.log.leo:
+        return follower.position(replica)
+    following = replace(following, phase=Phase.PROMISING)
+    log = replica.log.cut_to(leo)
+    return replace(replica, log=log, following=following, cutting=True), (CutLog(leo),)
+
+
+def _cuts_to_the_smaller_end(history: Any, term: int, leo: int) -> int:
+    return leo
+
+
+def _asks_again_at_once(real: Callable[..., Step]) -> Callable[..., Step]:
+    def consider(replica: ReplicaState, now_ms: int, *, retry: bool = False) -> Step:
+        pending = replica.newest.pending
+        if pending is not None and replica.wish is None and replica.leading is not None:
+            fresh = replace(replica, promise=replace(replica.promise, pending=None))
+            if leader._wanted(fresh, replica.leading, now_ms) not in (pending, fresh.promise.lrs):
+                replica = fresh
+        return real(replica, now_ms, retry=retry)
+
+    return consider
+
+
+def _forgets_the_union(
+    spu: int, boot: str, promise: Promise, log: LogView, lac: int
+) -> ReplicaState:
+    return _RECOVERED(spu, boot, replace(promise, pending=None), log, lac)
+
+
+_RECOVERED = state.recovered
+
+
+def _takes_any_attachment(
+    replica: ReplicaState, sender: int, term: int, number: int
+) -> Progress | None:
+    leading = replica.leading
+    return None if leading is None else leader.progress_of(leading, sender)
+
+
+def _follows_any_term(replica: ReplicaState, sender: int, message: Attach) -> Step:
+    if message.term >= replica.newest.term or replica.newest.leading:
+        return _ON_ATTACH(replica, sender, message)
+    following = Following(sender, message.term, message.attach)
+    wish = replace(replica.newest, term=message.term)
+    return replace(replica, following=following, wish=wish), (Record(wish),)
+
+
+_ON_ATTACH = follower.on_attach
+
+
+def _answers_any_revision(world: World, asked: Asked) -> bool:
+    return asked.sender == world.now.leader
+
+
+def _drops_the_leader(world: World, asked: Asked) -> Members:
+    return tuple(m for m in asked.request.lrs if m.spu != world.now.leader) or asked.request.lrs
+
+
+def _elects_from_before(world: World) -> Revision:
+    return world.kv[0]._replace(revision=world.now.revision, term=world.now.term)
+
+
+def _adopts_early(replica: ReplicaState, sender: int, message: Attach) -> Step:
+    after, outputs = _ON_ATTACH(replica, sender, message)
+    # As if the last add confirmed came along with the attachment.
+    return replace(after, lac=after.log.leo - 1) if after.following else after, outputs
+
+
+def _keeps_its_storage(replica: ReplicaState, storage: str) -> Step:
+    return _ON_REPAIR(replica, replica.newest.storage)
+
+
+_ON_REPAIR = follower.on_repair
+
+
+def _reports_unsynced(disk: Disk) -> Disk:
+    return disk
+
+
+def _keeps_its_seat(world: World, spu: int) -> str:
+    return world.nodes[spu].disk.promise.storage
+
+
+def _mixes_revisions(replica: ReplicaState, order: LeadNow) -> Step:
+    older = replica.newest.lrs
+    return _ON_LEAD(replica, replace(order, lrs=older) if replica.me in older else order)
+
+
+_ON_LEAD = leader.on_lead
+
+
+def _adds_a_replica(lrs: Members, elected: Member, least: int) -> Iterator[Members]:
+    yield tuple(sorted({*lrs, *(Member(spu, f"s{spu}") for spu in range(3))}))
+
+
+def _fails_quietly(replica: ReplicaState, reason: str) -> Step:
+    return replica, ()
+
+
+MUTANTS: dict[str, Mutant] = {
+    "a restarted leader keeps its term": _mutant(leader, "next_term", _same_term),
+    "a change is asked without the revision check": _mutant(
+        small_world, "is_current", _answers_any_revision
+    ),
+    "a pending change is dropped on a reconnect": _mutant(
+        leader, "attach", _forgets_pending(leader.attach)
+    ),
+    "a follower joins without the control record": _mutant(
+        leader, "_wanted", _joins_without_control
+    ),
+    "a position counts before the cut": _mutant(leader, "on_position", _counts_before_cutting),
+    "a follower acknowledges before it synced": _mutant(follower, "on_append", _acks_at_once),
+    "a leader counts itself before it synced": _mutant(leader, "advance", _counts_itself_unflushed),
+    "a follower is cut by its last add confirmed": _mutant(follower, "on_cut", _cuts_by_lac),
+    "a second request replaces the union": _mutant(
+        leader, "consider", _asks_again_at_once(leader.consider)
+    ),
+    "the union is lost in a restart": _mutant(small_world, "recovered", _forgets_the_union),
+    "answers of an older attachment count": _mutant(leader, "_attached", _takes_any_attachment),
+    "an attachment does not fence": _mutant(follower, "on_attach", _follows_any_term),
+    "the leader is dropped": _mutant(small_world, "answered", _drops_the_leader),
+    "an election is computed from an older revision": _mutant(
+        small_world, "seen_by_election", _elects_from_before
+    ),
+    "a last add confirmed is adopted before the cut": _mutant(follower, "on_attach", _adopts_early),
+    "an election adds a replica": _mutant(small_world, "subsets", _adds_a_replica),
+    "a repaired replica keeps its storage id": _mutant(follower, "on_repair", _keeps_its_storage),
+    "what was recovered but not synced is reported": _mutant(
+        small_world, "recovered_disk", _reports_unsynced
+    ),
+    "a wiped disk keeps its seat": _mutant(small_world, "fresh_storage", _keeps_its_seat),
+    "live replicas and term come of different revisions": _mutant(
+        leader, "on_lead", _mixes_revisions
+    ),
+    "a follower is cut to the smaller end only": _mutant(
+        follower, "end_of", _cuts_to_the_smaller_end
+    ),
+    "a replica that failed stays in service": _mutant(follower, "unfit", _fails_quietly),
+}
