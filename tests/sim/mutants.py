@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from schemas.ids import Term
-from spu.replication import follower, leader, state
-from spu.replication.events import CutLog, LeadNow, Record, Send
+from spu.replication import core, follower, leader, state
+from spu.replication.events import CutLog, Learned, Record, Send
 from spu.replication.follower import Step
 from spu.replication.messages import Ack, Append, Attach, Cut, Position
 from spu.replication.state import (
@@ -58,17 +58,19 @@ def _forgets_pending(real: Callable[..., Step]) -> Callable[..., Step]:
     return attach
 
 
-def _joins_without_control(replica: ReplicaState, leading: Leading, now_ms: int) -> Members:
+def _joins_without_control(
+    replica: ReplicaState, leading: Leading, now_ms: int
+) -> Iterator[Members]:
     lrs = replica.promise.lrs
     for progress in leading.followers:
         member = progress.member
         new = member is not None and progress.matched and member not in lrs
         if member is not None and new and progress.position > replica.lac:
-            return tuple(sorted((*lrs, member)))
-    return _WANTED(replica, leading, now_ms)
+            yield tuple(sorted((*lrs, member)))
+    yield from _CHANGES(replica, leading, now_ms)
 
 
-_WANTED = leader._wanted
+_CHANGES = leader._changes
 
 
 def _counts_before_cutting(
@@ -134,7 +136,8 @@ def _asks_again_at_once(real: Callable[..., Step]) -> Callable[..., Step]:
         pending = replica.newest.pending
         if pending is not None and replica.wish is None and replica.leading is not None:
             fresh = replace(replica, promise=replace(replica.promise, pending=None))
-            if leader._wanted(fresh, replica.leading, now_ms) not in (pending, fresh.promise.lrs):
+            wanted = next(_CHANGES(fresh, replica.leading, now_ms), pending)
+            if wanted != pending:
                 replica = fresh
         return real(replica, now_ms, retry=retry)
 
@@ -201,12 +204,12 @@ def _keeps_its_seat(world: World, spu: int) -> str:
     return world.nodes[spu].disk.promise.storage
 
 
-def _mixes_revisions(replica: ReplicaState, order: LeadNow) -> Step:
+def _mixes_revisions(replica: ReplicaState, event: Learned) -> Step:
     older = replica.newest.lrs
-    return _ON_LEAD(replica, replace(order, lrs=older) if replica.me in older else order)
+    return _LEARN(replica, replace(event, lrs=older) if older else event)
 
 
-_ON_LEAD = leader.on_lead
+_LEARN = core._learn
 
 
 def _adds_a_replica(lrs: Members, elected: Member, least: int) -> Iterator[Members]:
@@ -226,7 +229,7 @@ MUTANTS: dict[str, Mutant] = {
         leader, "attach", _forgets_pending(leader.attach)
     ),
     "a follower joins without the control record": _mutant(
-        leader, "_wanted", _joins_without_control
+        leader, "_changes", _joins_without_control
     ),
     "a position counts before the cut": _mutant(leader, "on_position", _counts_before_cutting),
     "a follower acknowledges before it synced": _mutant(follower, "on_append", _acks_at_once),
@@ -249,11 +252,12 @@ MUTANTS: dict[str, Mutant] = {
         small_world, "recovered_disk", _reports_unsynced
     ),
     "a wiped disk keeps its seat": _mutant(small_world, "fresh_storage", _keeps_its_seat),
-    "live replicas and term come of different revisions": _mutant(
-        leader, "on_lead", _mixes_revisions
-    ),
+    "live replicas and term come of different revisions": _mutant(core, "_learn", _mixes_revisions),
     "a follower is cut to the smaller end only": _mutant(
         follower, "end_of", _cuts_to_the_smaller_end
     ),
     "a replica that failed stays in service": _mutant(follower, "unfit", _fails_quietly),
+    "who is asked for is needed only once that is durable": _mutant(
+        ReplicaState, "required", property(lambda replica: replica.promise.required)
+    ),
 }

@@ -102,6 +102,7 @@ class Node:
     state: ReplicaState
     promises: tuple[Promise, ...] = ()
     cuts: tuple[CutLog | Rebuild, ...] = ()
+    pushes: tuple[Pushed, ...] = ()
 
 
 #: How likely moves are in random walks: faults seldom, so that something has happened before.
@@ -110,6 +111,7 @@ WEIGHTS: Final = {
     "syncs": 4.0,
     "has promised": 4.0,
     "has cut": 2.0,
+    "has pushed": 4.0,
     "learns": 2.0,
     "is to lead": 2.0,
     "the SC is asked": 2.0,
@@ -217,13 +219,17 @@ def _carry_out(world: World, spu: int, output: Output, now_ms: int) -> World:
             world = _with(world, spu, replace(node, cuts=(*node.cuts, output)))
             return world if world.slow else _cut(world, spu, now_ms)
         case WantStorage():
+            if Member(spu, disk.promise.storage) in world.now.lrs:
+                raise ViolationError(f"SPU {spu} gives up its seat, the KV has {world.now}")
             world = replace(world, storages=world.storages + 1)
             return feed(world, spu, Repair(f"s{world.storages}"), now_ms)
         case Push(to, term, number, boot, start, lac, log_start):
             batches = tuple(batch for batch in disk.batches if batch.base >= start)[:1]
             append = Append(term, number, boot, batches, lac, log_start)
+            pushes = (*node.pushes, Pushed(to, number, batches[-1].end))
+            world = _with(world, spu, replace(node, pushes=pushes))
             world = replace(world, mail=world.mail | {Mail(spu, to, append)})
-            return feed(world, spu, Pushed(to, number, batches[-1].end), now_ms)
+            return world if world.slow else _pushed(world, spu, now_ms)
         case Send(to, message):
             return replace(world, mail=world.mail | {Mail(spu, to, message)})
         case AskLrs():
@@ -256,9 +262,17 @@ def _cut(world: World, spu: int, now_ms: int = 0) -> World:
         event = Truncated()
     else:
         disk = replace(disk, batches=(), synced=0, start=cut.start, broken=False)
-        event = Rebuilt()
+        event = Rebuilt(cut.storage)
     world = _with(world, spu, replace(node, disk=disk, cuts=tuple(later)))
     return feed(world, spu, event, now_ms)
+
+
+def _pushed(world: World, spu: int, now_ms: int = 0) -> World:
+    """The oldest push has left."""
+    node = world.nodes[spu]
+    pushed, *later = node.pushes
+    world = _with(world, spu, replace(node, pushes=tuple(later)))
+    return feed(world, spu, pushed, now_ms)
 
 
 def _append(world: World, spu: int, batches: tuple[Batch, ...]) -> World:
@@ -307,6 +321,8 @@ def moves(world: World) -> Iterator[tuple[Move, Callable[[], World]]]:
             yield ("has promised", spu), partial(_promise, world, spu)
         if node.cuts:
             yield ("has cut", spu), partial(_cut, world, spu)
+        if node.pushes:
+            yield ("has pushed", spu), partial(_pushed, world, spu)
         if left.crashes:
             # What an fsync failed for is not read back after a crash.
             most = node.disk.synced if node.disk.broken else len(node.disk.batches)
@@ -380,7 +396,8 @@ def _crash(world: World, spu: int, kept: int) -> World:
     world = replace(world, left=replace(world.left, crashes=world.left.crashes - 1))
     disk = world.nodes[spu].disk
     disk = replace(disk, batches=disk.batches[:kept], broken=False)
-    return _start(world, spu, recovered_disk(disk))
+    # What it had persisted of the last add confirmed comes back with it.
+    return _start(world, spu, recovered_disk(disk), world.nodes[spu].state.durable_lac)
 
 
 def recovered_disk(disk: Disk) -> Disk:
@@ -392,7 +409,7 @@ def _wipe(world: World, spu: int) -> World:
     """The disk is replaced by an empty one: another storage id, and no promises."""
     left = replace(world.left, wipes=world.left.wipes - 1)
     world = replace(world, left=left, storages=world.storages + 1)
-    return _start(world, spu, Disk(Promise(fresh_storage(world, spu))))
+    return _start(world, spu, Disk(Promise(fresh_storage(world, spu))), -1)
 
 
 def fresh_storage(world: World, spu: int) -> str:
@@ -400,19 +417,19 @@ def fresh_storage(world: World, spu: int) -> str:
     return f"s{world.storages}"
 
 
-def _start(world: World, spu: int, disk: Disk) -> World:
+def _start(world: World, spu: int, disk: Disk, lac: int) -> World:
     history: History = ()
     for batch in disk.batches:
         history = extended(history, batch.term, batch.base)
     log = LogView(disk.start, disk.leo, disk.leo, history)
     world = replace(world, boots=world.boots + 1)
-    state = recovered(spu, f"b{world.boots}", disk.promise, log, -1)
-    world = _with(world, spu, Node(disk, state))
+    state = recovered(spu, f"b{world.boots}", disk.promise, log, lac)
+    world = feed(_with(world, spu, Node(disk, state)), spu, Resume())
     for peer in range(len(world.nodes)):
         if peer != spu:
             world = feed(world, spu, LinkUp(peer))
             world = feed(feed(world, peer, LinkDown(spu)), peer, LinkUp(spu))
-    return feed(world, spu, Resume())
+    return world
 
 
 def _answer(world: World, asked: Asked) -> World:
@@ -521,8 +538,9 @@ HEAL_ROUNDS: Final = 80
 _ROUND_MS: Final = 500
 
 
-def heal(world: World) -> World:
-    """No more faults: what was sent arrives, disks work, and the SC does what it must.
+def heal(world: World, *, links_break: bool) -> World:
+    """No more faults: what was sent arrives, disks work, and the SC does what it must. Or all
+    connections break first, and are made anew.
 
     Gives the world in which all replicas are live, fit and alike, and everything is committed;
     raises ViolationError where it does not come to that in time. A partition whose live replicas
@@ -530,12 +548,12 @@ def heal(world: World) -> World:
     """
     if not any(_is_fit(world, member) for member in world.now.lrs):
         return world
-    # Connections are made anew, what was in them is gone.
-    world = replace(world, mail=frozenset(), asked=frozenset())
     now_ms = REPLICA_LAG_TIME_MS
+    if links_break:
+        world = replace(world, mail=frozenset(), asked=frozenset())
     for spu in range(len(world.nodes)):
         for peer in range(len(world.nodes)):
-            if peer != spu:
+            if peer != spu and links_break:
                 world = feed(feed(world, spu, LinkDown(peer), now_ms), spu, LinkUp(peer), now_ms)
     for _ in range(HEAL_ROUNDS):
         if _is_whole(world):
@@ -564,6 +582,8 @@ def _round(world: World, now_ms: int) -> World:
                 world = _promise(world, spu, now_ms)
             while world.nodes[spu].cuts:
                 world = _cut(world, spu, now_ms)
+            while world.nodes[spu].pushes:
+                world = _pushed(world, spu, now_ms)
         check(world)
         # Seldom, so that what was said of unsynced records has time to do harm.
         for spu in range(len(world.nodes)) if turn % 4 == 3 else ():

@@ -55,7 +55,7 @@ def walked(seed: int) -> World:
     world = begin(3, 1 + seed % 2, limits, slow=seed % 4 >= 2)
     world = wander(world, moves, check, seed=seed, steps=steps, weights=weights)
     try:
-        return heal(world)
+        return heal(world, links_break=seed % 3 != 2)
     except AssertionError as error:
         raise FailureError(f"seed {seed}: {error}") from error
 
@@ -110,27 +110,28 @@ def test_the_nearest_worlds_of_three() -> None:
 
 #: A walk that finds each of the deliberate bugs. The core itself passes all of them.
 FOUND: Final = {
-    "a restarted leader keeps its term": 3,
+    "a restarted leader keeps its term": 2,
     "a change is asked without the revision check": 3,
     "a pending change is dropped on a reconnect": 38,
-    "a follower joins without the control record": 191,
-    "a position counts before the cut": 5,
+    "a follower joins without the control record": 1_485,
+    "a position counts before the cut": 1,
     "a follower acknowledges before it synced": 5,
     "a leader counts itself before it synced": 0,
-    "a follower is cut by its last add confirmed": 13,
+    "a follower is cut by its last add confirmed": 335,
     "a second request replaces the union": 94,
-    "the union is lost in a restart": 228,
-    "answers of an older attachment count": 90,
+    "the union is lost in a restart": 83,
+    "answers of an older attachment count": 15,
     "an attachment does not fence": 117,
     "the leader is dropped": 0,
     "an election is computed from an older revision": 0,
     "a last add confirmed is adopted before the cut": 0,
-    "an election adds a replica": 73,
-    "a repaired replica keeps its storage id": 37,
-    "a wiped disk keeps its seat": 30,
-    "live replicas and term come of different revisions": 1_598,
+    "an election adds a replica": 6,
+    "a repaired replica keeps its storage id": 7,
+    "a wiped disk keeps its seat": 15,
+    "live replicas and term come of different revisions": 0,
     "a follower is cut to the smaller end only": 7,
     "a replica that failed stays in service": 4,
+    "who is asked for is needed only once that is durable": 1_710,
 }
 #: What walks do not come upon in thousands of them has a test of its own below.
 SCRIPTED: Final = {"what was recovered but not synced is reported"}
