@@ -142,8 +142,10 @@ def _learn(state: ReplicaState, event: Learned) -> Step:
     if not leads:
         state = replace(state, leading=None, becoming=None)
     elif state.leading is not None:
-        asked = known.pending or ()
-        refused = known.pending if set(asked) != set(event.lrs) else None
+        refused, asked = state.leading.refused, known.pending
+        if asked is not None:
+            granted = set(asked) == set(event.lrs)
+            refused = () if granted else (*(r for r in refused if r != asked), asked)
         kept = tuple(p for p in state.leading.followers if p.spu in event.replicas)
         leading = replace(state.leading, refused=refused, followers=kept)
         state = replace(state, leading=leading)

@@ -305,8 +305,8 @@ def consider(state: ReplicaState, now_ms: int, *, retry: bool = False) -> Step:
         due = retry and now_ms - leading.asked_ms >= RETRY_MS
         return _ask(state, now_ms) if due else (state, ())
     # Asking again at once would be refused at once, and each time the KV is written.
-    refused = leading.refused if now_ms - leading.asked_ms < RETRY_MS else None
-    wanted = next((lrs for lrs in _changes(state, leading, now_ms) if lrs != refused), None)
+    refused = leading.refused if now_ms - leading.asked_ms < RETRY_MS else ()
+    wanted = next((lrs for lrs in _changes(state, leading, now_ms) if lrs not in refused), None)
     if wanted is None:
         return state, ()
     wish = replace(known, pending=wanted)
@@ -315,7 +315,7 @@ def consider(state: ReplicaState, now_ms: int, *, retry: bool = False) -> Step:
 
 def _changes(state: ReplicaState, leading: Leading, now_ms: int) -> Iterator[Members]:
     """Live replica sets that should be, each one change away from the one that is, the most urgent
-    first. One that was refused last comes after the others."""
+    first. Those that were refused come after the others, the latest last."""
     lrs = state.promise.lrs
     found = {progress.spu: progress for progress in leading.followers}
     others = [member for member in lrs if member != state.me]
@@ -339,7 +339,8 @@ def _changes(state: ReplicaState, leading: Leading, now_ms: int) -> Iterator[Mem
         and progress.member not in lrs
         and progress.position > max(state.lac, leading.control)
     ]
-    yield from sorted(joining, key=lambda wanted: wanted == leading.refused)
+    turn = {wanted: number for number, wanted in enumerate(leading.refused)}
+    yield from sorted(joining, key=lambda wanted: turn.get(wanted, -1))
 
 
 def _give_up(state: ReplicaState, now_ms: int) -> Step:
@@ -351,7 +352,8 @@ def _give_up(state: ReplicaState, now_ms: int) -> Step:
         return replace(state, leading=replace(leading, stuck_at=state.lac, stuck_ms=None)), ()
     if leading.stuck_ms is None:
         return replace(state, leading=replace(leading, stuck_ms=now_ms)), ()
-    changing = state.newest.pending is not None and state.newest.pending != leading.refused
+    pending = state.newest.pending
+    changing = pending is not None and pending not in leading.refused
     if now_ms - leading.stuck_ms < REPLICA_LAG_TIME_MS or changing:
         return state, ()
     promise = state.promise

@@ -122,9 +122,9 @@ class Leading:
     """One leadership. ``control`` is the offset of the control record that began it.
 
     ``mark`` is where the log ended when time was looked at last: a follower that has that much
-    is not behind. ``asked_ms``: when it asked for another live replica set last; ``refused`` is
-    one that it asked for and did not get. ``stuck_ms``: since when nothing was committed beyond
-    ``stuck_at`` though there is something to commit.
+    is not behind. ``asked_ms``: when it asked for another live replica set last; ``refused`` are
+    those that it asked for and did not get, the latest last. ``stuck_ms``: since when nothing was
+    committed beyond ``stuck_at`` though there is something to commit.
     """
 
     term: int
@@ -134,7 +134,7 @@ class Leading:
     attachments: int = 0
     followers: tuple[Progress, ...] = ()
     asked_ms: int = 0
-    refused: Members | None = None
+    refused: tuple[Members, ...] = ()
     stuck_at: int = -1
     stuck_ms: int | None = None
 

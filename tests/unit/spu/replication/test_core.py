@@ -523,6 +523,13 @@ def test_given_one_that_is_refused_then_others_may_join() -> None:
     joined(dialogue, 2, 2)
     asked = dialogue.keep(learned(2, TERM, 0, A))
     assert asked == (AskLrs(2, TERM, (A, C), "SPU 2 joins"),)
+    # Both refused, both wait; then the one that was refused longer ago comes first.
+    assert dialogue.keep(learned(3, TERM, 0, A)) == ()
+    for revision, name, spu in ((3, B, 1), (4, C, 2), (5, B, 1)):
+        dialogue.now_ms += RETRY_MS
+        asked = tuple(o for o in dialogue.keep(Tick()) if isinstance(o, AskLrs))
+        assert asked == (AskLrs(revision, TERM, (A, name), f"SPU {spu} joins"),)
+        assert not dialogue.keep(learned(revision + 1, TERM, 0, A))
 
 
 def test_given_retention_then_the_log_begins_later_but_never_above_what_is_committed() -> None:
