@@ -64,6 +64,17 @@ async def stored(kv_url: str) -> dict[str, list[str]]:
     return {kind: sorted(names) for kind, names in found.items()}
 
 
+def read_kv(runnel: Command, base: int) -> dict[str, list[str]]:
+    """What the cluster's KV holds."""
+    if runnel.kv == "etcd":
+        return asyncio.run(stored(f"etcd://127.0.0.1:{base + 8}"))
+    # Its file is the SC's own while that runs.
+    runnel("cluster", "stop")
+    found = asyncio.run(stored(f"sqlite:{runnel.home / 'local' / 'sc-0' / 'kv.db'}"))
+    runnel("cluster", "start")
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_two_hundred_topics_while_spus_die(runnel: Command) -> None:
@@ -124,10 +135,8 @@ def test_two_hundred_topics_while_spus_die(runnel: Command) -> None:
             kind: sorted(obj.name for obj in cluster.list(kind))
             for kind in ("topics", "partitions", "spus", "spugroups")
         }
-    if runnel.kv == "etcd":
-        kv = asyncio.run(stored(f"etcd://127.0.0.1:{base + 8}"))
-    else:
-        # Its file is the SC's own while that runs.
-        runnel("cluster", "stop")
-        kv = asyncio.run(stored(f"sqlite:{runnel.home / 'local' / 'sc-0' / 'kv.db'}"))
+    # The SC forgets tombstones a moment after the SPUs deleted, one write each.
+    deadline = time.monotonic() + 60
+    while (kv := read_kv(runnel, base)) != in_sc and time.monotonic() < deadline:
+        time.sleep(0.2)
     assert kv == in_sc, "the KV holds what the SC shows, and no tombstone"
