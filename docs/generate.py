@@ -18,10 +18,10 @@ from typing import Any
 REFERENCE = Path(__file__).resolve().parent / "reference"
 sys.path.insert(0, str(REFERENCE.parents[1]))
 
-from sc.api.openapi import document  # noqa: E402 - found by the line above
+from runnel.cli.fields import bounds_text, default_text  # noqa: E402 - found by the line above
+from sc.api.openapi import document  # noqa: E402
 from schemas.kinds import BY_KIND  # noqa: E402
 from schemas.manifest import json_schemas  # noqa: E402
-from schemas.quantities import format_size  # noqa: E402
 
 _MANY = "[]"
 
@@ -80,7 +80,7 @@ def rows(kind: str, schema: dict[str, Any]) -> Iterator[FieldRow]:
                 yield from below(here, field)
                 continue
             entry = resolved(field["items"]) if field.get("type") == "array" else {}
-            default = "required" if name in required else shown_default(field)
+            default = "required" if name in required else default_text({"default": {}} | field)
             description = " ".join(str(field.get("description", "")).split())
             yield FieldRow(kind, here, shown_type(field, entry), default, description)
             if "properties" in entry:
@@ -89,28 +89,13 @@ def rows(kind: str, schema: dict[str, Any]) -> Iterator[FieldRow]:
     yield from below("spec", resolved(schema["properties"]["spec"]))
 
 
-def shown_default(field: dict[str, Any]) -> str:
-    default = field.get("default", {})
-    if field.get("format") == "size" and isinstance(default, int):
-        return format_size(default)
-    return default if isinstance(default, str) else json.dumps(_without_nulls(default))
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_without_nulls(entry) for entry in value]
-    if isinstance(value, dict):
-        return {name: _without_nulls(v) for name, v in value.items() if v is not None}
-    return value
-
-
 def shown_type(field: dict[str, Any], entry: dict[str, Any]) -> str:
     if entry:
         return f"list of {'mappings' if 'properties' in entry else shown_type(entry, {}) + 's'}"
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"])
     if "format" in field:
-        return f"{field['format']}{_bounds(field, size=field['format'] == 'size')}"
+        return f"{field['format']}{bounds_text(field, size=field['format'] == 'size')}"
     match field.get("type"):
         case "object":
             return "mapping of texts"
@@ -119,19 +104,7 @@ def shown_type(field: dict[str, Any], entry: dict[str, Any]) -> str:
         case "boolean":
             return "`true`, `false`"
         case _:
-            return f"whole number{_bounds(field, size=False)}"
-
-
-def _bounds(field: dict[str, Any], *, size: bool) -> str:
-    low, high = field.get("minimum"), field.get("maximum")
-    low_text, high_text = (
-        str(format_size(value) if size and value is not None else value) for value in (low, high)
-    )
-    if low is not None and high is not None:
-        return f", {low_text} to {high_text}"
-    if low is not None:
-        return f", {low_text} or more"
-    return f", at most {high_text}" if high is not None else ""
+            return f"whole number{bounds_text(field, size=False)}"
 
 
 def pages() -> dict[Path, str]:

@@ -100,7 +100,7 @@ class _Schema:
             path=path,
             type=self._type(field),
             required=required,
-            default=None if hides_default else _default(field),
+            default=None if hides_default else default_text(field),
             description=_text(field.get("description")),
             children=children,
         )
@@ -112,7 +112,7 @@ class _Schema:
         if "enum" in field:
             return "one of " + ", ".join(map(str, field["enum"]))
         if "format" in field:
-            return f"{field['format']}{_bounds(field, size=field['format'] == 'size')}"
+            return f"{field['format']}{bounds_text(field, size=field['format'] == 'size')}"
         match field.get("type"):
             case "object":
                 return "mapping" if "properties" in field else "mapping of texts"
@@ -123,7 +123,7 @@ class _Schema:
             case "boolean":
                 return "true or false"
             case _:
-                return f"whole number{_bounds(field, size=False)}"
+                return f"whole number{bounds_text(field, size=False)}"
 
 
 def _plural(type_: str) -> str:
@@ -138,7 +138,8 @@ def _text(description: object) -> str:
     return re.sub(r"``(\w+)``", lambda found: to_camel(found[1]), text)
 
 
-def _default(field: dict[str, Any]) -> str | None:
+def default_text(field: dict[str, Any]) -> str | None:
+    """The default of a field of a JSON schema, as a manifest would have it; None without one."""
     if "default" not in field:
         return None
     default = field["default"]
@@ -155,7 +156,8 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def _bounds(field: dict[str, Any], *, size: bool) -> str:
+def bounds_text(field: dict[str, Any], *, size: bool) -> str:
+    """What a field is bounded by, to follow its type: ``, 1 to 32``, or nothing."""
     low, high = field.get("minimum"), field.get("maximum")
     low_text, high_text = (
         str(format_size(value) if size and value is not None else value) for value in (low, high)

@@ -289,8 +289,11 @@ def test_given_an_attachment_then_the_term_is_promised_before_it_is_answered() -
 def test_given_batches_then_stored_and_acknowledged_when_durable() -> None:
     dialogue = following()
     assert dialogue.hear(0, append(ONE, lac=5)) == (Store((ONE,)), Committed(0))
+    # Readers may see it, but a checkpoint may not say so before the record is durable here.
+    assert dialogue.state.durable_lac == -1
     assert dialogue.hear(0, append(ONE, TWO)) == (Store((TWO,)),)
     assert dialogue.tell(Synced(1)) == (Send(0, Ack(TERM, 1, 2, 1)),)
+    assert dialogue.state.durable_lac == 0
     assert dialogue.hear(0, append(ONE)) == (Send(0, Ack(TERM, 1, 2, 1)),)
     gap = Batch(7, 8, TERM, b"8")
     assert dialogue.hear(0, append(gap)) == (Send(0, Ack(TERM, 1, 2, 1, gap=True)),)
