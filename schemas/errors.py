@@ -10,7 +10,8 @@ about an error is its place in the tree::
     │   ├── NotLeaderError             another SPU leads; refresh metadata
     │   ├── UnreachableError           no connection, or it broke before an answer
     │   ├── DeadlineExceededError      no answer in time; the outcome of a write is unknown
-    │   └── OverloadedError            a bounded queue is full
+    │   ├── OverloadedError            a bounded queue is full
+    │   └── NotEnoughReplicasError     too few live replicas for a commit; nothing was appended
     ├── FencedError                    a newer term, generation or owner exists; stop
     ├── ConflictError                  a compare-and-swap lost
     ├── CompactedError                 the revision or offset asked for is gone
@@ -19,7 +20,7 @@ about an error is its place in the tree::
     │   ├── CorruptBatchError          a checksum did not match
     │   ├── StorageFailedError         a disk failed or holds damage; the replica stops
     │   ├── OffsetOutOfRangeError      below the log start or above the end
-    │   ├── NotEnoughReplicasError     the acknowledgement asked for cannot be given
+    │   ├── DivergedError              the log lost records that the reader has read
     │   ├── UnsupportedError           asked for something this version refuses
     │   └── UnauthorizedError          an SPU that is not registered
     └── InvalidRequestError            the caller's input is wrong
@@ -56,6 +57,7 @@ class ErrorCode(IntEnum):
     NOT_ENOUGH_REPLICAS = 34
     UNSUPPORTED = 35
     UNAUTHORIZED = 36
+    DIVERGED = 37
     INVALID_REQUEST = 40
     INVALID_MANIFEST = 41
     RECORD_TOO_LARGE = 42
@@ -101,6 +103,15 @@ class OverloadedError(RetryableError):
     code = ErrorCode.OVERLOADED
 
 
+class NotEnoughReplicasError(RetryableError):
+    """Fewer live replicas than ``minInSyncReplicas``. The message names both numbers.
+
+    The batch was not appended, so its outcome is known; the set may grow again.
+    """
+
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
+
+
 class FencedError(RunnelError):
     code = ErrorCode.FENCED
 
@@ -139,8 +150,18 @@ class OffsetOutOfRangeError(TerminalError):
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-class NotEnoughReplicasError(TerminalError):
-    code = ErrorCode.NOT_ENOUGH_REPLICAS
+class DivergedError(TerminalError):
+    """The reader has read records that the log does not have any more.
+
+    Only an unclean election, which an operator decides on, makes that possible. From
+    ``diverged_at`` on what was read may differ from the log; before it both are alike.
+    """
+
+    code = ErrorCode.DIVERGED
+
+    def __init__(self, message: str, *, diverged_at: int) -> None:
+        super().__init__(message, divergedAt=diverged_at)
+        self.diverged_at = diverged_at
 
 
 class UnsupportedError(TerminalError):
@@ -192,6 +213,9 @@ def error_from(code: int | str, message: str, details: dict[str, Any] | None = N
     if known is ErrorCode.COMPACTED:
         first = details.get("firstAvailable", 0)
         error = CompactedError(message, first_available=first if isinstance(first, int) else 0)
+    elif known is ErrorCode.DIVERGED:
+        place = details.get("divergedAt", 0)
+        error = DivergedError(message, diverged_at=place if isinstance(place, int) else 0)
     else:
         error = _leaves(RunnelError).get(known, RunnelError)(message)
     # Not as keywords: another process may call a detail ``message``.

@@ -8,7 +8,8 @@ Every frame is ``length`` (4 bytes, of what follows), then a 12-byte frame heade
 All integers are little-endian. ``status`` is 0 in requests; in responses it is an `ErrorCode`,
 and a response whose status is not OK carries a UTF-8 message as its tail. The fixed part of a
 known api and version has the layouts below; a longer one is accepted and its end ignored, so
-fields can be added. The tail is raw bytes: record batches, never parsed here. The same
+fields can be added; where some were, a shorter one that ends before them is accepted too. The
+tail is raw bytes: record batches, never parsed here. The same
 correlation number ties a response to its request; responses may come in any order.
 
 A connection starts with HELLO and nothing else; a peer that cannot agree on a version gets an
@@ -19,10 +20,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import ClassVar, Final, Self
 
-from schemas.errors import ErrorCode, ProtocolError, RunnelError, error_from
+from schemas.errors import DivergedError, ErrorCode, ProtocolError, RunnelError, error_from
 from schemas.ids import PartitionUid, uid_bytes, uid_text
 from schemas.topic import MAX_BATCH_BYTES
 
@@ -58,6 +59,16 @@ class Acks(IntEnum):
     COMMITTED = 2
 
 
+class FetchFlags(IntFlag):
+    """How a fetch may be answered. Bits that are not here are ignored."""
+
+    #: A follower may answer, up to the last add confirmed that it knows.
+    FOLLOWER_OK = 1
+
+
+NO_FLAGS: Final = FetchFlags(0)
+
+
 @dataclass(frozen=True, slots=True)
 class FrameHeader:
     """What stands between the length field and the body."""
@@ -84,8 +95,9 @@ def pack_error(
     api: int, correlation: int, error: RunnelError
 ) -> list[bytes | bytearray | memoryview]:
     """A response that carries an error instead of a result."""
+    fixed = DivergedResponse(error.diverged_at).pack() if isinstance(error, DivergedError) else b""
     return pack_frame(
-        api, correlation, b"", error.message.encode(errors="replace")[:4096], status=error.code
+        api, correlation, fixed, error.message.encode(errors="replace")[:4096], status=error.code
     )
 
 
@@ -100,23 +112,40 @@ def unpack_frame(frame: memoryview) -> tuple[FrameHeader, memoryview, memoryview
     return header, frame[FRAME_HEADER.size : end], frame[end:]
 
 
-def raise_for_status(header: FrameHeader, tail: memoryview) -> None:
-    """Raise the error a response carries, if it carries one."""
-    if header.status != ErrorCode.OK:
-        raise error_from(header.status, bytes(tail).decode(errors="replace"))
+def raise_for_status(
+    header: FrameHeader, tail: memoryview, fixed: memoryview | bytes = b""
+) -> None:
+    """Raise the error a response carries, if it carries one. ``fixed`` is its fixed part.
+
+    Raises ProtocolError where the error needs a fixed part that is not there.
+    """
+    if header.status == ErrorCode.OK:
+        return
+    message = bytes(tail).decode(errors="replace")
+    if header.status == ErrorCode.DIVERGED:
+        raise DivergedError(message, diverged_at=DivergedResponse.unpack(fixed).diverged_at)
+    raise error_from(header.status, message)
 
 
 class _Fixed:
-    """A fixed part: a struct layout and the conversion to and from it."""
+    """A fixed part: a struct layout and the conversion to and from it.
+
+    The last ``ADDED`` bytes of the layout are fields that peers of an earlier version do not
+    send; they count as zero then.
+    """
 
     LAYOUT: ClassVar[struct.Struct]
+    ADDED: ClassVar[int] = 0
 
     @classmethod
     def _fields(cls, data: memoryview | bytes) -> tuple[object, ...]:
-        if len(data) < cls.LAYOUT.size:
-            raise ProtocolError(
-                f"{cls.__name__} needs {cls.LAYOUT.size} bytes, {len(data)} arrived"
-            )
+        size = cls.LAYOUT.size
+        if len(data) < size:
+            if len(data) < size - cls.ADDED:
+                raise ProtocolError(
+                    f"{cls.__name__} needs {size - cls.ADDED} bytes, {len(data)} arrived"
+                )
+            data = bytes(data[: size - cls.ADDED]).ljust(size, b"\0")
         return cls.LAYOUT.unpack_from(data)
 
 
@@ -207,7 +236,9 @@ class FetchRequest(_Fixed):
     Answered at once when ``min_bytes`` are committed beyond ``offset``, else after
     ``max_wait_ms`` with what there is. The first batch is sent whole even when it exceeds
     ``max_bytes``, and may begin before ``offset``. ``term`` is the term of the reader's last
-    batch, 0 if it has none.
+    batch, 0 if it has none: with ``offset`` it says what the reader has read, and DivergedError
+    says that the log does not hold that any more. ``flags``: without FOLLOWER_OK only the
+    leader answers.
     """
 
     uid: PartitionUid
@@ -216,7 +247,9 @@ class FetchRequest(_Fixed):
     min_bytes: int
     max_wait_ms: int
     term: int = 0
-    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<16sqIIIQ")
+    flags: FetchFlags = NO_FLAGS
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<16sqIIIQB")
+    ADDED: ClassVar[int] = 1
 
     def pack(self) -> bytes:
         return self.LAYOUT.pack(
@@ -226,12 +259,14 @@ class FetchRequest(_Fixed):
             self.min_bytes,
             self.max_wait_ms,
             self.term,
+            self.flags,
         )
 
     @classmethod
     def unpack(cls, data: memoryview | bytes) -> Self:
-        uid, *rest = cls._fields(data)
-        return cls(uid_text(uid), *rest)  # type: ignore[arg-type]
+        uid, *numbers, flags = cls._fields(data)
+        known = FetchFlags(flags)  # type: ignore[arg-type]
+        return cls(uid_text(uid), *numbers, known)  # type: ignore[arg-type, call-arg]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +283,24 @@ class FetchResponse(_Fixed):
 
     def pack(self) -> bytes:
         return self.LAYOUT.pack(self.log_start, self.lac)
+
+    @classmethod
+    def unpack(cls, data: memoryview | bytes) -> Self:
+        return cls(*cls._fields(data))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class DivergedResponse(_Fixed):
+    """What an answer with the status DIVERGED holds beside its message.
+
+    ``diverged_at``: from this offset on what the reader has read may differ from the log.
+    """
+
+    diverged_at: int
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<q")
+
+    def pack(self) -> bytes:
+        return self.LAYOUT.pack(self.diverged_at)
 
     @classmethod
     def unpack(cls, data: memoryview | bytes) -> Self:

@@ -14,11 +14,13 @@ from schemas.spu import MAX_SPU_ID
 
 
 class SpuConfig(Model):
-    """``runnel spu run -c spu.yaml``. ``controller`` is the private address of the SC."""
+    """``runnel spu run -c spu.yaml``. ``controller`` is the private address of the SC;
+    at ``private`` other SPUs replicate."""
 
     spu_id: int = Field(ge=0, le=MAX_SPU_ID)
     log_dir: str
     controller: str = "localhost:9004"
     public: Listen = Listen(port=9005)
+    private: Listen = Listen(port=9006)
     http: Listen = Listen(port=9007)
     log_level: str = "info"

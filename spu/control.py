@@ -1,7 +1,8 @@
-"""The SPU's side of its session with the SC: does what it asks, reports what changed.
+"""The SPU's side of its session with the SC: does what it asks, reports what changed, asks itself.
 
-Reports are coalesced by partition and sent one message at a time. What a session did not deliver
-is void with it: the hello of the next one carries the state of everything.
+Reports and requests are coalesced by partition and sent one message at a time, reports first: a
+request is judged by what was reported. What a session did not deliver is void with it: the hello of
+the next one carries the state of everything, and who still needs something asks again.
 """
 
 from __future__ import annotations
@@ -9,23 +10,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from collections.abc import Iterable
 
 from connection_manager.session import Session
 from schemas.causality import caused_by, new_cause
 from schemas.errors import RunnelError, UnsupportedError
+from schemas.ids import PartitionUid, Term
 from schemas.logs import get_logger
 from schemas.messages import (
+    Ask,
     AssignPartitions,
     DeleteReplicas,
+    ElectionRequest,
+    FindPeers,
     Hello,
     LeadPartitions,
+    LrsRequest,
     Message,
+    Peers,
     ReplicaReport,
     Report,
     Tombstone,
     Welcome,
 )
+from schemas.partition import LiveReplica
 from spu.replica_host import ReplicaHost
+from spu.replication.events import AskElection, AskLrs
 
 #: How often an idle SPU looks whether its disk filled up, or was cleared.
 LOOK_AT_DISK_S = 10.0
@@ -49,6 +59,9 @@ class SpuControl:
         self._session: Session | None = None
         self._changed: dict[str, ReplicaReport] = {}
         self._deleted: dict[str, Tombstone] = {}
+        self._lrs_requests: dict[str, LrsRequest] = {}
+        self._elections: dict[str, ElectionRequest] = {}
+        self._wanted_peers: set[int] = set()
         self._wakeup = asyncio.Event()
         self._told_free = 0
 
@@ -57,7 +70,7 @@ class SpuControl:
         return self._session is not None and not self._session.closed
 
     def attach(self, host: ReplicaHost) -> None:
-        """The host to serve; its reports come to `report`."""
+        """The host to serve; what it says to the SC comes to `report`, `ask`, `find_peers`."""
         self._host = host
 
     def report(self, report: ReplicaReport) -> None:
@@ -65,8 +78,25 @@ class SpuControl:
         self._changed[report.uid] = report
         self._wakeup.set()
 
-    async def send_reports(self) -> None:
-        """Send what changed, for as long as the SPU runs."""
+    def ask(self, uid: PartitionUid, request: AskLrs | AskElection) -> None:
+        """A leader needs another live replica set, or another leader."""
+        term, reason = Term(request.term), request.reason
+        if isinstance(request, AskElection):
+            self._elections[uid] = ElectionRequest(uid=uid, term=term, reason=reason)
+        else:
+            lrs = tuple(LiveReplica(spu_id=m.spu, storage_id=m.storage) for m in request.lrs)
+            self._lrs_requests[uid] = LrsRequest(
+                uid=uid, term=term, revision=request.revision, lrs=lrs, reason=reason
+            )
+        self._wakeup.set()
+
+    def find_peers(self, spu_ids: Iterable[int]) -> None:
+        """Where do these SPUs listen for others?"""
+        self._wanted_peers.update(spu_ids)
+        self._wakeup.set()
+
+    async def send(self) -> None:
+        """Send what changed and what is asked, for as long as the SPU runs."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_AT_DISK_S):
@@ -75,14 +105,28 @@ class SpuControl:
             session = self._session
             if session is None or session.closed:
                 continue
-            changed, self._changed = tuple(self._changed.values()), {}
-            deleted, self._deleted = tuple(self._deleted.values()), {}
-            free = self._replica_host.free_bytes
-            if not changed and not deleted and not free_changed(self._told_free, free):
-                continue
-            self._told_free = free
             with caused_by(new_cause(f"spu{self._spu_id}")), contextlib.suppress(RunnelError):
-                await session.request(Report(replicas=changed, deleted=deleted, free_bytes=free))
+                for message in (self._report(), self._asked(), self._looking_for()):
+                    if message is not None:
+                        await session.request(message)
+
+    def _report(self) -> Report | None:
+        changed, self._changed = tuple(self._changed.values()), {}
+        deleted, self._deleted = tuple(self._deleted.values()), {}
+        free = self._replica_host.free_bytes
+        if not changed and not deleted and not free_changed(self._told_free, free):
+            return None
+        self._told_free = free
+        return Report(replicas=changed, deleted=deleted, free_bytes=free)
+
+    def _asked(self) -> Ask | None:
+        lrs, self._lrs_requests = tuple(self._lrs_requests.values()), {}
+        elections, self._elections = tuple(self._elections.values()), {}
+        return Ask(lrs=lrs, elections=elections) if lrs or elections else None
+
+    def _looking_for(self) -> FindPeers | None:
+        wanted, self._wanted_peers = tuple(sorted(self._wanted_peers)), set()
+        return FindPeers(spu_ids=wanted) if wanted else None
 
     # -- LinkHandler ------------------------------------------------------------------------
 
@@ -91,6 +135,8 @@ class SpuControl:
         self._session = None
         self._changed.clear()
         self._deleted.clear()
+        self._lrs_requests.clear()
+        self._elections.clear()
         host = self._replica_host
         seen = host.seen
         self._told_free = host.free_bytes
@@ -120,6 +166,8 @@ class SpuControl:
             case LeadPartitions():
                 log.info("asked to lead", count=len(body.leads))
                 await host.lead(body)
+            case Peers():
+                await host.peers_found(body.peers)
             case DeleteReplicas():
                 for tombstone in await host.delete(body):
                     self._deleted[tombstone.uid] = tombstone

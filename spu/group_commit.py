@@ -44,11 +44,13 @@ class GroupCommit:
         self._running: asyncio.Future[None] | None = None
         self._deleting: set[asyncio.Future[None]] = set()
         self._stopped = False
+        self._held = False
 
     def wake(self) -> None:
         """Something was written. The run begins after what the loop has at hand already, so
         that requests which arrived together share it."""
-        if not self._scheduled and self._running is None and self._log.sync_is_due:
+        idle = not self._scheduled and self._running is None and not self._held
+        if idle and self._log.sync_is_due:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._start)
 
@@ -56,6 +58,16 @@ class GroupCommit:
         """Begin a run if there is anything to sync, due or not."""
         if self._running is None and self._log.needs_sync:
             self._start()
+
+    async def hold(self) -> None:
+        """Begin no run until `release`; returns when none is in flight: the log may be cut."""
+        self._held = True
+        await self.quiet()
+
+    def release(self) -> None:
+        """Go on after `hold`."""
+        self._held = False
+        self.wake()
 
     def stop(self) -> None:
         """Begin no more runs."""
@@ -79,7 +91,7 @@ class GroupCommit:
 
     def _start(self, *, checkpoint: bool = False) -> None:
         self._scheduled = False
-        if self._stopped or self._running is not None:
+        if self._stopped or self._held or self._running is not None:
             return
         plan = self._log.plan_sync(self._lac(), checkpoint=checkpoint)
         loop = asyncio.get_running_loop()

@@ -35,10 +35,11 @@ async def serve(config: SpuConfig) -> None:
         loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
         control = SpuControl(config.spu_id, version("runnel"))
-        host = ReplicaHost(Path(config.log_dir), config.spu_id, control.report, _clock_us)
+        host = ReplicaHost(Path(config.log_dir), config.spu_id, control, _clock_us)
         control.attach(host)
         await host.open()
         stack.push_async_callback(host.close)
+        private = await host.peers.listen(config.private.host, config.private.port)
         listener = Listener(host)
         public = await listener.start(config.public.host, config.public.port)
         stack.push_async_callback(listener.close)
@@ -46,11 +47,18 @@ async def serve(config: SpuConfig) -> None:
             host, listener, control, config.http.host, config.http.port
         )
         stack.push_async_callback(runner.cleanup)
-        log.info("serving", spu=config.spu_id, public=public, http=http, logDir=config.log_dir)
+        log.info(
+            "serving",
+            spu=config.spu_id,
+            public=public,
+            private=private,
+            http=http,
+            logDir=config.log_dir,
+        )
         link = ControllerLink(config.controller, control)
         tasks = [
             asyncio.create_task(link.run(), name="controller link"),
-            asyncio.create_task(control.send_reports(), name="reports"),
+            asyncio.create_task(control.send(), name="reports"),
             asyncio.create_task(stop.wait(), name="stop signal"),
         ]
         try:

@@ -1,14 +1,13 @@
-"""One partition on this SPU: its role, what it appends and when that counts.
+"""One partition on this SPU, as clients see it: produce, fetch, positions, and who waits.
 
-A replica is idle, leads, or is stopped (not assigned any more, unfit, being deleted).
-Invariants:
+What it is (leader, follower, unfit) and when a record is committed is decided by the replication
+core, which `spu.replica_runner` runs; this serves what the state of it allows:
 
-- A leadership's term, live replica set and revision are durable before it appends anything, and
-  no term is used twice: where the disk holds the election term already, the restart count rises.
-- The first record of a leadership is a control record of its own term. Until it is committed,
-  committed produce and queries for the end are NOT_READY. The role LEADER is set last.
-- Nothing above the last add confirmed (LAC) is shown to readers.
-- A failed write or fsync stops the replica for good; it is never tried again.
+- Only a leader takes records, and answers for them as far as ``acks`` asks.
+- Until the control record of a leadership is committed, committed produce and queries for the end
+  are NOT_READY.
+- Nothing above the last add confirmed (LAC) is shown to readers. A follower shows what it knows to
+  be committed to those who ask a follower.
 
 The event loop owns all state. Disk work that may wait runs in threads: `spu.group_commit` for
 fsyncs, the listener's read threads for old data.
@@ -18,16 +17,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from schemas.batch import BatchHeader, build_control, read_header
+from schemas.batch import BatchHeader
 from schemas.errors import (
     ConflictError,
+    DivergedError,
     FencedError,
     InvalidRequestError,
     NotEnoughReplicasError,
@@ -38,9 +37,8 @@ from schemas.errors import (
     RunnelError,
     StorageFailedError,
 )
-from schemas.ids import Term, election_term, format_term
-from schemas.logs import get_logger
-from schemas.messages import Assignment, ReplicaReport, ReplicaRole
+from schemas.ids import StorageId, Term, election_term, format_term
+from schemas.messages import Assignment, Lead, ReplicaReport, ReplicaRole
 from schemas.partition import LiveReplica
 from schemas.protocol import (
     EARLIEST,
@@ -48,43 +46,29 @@ from schemas.protocol import (
     MAX_FETCH_BYTES,
     NO_OFFSET,
     Acks,
+    FetchFlags,
     FetchRequest,
     FetchResponse,
     ListOffsetsResponse,
     ProduceRequest,
     ProduceResponse,
 )
-from schemas.topic import Durability, LogSettings
+from schemas.topic import LogSettings
 from spu.admission import admit
-from spu.group_commit import GroupCommit
-from spu.journal_writer import JournalWriter
-from spu.replication.commit import CommitRule
-from spu.replication.terms import next_term
+from spu.replica_runner import ReplicaHome, ReplicaRunner
+from spu.replication.events import LeadNow, Learned, LinkDown, LinkUp, Received, Resume
+from spu.replication.history import diverged_at
+from spu.replication.messages import Message
+from spu.replication.state import Member, Members, Phase
 from spu.storage.data_dir import PartitionMeta
-from spu.storage.file_pool import FilePool
-from spu.storage.journal import JournalChange, JournalEntry
-from spu.storage.log import CheckpointFailedError, PartitionLog
+from spu.storage.journal import JournalEntry
 from spu.storage.recovery import RecoveredLog
 from spu.storage.segment import Damage
 from spu.waiters import OffsetWaiters, RecordWaiters, Told, Waiter
 
-_log = get_logger("spu.replica")
-
 MAX_WAIT_MS: Final = 600_000
 
 Answer = Callable[[ProduceResponse | RunnelError], None]
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaHome:
-    """What all replicas of an SPU share. ``changed`` is called when a report would differ."""
-
-    spu_id: int
-    files: FilePool
-    storage: Executor
-    journal: JournalWriter
-    clock_us: Callable[[], int]
-    changed: Callable[[Replica], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +81,7 @@ class Found:
 
 
 class Replica:
-    """See the module's text. ``entry`` is what the journal holds of it."""
+    """See the module's text. ``changed`` is called when a report would differ."""
 
     def __init__(
         self,
@@ -106,60 +90,68 @@ class Replica:
         entry: JournalEntry,
         directory: Path,
         found: RecoveredLog,
+        changed: Callable[[Replica], None],
     ) -> None:
-        self.meta = meta
-        self.entry = entry
-        self.lac = max(found.lac, found.log_start - 1)
-        self.role = ReplicaRole.IDLE
         self._home = home
-        self._me = (home.spu_id, meta.storage_id)
-        self._found = found
-        self._log = PartitionLog(directory, self.settings, home.files, found)
-        self._commit = GroupCommit(
-            self._log,
-            home.storage,
-            lac=lambda: self.lac,
-            synced=self._synced,
-            failed=self._sync_failed,
-        )
-        self._rule: CommitRule[tuple[int, str]] | None = None
-        self._term = Term(0)
-        self._stopped_by: RunnelError | None = None
-        self._lead_lock = asyncio.Lock()
+        self._changed = changed
         self._commits = OffsetWaiters()
         self._writes = OffsetWaiters()
         self._records = RecordWaiters()
+        self._runner = ReplicaRunner(home, meta, entry, directory, found, self)
+        self._log = self._runner.log
         # Next offset and byte count of appended batches that are not committed.
         self._uncommitted: deque[tuple[int, int]] = deque()
         self._committed_bytes = self._log.written_bytes if self.lac + 1 >= found.leo else 0
         self._waking = False
-        unfit = found.unfit or entry.unfit
-        if unfit is not None:
-            self._stop(StorageFailedError(self._naming(unfit)))
-        elif not entry.assigned:
-            self._stop(self._unassigned())
+        self._reported = self._standing()
 
     # What it is
 
     @property
+    def meta(self) -> PartitionMeta:
+        return self._runner.meta
+
+    @property
+    def entry(self) -> JournalEntry:
+        """What the journal holds of it."""
+        return self._runner.entry
+
+    @property
     def settings(self) -> LogSettings:
-        """The current log settings: of the assignment, or those it was made with."""
-        return self.entry.assignment.log if self.entry.assignment else self.meta.log
+        return self._runner.settings
+
+    @property
+    def lac(self) -> int:
+        """The last committed offset that it knows."""
+        return self._runner.state.lac
 
     @property
     def fit(self) -> bool:
-        return not isinstance(self._stopped_by, StorageFailedError)
+        return self._runner.unfit is None and not isinstance(
+            self._runner.halted, StorageFailedError
+        )
 
     @property
-    def can_resume(self) -> bool:
-        """May it lead again without being told: it led, and needs nobody else for a commit?"""
-        me = LiveReplica(spu_id=self._home.spu_id, storage_id=self.meta.storage_id)
-        return self.entry.leading and self._stopped_by is None and self.entry.lrs == (me,)
+    def role(self) -> ReplicaRole:
+        state = self._runner.state
+        if self._refusal() is not None:
+            return ReplicaRole.STOPPED
+        if state.leading is not None:
+            return ReplicaRole.LEADER
+        if state.following is not None and state.following.phase is Phase.MATCHED:
+            return ReplicaRole.FOLLOWER
+        return ReplicaRole.IDLE
 
     @property
     def is_serving(self) -> bool:
         """Leading, with the own-term control record committed."""
-        return self._rule is not None and self.lac >= self._rule.control_offset
+        return self._refusal() is None and self._runner.state.is_serving
+
+    @property
+    def peers(self) -> frozenset[int]:
+        """The other SPUs that hold a replica, as far as it is assigned itself."""
+        held = self._runner.state.newest.replicas if self._runner.assigned else ()
+        return frozenset(held) - {self._home.spu_id}
 
     @property
     def log_start(self) -> int:
@@ -175,103 +167,124 @@ class Replica:
 
     def report(self) -> ReplicaReport:
         """Its state for the SC."""
+        promise = self._runner.state.promise
+        refusal = self._refusal()
         return ReplicaReport(
             uid=self.meta.uid,
-            storage_id=self.meta.storage_id,
+            storage_id=StorageId(promise.storage),
             role=self.role,
-            term=self.entry.term,
-            revision=self.entry.revision,
-            lrs=self.entry.lrs,
+            term=Term(promise.term),
+            revision=promise.revision,
+            lrs=tuple(LiveReplica(spu_id=m.spu, storage_id=m.storage) for m in promise.lrs),
             log_start=self._log.log_start,
             leo=self._log.leo,
             last_term=Term(self._log.last_term),
             fit=self.fit,
-            assigned=self.entry.assigned,
-            reason=self._stopped_by.message if self._stopped_by else None,
+            assigned=self._runner.assigned,
+            reason=refusal.message if refusal else None,
         )
 
     # What it is told
 
-    async def lead(self, term: Term, lrs: tuple[LiveReplica, ...], revision: int) -> None:
-        """Begin a leadership at an election term; returns once its control record is written.
+    def begin(self) -> None:
+        """Take up what it promised before the restart: the first thing that it is told."""
+        if self._runner.assigned:
+            self._runner.begin(Resume())
 
-        A replica that leads at this term already, and was told a newer revision or this one,
-        goes on as it is. In every other case the term's restart count rises if the disk holds
-        the election term. Raises FencedError for an older term or revision and when the restart
-        counts are used up, ConflictError if the set does not hold this storage,
-        StorageFailedError if it is unfit.
-        """
-        async with self._lead_lock:
-            if self._stopped_by is not None:
-                raise self._stopped_by
-            term = election_term(term)
-            if self._rule is not None and election_term(self._term) == term:
-                if revision <= self.entry.revision:
-                    return
-            elif revision < self.entry.revision:
-                lrs, revision = self._newer_wish(term, revision)
-            members = frozenset((member.spu_id, member.storage_id) for member in lrs)
-            if self._me not in members:
-                raise ConflictError(
-                    f"{self.meta.name} cannot lead: storage {self.meta.storage_id} of SPU"
-                    f" {self._home.spu_id} is not in the live replica set it was sent"
-                )
-            term = next_term(term, max(self.entry.term, self._log.last_term))
-            # No appends between two terms: the role comes back when the new one is durable.
-            self._rule = None
-            self.role = ReplicaRole.IDLE
-            entry = replace(self.entry, term=term, lrs=lrs, revision=revision, leading=True)
-            await self._home.journal.record(JournalChange((entry,)))
-            self.entry = entry
-            if self._stopped_by is not None:
-                raise self._stopped_by
-            self._begin(term, members)
-
-    def adopt(self, entry: JournalEntry) -> None:
-        """Follow a journal entry that is durable now: settings, set, role, assignment."""
-        was_assigned = self.entry.assigned
-        self.entry = entry
-        self._log.settings = self.settings
-        if not entry.assigned:
-            if self._stopped_by is None:
-                self._stop(self._unassigned())
-        elif not was_assigned and isinstance(self._stopped_by, NotLeaderError):
-            self._stopped_by = None
-            self.role = ReplicaRole.IDLE
-        if self._rule is not None and not entry.leading:
-            self._rule = None
-            self.role = ReplicaRole.IDLE
-            self._fail_waiters(self._not_leading())
-        elif self._rule is not None:
-            self._rule = replace(
-                self._rule,
-                members=frozenset((member.spu_id, member.storage_id) for member in entry.lrs),
-                min_in_sync=self.settings.min_in_sync_replicas,
-            )
-            self._commit.wake()
-            self._advance()
-        self._home.changed(self)
-
-    def wish(self, assignment: Assignment) -> JournalEntry | None:
-        """The entry that an assignment asks for; None if it says nothing new."""
-        entry = self.entry
-        if assignment.revision < entry.revision or (
-            assignment == entry.assignment and entry.assigned
-        ):
-            return None
-        leads = (
-            entry.leading
-            and assignment.leader == self._home.spu_id
-            and election_term(assignment.term) == election_term(entry.term)
-        )
-        return replace(
-            entry,
+    def assign(self, assignment: Assignment | None, incarnation: int) -> None:
+        """Hold it as ``assignment`` says, or no more; older ones change nothing. `recorded` waits
+        until that is durable."""
+        runner = self._runner
+        if assignment is None:
+            if runner.assigned:
+                runner.hold(None, None)
+                self._fail_waiters(self._unassigned())
+            return
+        known = runner.state.newest
+        version = (incarnation, assignment.revision)
+        if version < known.version or (version == known.version and runner.assigned):
+            return
+        learned = Learned(
             revision=assignment.revision,
-            lrs=assignment.lrs or entry.lrs,
-            leading=leads,
-            assigned=True,
-            assignment=assignment,
+            term=assignment.term,
+            leader=assignment.leader,
+            lrs=_members(assignment.lrs) or known.lrs,
+            replicas=assignment.replicas,
+            min_in_sync=assignment.log.min_in_sync_replicas,
+            incarnation=incarnation,
         )
+        runner.hold(assignment, learned)
+
+    async def recorded(self) -> None:
+        """Wait until what it was told is durable. Raises StorageFailedError."""
+        await self._runner.recorded()
+
+    async def lead(self, lead: Lead, incarnation: int) -> None:
+        """Begin a leadership at an election term; returns once it is promised durably.
+
+        A replica that leads at this term already goes on as it is. In every other case the
+        term's restart count rises if the disk holds the election term. Raises FencedError for an
+        older term or revision, ConflictError if the set does not hold this storage, the reason why
+        it cannot serve at all, and StorageFailedError if the journal cannot be written.
+        """
+        if (refusal := self._refusal()) is not None:
+            raise refusal
+        runner, state = self._runner, self._runner.state
+        known, assignment = state.newest, runner.entry.assignment
+        order = LeadNow(
+            lead.revision,
+            lead.term,
+            _members(lead.lrs),
+            known.replicas,
+            known.min_in_sync,
+            incarnation,
+        )
+        if (incarnation, lead.revision) < known.version:
+            # Overtaken by a newer assignment, which may say the same.
+            if (
+                assignment is None
+                or assignment.revision != known.revision
+                or assignment.leader != self._home.spu_id
+                or election_term(assignment.term) != election_term(lead.term)
+            ):
+                raise FencedError(
+                    f"{self.meta.name} was told to lead by revision {lead.revision}, but knows"
+                    f" revision {known.revision}"
+                )
+            order = replace(order, revision=known.revision, lrs=known.lrs)
+        if state.me not in order.lrs:
+            raise ConflictError(
+                f"{self.meta.name} cannot lead: storage {state.me.storage} of SPU"
+                f" {self._home.spu_id} is not in the live replica set it was sent"
+            )
+        used = max(known.term, state.log.last_term)
+        if election_term(used) > election_term(lead.term):
+            raise FencedError(
+                f"term {format_term(lead.term)} of {self.meta.name} is over: the disk holds"
+                f" {format_term(used)}"
+            )
+        runner.feed(order)
+        await runner.recorded()
+
+    def linked(self, peer: int) -> None:
+        """There is a connection to another SPU."""
+        if peer not in self._runner.state.links:
+            self._runner.feed(LinkUp(peer))
+
+    def unlinked(self, peer: int) -> None:
+        """The connection to another SPU is gone."""
+        if peer not in self._runner.state.links:
+            return
+        following = self._runner.state.following
+        self._runner.feed(LinkDown(peer))
+        if following is not None and following.leader == peer:
+            # The SC may have to choose: it should know how far this log goes.
+            self._changed(self)
+
+    def said(self, peer: int, message: Message) -> None:
+        """A message of another replica; void where it takes no part."""
+        if self._runner.assigned:
+            self._runner.feed(Received(peer, message))
 
     # What it serves
 
@@ -281,10 +294,12 @@ class Replica:
         Gives the waiting request, or None if it was answered (``acks: none`` never is). The
         batch is stamped in place and not kept. Raises RunnelError for what is refused.
         """
-        if self._rule is None:
-            raise self._stopped_by or self._not_leading()
+        leading = self._runner.state.leading
+        if leading is None:
+            raise self._refusal() or self._not_leading()
         if request.acks is Acks.COMMITTED:
-            self._require_commits()
+            self._require_enough()
+            self._require_serving()
         header = admit(batch, self.settings.max_record_size, self.meta.name)
         if header.producer_id:
             duplicate = self._log.producers.check(header)
@@ -303,7 +318,7 @@ class Replica:
                 ),
                 answer,
             )
-        base_offset = self._append(batch, header)
+        base_offset = self._append(batch, header, leading.term)
         next_offset = base_offset + header.record_count
         match request.acks:
             case Acks.COMMITTED:
@@ -324,12 +339,12 @@ class Replica:
         """What there is for a fetch now. With ``wait`` call it from a thread.
 
         Raises BlockingIOError without ``wait`` if the disk is needed, OffsetOutOfRangeError,
-        NotLeaderError; StorageFailedError stops the replica.
+        NotLeaderError, DivergedError; Damage and OSError, which `damaged` is to be told of.
         """
-        if self._rule is None:
-            raise self._stopped_by or self._not_leading()
+        self._require_readable(follower_ok=FetchFlags.FOLLOWER_OK in request.flags)
         if request.offset < 0:
             raise InvalidRequestError(f"offset {request.offset} is negative; ask from 0 on")
+        self._require_agreement(request)
         lac = self.lac
         max_bytes = min(request.max_bytes, MAX_FETCH_BYTES)
         try:
@@ -337,7 +352,7 @@ class Replica:
         except BlockingIOError:
             raise
         except FileNotFoundError as error:
-            raise self._stopped_by or OffsetOutOfRangeError(
+            raise self._refusal() or OffsetOutOfRangeError(
                 f"offset {request.offset} was truncated meanwhile; the first one available is"
                 f" {self._log.log_start}",
                 firstAvailable=self._log.log_start,
@@ -362,8 +377,7 @@ class Replica:
     def list_offsets(self, position: int) -> ListOffsetsResponse:
         """The offset `EARLIEST` or `LATEST` stands for. Raises NotReadyError, NotLeaderError."""
         if position == EARLIEST:
-            if self._rule is None:
-                raise self._stopped_by or self._not_leading()
+            self._require_readable(follower_ok=False)
             return self._bounds(self._log.log_start)
         if position != LATEST:
             raise InvalidRequestError(
@@ -378,134 +392,136 @@ class Replica:
         self._require_serving()
         return self._bounds(self._log.offset_for_timestamp(timestamp_us, self.lac + 1))
 
-    # What time does to it
+    # Its life
 
     def tick(self, now_us: int) -> None:
-        """Complete a segment that is old enough, apply retention, sync what lies about."""
-        if self._stopped_by is not None:
-            return
-        if self._rule is not None:
-            if self._log.roll_is_due(now_us):
-                try:
-                    self._log.begin_next(now_us)
-                except OSError as error:
-                    self._fail(f"a new segment cannot be made: {error}", lasting=False)
-                    return
-            self._log.apply_retention(now_us, self.lac + 1)
-        self._commit.sync_now()
+        """Let time pass."""
+        self._runner.tick(now_us)
 
     def damaged(self, error: Damage | OSError) -> RunnelError:
-        """A read met damage or a failing disk: stop for good. Gives the error for the client."""
-        self._fail(str(error))
-        return self._stopped_by or StorageFailedError(str(error))
+        """A read met damage or a failing disk: unfit. Gives the error for the client."""
+        self._runner.fail(str(error))
+        return self._refusal() or StorageFailedError(str(error))
 
     async def close(self) -> None:
         """Make all durable, write a checkpoint, give back the files."""
-        if self._stopped_by is None:
-            self._stop(NotLeaderError(f"SPU {self._home.spu_id} is shutting down"))
-        if self._found.unfit is None:
-            await self._commit.finish()
-        self._log.close()
+        self._runner.halt(NotLeaderError(f"SPU {self._home.spu_id} is shutting down"))
+        await self._runner.close(keep=True)
 
     async def abandon(self) -> None:
         """Stop because it is to be deleted: requests that wait get NotFoundError."""
-        self._stop(NotFoundError(f"partition {self.meta.name} ({self.meta.uid}) was deleted"))
-        self._commit.stop()
-        await self._commit.quiet()
-        self._log.close()
+        gone = NotFoundError(f"partition {self.meta.name} ({self.meta.uid}) was deleted")
+        self._fail_waiters(gone)
+        self._runner.halt(gone)
+        await self._runner.close(keep=False)
 
-    # Leading
+    # Watcher: what the runner says
 
-    def _newer_wish(self, term: int, revision: int) -> tuple[tuple[LiveReplica, ...], int]:
-        """A lead that was overtaken by a newer assignment: what that one says, if it agrees."""
-        newer = self.entry.assignment
-        if (
-            newer is not None
-            and newer.revision == self.entry.revision
-            and newer.leader == self._home.spu_id
-            and election_term(newer.term) == term
-        ):
-            return newer.lrs, newer.revision
-        raise FencedError(
-            f"{self.meta.name} was told to lead by revision {revision}, but knows revision"
-            f" {self.entry.revision}"
+    def written(self) -> None:
+        self._uncommitted.append((self._log.leo, self._log.written_bytes))
+
+    def synced(self) -> None:
+        self._writes.release(self._log.orderly_leo)
+
+    def committed(self) -> None:
+        lac, uncommitted = self.lac, self._uncommitted
+        while uncommitted and uncommitted[0][0] <= lac + 1:
+            self._committed_bytes = uncommitted.popleft()[1]
+        if self._runner.state.leading is not None:
+            self._commits.release(lac + 1)
+        if len(self._records) and not self._waking:
+            # Once for all that the loop has at hand: readers like batches too.
+            self._waking = True
+            asyncio.get_running_loop().call_soon(self._wake_readers)
+
+    def log_replaced(self) -> None:
+        end = self._log.leo
+        self._uncommitted = deque(entry for entry in self._uncommitted if entry[0] <= end)
+
+    def stepped_down(self, reason: str) -> None:
+        self._fail_waiters(self._refusal() or self._not_leading())
+
+    def moved(self) -> None:
+        standing = self._standing()
+        if standing != self._reported:
+            self._reported = standing
+            self._changed(self)
+
+    # How
+
+    def _standing(self) -> tuple[object, ...]:
+        """What a report says, but for positions, which change with every append."""
+        promise, refusal = self._runner.state.promise, self._refusal()
+        return (
+            self.role,
+            self.is_serving,
+            self._runner.assigned,
+            promise,
+            refusal and refusal.message,
         )
 
-    def _begin(self, term: Term, members: frozenset[tuple[int, str]]) -> None:
-        now_us = self._home.clock_us()
-        self._log.roll(now_us)
-        control = build_control("term", now_us)
-        self._term = term
-        offset = self._write(memoryview(control), read_header(control))
-        self._rule = CommitRule(members, self.settings.min_in_sync_replicas, offset)
-        self.role = ReplicaRole.LEADER
-        _log.info("leading", partition=self.meta.name, term=format_term(term), offset=offset)
-        self._commit.wake()
-        self._advance()
-        self._home.changed(self)
+    def _refusal(self) -> RunnelError | None:
+        """Why it takes no part at all, if so."""
+        runner = self._runner
+        if isinstance(runner.halted, StorageFailedError):
+            return StorageFailedError(self._naming(runner.halted.message))
+        if runner.halted is not None:
+            return runner.halted
+        if runner.unfit is not None:
+            return StorageFailedError(self._naming(runner.unfit))
+        return None if runner.assigned else self._unassigned()
+
+    def _require_readable(self, *, follower_ok: bool) -> None:
+        if (refusal := self._refusal()) is not None:
+            raise refusal
+        if not follower_ok and self._runner.state.leading is None:
+            raise self._not_leading()
 
     def _require_serving(self) -> None:
-        if self._rule is None:
-            raise self._stopped_by or self._not_leading()
+        if self._runner.state.leading is None:
+            raise self._refusal() or self._not_leading()
         if not self.is_serving:
             raise NotReadyError(
                 f"the leader of {self.meta.name} has not committed its first record yet; try again"
             )
 
-    def _require_commits(self) -> None:
-        """Can a produce that waits for its commit be taken?"""
-        assignment = self.entry.assignment
-        if assignment is not None and len(assignment.replicas) > 1:
+    def _require_enough(self) -> None:
+        """Only what can be committed is appended: the producer then knows that it was not."""
+        promise = self._runner.state.promise
+        if promise.smallest < promise.min_in_sync:
             raise NotEnoughReplicasError(
-                "replication is not available in this version, and topic"
-                f" {assignment.topic} has replication factor {len(assignment.replicas)}: use"
-                " acks=leader, or a topic with replicationFactor 1"
+                f"{self.meta.name} has {promise.smallest} live replicas of"
+                f" {len(promise.replicas)}, minInSyncReplicas is {promise.min_in_sync}: wait until"
+                " more SPUs are back, or lower minInSyncReplicas of the topic"
             )
-        self._require_serving()
 
-    def _append(self, batch: memoryview, header: BatchHeader) -> int:
-        base_offset = self._write(batch, header)
-        self._commit.wake()
-        if self.settings.durability is Durability.REPLICATED:
-            self._advance()
-        return base_offset
+    def _require_agreement(self, request: FetchRequest) -> None:
+        """What the reader has read before must stand in the log that it goes on in."""
+        state = self._runner.state
+        known_end = state.log.leo if state.leading is not None else state.lac + 1
+        if not request.term or request.offset <= state.log.start or request.offset > known_end:
+            return
+        place = diverged_at(state.log.history, request.offset, request.term, known_end)
+        if place is not None:
+            raise DivergedError(
+                f"{self.meta.name} does not hold any more what was read before offset"
+                f" {request.offset} in term {format_term(request.term)}: it differs from offset"
+                f" {place} on, after an unclean election; read again from there",
+                diverged_at=place,
+            )
 
-    def _write(self, batch: memoryview, header: BatchHeader) -> int:
+    def _append(self, batch: memoryview, header: BatchHeader, term: int) -> int:
+        runner = self._runner
+        runner.catch_up_time()
         try:
-            base_offset = self._log.append(batch, header, self._term, self._home.clock_us())
+            base_offset = self._log.append(batch, header, term, self._home.clock_us())
         except OSError as error:
             # A full disk loses nothing that was acknowledged: a restart finds the log fit.
-            self._fail(f"a write failed: {error}", lasting=False)
-            raise self._stopped_by or error from error
-        self._uncommitted.append((self._log.leo, self._log.written_bytes))
+            runner.halt(f"a write failed: {error}")
+            raise self._refusal() or error from error
+        self.written()
+        runner.wrote()
         return base_offset
-
-    # Committing
-
-    def _synced(self) -> None:
-        self._writes.release(self._log.orderly_leo)
-        self._advance()
-
-    def _advance(self) -> None:
-        if self._rule is None:
-            return
-        fsync = self.settings.durability is Durability.FSYNC
-        position = self._log.durable_leo if fsync else self._log.orderly_leo
-        lac = self._rule.last_add_confirmed({self._me: position}, self.lac)
-        if lac == self.lac:
-            return
-        was_serving = self.is_serving
-        self.lac = lac
-        uncommitted = self._uncommitted
-        while uncommitted and uncommitted[0][0] <= lac + 1:
-            self._committed_bytes = uncommitted.popleft()[1]
-        self._commits.release(lac + 1)
-        if len(self._records) and not self._waking:
-            # Once for all that the loop has at hand: readers like batches too.
-            self._waking = True
-            asyncio.get_running_loop().call_soon(self._wake_readers)
-        if not was_serving:
-            self._home.changed(self)
 
     def _wake_readers(self) -> None:
         self._waking = False
@@ -533,33 +549,6 @@ class Replica:
         else:
             answer(ProduceResponse(result, self.lac))
 
-    # Stopping
-
-    def _sync_failed(self, error: BaseException) -> None:
-        if isinstance(error, CheckpointFailedError):
-            # The log itself is whole: the next start reads more of it, and that is all.
-            self._fail(f"a checkpoint cannot be written: {error}", lasting=False)
-        else:
-            self._fail(f"an fsync failed: {error}")
-
-    def _fail(self, reason: str, *, lasting: bool = True) -> None:
-        """Stop for good. A ``lasting`` failure makes the replica unfit over restarts too."""
-        if not self.fit:
-            return
-        _log.error("replica stopped", partition=self.meta.name, reason=reason)
-        if lasting:
-            self.entry = replace(self.entry, unfit=reason)
-            self._home.journal.submit(JournalChange((self.entry,)))
-        self._commit.stop()
-        self._stop(StorageFailedError(self._naming(reason)))
-        self._home.changed(self)
-
-    def _stop(self, error: RunnelError) -> None:
-        self._stopped_by = error
-        self._rule = None
-        self.role = ReplicaRole.STOPPED
-        self._fail_waiters(error)
-
     def _fail_waiters(self, error: RunnelError) -> None:
         for waiters in (self._commits, self._writes, self._records):
             waiters.fail(error)
@@ -580,3 +569,7 @@ class Replica:
 
     def _bounds(self, offset: int) -> ListOffsetsResponse:
         return ListOffsetsResponse(offset, self._log.log_start, self.lac, self._log.size_bytes)
+
+
+def _members(lrs: Iterable[LiveReplica]) -> Members:
+    return tuple(Member(one.spu_id, one.storage_id) for one in lrs)

@@ -3,26 +3,28 @@
 The host owns the log directory and its journal. Messages are handled one at a time, in order;
 within one, directories are made together and journal entries share a write. Nothing is ever
 deleted but on a tombstone that names this storage: what the SC does not list is stopped, kept and
-reported. With the SC away, replicas that led with nobody else in their live set lead again by
-themselves, each in a term of its own.
+reported. With the SC away, replicas that led lead again by themselves, each in a term of its own,
+and find their followers where these were last known to listen.
 
 Storage work once begun is waited for, cancelled or not, so no thread works on a directory behind
 the next message. What a cancellation or a crash leaves between a directory and the journal is
 read from the disk and taken up when the SC repeats the message.
 
-Neighbours: `spu.replica` (one partition), `spu.storage.*`, the control session that feeds
-messages in and sends reports out, the listener that looks replicas up.
+Neighbours: `spu.replica` (one partition), `spu.storage.*`, `spu.peers` (the connections over which
+replicas talk), the control session that feeds messages in and sends reports and requests out, the
+listener that looks replicas up.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeVar, TypeVarTuple, Unpack
+from typing import Final, Protocol, TypeVar, TypeVarTuple, Unpack
 
 from schemas.errors import NotFoundError, OverloadedError, RunnelError, StorageFailedError
 from schemas.ids import PartitionUid, StorageId
@@ -33,16 +35,23 @@ from schemas.messages import (
     DeleteReplicas,
     Lead,
     LeadPartitions,
+    Peer,
     ReplicaReport,
     ReplicaRole,
     Stamp,
     Tombstone,
 )
 from spu.journal_writer import JournalWriter
-from spu.replica import Replica, ReplicaHome
+from spu.peer_connection import PeerConnection
+from spu.peers import Peers
+from spu.replica import Replica
+from spu.replica_runner import ReplicaHome
+from spu.replication.events import AskElection, AskLrs
+from spu.replication.messages import Message
+from spu.replication.state import Member, Promise
 from spu.storage.data_dir import DataDir, PartitionMeta
 from spu.storage.file_pool import FilePool
-from spu.storage.journal import NO_TERM, Journal, JournalChange, JournalEntry, Seen
+from spu.storage.journal import Journal, JournalChange, JournalEntry, Seen
 from spu.storage.recovery import RecoveredLog, recover
 
 _log = get_logger("spu.replica_host")
@@ -58,8 +67,21 @@ _READ_THREADS: Final = 4
 _OPEN_FILES: Final = 256
 
 
+class ScLink(Protocol):
+    """The way to the SC. What is asked may get lost; it is asked again."""
+
+    def report(self, report: ReplicaReport) -> None:
+        """A replica's state changed."""
+
+    def ask(self, uid: PartitionUid, request: AskLrs | AskElection) -> None:
+        """A leader needs another live replica set, or another leader."""
+
+    def find_peers(self, spu_ids: Iterable[int]) -> None:
+        """Where do these SPUs listen for others?"""
+
+
 class ReplicaHost:
-    """``on_report`` gets a report whenever a replica's state changed; ``clock_us`` is wall time.
+    """``link`` leads to the SC; ``clock_us`` is wall time.
 
     ``data_dir`` is a path; `open` locks it, `close` releases it. ``cluster_uid``, where it is
     known by configuration, must match the directory's.
@@ -69,15 +91,16 @@ class ReplicaHost:
         self,
         data_dir: Path,
         spu_id: int,
-        on_report: Callable[[ReplicaReport], None],
+        link: ScLink,
         clock_us: Callable[[], int],
         cluster_uid: str | None = None,
     ) -> None:
         self.spu_id = spu_id
         self._path = data_dir
         self._wanted_cluster_uid = cluster_uid
-        self._on_report = on_report
+        self._link = link
         self._clock_us = clock_us
+        self.peers = Peers(spu_id, self)
         self._replicas: dict[PartitionUid, Replica] = {}
         # Directories whose meta cannot be read: reported as unfit, never touched.
         self._unreadable: dict[PartitionUid, ReplicaReport] = {}
@@ -110,24 +133,25 @@ class ReplicaHost:
         self._writer = JournalWriter(self._journal, self._storage)
         self._home = ReplicaHome(
             spu_id=self.spu_id,
+            boot=secrets.token_hex(8),
             files=self._files,
             storage=self._storage,
             journal=self._writer,
             clock_us=self._clock_us,
-            changed=self._changed,
+            clock_ms=self._clock_ms,
+            around=self,
         )
+        self.peers.found(self._journal.peers.values())
         await asyncio.gather(*map(self._recover, self._directory.partition_uids()))
-        await asyncio.gather(
-            *(
-                self._lead(replica, self._lead_again(replica))
-                for replica in self._replicas.values()
-                if replica.can_resume
-            )
-        )
+        for replica in self._replicas.values():
+            replica.begin()
+        await asyncio.gather(*(replica.recorded() for replica in self._replicas.values()))
+        self._keep_peers()
         self._ticker = asyncio.create_task(self._tick_for_ever())
 
     async def close(self) -> None:
         """Make everything durable, write checkpoints, release the directory."""
+        await self.peers.close()
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.wait([self._ticker])
@@ -201,29 +225,32 @@ class ReplicaHost:
                 for assignment in sorted(message.assignments, key=lambda one: one.revision)
             }
             created, present, failures = await self._create(
-                [a for uid, a in newest.items() if not self._knows(uid)]
+                [a for uid, a in newest.items() if not self._knows(uid)],
+                message.stamp.incarnation,
             )
-            entries = [replica.entry for replica in created]
+            told: list[Replica] = []
             for uid, assignment in newest.items():
-                if uid in self._replicas:
-                    wish = self._replicas[uid].wish(assignment)
-                    if wish is not None:
-                        entries.append(wish)
+                if (replica := self._replicas.get(uid)) is not None:
+                    replica.assign(assignment, message.stamp.incarnation)
+                    told.append(replica)
             gone = set(message.removed)
             if message.complete:
                 gone |= self._replicas.keys() - newest.keys()
             for uid in gone & self._replicas.keys() - newest.keys():
-                entry = self._replicas[uid].entry
-                if entry.assigned:
-                    entries.append(replace(entry, assigned=False, leading=False))
-            await self._record(JournalChange(tuple(entries), (), self._newer(message)))
-            for replica in created:
-                self._replicas[replica.meta.uid] = replica
-            for entry in entries:
-                self._replicas[entry.uid].adopt(entry)
+                replica = self._replicas[uid]
+                replica.assign(None, message.stamp.incarnation)
+                told.append(replica)
+            entries = tuple(replica.entry for replica in created)
+            await self._record(JournalChange(entries, (), self._newer(message)))
+            self._take_up(created)
+            await asyncio.gather(*(replica.recorded() for replica in told))
+            self._keep_peers()
+            for replica in (*created, *told):
+                for peer in replica.peers & self.peers.connected:
+                    replica.linked(peer)
             for uid in present:
                 found = self._replicas.get(uid)
-                self._on_report(found.report() if found else self._unreadable[uid])
+                self._link.report(found.report() if found else self._unreadable[uid])
             if failures:
                 raise failures[0]
 
@@ -236,7 +263,10 @@ class ReplicaHost:
             newest = max((lead.revision for lead in message.leads), default=0)
             await self._record(JournalChange(seen=self._newer_than(newest, message.stamp)))
             known = [lead for lead in message.leads if lead.uid in self._replicas]
-            await asyncio.gather(*(self._lead(self._replicas[lead.uid], lead) for lead in known))
+            incarnation = message.stamp.incarnation
+            await asyncio.gather(
+                *(self._lead(self._replicas[lead.uid], lead, incarnation) for lead in known)
+            )
             unknown = [lead.uid for lead in message.leads if lead.uid not in self._replicas]
             if unknown:
                 raise NotFoundError(
@@ -274,13 +304,61 @@ class ReplicaHost:
             raise failure
         return done
 
+    async def peers_found(self, peers: tuple[Peer, ...]) -> None:
+        """The SC says where peers listen. Kept over restarts."""
+        self.peers.found(peers)
+        async with self._lock:
+            journal = self._journal
+            news = [p for p in peers if journal is None or journal.peers.get(p.spu_id) != p]
+            await self._record(JournalChange(peers=tuple(news)))
+
     def tick(self, now_us: int) -> None:
         """Let time pass: retention, ``segment.time``, background fsyncs. `open` starts a clock
         that calls this."""
         for replica in self._replicas.values():
             replica.tick(now_us)
 
+    # PeerHandler and Surroundings: between peers, replicas and the SC
+
+    def peer_up(self, peer: int) -> None:
+        for replica in tuple(self._replicas.values()):
+            if peer in replica.peers:
+                replica.linked(peer)
+
+    def peer_down(self, peer: int) -> None:
+        for replica in tuple(self._replicas.values()):
+            replica.unlinked(peer)
+
+    def peer_said(self, peer: int, uid: PartitionUid, message: Message) -> None:
+        if (replica := self._replicas.get(uid)) is not None:
+            replica.said(peer, message)
+
+    def find_peers(self, spu_ids: Iterable[int]) -> None:
+        self._link.find_peers(spu_ids)
+
+    def connection(self, peer: int) -> PeerConnection | None:
+        return self.peers.connection(peer)
+
+    def ask(self, uid: PartitionUid, request: AskLrs | AskElection) -> None:
+        self._link.ask(uid, request)
+
+    def record_storage(self, meta: PartitionMeta) -> None:
+        self._opened().record_storage(meta)
+
     # How
+
+    def _take_up(self, replicas: Iterable[Replica]) -> None:
+        """Hold new replicas, and tell them which peers are there."""
+        for replica in replicas:
+            self._replicas[replica.meta.uid] = replica
+            replica.begin()
+
+    def _keep_peers(self) -> None:
+        """Be connected to whoever holds another replica of what is held here."""
+        wanted: set[int] = set()
+        for replica in self._replicas.values():
+            wanted |= replica.peers
+        self.peers.keep(wanted)
 
     async def _recover(self, uid: PartitionUid) -> None:
         directory, journal = self._opened(), self._journal
@@ -296,7 +374,7 @@ class ReplicaHost:
             _log.error("cannot read a partition directory", partition=uid, error=error.message)
             self._unreadable[uid] = ReplicaReport(
                 uid=uid,
-                storage_id=entry.storage_id if entry else StorageId(""),
+                storage_id=StorageId(entry.promise.storage if entry else ""),
                 role=ReplicaRole.STOPPED,
                 fit=False,
                 assigned=entry.assigned if entry else False,
@@ -304,14 +382,15 @@ class ReplicaHost:
             )
             return
         if entry is None:
-            entry = JournalEntry(uid, meta.storage_id, assigned=False)
-        elif entry.storage_id != meta.storage_id:
+            entry = JournalEntry(uid, Promise(meta.storage_id), assigned=False)
+        elif entry.promise.storage != meta.storage_id:
             # Another storage under the same name: what the old one promised is not on it.
-            entry = replace(entry, storage_id=meta.storage_id, leading=False)
-        self._replicas[uid] = Replica(self._required_home(), meta, entry, path, found)
+            promise = replace(entry.promise, storage=meta.storage_id, leading=False)
+            entry = replace(entry, promise=promise)
+        self._replicas[uid] = self._replica(meta, entry, found)
 
     async def _create(
-        self, assignments: list[Assignment]
+        self, assignments: list[Assignment], incarnation: int
     ) -> tuple[list[Replica], tuple[PartitionUid, ...], list[RunnelError]]:
         """New replicas, not yet known to the host; uids whose directories were here and are known
         now, as replicas or unreadable; errors of those that are neither."""
@@ -341,29 +420,30 @@ class ReplicaHost:
             if meta.uid in not_made:
                 continue
             before = journal.entries.get(meta.uid) if journal else None
-            entry = JournalEntry(
-                meta.uid,
+            promise = Promise(
                 meta.storage_id,
                 # A lost directory does not give its terms back.
-                term=before.term if before else NO_TERM,
+                term=before.promise.term if before else 0,
                 revision=assignment.revision,
-                lrs=assignment.lrs,
-                assignment=assignment,
+                replicas=assignment.replicas,
+                lrs=tuple(Member(one.spu_id, one.storage_id) for one in assignment.lrs),
+                min_in_sync=assignment.log.min_in_sync_replicas,
+                incarnation=incarnation,
             )
-            path = directory.partition_path(meta.uid)
-            replicas.append(Replica(self._required_home(), meta, entry, path, RecoveredLog()))
+            entry = JournalEntry(meta.uid, promise, assignment=assignment)
+            replicas.append(self._replica(meta, entry, RecoveredLog()))
         return replicas, outcome.present, failures
 
-    async def _lead(self, replica: Replica, lead: Lead) -> None:
+    def _replica(self, meta: PartitionMeta, entry: JournalEntry, found: RecoveredLog) -> Replica:
+        path = self._opened().partition_path(meta.uid)
+        return Replica(self._required_home(), meta, entry, path, found, self._changed)
+
+    async def _lead(self, replica: Replica, lead: Lead, incarnation: int) -> None:
         try:
-            await replica.lead(lead.term, lead.lrs, lead.revision)
+            await replica.lead(lead, incarnation)
         except RunnelError as error:
             _log.warning("cannot lead", partition=replica.meta.name, error=error.message)
             self._changed(replica)
-
-    def _lead_again(self, replica: Replica) -> Lead:
-        entry = replica.entry
-        return Lead(uid=entry.uid, term=entry.term, lrs=entry.lrs, revision=entry.revision)
 
     async def _delete(self, tombstone: Tombstone) -> None:
         """Delete the directory, then the journal's entry, if they are of the storage named.
@@ -376,7 +456,7 @@ class ReplicaHost:
         if replica is not None:
             held = replica.meta.storage_id
         elif entry is not None:
-            held = entry.storage_id
+            held = StorageId(entry.promise.storage)
         else:
             return
         if tombstone.storage_id not in {None, held}:
@@ -431,15 +511,23 @@ class ReplicaHost:
     def _newer_than(self, revision: int, stamp: Stamp) -> Seen | None:
         seen = self.seen
         revision = max(revision, stamp.revision)
-        return Seen(revision, stamp) if seen is None or revision > seen.revision else None
+        newer = seen is None or (stamp.incarnation, revision) > (
+            seen.stamp.incarnation,
+            seen.revision,
+        )
+        return Seen(revision, stamp) if newer else None
 
     def _changed(self, replica: Replica) -> None:
-        self._on_report(replica.report())
+        self._link.report(replica.report())
 
     async def _tick_for_ever(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
             self.tick(self._clock_us())
+
+    @staticmethod
+    def _clock_ms() -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
 
     def _opened(self) -> DataDir:
         if self._directory is None:

@@ -17,6 +17,7 @@ from spu.replication.events import (
     Input,
     LeadNow,
     Learned,
+    Left,
     LinkDown,
     LinkUp,
     Output,
@@ -55,6 +56,8 @@ def step(state: ReplicaState, event: Input, now_ms: int) -> Step:
             return _learn(state, event)
         case LeadNow():
             return leader.on_lead(state, event)
+        case Left():
+            return follower.on_left(state)
         case Resume():
             return _resume(state)
         case Promised(promise):
@@ -120,7 +123,7 @@ def _receive(state: ReplicaState, sender: int, message: Message, now_ms: int) ->
 def _learn(state: ReplicaState, event: Learned) -> Step:
     """Take leader, term and live replicas of a later revision, together; older ones never."""
     known = state.newest
-    if event.revision <= known.revision:
+    if (event.incarnation, event.revision) <= known.version:
         return state, ()
     leads = (
         known.leading
@@ -129,6 +132,7 @@ def _learn(state: ReplicaState, event: Learned) -> Step:
     )
     wish = replace(
         known,
+        incarnation=event.incarnation,
         revision=event.revision,
         replicas=event.replicas,
         lrs=event.lrs,
@@ -166,6 +170,7 @@ def _resume(state: ReplicaState) -> Step:
         promise.lrs,
         promise.replicas,
         promise.min_in_sync,
+        promise.incarnation,
     )
     return leader.on_lead(state, order)
 

@@ -17,7 +17,7 @@ from spu.replication.state import Members, Promise
 @dataclass(frozen=True, slots=True)
 class Learned:
     """The SC told of a revision of the partition: leader, election term and live replicas of one
-    and the same."""
+    and the same, in an incarnation of the cluster."""
 
     revision: int
     term: int
@@ -25,6 +25,7 @@ class Learned:
     lrs: Members
     replicas: tuple[int, ...]
     min_in_sync: int
+    incarnation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,12 @@ class LeadNow:
     lrs: Members
     replicas: tuple[int, ...]
     min_in_sync: int
+    incarnation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """It is assigned no longer: it neither leads nor follows until it is again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +143,7 @@ class Failed:
 Input = (
     Learned
     | LeadNow
+    | Left
     | Resume
     | Promised
     | Wrote

@@ -218,6 +218,18 @@ def unfit(state: ReplicaState, reason: str) -> Step:
     return state, tuple(outputs)
 
 
+def on_left(state: ReplicaState) -> Step:
+    """Nobody is led or followed any more; what is being done to the log is finished."""
+    outputs: list[Output] = []
+    if state.newest.leading:
+        wish = replace(state.newest, leading=False)
+        state = replace(state, wish=wish)
+        outputs.append(Record(wish))
+    if state.leading is not None:
+        outputs.append(SteppedDown("it is assigned no longer"))
+    return replace(state, leading=None, becoming=None, following=None), tuple(outputs)
+
+
 def _attached(
     state: ReplicaState, sender: int, message: Cut | Reset | Append | Confirm
 ) -> Following | None:

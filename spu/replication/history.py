@@ -56,3 +56,17 @@ def forgotten(history: History, start: int) -> History:
     """The history of a log that begins at ``start`` now: with the term of the record before it."""
     before = [epoch for epoch in history if epoch.start < start]
     return (*before[-1:], *(epoch for epoch in history if epoch.start >= start))
+
+
+def diverged_at(history: History, offset: int, term: int, leo: int) -> int | None:
+    """Where a log differs from what a reader has read, whose last record before ``offset`` was of
+    ``term``; None where it does not. ``offset`` lies above the log's start and at most at ``leo``.
+
+    Terms are written by one leader each: the record before ``offset`` is the one that was read if
+    and only if it is of that term.
+    """
+    held = max((epoch.term for epoch in history if epoch.start < offset), default=0)
+    if held == term:
+        return None
+    common = largest_at_most(history, term)
+    return min(end_of(history, common, leo), offset - 1)

@@ -51,8 +51,8 @@ def on_lead(state: ReplicaState, order: LeadNow) -> Step:
     Orders that are over (an older revision or term), that name a set without this storage, or
     that come while it leads in that very election term, change nothing. An unfit replica refuses.
     """
-    known = state.newest
-    if known.unfit is not None or order.revision < known.revision or state.me not in order.lrs:
+    known, version = state.newest, (order.incarnation, order.revision)
+    if known.unfit is not None or version < known.version or state.me not in order.lrs:
         return state, ()
     if state.rebuild is not None:
         return state, ()
@@ -66,10 +66,11 @@ def on_lead(state: ReplicaState, order: LeadNow) -> Step:
         reason = f"the restarts of term {format_term(used)} are used up"
         return state, (AskElection(used, reason),)
     term = next_term(order.term, used)
-    same = order.revision == known.revision
+    same = version == known.version
     wish = replace(
         known,
         term=term,
+        incarnation=order.incarnation,
         revision=order.revision,
         lrs=order.lrs,
         replicas=order.replicas,

@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from schemas.batch import Buffer
+
 
 class Batch(NamedTuple):
     """Records ``base`` up to ``end`` (exclusive) of one term, as they lie in the log."""
@@ -22,7 +24,7 @@ class Batch(NamedTuple):
     base: int
     end: int
     term: int
-    data: bytes
+    data: Buffer
 
 
 @dataclass(frozen=True, slots=True)

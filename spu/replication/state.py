@@ -39,7 +39,8 @@ class Promise:
     ``term`` is the highest full term that it led or followed; ``replicas``, ``lrs`` and
     ``min_in_sync`` are those of one ``revision`` of the partition, and ``leading`` says whether it
     leads by that. ``pending`` is the set that it asked for as the leader, from this revision: until
-    a later one is known, commits need both.
+    a later one is known, commits need both. ``incarnation`` is that of the cluster at ``revision``:
+    it grows where the KV was restored from a backup, and revisions begin anew.
     """
 
     storage: str
@@ -51,6 +52,12 @@ class Promise:
     pending: Members | None = None
     leading: bool = False
     unfit: str | None = None
+    incarnation: int = 0
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """What the SC is known to have said last: revisions of a later incarnation are newer."""
+        return self.incarnation, self.revision
 
     @property
     def required(self) -> frozenset[Member]:

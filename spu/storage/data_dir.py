@@ -38,7 +38,8 @@ _LEFTOVER: Final = "."
 
 @dataclass(frozen=True, slots=True)
 class PartitionMeta:
-    """What a partition directory says about itself; fixed when it is made.
+    """What a partition directory says about itself; fixed when it is made, but for ``storage_id``:
+    a replica that is rebuilt takes a new one.
 
     ``log`` are the settings of that day; the journal holds the current ones.
     """
@@ -142,6 +143,11 @@ class DataDir:
         self.cluster_uid = cluster_uid
         self._write_identity()
 
+    def record_storage(self, meta: PartitionMeta) -> None:
+        """Durably give a replica's directory the storage id of ``meta``. Raises OSError."""
+        path = self.partition_path(meta.uid) / "meta.json"
+        replace_file(path, json.dumps(meta.to_json(), indent=1).encode())
+
     def partition_uids(self) -> list[PartitionUid]:
         """The uids of all partition directories, in order."""
         names = os.listdir(self.path / "partitions")
@@ -174,9 +180,7 @@ class DataDir:
             )
         if not _is_uuid(uid):
             raise InvalidRequestError(f"{uid!r} is not a partition uid")
-        return PartitionMeta(
-            self.cluster_uid, uid, StorageId(str(uuid.uuid4())), name, topic, index, log
-        )
+        return PartitionMeta(self.cluster_uid, uid, new_storage_id(), name, topic, index, log)
 
     def create_partitions(self, metas: Iterable[PartitionMeta]) -> Creation:
         """Make the directories of new replicas; they are durable when this returns.
@@ -240,6 +244,11 @@ class DataDir:
     def _remove_leftovers(self) -> None:
         for leftover in (self.path / "partitions").glob(f"{_LEFTOVER}*"):
             shutil.rmtree(leftover)
+
+
+def new_storage_id() -> StorageId:
+    """One that was never used."""
+    return StorageId(str(uuid.uuid4()))
 
 
 def _is_uuid(text: str) -> bool:

@@ -22,13 +22,11 @@ from typing import Any, Final, Self
 
 from schemas.batch import crc32c
 from schemas.errors import StorageFailedError
-from schemas.ids import PartitionUid, StorageId, Term
-from schemas.messages import Assignment, Stamp
-from schemas.partition import LiveReplica
+from schemas.ids import PartitionUid
+from schemas.messages import Assignment, Peer, Stamp
+from spu.replication.state import Member, Members, Promise
 from spu.storage.durable import replace_file, sync_directory, sync_file, write_all
 
-#: The term of a replica that never led.
-NO_TERM: Final = Term(0)
 _FRAME: Final = struct.Struct("<4sII")
 _MAGIC: Final = b"RNLJ"
 #: A journal smaller than this is never rewritten.
@@ -37,28 +35,28 @@ _COMPACT_ABOVE_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """What is known of one replica. ``term`` counts restarts; ``unfit`` says why it is."""
+    """What is known of one replica: what it promised, and what it is to hold."""
 
     uid: PartitionUid
-    storage_id: StorageId
-    term: Term = NO_TERM
-    revision: int = 0
-    lrs: tuple[LiveReplica, ...] = ()
-    leading: bool = False
+    promise: Promise
     assigned: bool = True
-    unfit: str | None = None
     assignment: Assignment | None = None
 
     def to_json(self) -> dict[str, Any]:
+        promise = self.promise
         return {
             "uid": self.uid,
-            "storageId": self.storage_id,
-            "term": self.term,
-            "revision": self.revision,
-            "lrs": [[member.spu_id, member.storage_id] for member in self.lrs],
-            "leading": self.leading,
+            "storageId": promise.storage,
+            "term": promise.term,
+            "incarnation": promise.incarnation,
+            "revision": promise.revision,
+            "replicas": promise.replicas,
+            "lrs": promise.lrs,
+            "minInSync": promise.min_in_sync,
+            "pending": promise.pending,
+            "leading": promise.leading,
+            "unfit": promise.unfit,
             "assigned": self.assigned,
-            "unfit": self.unfit,
             # None is a value here (no retention by time), so it is not left out.
             "assignment": self.assignment
             and self.assignment.model_dump(mode="json", by_alias=True),
@@ -66,17 +64,28 @@ class JournalEntry:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        assignment = data["assignment"]
+        """The entry of `to_json`, or of an earlier version's."""
+        row = data["assignment"]
+        assignment = Assignment.model_validate(row) if row else None
+        pending = data.get("pending")
+        promise = Promise(
+            storage=data["storageId"],
+            term=data["term"],
+            # Without these an earlier version wrote it, which knew no followers.
+            incarnation=data.get("incarnation", 0),
+            revision=data["revision"],
+            replicas=tuple(data.get("replicas", assignment.replicas if assignment else ())),
+            lrs=_members(data["lrs"]),
+            min_in_sync=data.get("minInSync", 1),
+            pending=None if pending is None else _members(pending),
+            leading=data["leading"],
+            unfit=data["unfit"],
+        )
         return cls(
             uid=PartitionUid(data["uid"]),
-            storage_id=StorageId(data["storageId"]),
-            term=Term(data["term"]),
-            revision=data["revision"],
-            lrs=tuple(LiveReplica(spu_id=spu, storage_id=storage) for spu, storage in data["lrs"]),
-            leading=data["leading"],
+            promise=promise,
             assigned=data["assigned"],
-            unfit=data["unfit"],
-            assignment=Assignment.model_validate(assignment) if assignment else None,
+            assignment=assignment,
         )
 
 
@@ -90,11 +99,13 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class JournalChange:
-    """Entries to set, uids to forget, and the newest revision seen, if it is newer."""
+    """Entries to set, uids to forget, the newest revision seen, if it is newer, and where peers
+    listen."""
 
     entries: tuple[JournalEntry, ...] = ()
     removed: tuple[PartitionUid, ...] = ()
     seen: Seen | None = None
+    peers: tuple[Peer, ...] = ()
 
 
 class Journal:
@@ -103,6 +114,7 @@ class Journal:
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         self.entries: dict[PartitionUid, JournalEntry] = {}
+        self.peers: dict[int, Peer] = {}
         self.seen: Seen | None = None
         self._fd = fd
         self._size = 0
@@ -134,6 +146,7 @@ class Journal:
         for change in changes:
             rows.extend(entry.to_json() for entry in change.entries)
             rows.extend({"removed": uid} for uid in change.removed)
+            rows.extend({"peer": peer.to_json()} for peer in change.peers)
             if change.seen is not None:
                 rows.append(_seen_row(change.seen))
         if not rows:
@@ -178,6 +191,9 @@ class Journal:
         for row in rows:
             if "removed" in row:
                 self.entries.pop(row["removed"], None)
+            elif "peer" in row:
+                peer = Peer.model_validate(row["peer"])
+                self.peers[peer.spu_id] = peer
             elif "seen" in row:
                 self.seen = Seen(row["seen"], Stamp.model_validate(row["stamp"]))
             else:
@@ -185,6 +201,7 @@ class Journal:
 
     def _compact(self) -> None:
         rows = [entry.to_json() for entry in self.entries.values()]
+        rows += [{"peer": peer.to_json()} for peer in self.peers.values()]
         if self.seen is not None:
             rows.append(_seen_row(self.seen))
         frame = _frame(rows)
@@ -193,6 +210,10 @@ class Journal:
         self._fd = -1
         self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         self._size = self._compacted_size = len(frame)
+
+
+def _members(rows: Iterable[Iterable[Any]]) -> Members:
+    return tuple(Member(*row) for row in rows)
 
 
 def _seen_row(seen: Seen) -> dict[str, Any]:

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
-from schemas.batch import BatchHeader, Buffer, split_batches, stamp, verify
+from schemas.batch import BatchHeader, Buffer, read_header, stamp
 from schemas.errors import (
     CorruptBatchError,
     FencedError,
@@ -180,20 +181,20 @@ class PartitionLog:
         self._write(batch, header, base_offset, term, now_us)
         return base_offset
 
-    def append_batches(self, data: Buffer, now_us: int) -> tuple[BatchHeader, ...]:
-        """Append batches, back to back in ``data``, as their leader stamped them; their headers.
+    def append_batches(self, batches: Iterable[Buffer], now_us: int) -> None:
+        """Append batches as their leader stamped them. The caller has verified their checksums.
 
-        All are verified before the first is written. Raises CorruptBatchError where a checksum
-        does not match or ``data`` does not end with a batch, OffsetOutOfRangeError where a batch
+        Raises CorruptBatchError where one is no batch or too long, OffsetOutOfRangeError where one
         does not begin at the end of what is before it, FencedError where a term falls: nothing
         was written then. Raises OSError; the log is unusable then.
         """
-        batches = split_batches(memoryview(data))
-        if sum(header.length for header, _ in batches) != len(data):
-            raise CorruptBatchError(f"{len(data)} bytes of batches do not end with a whole one")
+        found = [(read_header(batch), batch) for batch in batches]
         leo, term = self.leo, self.last_term
-        for header, batch in batches:
-            verify(batch)
+        for header, batch in found:
+            if header.length != len(batch):
+                raise CorruptBatchError(
+                    f"a batch of {len(batch)} bytes says that it has {header.length}"
+                )
             if header.length > MAX_BATCH_BYTES:
                 raise CorruptBatchError(
                     f"a batch of {header.length} bytes; the limit is {MAX_BATCH_BYTES}"
@@ -206,9 +207,8 @@ class PartitionLog:
             if header.term < term:
                 raise FencedError(f"a batch of term {header.term} follows one of term {term}")
             leo, term = header.next_offset, header.term
-        for header, batch in batches:
+        for header, batch in found:
             self._write(batch, header, header.base_offset, header.term, now_us)
-        return tuple(header for header, _ in batches)
 
     def roll(self, now_us: int) -> None:
         """Complete the active segment if it holds anything; the next append begins another."""

@@ -13,6 +13,7 @@ from schemas import errors
 from schemas.errors import (
     CompactedError,
     ConflictError,
+    DivergedError,
     ErrorCode,
     NotFoundError,
     NotLeaderError,
@@ -58,10 +59,11 @@ def test_every_class_but_the_groups_has_a_code_of_its_own() -> None:
 @pytest.mark.parametrize("cls", [c for c in CLASSES if c not in GROUPS], ids=lambda c: c.__name__)
 def test_every_code_rebuilds_its_class(cls: type[RunnelError]) -> None:
     for code in (cls.code, cls.code.name, int(cls.code)):
-        rebuilt = error_from(code, "what happened", {"firstAvailable": 3})
+        given_details = {"firstAvailable": 3, "divergedAt": 5}
+        rebuilt = error_from(code, "what happened", given_details)
         assert type(rebuilt) is cls
         assert str(rebuilt) == rebuilt.message == "what happened"
-        assert rebuilt.details == {"firstAvailable": 3}
+        assert rebuilt.details == given_details
 
 
 def test_the_numbers_are_pinned() -> None:
@@ -84,6 +86,7 @@ def test_the_numbers_are_pinned() -> None:
         "NOT_ENOUGH_REPLICAS": 34,
         "UNSUPPORTED": 35,
         "UNAUTHORIZED": 36,
+        "DIVERGED": 37,
         "INVALID_REQUEST": 40,
         "INVALID_MANIFEST": 41,
         "RECORD_TOO_LARGE": 42,
@@ -128,6 +131,14 @@ def test_compacted_names_the_first_that_is_left() -> None:
     assert again.first_available == 7
 
 
+def test_diverged_names_where_the_log_begins_to_differ() -> None:
+    error = DivergedError("lost", diverged_at=7)
+    assert error.to_json() == {"code": "DIVERGED", "message": "lost", "details": {"divergedAt": 7}}
+    again = error_from("DIVERGED", "lost", {"divergedAt": 7})
+    assert isinstance(again, DivergedError)
+    assert again.diverged_at == 7
+
+
 def test_details_are_the_errors_own() -> None:
     shared = {"a": 1}
     error = error_from("NOT_FOUND", "gone", shared)
@@ -138,5 +149,7 @@ def test_details_are_the_errors_own() -> None:
 
 def test_what_a_caller_may_do_is_the_place_in_the_tree() -> None:
     assert isinstance(error_from("NOT_LEADER", ""), RetryableError | NotLeaderError)
+    assert isinstance(error_from("NOT_ENOUGH_REPLICAS", ""), RetryableError)
     assert isinstance(error_from("UNSUPPORTED", ""), TerminalError)
+    assert isinstance(error_from("DIVERGED", ""), TerminalError)
     assert not isinstance(ConflictError(""), RetryableError | TerminalError)

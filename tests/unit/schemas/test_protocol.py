@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import (
+    DivergedError,
     ErrorCode,
     NotLeaderError,
     OffsetOutOfRangeError,
@@ -28,6 +30,8 @@ from schemas.protocol import (
     PROTOCOL_VERSION,
     Acks,
     Api,
+    DivergedResponse,
+    FetchFlags,
     FetchRequest,
     FetchResponse,
     FrameHeader,
@@ -58,8 +62,11 @@ PARTS: dict[Any, st.SearchStrategy[Any]] = {
     HelloResponse: st.builds(HelloResponse, u16, u32, u32),
     ProduceRequest: st.builds(ProduceRequest, uids, st.sampled_from(Acks), u32, i64),
     ProduceResponse: st.builds(ProduceResponse, i64, i64),
-    FetchRequest: st.builds(FetchRequest, uids, i64, u32, u32, u32, u64),
+    FetchRequest: st.builds(
+        FetchRequest, uids, i64, u32, u32, u32, u64, st.integers(0, 255).map(FetchFlags)
+    ),
     FetchResponse: st.builds(FetchResponse, i64, i64),
+    DivergedResponse: st.builds(DivergedResponse, i64),
     ListOffsetsRequest: st.builds(ListOffsetsRequest, uids, i64),
     ListOffsetsResponse: st.builds(ListOffsetsResponse, i64, i64, i64, u64),
 }
@@ -87,8 +94,9 @@ def test_law_longer_parts_are_accepted(cls: Any, data: st.DataObject, more: byte
 @given(st.data())
 def test_law_shorter_parts_are_a_protocol_error(cls: Any, data: st.DataObject) -> None:
     packed = data.draw(PARTS[cls]).pack()
-    short = packed[: data.draw(st.integers(0, len(packed) - 1))]
-    with pytest.raises(ProtocolError, match=rf"{cls.__name__} needs {len(packed)} bytes"):
+    needed = len(packed) - cls.ADDED
+    short = packed[: data.draw(st.integers(0, needed - 1))]
+    with pytest.raises(ProtocolError, match=rf"{cls.__name__} needs {needed} bytes"):
         cls.unpack(short)
 
 
@@ -99,7 +107,23 @@ def test_law_any_bytes_are_a_part_or_a_protocol_error(cls: Any, data: bytes) -> 
         part = cls.unpack(data)
     except ProtocolError:
         return
-    assert part.pack() == data[: cls.LAYOUT.size] or cls is ProduceRequest
+    assert part.pack() == data[: cls.LAYOUT.size].ljust(cls.LAYOUT.size, b"\0") or (
+        cls is ProduceRequest
+    )
+
+
+@given(PARTS[FetchRequest])
+def test_law_a_fetch_of_an_earlier_client_is_for_leaders_only(request: FetchRequest) -> None:
+    packed = request.pack()
+    assert len(packed) == 45
+    assert FetchRequest.unpack(packed[:44]) == replace(request, flags=FetchFlags(0))
+
+
+def test_the_flag_of_followers_is_the_lowest_bit_of_the_last_byte() -> None:
+    asked = FetchRequest(UID, 7, 1, 1, 1, 9, FetchFlags.FOLLOWER_OK)
+    assert asked.pack()[-1] == 1
+    assert FetchFlags.FOLLOWER_OK in FetchRequest.unpack(asked.pack()).flags
+    assert FetchRequest.unpack(asked.pack()[:-1] + b"\xfe").flags & FetchFlags.FOLLOWER_OK == 0
 
 
 def test_given_another_magic_then_said() -> None:
@@ -186,9 +210,10 @@ def test_sizes_and_limits() -> None:
 def received(error: RunnelError) -> RunnelError:
     frame = joined(pack_error(Api.FETCH, 9, error))
     header, fixed, tail = unpack_frame(memoryview(frame)[PREFIX.size :])
-    assert (header.api, header.correlation, bytes(fixed)) == (Api.FETCH, 9, b"")
+    assert (header.api, header.correlation) == (Api.FETCH, 9)
+    assert len(fixed) == (8 if isinstance(error, DivergedError) else 0)
     with pytest.raises(RunnelError) as raised:
-        raise_for_status(header, tail)
+        raise_for_status(header, tail, fixed)
     return raised.value
 
 
@@ -231,3 +256,15 @@ def test_details_stay_behind() -> None:
     """Frames carry a code and a message; what a client must know stands in the message."""
     got = received(OffsetOutOfRangeError("the first one is 9", firstAvailable=9))
     assert (got.message, got.details) == ("the first one is 9", {})
+
+
+def test_the_offset_of_a_divergence_crosses() -> None:
+    got = received(DivergedError("orders-0 differs from offset 70 on", diverged_at=70))
+    assert isinstance(got, DivergedError)
+    assert (got.diverged_at, got.message) == (70, "orders-0 differs from offset 70 on")
+
+
+def test_given_a_divergence_without_its_place_then_a_protocol_error() -> None:
+    header = FrameHeader(Api.FETCH, 1, ErrorCode.DIVERGED, 1, 0)
+    with pytest.raises(ProtocolError, match="DivergedResponse needs 8 bytes, 0 arrived"):
+        raise_for_status(header, memoryview(b"lost"))

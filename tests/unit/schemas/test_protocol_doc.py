@@ -41,6 +41,7 @@ from schemas.protocol import (
     PROTOCOL_VERSION,
     Acks,
     Api,
+    FetchFlags,
     FrameHeader,
     HelloRequest,
     ProduceRequest,
@@ -142,8 +143,12 @@ def test_fields_of_the_two_headers_are_named() -> None:
     assert f"a header of {HEADER_SIZE} bytes" in FLAT
 
 
-@pytest.mark.parametrize(("name", "members"), [("apis", Api), ("acks", Acks)], ids=["apis", "acks"])
-def test_numbers_of_apis_and_acks(name: str, members: Any) -> None:
+@pytest.mark.parametrize(
+    ("name", "members"),
+    [("apis", Api), ("acks", Acks), ("flags", FetchFlags)],
+    ids=["apis", "acks", "flags"],
+)
+def test_numbers_of_apis_acks_and_flags(name: str, members: Any) -> None:
     told = {row[1]: int(row[0]) for row in TABLES[name].rows}
     assert told == {member.name: member.value for member in members}
 

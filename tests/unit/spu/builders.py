@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from schemas.batch import BatchHeader, build, read_header
+from schemas.batch import BatchHeader, Buffer, build, read_header, split_batches
 from schemas.errors import RunnelError
 from schemas.ids import PartitionUid, StorageId, Term, make_term
 from schemas.messages import (
@@ -25,6 +25,7 @@ from schemas.protocol import NO_OFFSET, Acks, FetchRequest, ProduceRequest, Prod
 from schemas.topic import Durability, LogSettings, Retention, SegmentSettings
 from spu.replica import Replica
 from spu.replica_host import ReplicaHost
+from spu.replication.events import AskElection, AskLrs
 from spu.storage.checkpoint import Checkpoint, write_checkpoint
 from spu.storage.file_pool import FilePool
 from spu.storage.log import PartitionLog
@@ -107,6 +108,11 @@ def headers(data: memoryview) -> list[BatchHeader]:
     return found
 
 
+def batches_in(data: Buffer) -> list[memoryview]:
+    """The batches that stand in ``data``, back to back."""
+    return [batch for _, batch in split_batches(memoryview(data))]
+
+
 def assignment_of(uid: PartitionUid = UID, *, revision: int = 5, **changes: Any) -> Assignment:
     values: dict[str, Any] = {
         "uid": uid,
@@ -127,10 +133,26 @@ def assign(*assignments: Assignment, complete: bool = False) -> AssignPartitions
 
 
 @dataclass
+class FakeLink:
+    """The way to an SC that nobody is at; keeps what was asked."""
+
+    report: Callable[[ReplicaReport], None]
+    asked: list[tuple[PartitionUid, AskLrs | AskElection]] = field(default_factory=list)
+    sought: set[int] = field(default_factory=set)
+
+    def ask(self, uid: PartitionUid, request: AskLrs | AskElection) -> None:
+        self.asked.append((uid, request))
+
+    def find_peers(self, spu_ids: Iterable[int]) -> None:
+        self.sought.update(spu_ids)
+
+
+@dataclass
 class Spu:
     """A replica host with what it reported."""
 
     host: ReplicaHost
+    link: FakeLink
     reports: list[ReplicaReport] = field(default_factory=list)
     now_us: int = NOW_US
 
@@ -162,7 +184,8 @@ async def open_spu(path: Path, *assignments: Assignment, spu_id: int = 1) -> Spu
     def report(report: ReplicaReport) -> None:
         spu.reports.append(report)
 
-    spu = Spu(ReplicaHost(path, spu_id, report, lambda: spu.now_us))
+    link = FakeLink(report)
+    spu = Spu(ReplicaHost(path, spu_id, link, lambda: spu.now_us), link)
     await spu.host.open()
     await spu.host.join_cluster(CLUSTER)
     if assignments:

@@ -269,11 +269,11 @@ async def test_given_a_lost_directory_then_a_tombstone_of_another_storage_keeps_
 ) -> None:
     spu = await open_spu(tmp_path, assignment_of())
     await spu.serve()
-    term = spu.replica.entry.term
+    term = spu.replica.entry.promise.term
     await spu.host.close()
     shutil.rmtree(tmp_path / "partitions" / UID)
     again = await open_spu(tmp_path)
     assert await again.host.delete(delete(grave(UID, "other"))) == [grave(UID, "other")]
     await again.host.assign(assign(assignment_of(revision=9)))
-    assert again.replica.entry.term == term
+    assert again.replica.entry.promise.term == term
     await again.host.close()

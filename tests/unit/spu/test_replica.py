@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,18 @@ from schemas.errors import (
     StorageFailedError,
 )
 from schemas.ids import MAX_RESTARTS, Term, make_term
-from schemas.messages import ReplicaRole
+from schemas.messages import Lead, ReplicaRole
 from schemas.partition import LiveReplica
 from schemas.protocol import EARLIEST, LATEST, Acks, ProduceResponse
 from schemas.topic import Durability, LogSettings
+from spu.replication.events import AskElection
 from spu.storage import durable
 from spu.storage import log as log_module
+from spu.storage.journal import Journal, JournalChange
 from spu.storage.segment import Damage
 from tests.unit.spu.builders import (
     TERM,
+    UID,
     Spu,
     assign,
     assignment_of,
@@ -110,13 +114,10 @@ async def test_given_the_same_term_again_then_a_leader_goes_on(spu: Spu) -> None
     assert replica.leo == 1
 
 
-async def test_given_the_same_term_at_a_newer_revision_then_the_restart_count_rises(
-    spu: Spu,
-) -> None:
+async def test_given_the_same_term_at_a_newer_revision_then_a_leader_goes_on(spu: Spu) -> None:
     replica = await spu.serve()
     await spu.lead(revision=7)
-    assert replica.report().term == TERM + 1
-    assert [segment.base_offset for segment in replica._log.segments] == [0, 1]
+    assert (replica.report().term, replica.leo) == (TERM, 1)
 
 
 @pytest.mark.parametrize(
@@ -134,42 +135,52 @@ async def test_second_lead(spu: Spu, term: Term, revision: int, ends_at: Term) -
     assert replica.report().term == ends_at
 
 
+def lead_of(spu: Spu, term: Term, revision: int, storage: str | None = None) -> Lead:
+    me = LiveReplica(spu_id=1, storage_id=storage or spu.storage_id())
+    return Lead(uid=UID, term=term, lrs=(me,), revision=revision)
+
+
 async def test_given_a_refusal_then_the_error_says_which_terms(spu: Spu) -> None:
     replica = await spu.serve()
-    me = LiveReplica(spu_id=1, storage_id=spu.storage_id())
-    with pytest.raises(FencedError, match=r"term 1\.0\.0 is over: the disk holds 1\.1\.0"):
-        await replica.lead(make_term(1, 0), (me,), 9)
+    with pytest.raises(
+        FencedError, match=r"term 1\.0\.0 of orders-0 is over: the disk holds 1\.1\.0"
+    ):
+        await replica.lead(lead_of(spu, make_term(1, 0), 9), 0)
     with pytest.raises(ConflictError, match="not in the live replica set"):
-        await replica.lead(make_term(1, 2), (LiveReplica(spu_id=1, storage_id="x"),), 9)
+        await replica.lead(lead_of(spu, make_term(1, 2), 9, "x"), 0)
 
 
-async def test_given_no_restarts_left_then_it_asks_for_an_election(spu: Spu) -> None:
-    await spu.lead(term=TERM)
-    replica = spu.replica
-    replica.entry = replica.entry.__class__(
-        replica.entry.uid,
-        replica.entry.storage_id,
-        term=Term(TERM + MAX_RESTARTS),
-        lrs=replica.entry.lrs,
-    )
-    with pytest.raises(FencedError, match="needs an election"):
-        await replica.lead(TERM, replica.entry.lrs, 99)
+async def test_given_no_restarts_left_then_it_asks_for_an_election(tmp_path: Path) -> None:
+    spu = await open_spu(tmp_path, assignment_of())
+    await spu.serve()
+    await spu.host.close()
+    journal = Journal.open(tmp_path / "journal")
+    entry = journal.entries[UID]
+    last = replace(entry.promise, term=TERM + MAX_RESTARTS)
+    journal.append([JournalChange((replace(entry, promise=last),))])
+    journal.close()
+    again = await open_spu(tmp_path)
+    ((uid, asked),) = again.link.asked
+    assert uid == UID
+    assert isinstance(asked, AskElection)
+    assert "used up" in asked.reason
+    assert again.replica.role is ReplicaRole.IDLE
+    await again.host.close()
 
 
 async def test_given_the_term_is_not_durable_yet_then_nothing_is_appended(
     spu: Spu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica = spu.replica
-    written = asyncio.Event()
-    original = replica._home.journal.record
+    written = threading.Event()
+    original = Journal.append
 
-    async def record(change: Any) -> None:
-        await written.wait()
-        await original(change)
+    def append(journal: Journal, changes: Any) -> None:
+        assert written.wait(20)
+        original(journal, changes)
 
-    monkeypatch.setattr(replica._home.journal, "record", record)
-    me = LiveReplica(spu_id=1, storage_id=spu.storage_id())
-    leading = asyncio.create_task(replica.lead(TERM, (me,), 6))
+    monkeypatch.setattr(Journal, "append", append)
+    leading = asyncio.create_task(replica.lead(lead_of(spu, TERM, 6), 0))
     await asyncio.sleep(0)
     assert replica.leo == 0
     assert replica.role is ReplicaRole.IDLE
@@ -322,15 +333,19 @@ async def test_given_a_bad_batch_then_it_is_refused_and_nothing_appended(
     await spu.host.close()
 
 
-async def test_given_more_replicas_then_committed_is_refused_with_a_way_out(
+async def test_given_too_few_live_replicas_then_committed_is_refused_with_a_way_out(
     tmp_path: Path,
 ) -> None:
-    spu = await open_spu(tmp_path, assignment_of(replicas=(1, 2)))
-    replica = await spu.serve()
-    with pytest.raises(NotEnoughReplicasError, match="replication factor 2: use acks=leader"):
-        await produce(replica, batch_of())
-    assert replica.leo == 1
-    assert (await produce(replica, batch_of(), produce_request(Acks.LEADER))).base_offset == 1
+    log = LogSettings(min_in_sync_replicas=2)
+    spu = await open_spu(tmp_path, assignment_of(replicas=(1, 2, 3), log=log))
+    await spu.lead()
+    with pytest.raises(
+        NotEnoughReplicasError, match="1 live replicas of 3, minInSync"
+    ):
+        await produce(spu.replica, batch_of())
+    assert spu.replica.leo == 1
+    ack = await produce(spu.replica, batch_of(), produce_request(Acks.LEADER))
+    assert ack.base_offset == 1
     await spu.host.close()
 
 
@@ -495,7 +510,7 @@ async def test_given_a_failed_fsync_then_it_stops_for_good_over_restarts(
     assert report.reason is not None
     assert "fsync failed" in report.reason
     with pytest.raises(StorageFailedError):
-        await replica.lead(make_term(1, 5), replica.entry.lrs, 50)
+        await replica.lead(lead_of(spu, make_term(1, 5), 50), 0)
     await spu.host.close()
     assert stuck.runs == runs
     again = await open_spu(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from schemas.messages import (
     DeleteReplicas,
     Lead,
     LeadPartitions,
+    Peer,
     ReplicaRole,
     Stamp,
     Tombstone,
@@ -147,14 +149,29 @@ async def test_given_a_restart_then_it_leads_again_by_itself_in_a_term_of_its_ow
     await spu.host.close()
 
 
-@pytest.mark.parametrize("case", ["idle", "others", "other-storage"])
+async def test_given_others_in_the_set_then_it_leads_again_and_finds_them_where_they_were(
+    tmp_path: Path,
+) -> None:
+    spu = await open_spu(tmp_path, assignment_of(replicas=(1, 0)))
+    await spu.lead(UID, TERM, 6, LiveReplica(spu_id=0, storage_id=str(uuid.uuid4())))
+    assert spu.link.sought == {0}
+    await spu.host.peers_found((Peer(spu_id=0, host="127.0.0.1", port=1),))
+    await spu.host.close()
+    again = await open_spu(tmp_path)
+    assert again.replica.role is ReplicaRole.LEADER
+    assert again.replica.report().term == TERM + 1
+    assert not again.replica.is_serving
+    # It was looked for at the address that is known, and is asked for only when that fails.
+    await until(lambda: again.link.sought == {0})
+    await again.host.close()
+
+
+@pytest.mark.parametrize("case", ["idle", "other-storage"])
 async def test_given_reason_to_ask_then_it_does_not_lead_by_itself(
     tmp_path: Path, case: str
 ) -> None:
     spu = await open_spu(tmp_path, assignment_of())
-    if case == "others":
-        await spu.lead(UID, TERM, 6, LiveReplica(spu_id=2, storage_id="other"))
-    elif case == "other-storage":
+    if case == "other-storage":
         await spu.serve()
     await spu.host.close()
     if case == "other-storage":
@@ -162,7 +179,7 @@ async def test_given_reason_to_ask_then_it_does_not_lead_by_itself(
         meta.write_text(meta.read_text().replace(spu.storage_id(), "another"))
     again = await open_spu(tmp_path)
     assert again.replica.role is ReplicaRole.IDLE
-    assert again.replica.entry.storage_id == again.storage_id()
+    assert again.replica.report().storage_id == again.storage_id()
     await again.host.close()
 
 

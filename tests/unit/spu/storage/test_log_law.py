@@ -116,7 +116,7 @@ class LogLaw(RuleBasedStateMachine):
             stamp(batch, self.model.leo, self.term)
             self.model.batches.append(bytes(batch))
             new.append(bytes(batch))
-        self.opened.log.append_batches(b"".join(new), NOW_US)
+        self.opened.log.append_batches(new, NOW_US)
 
     @rule()
     def roll(self) -> None:

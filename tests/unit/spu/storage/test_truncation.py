@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.batch import build_control, read_header, stamp
+from schemas.batch import build_control, stamp
 from schemas.errors import (
     CorruptBatchError,
     FencedError,
@@ -27,6 +27,7 @@ from tests.unit.spu.builders import (
     NOW_US,
     OpenLog,
     batch_of,
+    batches_in,
     headers,
     new_log_directory,
     open_log,
@@ -90,7 +91,7 @@ def test_given_a_leaders_batches_then_the_follower_has_the_same_log(tmp_path: Pa
     follower = open_log(new_log_directory(tmp_path / "follower"), SMALL)
     while follower.log.leo < leader.log.leo:
         found = leader.log.read(follower.log.leo, 500, leader.log.leo, wait=True)
-        assert follower.log.append_batches(found.data, NOW_US) == tuple(headers(found.data))
+        follower.log.append_batches(batches_in(found.data), NOW_US)
     assert state_of(follower) == state_of(leader)
     assert leader.log.history == (
         Epoch(1, 0),
@@ -107,11 +108,6 @@ def test_given_a_leaders_batches_then_the_follower_has_the_same_log(tmp_path: Pa
     follower.crash()
 
 
-def _flip(data: bytearray, at: int) -> bytearray:
-    data[at] ^= 1
-    return data
-
-
 @pytest.mark.parametrize(
     ("data", "error"),
     [
@@ -121,22 +117,6 @@ def _flip(data: bytearray, at: int) -> bytearray:
             stamped(2, 5) + stamped(4, 5),
             OffsetOutOfRangeError,
             id="given-a-gap-inside-then-nothing",
-        ),
-        pytest.param(
-            _flip(stamped(2, 5) + stamped(3, 5), SIZE + 120),
-            CorruptBatchError,
-            id="given-a-flipped-payload-then-corrupt",
-        ),
-        pytest.param(
-            _flip(stamped(2, 5), 17), CorruptBatchError, id="given-a-flipped-term-then-corrupt"
-        ),
-        pytest.param(
-            stamped(2, 5) + stamped(3, 5)[:-1],
-            CorruptBatchError,
-            id="given-a-torn-end-then-corrupt",
-        ),
-        pytest.param(
-            stamped(2, 5) + b"x" * 3, CorruptBatchError, id="given-bytes-behind-then-corrupt"
         ),
         pytest.param(stamped(2, 3), FencedError, id="given-an-older-term-then-fenced"),
         pytest.param(
@@ -151,7 +131,7 @@ def test_given_a_bad_push_then_nothing_of_it_is_written(
     fill(opened, "4")
     before = state_of(opened)
     with pytest.raises(RunnelError) as raised:
-        opened.log.append_batches(data, NOW_US)
+        opened.log.append_batches(batches_in(data), NOW_US)
     assert type(raised.value) is error
     assert state_of(opened) == before
     assert (tmp_path / f"{0:020d}.log").stat().st_size == SIZE
@@ -166,16 +146,19 @@ def test_given_a_batch_that_recovery_would_refuse_then_it_is_refused_at_once(
     monkeypatch.setattr(log_module, "MAX_BATCH_BYTES", SIZE - 1)
     assert MAX_BATCH_BYTES >= SIZE
     with pytest.raises(CorruptBatchError, match="the limit is 127"):
-        opened.log.append_batches(stamped(0, 1), NOW_US)
+        opened.log.append_batches([stamped(0, 1)], NOW_US)
+    with pytest.raises(CorruptBatchError, match="says that it has"):
+        opened.log.append_batches([stamped(0, 1) + b"x"], NOW_US)
     opened.crash()
 
 
 def test_given_no_batches_then_nothing_happens(tmp_path: Path) -> None:
     opened = open_log(new_log_directory(tmp_path))
-    assert opened.log.append_batches(b"", NOW_US) == ()
+    opened.log.append_batches([], NOW_US)
+    assert opened.log.leo == 0
     control = build_control("term", NOW_US)
     stamp(control, 0, 9)
-    assert opened.log.append_batches(control, NOW_US) == (read_header(control),)
+    opened.log.append_batches([control], NOW_US)
     assert opened.log.history == (Epoch(9, 0),)
     opened.crash()
 
@@ -356,9 +339,8 @@ def test_given_a_reader_before_the_cut_then_reads_go_on_from_inside_the_log(
     assert opened.log.read(0, 2 * SIZE, 8, wait=True).next_offset == 4
     assert opened.log.read(4, 2 * SIZE, 8, wait=True).next_offset == 8
     opened.log.truncate_suffix(2)
-    opened.log.append_batches(
-        stamped(2, 1, 1) + stamped(3, 1, 5) + stamped(8, 1, 2) + stamped(10, 1, 4), NOW_US
-    )
+    more = [stamped(2, 1, 1), stamped(3, 1, 5), stamped(8, 1, 2), stamped(10, 1, 4)]
+    opened.log.append_batches(more, NOW_US)
     for offset, base in ((8, 8), (1, 0), (2, 2), (4, 3), (13, 10)):
         found = headers(opened.log.read(offset, SIZE, opened.log.leo, wait=True).data)
         assert [header.base_offset for header in found] == [base]
@@ -377,7 +359,7 @@ def test_given_a_deleted_segment_in_use_then_its_name_is_used_for_a_new_file(
     opened.sync()
     with opened.files.open(opened.log.segments[1].path):
         opened.log.truncate_suffix(0)
-        opened.log.append_batches(stamped(0, 1, 2) + stamped(2, 3, 5), NOW_US)
+        opened.log.append_batches([stamped(0, 1, 2), stamped(2, 3, 5)], NOW_US)
     before = state_of(opened)
     opened.crash()
     assert reopened(tmp_path) == before
@@ -532,7 +514,7 @@ def test_given_a_rebuild_then_the_log_is_empty_at_its_start(
     assert checkpoint is not None
     assert (checkpoint.lac, checkpoint.durable_leo) == (start - 1, start)
     assert reopened(tmp_path) == expected
-    opened.log.append_batches(stamped(start, 6, 2) + stamped(start + 2, 7), NOW_US)
+    opened.log.append_batches([stamped(start, 6, 2), stamped(start + 2, 7)], NOW_US)
     after = state_of(opened)
     assert after[2] == (*history, Epoch(6, start), Epoch(7, start + 2))
     opened.crash()

@@ -1,0 +1,501 @@
+"""Runs the replication core of one replica: inputs in, outputs to the disk, the peers and the SC.
+
+The core (`spu.replication.core`) decides; this carries out, in order, what it puts out, and tells
+it what became of that. Invariants that the core asks of whoever runs it:
+
+- what was appended is told in the turn in which it was written (`wrote`);
+- no fsync that began before a cut is told after it: runs of group commit are held back while the
+  log is cut or replaced, in a storage thread, one such work after the other;
+- a promise is told as durable when the journal's write of it is done, in order.
+
+What cannot be made durable ends it: a failed fsync or damage makes the replica unfit, over restarts
+too, until it is repaired from its leader; a failed write (a full disk) or a journal that cannot be
+written halts it until the SPU is restarted, as what the disk holds is in order. A halted replica
+still learns what the SC says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol, assert_never
+
+from schemas.batch import build_control, read_header
+from schemas.errors import (
+    NotReadyError,
+    OffsetOutOfRangeError,
+    RunnelError,
+    StorageFailedError,
+)
+from schemas.ids import PartitionUid, StorageId, format_term
+from schemas.logs import get_logger
+from schemas.messages import Assignment
+from schemas.topic import Durability, LogSettings
+from spu.group_commit import GroupCommit
+from spu.journal_writer import JournalWriter
+from spu.peer_connection import PeerConnection
+from spu.replication.core import step
+from spu.replication.events import (
+    AppendControl,
+    AskElection,
+    AskLrs,
+    Committed,
+    CutLog,
+    Dropped,
+    DropPrefix,
+    Failed,
+    Input,
+    Learned,
+    Left,
+    Output,
+    Promised,
+    Push,
+    Pushed,
+    Rebuild,
+    Rebuilt,
+    Record,
+    Repair,
+    Send,
+    SteppedDown,
+    Store,
+    Synced,
+    Tick,
+    Truncated,
+    WantStorage,
+    Wrote,
+)
+from spu.replication.leader import progress_of
+from spu.replication.state import LogView, ReplicaState, recovered
+from spu.replication.wire import encode_append
+from spu.storage.data_dir import PartitionMeta, new_storage_id
+from spu.storage.file_pool import FilePool
+from spu.storage.journal import JournalChange, JournalEntry
+from spu.storage.log import CheckpointFailedError, PartitionLog
+from spu.storage.reader import ReadResult
+from spu.storage.recovery import RecoveredLog
+from spu.storage.segment import Damage
+
+_log = get_logger("spu.replica_runner")
+
+#: How much one push carries at most, unless a single batch is longer.
+PUSH_BYTES: Final = 1 << 20
+#: What is not quiet is told so often that time has passed.
+TICK_MS: Final = 1_000
+
+
+class Surroundings(Protocol):
+    """What an SPU gives all its replicas."""
+
+    def connection(self, peer: int) -> PeerConnection | None:
+        """The connection to another SPU, if there is one."""
+
+    def ask(self, uid: PartitionUid, request: AskLrs | AskElection) -> None:
+        """Ask the SC; the request may get lost."""
+
+    def record_storage(self, meta: PartitionMeta) -> None:
+        """Durably note another storage id in the replica's directory. Blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaHome:
+    """What all replicas of an SPU share. ``boot`` is random for each process."""
+
+    spu_id: int
+    boot: str
+    files: FilePool
+    storage: Executor
+    journal: JournalWriter
+    clock_us: Callable[[], int]
+    clock_ms: Callable[[], int]
+    around: Surroundings
+
+
+class Watcher(Protocol):
+    """Who serves clients from the replica."""
+
+    def written(self) -> None:
+        """The log has become longer."""
+
+    def synced(self) -> None:
+        """More of it is durable."""
+
+    def committed(self) -> None:
+        """The last add confirmed has moved."""
+
+    def log_replaced(self) -> None:
+        """The log was cut, or begins anew."""
+
+    def stepped_down(self, reason: str) -> None:
+        """It leads no longer."""
+
+    def moved(self) -> None:
+        """Inputs were worked off: what a report says may be different."""
+
+
+class ReplicaRunner:
+    """See the module's text. ``entry`` is what the journal holds, ``state`` what the core knows."""
+
+    def __init__(
+        self,
+        home: ReplicaHome,
+        meta: PartitionMeta,
+        entry: JournalEntry,
+        directory: Path,
+        found: RecoveredLog,
+        watcher: Watcher,
+    ) -> None:
+        self.meta = meta
+        self.entry = entry
+        self.halted: RunnelError | None = None
+        self._home = home
+        self._watcher = watcher
+        self._damage = found.unfit
+        # The newest entry on its way to the journal: each write holds all of it.
+        self._newest = entry
+        settings = entry.assignment.log if entry.assignment else meta.log
+        self.log = PartitionLog(directory, settings, home.files, found)
+        view = LogView(found.log_start, found.leo, found.leo, found.history)
+        lac = max(found.lac, found.log_start - 1)
+        self.state: ReplicaState = recovered(home.spu_id, home.boot, entry.promise, view, lac)
+        self._commit = self._group_commit()
+        self._inputs: deque[Input] = deque()
+        self._stepping = False
+        self._ticked_ms = home.clock_ms()
+        self._write: asyncio.Future[None] | None = None
+        self._work: deque[tuple[Callable[[], None], Input]] = deque()
+        self._working: asyncio.Task[None] | None = None
+
+    # What it is
+
+    @property
+    def settings(self) -> LogSettings:
+        """The current log settings: of the assignment, or those it was made with."""
+        return self.log.settings
+
+    @property
+    def unfit(self) -> str | None:
+        """Why it may not lead, follow or serve, until it is repaired."""
+        return self.state.newest.unfit
+
+    @property
+    def assigned(self) -> bool:
+        return self._newest.assigned
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing is awaited from anybody: time may pass without its being told."""
+        state, leading = self.state, self.state.leading
+        if leading is None:
+            return True
+        if state.lac + 1 < state.log.leo or state.newest.pending is not None:
+            return False
+        return len(leading.followers) == len(state.promise.replicas) - 1 and all(
+            progress.matched
+            and progress.position == state.log.leo
+            and progress.told == state.lac
+            and progress.member in state.promise.lrs
+            for progress in leading.followers
+        )
+
+    # What it is told
+
+    def feed(self, event: Input) -> None:
+        """Take an input, and carry out everything that follows from it before this returns,
+        unless it comes while others are worked off: then it is the next."""
+        self._inputs.append(event)
+        if self._stepping:
+            return
+        self._stepping = True
+        try:
+            while self._inputs:
+                self._step(self._inputs.popleft())
+        finally:
+            self._stepping = False
+        self._watcher.moved()
+
+    def begin(self, resume: Input) -> None:
+        """Tell it first of all what its log is like: damaged, or fit to go on."""
+        self.feed(resume if self._damage is None else Failed(self._damage))
+
+    def hold(self, assignment: Assignment | None, learned: Learned | None) -> None:
+        """Be assigned as ``assignment`` says, and take what it says of leader and set; None: not
+        assigned any more, and its settings stay. `recorded` waits for the journal."""
+        kept = self._newest.assignment if assignment is None else assignment
+        entry = replace(self._newest, assigned=assignment is not None, assignment=kept)
+        news = entry != self._newest
+        self._newest = entry
+        if assignment is not None:
+            self.log.settings = assignment.log
+        self.feed(Left() if learned is None else learned)
+        if news and self._newest is entry:
+            self._submit(entry)
+
+    async def recorded(self) -> None:
+        """Wait until what it was told is in the journal. Raises StorageFailedError."""
+        while (write := self._write) is not None and not write.done():
+            await asyncio.wait([write])
+        if write is not None:
+            write.result()
+
+    def wrote(self) -> None:
+        """Something was appended by whoever serves clients, in this turn."""
+        self.feed(Wrote(self.log.leo))
+        self._follow_up()
+
+    def tick(self, now_us: int) -> None:
+        """Let time pass: the core's, retention, ``segment.time``, background fsyncs."""
+        if not self._takes_part():
+            return
+        if not self.is_quiet:
+            self._ticked_ms = self._home.clock_ms()
+            self.feed(Tick())
+        if not self._takes_part() or self._working is not None:
+            return
+        if self.log.roll_is_due(now_us):
+            try:
+                self.log.begin_next(now_us)
+            except OSError as error:
+                self.halt(f"a new segment cannot be made: {error}")
+                return
+        if self.state.leading is not None:
+            self.log.apply_retention(now_us, self.state.lac + 1)
+        self._commit.sync_now()
+
+    def _takes_part(self) -> bool:
+        return self.halted is None and self.unfit is None and self.assigned
+
+    def catch_up_time(self) -> None:
+        """Time may have passed without its being told while all was quiet: tell it now."""
+        now_ms = self._home.clock_ms()
+        if now_ms - self._ticked_ms >= TICK_MS and self.is_quiet:
+            self._ticked_ms = now_ms
+            self.feed(Tick())
+
+    def fail(self, reason: str) -> None:
+        """Damage, or a failed fsync: unfit from now on."""
+        if self.unfit is None:
+            _log.error("replica is unfit", partition=self.meta.name, reason=reason)
+            self._commit.stop()
+            self.feed(Failed(reason))
+
+    def halt(self, error: str | RunnelError) -> None:
+        """Take no part any more until the SPU is started again: what is on the disk is in order."""
+        if self.halted is not None:
+            return
+        if isinstance(error, str):
+            _log.error("replica halted", partition=self.meta.name, reason=error)
+            error = StorageFailedError(error)
+        self.halted = error
+        # What it promised stays: after a restart it goes on leading.
+        self.state = replace(self.state, leading=None, becoming=None, following=None)
+        self._watcher.stepped_down(error.message)
+        self._watcher.moved()
+
+    async def close(self, *, keep: bool) -> None:
+        """End all work on the log; make it durable with a checkpoint if it is kept."""
+        self._work.clear()
+        while self._working is not None:
+            await asyncio.wait([self._working])
+        if keep and self.unfit is None and self._damage is None:
+            await self._commit.finish()
+        self._commit.stop()
+        await self._commit.quiet()
+        self.log.close()
+
+    # The core's outputs
+
+    def _step(self, event: Input) -> None:
+        if self.halted is not None and not isinstance(event, Learned | Left | Promised):
+            return
+        self.state, outputs = step(self.state, event, self._home.clock_ms())
+        for output in outputs:
+            if self.halted is not None and not isinstance(output, Record):
+                continue
+            try:
+                self._carry_out(output)
+            except OSError as error:
+                # A full disk loses nothing that was acknowledged.
+                self.halt(f"a write failed: {error}")
+            except RunnelError as error:
+                self.halt(f"the log does not take what its leader sent: {error.message}")
+
+    def _carry_out(self, output: Output) -> None:
+        match output:
+            case Record(promise):
+                self._submit(replace(self._newest, promise=promise))
+            case AppendControl(term):
+                self._append_control(term)
+            case Store(batches):
+                now_us = self._home.clock_us()
+                self.log.append_batches([batch.data for batch in batches], now_us)
+                self._watcher.written()
+                self._follow_up()
+            case CutLog(leo):
+                self._replace_log(partial(self.log.truncate_suffix, leo), Truncated())
+            case Rebuild(start, last_term, storage):
+                work = partial(self._rebuild, start, last_term, StorageId(storage))
+                self._replace_log(work, Rebuilt(storage))
+            case DropPrefix(start):
+                self.log.truncate_prefix(start)
+                self._commit.wake()
+            case WantStorage():
+                self.feed(Repair(new_storage_id()))
+            case Send(to, message):
+                if (connection := self._home.around.connection(to)) is not None:
+                    connection.send(self.meta.uid, message)
+            case Push():
+                if (connection := self._home.around.connection(output.to)) is not None:
+                    connection.push(partial(self._push, output, connection))
+            case AskLrs() | AskElection():
+                self._home.around.ask(self.meta.uid, output)
+            case Committed():
+                self._watcher.committed()
+            case SteppedDown(reason):
+                _log.info("leads no longer", partition=self.meta.name, reason=reason)
+                self._watcher.stepped_down(reason)
+            case _:
+                assert_never(output)
+
+    def _append_control(self, term: int) -> None:
+        now_us = self._home.clock_us()
+        control = build_control("term", now_us)
+        offset = self.log.append(memoryview(control), read_header(control), term, now_us)
+        name = self.meta.name
+        _log.info("leading", partition=name, term=format_term(term), offset=offset)
+        self._watcher.written()
+        self._follow_up()
+
+    # The journal
+
+    def _submit(self, entry: JournalEntry) -> None:
+        self._newest = entry
+        self._write = self._home.journal.submit(JournalChange((entry,)))
+        self._write.add_done_callback(partial(self._recorded, entry))
+
+    def _recorded(self, entry: JournalEntry, write: asyncio.Future[None]) -> None:
+        error = write.exception()
+        if error is not None:
+            self.halt(f"the journal cannot be written: {error}")
+            return
+        self.entry = entry
+        self.feed(Promised(entry.promise))
+
+    # The log
+
+    def _follow_up(self) -> None:
+        """Something was written: make it durable, or count it where the page cache is enough."""
+        self._commit.wake()
+        if self.settings.durability is Durability.REPLICATED:
+            self.feed(Synced(self.log.orderly_leo))
+
+    def _synced(self) -> None:
+        if self.log.log_start > self.state.log.start:
+            self.feed(Dropped(self.log.log_start))
+        fsync = self.settings.durability is Durability.FSYNC
+        self._watcher.synced()
+        self.feed(Synced(self.log.durable_leo if fsync else self.log.orderly_leo))
+
+    def _sync_failed(self, error: BaseException) -> None:
+        if isinstance(error, CheckpointFailedError):
+            # The log itself is whole: the next start reads more of it, and that is all.
+            self.halt(f"a checkpoint cannot be written: {error}")
+        else:
+            self.fail(f"an fsync failed: {error}")
+
+    def _group_commit(self) -> GroupCommit:
+        return GroupCommit(
+            self.log,
+            self._home.storage,
+            lac=lambda: self.state.durable_lac,
+            synced=self._synced,
+            failed=self._sync_failed,
+        )
+
+    def _replace_log(self, work: Callable[[], None], done: Input) -> None:
+        """Cut or replace the log in a storage thread, after what is being done to it."""
+        self._work.append((work, done))
+        if self._working is None:
+            loop = asyncio.get_running_loop()
+            self._working = loop.create_task(self._work_off(), name=f"cut {self.meta.name}")
+
+    async def _work_off(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._work:
+                work, done = self._work.popleft()
+                await self._commit.hold()
+                try:
+                    await loop.run_in_executor(self._home.storage, work)
+                except (Damage, OSError, RunnelError) as error:
+                    self.fail(f"the log cannot be cut: {error}")
+                    continue
+                if isinstance(done, Rebuilt):
+                    # The one before may have ended with the log that it was for.
+                    self._commit = self._group_commit()
+                    self._damage = None
+                self._commit.release()
+                self._watcher.log_replaced()
+                self.feed(done)
+                # What a cut leaves is durable.
+                self.feed(Synced(self.log.durable_leo))
+        finally:
+            self._working = None
+
+    def _rebuild(self, start: int, last_term: int, storage: StorageId) -> None:
+        """Begin anew under another storage id, which is in the journal already. Blocks."""
+        self.meta = replace(self.meta, storage_id=storage)
+        self._home.around.record_storage(self.meta)
+        self.log.rebuild(start, last_term)
+
+    # Pushes
+
+    def _push(self, push: Push, connection: PeerConnection) -> None:
+        """Read what there is from the page cache and send it, or read it in a thread first."""
+        if not self._is_current(push):
+            return
+        try:
+            found = self.log.read(push.start, PUSH_BYTES, self.log.leo, wait=False)
+        except BlockingIOError:
+            loop = asyncio.get_running_loop()
+            reading = loop.run_in_executor(self._home.storage, self._read_for, push)
+            reading.add_done_callback(partial(self._read_done, push, connection))
+        except (OffsetOutOfRangeError, NotReadyError):
+            # Retention was faster: the core attaches again, and has the follower begin anew.
+            return
+        except (Damage, OSError) as error:
+            self.fail(str(error))
+        else:
+            self._send_push(push, connection, found)
+
+    def _read_for(self, push: Push) -> ReadResult:
+        return self.log.read(push.start, PUSH_BYTES, self.log.leo, wait=True)
+
+    def _read_done(
+        self, push: Push, connection: PeerConnection, reading: asyncio.Future[ReadResult]
+    ) -> None:
+        error = reading.exception()
+        if isinstance(error, Damage | OSError) and not isinstance(error, FileNotFoundError):
+            self.fail(str(error))
+        elif error is None and self._is_current(push):
+            connection.push(partial(self._send_push, push, connection, reading.result()))
+
+    def _send_push(self, push: Push, connection: PeerConnection, found: ReadResult) -> None:
+        if not self._is_current(push):
+            return
+        attachment = (push.term, push.attach, push.boot)
+        frame = encode_append(self.meta.uid, attachment, push.lac, push.log_start, found.data)
+        connection.write(frame)
+        self.feed(Pushed(push.to, push.attach, found.next_offset))
+
+    def _is_current(self, push: Push) -> bool:
+        """Whether the attachment that a push is for is still the one there is."""
+        leading = self.state.leading
+        if leading is None or leading.term != push.term:
+            return False
+        progress = progress_of(leading, push.to)
+        return progress is not None and progress.attach == push.attach

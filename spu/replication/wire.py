@@ -1,0 +1,182 @@
+"""The messages of replication as frames: what goes over the connection of two SPUs.
+
+Frames are those of the client protocol (`schemas.protocol`): a length, a frame header whose
+``api`` is one of `Kind`, a fixed part, a tail. Each says which partition it is about; the batches
+of an `Append` are its tail, as they stand in the log. Integers are little-endian. The first frame
+in each direction is `Greeting`. Pure.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, Self, assert_never
+
+from schemas.batch import Buffer, split_batches, verify
+from schemas.errors import CorruptBatchError, ProtocolError
+from schemas.ids import PartitionUid, uid_bytes, uid_text
+from schemas.protocol import pack_frame
+from spu.replication.messages import (
+    Ack,
+    Append,
+    Attach,
+    Batch,
+    Confirm,
+    Cut,
+    Message,
+    Position,
+    Refuse,
+    Reset,
+)
+
+MIN_PEER_VERSION: Final = 1
+PEER_VERSION: Final = 1
+MAGIC: Final = b"RNLR"
+
+
+class Kind(IntEnum):
+    GREETING = 1
+    PING = 2
+    ATTACH = 3
+    POSITION = 4
+    CUT = 5
+    RESET = 6
+    APPEND = 7
+    CONFIRM = 8
+    ACK = 9
+    REFUSE = 10
+
+
+#: Magic, versions, who speaks, whom it believes to speak to; the cluster uid is the tail.
+_GREETING: Final = struct.Struct("<4sHHII")
+# All others begin with partition uid, term and attachment.
+_ATTACH: Final = struct.Struct("<16sQI")
+_POSITION: Final = struct.Struct("<16sQI8s16sQqB")
+_CUT: Final = struct.Struct("<16sQI8sQq")
+_RESET: Final = struct.Struct("<16sQI8sqQ")
+_APPEND: Final = struct.Struct("<16sQI8sqq")
+_ACK: Final = struct.Struct("<16sQIqqB")
+_REFUSE: Final = struct.Struct("<16sQIQ")
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """The first frame of either end. ``to`` is the SPU that it takes the other for."""
+
+    spu: int
+    to: int
+    cluster_uid: str
+    min_version: int = MIN_PEER_VERSION
+    max_version: int = PEER_VERSION
+
+    def frame(self) -> list[Buffer]:
+        fixed = _GREETING.pack(MAGIC, self.min_version, self.max_version, self.spu, self.to)
+        return pack_frame(Kind.GREETING, 0, fixed, self.cluster_uid.encode())
+
+    @classmethod
+    def unpack(cls, fixed: memoryview, tail: memoryview) -> Self:
+        """Raises ProtocolError where it is none."""
+        magic, low, high, spu, to = _unpack(_GREETING, fixed)
+        if magic != MAGIC:
+            raise ProtocolError("this is not an SPU: the first frame does not say RNLR")
+        return cls(spu, to, bytes(tail).decode(errors="replace"), low, high)
+
+
+def encode(uid: PartitionUid, message: Message) -> list[Buffer]:
+    """The pieces of a frame. The batches of an `Append` are not copied."""
+    who, term, attach = uid_bytes(uid), message.term, message.attach
+    match message:
+        case Attach():
+            return pack_frame(Kind.ATTACH, 0, _ATTACH.pack(who, term, attach))
+        case Position(_, _, boot, storage, last_term, leo, unfit):
+            place = (bytes.fromhex(boot), uid_bytes(storage), last_term, leo, unfit is not None)
+            fixed = _POSITION.pack(who, term, attach, *place)
+            return pack_frame(Kind.POSITION, 0, fixed, (unfit or "").encode()[:4096])
+        case Cut(_, _, boot, to_term, end):
+            fixed = _CUT.pack(who, term, attach, bytes.fromhex(boot), to_term, end)
+            return pack_frame(Kind.CUT, 0, fixed)
+        case Reset(_, _, boot, start, last_term):
+            fixed = _RESET.pack(who, term, attach, bytes.fromhex(boot), start, last_term)
+            return pack_frame(Kind.RESET, 0, fixed)
+        case Append(_, _, boot, batches, lac, log_start):
+            data = [batch.data for batch in batches]
+            return encode_append(uid, (term, attach, boot), lac, log_start, *data)
+        case Confirm(_, _, boot, lac, log_start):
+            fixed = _APPEND.pack(who, term, attach, bytes.fromhex(boot), lac, log_start)
+            return pack_frame(Kind.CONFIRM, 0, fixed)
+        case Ack(_, _, leo, position, gap):
+            return pack_frame(Kind.ACK, 0, _ACK.pack(who, term, attach, leo, position, gap))
+        case Refuse(_, _, known):
+            return pack_frame(Kind.REFUSE, 0, _REFUSE.pack(who, term, attach, known))
+        case _:
+            assert_never(message)
+
+
+def encode_append(
+    uid: PartitionUid,
+    attachment: tuple[int, int, str],
+    lac: int,
+    log_start: int,
+    *batches: Buffer,
+) -> list[Buffer]:
+    """An `Append` of batches that were not taken apart; the attachment is (term, number, boot)."""
+    term, attach, boot = attachment
+    fixed = _APPEND.pack(uid_bytes(uid), term, attach, bytes.fromhex(boot), lac, log_start)
+    return pack_frame(Kind.APPEND, 0, fixed, *batches)
+
+
+def decode(kind: int, fixed: memoryview, tail: memoryview) -> tuple[PartitionUid, Message]:
+    """The message of a frame. Batches are verified, and refer to the memory of ``tail``.
+
+    Raises ProtocolError for what no SPU sends, CorruptBatchError for batches that were damaged on
+    the way or on the leader's disk.
+    """
+    message: Message
+    match kind:
+        case Kind.ATTACH:
+            uid, term, attach = _unpack(_ATTACH, fixed)
+            message = Attach(term, attach)
+        case Kind.POSITION:
+            uid, term, attach, boot, storage, last, leo, unfit = _unpack(_POSITION, fixed)
+            reason = bytes(tail).decode(errors="replace") if unfit else None
+            message = Position(term, attach, boot.hex(), uid_text(storage), last, leo, reason)
+        case Kind.CUT:
+            uid, term, attach, boot, to_term, end = _unpack(_CUT, fixed)
+            message = Cut(term, attach, boot.hex(), to_term, end)
+        case Kind.RESET:
+            uid, term, attach, boot, start, last = _unpack(_RESET, fixed)
+            message = Reset(term, attach, boot.hex(), start, last)
+        case Kind.APPEND:
+            uid, term, attach, boot, lac, start = _unpack(_APPEND, fixed)
+            message = Append(term, attach, boot.hex(), _batches(tail), lac, start)
+        case Kind.CONFIRM:
+            uid, term, attach, boot, lac, start = _unpack(_APPEND, fixed)
+            message = Confirm(term, attach, boot.hex(), lac, start)
+        case Kind.ACK:
+            uid, term, attach, leo, position, gap = _unpack(_ACK, fixed)
+            message = Ack(term, attach, leo, position, bool(gap))
+        case Kind.REFUSE:
+            uid, term, attach, known = _unpack(_REFUSE, fixed)
+            message = Refuse(term, attach, known)
+        case _:
+            raise ProtocolError(f"an SPU knows no replication message {kind}; upgrade it")
+    return uid_text(uid), message
+
+
+def _batches(data: memoryview) -> tuple[Batch, ...]:
+    batches = split_batches(data)
+    if sum(header.length for header, _ in batches) != len(data):
+        raise CorruptBatchError(f"{len(data)} bytes of batches do not end with a whole one")
+    for _, batch in batches:
+        verify(batch)
+    return tuple(
+        Batch(header.base_offset, header.next_offset, header.term, batch)
+        for header, batch in batches
+    )
+
+
+def _unpack(layout: struct.Struct, fixed: memoryview) -> tuple[Any, ...]:
+    if len(fixed) < layout.size:
+        raise ProtocolError(f"a message of {len(fixed)} bytes; it needs {layout.size}")
+    return layout.unpack_from(fixed)

@@ -1,0 +1,166 @@
+"""Three SPUs with real logs and real connections replicate a partition; the test is the SC."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import NotEnoughReplicasError, NotLeaderError
+from schemas.messages import ReplicaRole
+from schemas.topic import Durability
+from tests.integration.spu.cluster import Cluster
+from tests.unit.spu.builders import batch_of, headers, produce, produce_request, settings_of, until
+
+
+@pytest.fixture(params=[Durability.FSYNC, Durability.REPLICATED], ids=["fsync", "replicated"])
+async def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    log = settings_of(segment=1 << 14, durability=request.param)
+    three = Cluster(tmp_path, 3, log.model_copy(update={"min_in_sync_replicas": 2}))
+    yield three
+    await three.close()
+
+
+def data_of(cluster: Cluster, spu: int) -> bytes:
+    """What an SPU's log holds, byte by byte."""
+    log = cluster.replica(spu)._log
+    data, at = b"", log.log_start
+    while at < log.leo:
+        found = log.read(at, 1 << 20, log.leo, wait=True)
+        data, at = data + bytes(found.data), found.next_offset
+    return data
+
+
+async def test_given_followers_then_they_join_and_commits_need_them(cluster: Cluster) -> None:
+    leader = await cluster.begin()
+    assert not leader.is_serving
+    with pytest.raises(NotEnoughReplicasError):
+        await produce(leader, batch_of())
+    await cluster.whole()
+    offsets = [
+        (await produce(leader, batch_of(3, producer_id=7, sequence=i))).base_offset
+        for i in range(40)
+    ]
+    assert offsets == list(range(1, 121, 3))
+    await until(cluster.are_alike)
+    assert data_of(cluster, 1) == data_of(cluster, 0)
+    assert data_of(cluster, 2) == data_of(cluster, 0)
+    assert [cluster.report(i).role for i in range(3)] == [
+        ReplicaRole.LEADER,
+        ReplicaRole.FOLLOWER,
+        ReplicaRole.FOLLOWER,
+    ]
+
+
+async def test_given_another_leader_then_all_that_was_acknowledged_is_there(
+    cluster: Cluster,
+) -> None:
+    leader = await cluster.begin()
+    await cluster.whole()
+    for i in range(10):
+        await produce(leader, batch_of(producer_id=7, sequence=i))
+    await cluster.stop(0)
+    await cluster.elect(1, without=0)
+    await cluster.whole()
+    again = await produce(cluster.replica(1), batch_of(producer_id=7, sequence=9))
+    assert again.base_offset == 10
+    assert (
+        await produce(cluster.replica(1), batch_of(producer_id=7, sequence=10))
+    ).base_offset == 12
+    with pytest.raises(NotLeaderError):
+        await produce(cluster.replica(2), batch_of())
+    await cluster.start(0)
+    await cluster.assign()
+    await cluster.whole()
+    assert data_of(cluster, 0) == data_of(cluster, 1) == data_of(cluster, 2)
+
+
+async def test_given_records_that_only_the_old_leader_had_then_they_are_cut(
+    cluster: Cluster,
+) -> None:
+    leader = await cluster.begin()
+    await cluster.whole()
+    await produce(leader, batch_of())
+    # The others go; what is appended now nobody else has.
+    await cluster.stop(1)
+    await cluster.stop(2)
+    leader.produce(produce_request(), memoryview(batch_of(5)), lambda _answer: None)
+    assert leader.leo == 7
+    await cluster.stop(0)
+    for spu in (1, 2):
+        await cluster.start(spu)
+    await cluster.assign()
+    await cluster.elect(1, without=0)
+    await cluster.whole()
+    assert (await produce(cluster.replica(1), batch_of())).base_offset == 3
+    await cluster.start(0)
+    await cluster.assign()
+    await cluster.whole()
+    assert data_of(cluster, 0) == data_of(cluster, 1)
+
+
+async def test_given_a_wiped_disk_then_it_comes_back_under_another_storage_id(
+    cluster: Cluster,
+) -> None:
+    leader = await cluster.begin()
+    await cluster.whole()
+    for _ in range(300):
+        await produce(leader, batch_of())
+    before = cluster.member(2)
+    await cluster.stop(2)
+    for path in sorted((cluster.path / "2" / "partitions").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    await cluster.start(2)
+    await cluster.assign()
+    assert cluster.member(2) != before
+    await cluster.whole()
+    assert cluster.member(2) in cluster.lrs
+    assert data_of(cluster, 2) == data_of(cluster, 0)
+
+
+async def test_given_damage_then_the_replica_is_repaired_from_its_leader(cluster: Cluster) -> None:
+    leader = await cluster.begin()
+    await cluster.whole()
+    for _ in range(50):
+        await produce(leader, batch_of())
+    before = cluster.member(2)
+    await cluster.stop(2)
+    segment = max(
+        (cluster.path / "2" / "partitions").rglob("*.log"), key=lambda p: p.stat().st_size
+    )
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    await cluster.start(2)
+    await cluster.assign()
+    await until(
+        lambda: not cluster.report(2).fit or cluster.report(2).storage_id != before.storage_id
+    )
+    await cluster.whole()
+    assert cluster.member(2) != before
+    assert data_of(cluster, 2) == data_of(cluster, 0)
+
+
+async def test_given_a_follower_behind_the_logs_start_then_it_is_rebuilt_from_there(
+    cluster: Cluster,
+) -> None:
+    leader = await cluster.begin()
+    await cluster.whole()
+    await produce(leader, batch_of())
+    await cluster.stop(2)
+    cluster.lrs = cluster.lrs[:2]
+    cluster.revision += 1
+    await cluster.assign()
+    for _ in range(300):
+        await produce(leader, batch_of(1, b"x" * 500))
+    log = leader._log
+    log.truncate_prefix(log.segments[-1].base_offset)
+    leader._runner._commit.sync_now()
+    await until(lambda: log.log_start == log.segments[-1].base_offset)
+    await cluster.start(2)
+    await cluster.assign()
+    await cluster.whole()
+    assert cluster.replica(2).log_start == log.log_start
+    assert data_of(cluster, 2) == data_of(cluster, 0)
+    assert headers(memoryview(data_of(cluster, 2)))[0].base_offset == log.log_start

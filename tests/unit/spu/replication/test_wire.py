@@ -1,0 +1,109 @@
+"""Replication messages as frames: what is said comes out as it went in, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from schemas.batch import stamp
+from schemas.errors import CorruptBatchError, ProtocolError
+from schemas.protocol import pack_frame, unpack_frame
+from spu.replication.messages import (
+    Ack,
+    Append,
+    Attach,
+    Batch,
+    Confirm,
+    Cut,
+    Message,
+    Position,
+    Refuse,
+    Reset,
+)
+from spu.replication.wire import Greeting, Kind, decode, encode, encode_append
+from tests.unit.spu.builders import UID, batch_of
+
+BOOT = "00ff00ff00ff00ff"
+STORAGE = "3f1c1a52-0000-4000-8000-0000000000bb"
+TERM = (1 << 48) | (7 << 16) | 3
+
+
+def stored(base: int, count: int) -> Batch:
+    batch = batch_of(count)
+    stamp(batch, base, TERM)
+    return Batch(base, base + count, TERM, bytes(batch))
+
+
+def through(pieces: list[bytes | bytearray | memoryview]) -> tuple[int, memoryview, memoryview]:
+    """Kind, fixed part and tail of a frame, as the other end sees them."""
+    frame = b"".join(pieces)
+    assert int.from_bytes(frame[:4], "little") == len(frame) - 4
+    header, fixed, tail = unpack_frame(memoryview(frame)[4:])
+    return header.api, fixed, tail
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Attach(TERM, 9),
+        Position(TERM, 9, BOOT, STORAGE, TERM - 1, 17),
+        Position(TERM, 9, BOOT, STORAGE, 0, 0, "an fsync failed: Ein-/Ausgabefehler …"),
+        Position(TERM, 9, BOOT, STORAGE, 0, 0, ""),
+        Cut(TERM, 9, BOOT, TERM - 1, 12),
+        Reset(TERM, 9, BOOT, 40, TERM - 1),
+        Append(TERM, 9, BOOT, (stored(5, 1), stored(6, 4)), 4, 0),
+        Append(TERM, 9, BOOT, (), -1, 0),
+        Confirm(TERM, 9, BOOT, 41, 3),
+        Ack(TERM, 9, 12, 11),
+        Ack(TERM, 9, 12, 11, gap=True),
+        Refuse(TERM, 9, TERM + 1),
+    ],
+    ids=lambda message: type(message).__name__.lower(),
+)
+def test_given_a_message_then_it_comes_out_as_it_went_in(message: Message) -> None:
+    assert decode(*through(encode(UID, message))) == (UID, message)
+
+
+def test_given_batches_back_to_back_then_they_come_out_one_by_one() -> None:
+    batches = (stored(5, 1), stored(6, 4))
+    data = b"".join(bytes(batch.data) for batch in batches)
+    frame = encode_append(UID, (TERM, 9, BOOT), 4, 0, data)
+    assert decode(*through(frame)) == (UID, Append(TERM, 9, BOOT, batches, 4, 0))
+
+
+def _damaged(at: int) -> bytes:
+    data = bytearray(bytes(stored(5, 1).data) + bytes(stored(6, 1).data))
+    data[at] ^= 1
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(_damaged(17), id="given-a-flipped-term-then-corrupt"),
+        pytest.param(_damaged(-3), id="given-a-flipped-payload-then-corrupt"),
+        pytest.param(bytes(stored(5, 1).data)[:-1], id="given-a-torn-end-then-corrupt"),
+        pytest.param(bytes(stored(5, 1).data) + b"xyz", id="given-bytes-behind-then-corrupt"),
+    ],
+)
+def test_damaged_batches(data: bytes) -> None:
+    with pytest.raises(CorruptBatchError):
+        decode(*through(encode_append(UID, (TERM, 9, BOOT), 4, 0, data)))
+
+
+@pytest.mark.parametrize("kind", [Kind.ATTACH, Kind.POSITION, Kind.APPEND, Kind.ACK])
+def test_given_a_short_message_then_it_is_refused(kind: Kind) -> None:
+    with pytest.raises(ProtocolError, match="it needs"):
+        decode(*through(pack_frame(kind, 0, b"x" * 20)))
+
+
+def test_given_an_unknown_kind_then_it_says_upgrade() -> None:
+    with pytest.raises(ProtocolError, match="upgrade"):
+        decode(*through(pack_frame(99, 0, b"x" * 40)))
+
+
+def test_given_a_greeting_then_it_comes_out_as_it_went_in() -> None:
+    greeting = Greeting(3, 1, "3f1c1a52-0000-4000-8000-000000000001")
+    kind, fixed, tail = through(greeting.frame())
+    assert (kind, Greeting.unpack(fixed, tail)) == (Kind.GREETING, greeting)
+    with pytest.raises(ProtocolError, match="RNLR"):
+        Greeting.unpack(memoryview(b"RNNL" + b"\0" * 20), memoryview(b""))
