@@ -1,0 +1,1 @@
+"""Replication under faults, with real processes."""

@@ -1,0 +1,146 @@
+"""An SC and three SPUs as processes, the SPUs behind proxies; a test kills what it likes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runnel.local.processes import free_base_port
+from tests.chaos.replication.proxy import PeerProxy
+from tests.e2e.conftest import Command
+
+SPUS = 3
+
+
+@dataclass
+class Fleet:
+    """A cluster whose SPUs the test starts, as processes on hosts of their own would be."""
+
+    command: Command
+    base: int = 0
+    proxies: list[PeerProxy] = field(default_factory=list)
+    processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def home(self) -> Path:
+        return self.command.home
+
+    @property
+    def address(self) -> str:
+        return f"localhost:{self.base}"
+
+    def start(self) -> None:
+        """The SC, the proxies, and all SPUs."""
+        self.base = free_base_port(self.home / "local", SPUS)
+        self.start_sc()
+        for spu in range(SPUS):
+            public = self.base + 10 + 3 * spu
+            proxy = PeerProxy(public + 1)
+            self.proxies.append(proxy)
+            self.command(
+                "apply",
+                "-f",
+                "-",
+                stdin=f"""
+apiVersion: runnel/v1
+kind: Spu
+metadata: {{name: spu-{spu}}}
+spec:
+  spuId: {spu}
+  spuType: custom
+  publicEndpoint: {{port: {public}, ingress: [{{hostname: 127.0.0.1}}]}}
+  privateEndpoint: {{port: {proxy.port}, host: 127.0.0.1}}
+""",
+            )
+            self._configuration(spu).write_text(
+                f"""
+spuId: {spu}
+logDir: {self.home / f"spu-{spu}"}
+controller: 127.0.0.1:{self.base + 1}
+public: {{host: 127.0.0.1, port: {public}}}
+private: {{host: 127.0.0.1, port: {public + 1}}}
+http: {{host: 127.0.0.1, port: {public + 2}}}
+"""
+            )
+            self.start_spu(spu)
+
+    def start_sc(self) -> None:
+        self.command("cluster", "start", "--spus", "0", "--base-port", str(self.base))
+
+    def kill_sc(self) -> None:
+        status = self.command.json("cluster", "status")
+        if isinstance(pid := status["sc"][0]["pid"], int):
+            os.kill(pid, signal.SIGKILL)
+
+    def start_spu(self, spu: int) -> None:
+        with (self.home / f"spu-{spu}.log").open("ab") as log:
+            self.processes[spu] = subprocess.Popen(
+                [sys.executable, "-m", "spu", "-c", str(self._configuration(spu))],
+                env=self.command.environment,
+                stdout=log,
+                stderr=log,
+            )
+
+    def kill_spu(self, spu: int) -> None:
+        process = self.processes[spu]
+        process.kill()
+        process.wait(10)
+
+    def freeze(self, spu: int) -> None:
+        self.processes[spu].send_signal(signal.SIGSTOP)
+
+    def thaw(self, spu: int) -> None:
+        self.processes[spu].send_signal(signal.SIGCONT)
+
+    def cut(self, one: int, other: int) -> None:
+        """Let two SPUs not hear each other: the one with the lower id is dialled."""
+        self.proxies[min(one, other)].cut(max(one, other))
+
+    def heal(self) -> None:
+        for proxy in self.proxies:
+            proxy.heal()
+
+    def leader(self, partition: str) -> int | None:
+        leader = self.command.json("get", "partition", partition)["status"].get("leader")
+        return leader if isinstance(leader, int) else None
+
+    def is_whole(self, topic: str) -> bool:
+        """All partitions of a topic are online, with everybody in the live replica set."""
+        found = self.command.run("get", "partitions", "-o", "json")
+        if found.returncode:
+            return False
+        items = [
+            item["status"]
+            for item in json.loads(found.stdout)["items"]
+            if item["metadata"]["name"].startswith(f"{topic}-")
+        ]
+        return bool(items) and all(
+            status["resolution"] == "online" and len(status["lrs"]) == SPUS for status in items
+        )
+
+    def until(self, condition: Callable[[], bool], what: str, timeout_s: float = 90.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline:
+                partitions = self.command.run("get", "partitions", "-o", "wide").stdout.decode()
+                raise AssertionError(f"not within {timeout_s:g} s: {what}\n{partitions}")
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait(10)
+        for proxy in self.proxies:
+            proxy.close()
+        self.command.run("cluster", "stop")
+
+    def _configuration(self, spu: int) -> Path:
+        return self.home / f"spu-{spu}.yaml"
