@@ -1,13 +1,16 @@
 """``make demo``: a cluster, a real data set through it, and Spark on top, in three minutes.
 
-Everything goes through the command line and the library as a user has them. The cluster lives in
-a temporary directory on free ports, and nothing of it is left behind.
+Every record lies on three SPUs; one of them, a leader, is killed while records flow, and every
+record is there afterwards. Everything goes through the command line and the library as a user has
+them. The cluster lives in a temporary directory on free ports, and nothing of it is left behind.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +19,7 @@ import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from data import ROWS, write_csv
@@ -31,12 +35,58 @@ SPUS = 3
 console = Console(highlight=False, soft_wrap=True)
 
 
-def run(*arguments: str) -> None:
-    """Run a ``runnel`` command as a user would, and show it."""
+def begin(*arguments: str) -> subprocess.Popen[bytes]:
+    """Begin a ``runnel`` command as a user would, and show it."""
     console.print(f"\n[bold]$ runnel {shlex.join(arguments)}[/]")
-    code = subprocess.run([sys.executable, "-m", "runnel.cli.main", *arguments]).returncode
-    if code:
+    return subprocess.Popen([sys.executable, "-m", "runnel.cli.main", *arguments])
+
+
+def run(*arguments: str) -> None:
+    """Run a ``runnel`` command to its end."""
+    if code := begin(*arguments).wait():
         raise SystemExit(f"that failed with exit code {code}")
+
+
+def answer(*arguments: str) -> Any:
+    """What a ``runnel`` command prints as JSON."""
+    command = [sys.executable, "-m", "runnel.cli.main", *arguments, "-o", "json"]
+    return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+
+
+def produce_while_a_leader_dies(sc: str, csv: Path) -> None:
+    """Send the file, and kill -9 the SPU that leads most once a tenth of it is committed."""
+    leaders = [item["status"]["leader"] for item in answer("get", "partitions")["items"]]
+    victim = max(sorted(set(leaders)), key=leaders.count)
+    pid = next(spu["pid"] for spu in answer("cluster", "status")["spus"] if spu["id"] == victim)
+    producing = begin("produce", "flights", "--file", str(csv), "--key-field", "tailnum")
+    with runnel.connect(sc) as cluster:
+        while producing.poll() is None:
+            there = sum(bounds.latest for bounds in cluster.offsets("flights").values())
+            if there >= ROWS // 10:
+                os.kill(pid, signal.SIGKILL)
+                console.print(
+                    f"[bold]kill -9 {pid}[/]: SPU {victim}, which leads"
+                    f" {leaders.count(victim)} of {len(leaders)} partitions, with"
+                    f" {there:,} records committed"
+                )
+                break
+            time.sleep(0.02)
+        else:
+            raise SystemExit("everything was sent before a leader could be killed")
+    if code := producing.wait():
+        raise SystemExit(f"that failed with exit code {code}")
+
+
+def wait_until_whole(then: str) -> None:
+    """Wait until every replica holds everything (the SC starts a killed SPU again), and say so."""
+    began = time.monotonic()
+    while any(len(item["status"]["lrs"]) < SPUS for item in answer("get", "partitions")["items"]):
+        if time.monotonic() - began > 60:
+            run("get", "partitions", "-o", "wide")
+            raise SystemExit("not all replicas caught up within a minute")
+        time.sleep(0.2)
+    console.print(f"\n{then}")
+    run("get", "partitions")
 
 
 def checksum(tables: Iterable[pa.Table]) -> tuple[int, int]:
@@ -54,14 +104,14 @@ def check_everything_came_back(sc: str, csv: Path) -> None:
     """Read the topic from its beginning and compare with the file."""
     console.print("\n[bold]consuming everything back[/] with the Python library")
     expected = checksum(chunk.table for chunk in read_chunks(csv, KeyRule(field="tailnum")))
-    begin = time.monotonic()
+    began = time.monotonic()
     tables = []
     with runnel.connect(sc) as cluster, Progress(console=console, transient=True) as progress:
         task = progress.add_task("records", total=expected[0])
         for batch in cluster.consumer("flights", start="earliest", stop="latest").batches():
             tables.append(batch)
             progress.advance(task, batch.num_rows)
-    seconds = time.monotonic() - begin
+    seconds = time.monotonic() - began
     found = checksum(tables)
     megabytes = sum(t.nbytes for t in tables) / 1e6
     console.print(
@@ -75,7 +125,7 @@ def check_everything_came_back(sc: str, csv: Path) -> None:
 
 def main() -> None:
     """Run the demo, and clean up whatever happens."""
-    begin = time.monotonic()
+    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="runnel-demo-") as directory:
         os.environ["RUNNEL_HOME"] = directory
         os.environ.pop("RUNNEL_SC", None)
@@ -88,8 +138,9 @@ def main() -> None:
                 "--data-dir", str(data_dir))  # fmt: skip
             run("apply", "-f", str(HERE / "flights.yaml"))
             run("wait", "topic", "flights", "--for", "provisioned")
-            run("get", "partitions")
-            run("produce", "flights", "--file", str(csv), "--key-field", "tailnum")
+            wait_until_whole("three replicas of every partition are live:")
+            produce_while_a_leader_dies(sc, csv)
+            wait_until_whole("the killed SPU is back and has caught up; its partitions moved:")
             check_everything_came_back(sc, csv)
             run("consume", "flights", "--from-beginning", "--no-follow", "-n", "3")
             console.print(
@@ -102,10 +153,10 @@ def main() -> None:
             with suppress(SystemExit):
                 run("cluster", "delete", "--yes")
     console.print(
-        f"\nDone in {time.monotonic() - begin:.0f} s. Try next, with your own cluster:\n"
+        f"\nDone in {time.monotonic() - began:.0f} s. Try next, with your own cluster:\n"
         "  . .venv/bin/activate\n"
         "  runnel cluster start --spus 3\n"
-        "  runnel create topic hello --partitions 3\n"
+        "  runnel create topic hello --partitions 3 --replication-factor 3\n"
         "  echo 'Ada:first record' | runnel produce hello --key-separator :\n"
         "  runnel consume hello --from-beginning --no-follow\n"
         "  runnel describe topic hello\n"
