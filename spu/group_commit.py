@@ -59,10 +59,9 @@ class GroupCommit:
         if self._running is None and self._log.needs_sync:
             self._start()
 
-    async def hold(self) -> None:
-        """Begin no run until `release`; returns when none is in flight: the log may be cut."""
+    def hold(self) -> None:
+        """Begin no run until `release`. Once `quiet`, the log may be cut."""
         self._held = True
-        await self.quiet()
 
     def release(self) -> None:
         """Go on after `hold`."""

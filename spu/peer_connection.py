@@ -31,8 +31,10 @@ from spu.replication.messages import Message
 from spu.replication.wire import (
     MIN_PEER_VERSION,
     PEER_VERSION,
+    Damaged,
     Greeting,
     Kind,
+    damaged,
     decode,
     encode,
 )
@@ -56,7 +58,7 @@ class PeerEvents(Protocol):
     def greeted(self, connection: PeerConnection, peer: int) -> None:
         """Both ends know each other."""
 
-    def received(self, peer: int, uid: PartitionUid, message: Message) -> None: ...
+    def received(self, peer: int, uid: PartitionUid, message: Message | Damaged) -> None: ...
 
     def lost(self, connection: PeerConnection, reason: str) -> None:
         """Told once, whether it ever was greeted or not."""
@@ -73,6 +75,10 @@ class PeerConnection(asyncio.BufferedProtocol):
         #: Set when it is known what becomes of it: greeted, or lost for a `reason`.
         self.settled = asyncio.Event()
         self.reason = ""
+        #: Held by who reads from the disk what is to be sent.
+        self.cold = asyncio.Lock()
+        self._taken = asyncio.Event()
+        self._taken.set()
         self._events = events
         self._greeting = greeting
         self._dialled = dialled
@@ -113,6 +119,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._pushes.clear()
+        self._taken.set()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -122,9 +129,11 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writable = False
+        self._taken.clear()
 
     def resume_writing(self) -> None:
         self._writable = True
+        self._taken.set()
         while self._pushes and self._writable:
             self._pushes.popleft()()
 
@@ -144,6 +153,10 @@ class PeerConnection(asyncio.BufferedProtocol):
             push()
         else:
             self._pushes.append(push)
+
+    async def taken(self) -> None:
+        """Wait until the other end has taken what was sent, or is gone."""
+        await self._taken.wait()
 
     def write(self, frame: list[Buffer]) -> None:
         """Write a frame as it is."""
@@ -177,10 +190,10 @@ class PeerConnection(asyncio.BufferedProtocol):
             try:
                 uid, message = decode(header.api, fixed, tail)
             except CorruptBatchError as error:
-                raise CorruptBatchError(
-                    f"SPU {self.peer} sent a damaged batch, {error.message}; check its disk and"
-                    " the network between the two"
-                ) from error
+                # It concerns one partition, and the stream of frames is in order.
+                _log.error("a peer sent a damaged batch", peer=self.peer, reason=error.message)
+                self._write(encode(*damaged(fixed)))
+                return
             self._events.received(self.peer, uid, message)
 
     def _greeted(self, greeting: Greeting) -> None:

@@ -24,7 +24,7 @@ from schemas.logs import get_logger
 from schemas.messages import Peer
 from spu.peer_connection import PeerConnection
 from spu.replication.messages import Message
-from spu.replication.wire import Greeting
+from spu.replication.wire import Damaged, Greeting
 
 _log = get_logger("spu.peers")
 
@@ -47,7 +47,7 @@ class PeerHandler(Protocol):
 
     def peer_down(self, peer: int) -> None: ...
 
-    def peer_said(self, peer: int, uid: PartitionUid, message: Message) -> None: ...
+    def peer_said(self, peer: int, uid: PartitionUid, message: Message | Damaged) -> None: ...
 
     def find_peers(self, spu_ids: Iterable[int]) -> None:
         """Ask the SC where these SPUs listen; `Peers.found` is called with what it says."""
@@ -63,8 +63,10 @@ class Peers:
         # All that are open, greeted or not: closed with this.
         self._open: set[PeerConnection] = set()
         self._addresses: dict[int, Peer] = {}
-        self._wanted: frozenset[int] = frozenset()
+        self.wanted: frozenset[int] = frozenset()
         self._dialling: dict[int, asyncio.Task[None]] = {}
+        self._backoffs: dict[int, Backoff] = {}
+        self._since: dict[int, float] = {}
         self._found: dict[int, asyncio.Event] = {}
         self._server: asyncio.Server | None = None
         self._closed = False
@@ -94,8 +96,8 @@ class Peers:
 
     def keep(self, spu_ids: Iterable[int]) -> None:
         """Be connected to these SPUs; connections to others that are there stay."""
-        self._wanted = frozenset(spu_ids) - {self.spu_id}
-        for peer in self._wanted:
+        self.wanted = frozenset(spu_ids) - {self.spu_id}
+        for peer in self.wanted:
             self._dial_soon(peer)
 
     def found(self, peers: Iterable[Peer]) -> None:
@@ -132,10 +134,11 @@ class Peers:
             self._handler.peer_down(peer)
             before.abort("a newer connection replaces it")
         self._connections[peer] = connection
+        self._since[peer] = asyncio.get_running_loop().time()
         _log.info("connected to a peer", peer=peer)
         self._handler.peer_up(peer)
 
-    def received(self, peer: int, uid: PartitionUid, message: Message) -> None:
+    def received(self, peer: int, uid: PartitionUid, message: Message | Damaged) -> None:
         self._handler.peer_said(peer, uid, message)
 
     def lost(self, connection: PeerConnection, reason: str) -> None:
@@ -151,6 +154,12 @@ class Peers:
         if self._closed:
             return
         _log.warning("lost a peer", peer=peer, reason=reason)
+        backoff = self._backoff(peer)
+        if asyncio.get_running_loop().time() - self._since[peer] < RETRY_CAP_MS / 1000:
+            # What is lost at once would be lost at once again.
+            backoff.attempts += 1
+        else:
+            backoff.reset()
         self._handler.peer_down(peer)
         self._dial_soon(peer)
 
@@ -169,7 +178,7 @@ class Peers:
 
     def _dial_soon(self, peer: int) -> None:
         """See that somebody dials a peer that is ours to dial."""
-        ours = peer < self.spu_id and peer in self._wanted
+        ours = peer < self.spu_id and peer in self.wanted
         if not ours or self._closed or peer in self._connections or peer in self._dialling:
             return
         task = asyncio.get_running_loop().create_task(self._dial(peer), name=f"dial SPU {peer}")
@@ -185,9 +194,11 @@ class Peers:
 
     async def _dial(self, peer: int) -> None:
         """Connect to a peer, again and again until there is a connection or no need of it."""
-        backoff = Backoff(RETRY_BASE_MS, RETRY_CAP_MS, random.random)
+        backoff = self._backoff(peer)
+        if backoff.attempts:
+            await asyncio.sleep(backoff.next_ms() / 1000)
         told: str | None = None
-        while peer in self._wanted and peer not in self._connections:
+        while peer in self.wanted and peer not in self._connections:
             address = self._addresses.get(peer)
             if address is None:
                 await self._ask(peer)
@@ -202,6 +213,9 @@ class Peers:
                 told = reason
                 self._handler.find_peers((peer,))
                 await asyncio.sleep(backoff.next_ms() / 1000)
+
+    def _backoff(self, peer: int) -> Backoff:
+        return self._backoffs.setdefault(peer, Backoff(RETRY_BASE_MS, RETRY_CAP_MS, random.random))
 
     async def _ask(self, peer: int) -> None:
         event = self._found.setdefault(peer, asyncio.Event())

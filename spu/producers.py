@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from schemas.batch import BatchHeader
 from schemas.errors import FencedError, InvalidRequestError, NotReadyError
@@ -115,12 +115,30 @@ class ProducerTable:
         self._producers.move_to_end(producer_id)
         known.batches.append((header.sequence, base_offset, base_offset + header.record_count))
 
+    def dump_before(self, offset: int) -> ProducerDump:
+        """What the table says of batches that lie below ``offset``. With the records from there on
+        it is the whole table again: it remembers the last batches only."""
+        found = []
+        for producer_id, known in self._producers.items():
+            batches = tuple(batch for batch in known.batches if batch[2] <= offset)
+            if batches:
+                found.append((producer_id, known.epoch, batches))
+        return tuple(found)
+
     def dump(self) -> ProducerDump:
         """The table as plain data, the longest silent producer first."""
         return tuple(
             (producer_id, known.epoch, tuple(known.batches))
             for producer_id, known in self._producers.items()
         )
+
+
+def dump_from(rows: Iterable[Any]) -> ProducerDump:
+    """A dump as it comes back from JSON. Raises ValueError, TypeError."""
+    return tuple(
+        (producer_id, epoch, tuple((a, b, c) for a, b, c in batches))
+        for producer_id, epoch, batches in rows
+    )
 
 
 def newest_snapshot(snapshots: Iterable[ProducerSnapshot], leo: int) -> ProducerSnapshot:

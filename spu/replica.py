@@ -60,6 +60,7 @@ from spu.replication.events import LeadNow, Learned, LinkDown, LinkUp, Received,
 from spu.replication.history import diverged_at
 from spu.replication.messages import Message
 from spu.replication.state import Member, Members, Phase
+from spu.replication.wire import Damaged
 from spu.storage.data_dir import PartitionMeta
 from spu.storage.journal import JournalEntry
 from spu.storage.recovery import RecoveredLog
@@ -103,6 +104,7 @@ class Replica:
         self._uncommitted: deque[tuple[int, int]] = deque()
         self._committed_bytes = self._log.written_bytes if self.lac + 1 >= found.leo else 0
         self._waking = False
+        self._verifying: asyncio.Task[None] | None = None
         self._reported = self._standing()
 
     # What it is
@@ -187,9 +189,9 @@ class Replica:
     # What it is told
 
     def begin(self) -> None:
-        """Take up what it promised before the restart: the first thing that it is told."""
-        if self._runner.assigned:
-            self._runner.begin(Resume())
+        """Take up what it promised before the restart: the first thing that it is told, assigned or
+        not, so that damage is known before it may lead."""
+        self._runner.begin(Resume())
 
     def assign(self, assignment: Assignment | None, incarnation: int) -> None:
         """Hold it as ``assignment`` says, or no more; older ones change nothing. `recorded` waits
@@ -202,7 +204,8 @@ class Replica:
             return
         known = runner.state.newest
         version = (incarnation, assignment.revision)
-        if version < known.version or (version == known.version and runner.assigned):
+        same = runner.assigned and runner.entry.assignment == assignment
+        if version < known.version or (version == known.version and same):
             return
         learned = Learned(
             revision=assignment.revision,
@@ -268,7 +271,7 @@ class Replica:
 
     def linked(self, peer: int) -> None:
         """There is a connection to another SPU."""
-        if peer not in self._runner.state.links:
+        if peer in self.peers and peer not in self._runner.state.links:
             self._runner.feed(LinkUp(peer))
 
     def unlinked(self, peer: int) -> None:
@@ -281,9 +284,15 @@ class Replica:
             # The SC may have to choose: it should know how far this log goes.
             self._changed(self)
 
-    def said(self, peer: int, message: Message) -> None:
+    def said(self, peer: int, message: Message | Damaged) -> None:
         """A message of another replica; void where it takes no part."""
-        if self._runner.assigned:
+        if not self._runner.assigned:
+            return
+        if isinstance(message, Damaged):
+            if self._verifying is None or self._verifying.done():
+                verifying = self._runner.verify_unacknowledged(peer, message)
+                self._verifying = asyncio.get_running_loop().create_task(verifying)
+        else:
             self._runner.feed(Received(peer, message))
 
     # What it serves
@@ -319,6 +328,9 @@ class Replica:
                 answer,
             )
         base_offset = self._append(batch, header, leading.term)
+        if self._runner.state.leading is None:
+            # What followed from it ended the leadership: nobody would tell who waits now.
+            raise self._refusal() or self._not_leading()
         next_offset = base_offset + header.record_count
         match request.acks:
             case Acks.COMMITTED:
@@ -474,8 +486,11 @@ class Replica:
     def _require_readable(self, *, follower_ok: bool) -> None:
         if (refusal := self._refusal()) is not None:
             raise refusal
-        if not follower_ok and self._runner.state.leading is None:
+        state = self._runner.state
+        if not follower_ok and state.leading is None:
             raise self._not_leading()
+        if state.rebuild is not None:
+            raise NotReadyError(f"{self.meta.name} is being rebuilt here; ask its leader")
 
     def _require_serving(self) -> None:
         if self._runner.state.leading is None:
@@ -512,7 +527,6 @@ class Replica:
 
     def _append(self, batch: memoryview, header: BatchHeader, term: int) -> int:
         runner = self._runner
-        runner.catch_up_time()
         try:
             base_offset = self._log.append(batch, header, term, self._home.clock_us())
         except OSError as error:

@@ -20,7 +20,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shutil
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +50,7 @@ from spu.replica_runner import ReplicaHome
 from spu.replication.events import AskElection, AskLrs
 from spu.replication.messages import Message
 from spu.replication.state import Member, Promise
+from spu.replication.wire import Damaged
 from spu.storage.data_dir import DataDir, PartitionMeta
 from spu.storage.file_pool import FilePool
 from spu.storage.journal import Journal, JournalChange, JournalEntry, Seen
@@ -60,6 +62,8 @@ ArgsT = TypeVarTuple("ArgsT")
 ResultT = TypeVar("ResultT")
 
 TICK_S: Final = 1.0
+#: So many replicas are told something before others have their turn.
+SLICE: Final = 100
 #: A bound far above what one SPU is meant to hold.
 MAX_REPLICAS: Final = 100_000
 _STORAGE_THREADS: Final = 8
@@ -109,6 +113,9 @@ class ReplicaHost:
         self._files = FilePool(_OPEN_FILES)
         self._lock = asyncio.Lock()
         self._ticker: asyncio.Task[None] | None = None
+        # What is still to be told of connections, and who tells it.
+        self._links_news: deque[tuple[Callable[[Replica, int], None], int]] = deque()
+        self._link_teller: asyncio.Task[None] | None = None
         self._directory: DataDir | None = None
         self._journal: Journal | None = None
         self._writer: JournalWriter | None = None
@@ -136,6 +143,7 @@ class ReplicaHost:
             boot=secrets.token_hex(8),
             files=self._files,
             storage=self._storage,
+            reads=self.read_threads,
             journal=self._writer,
             clock_us=self._clock_us,
             clock_ms=self._clock_ms,
@@ -143,15 +151,15 @@ class ReplicaHost:
         )
         self.peers.found(self._journal.peers.values())
         await asyncio.gather(*map(self._recover, self._directory.partition_uids()))
-        for replica in self._replicas.values():
-            replica.begin()
         await asyncio.gather(*(replica.recorded() for replica in self._replicas.values()))
-        self._keep_peers()
+        self._keep_peers(self._replicas.values(), others=False)
         self._ticker = asyncio.create_task(self._tick_for_ever())
 
     async def close(self) -> None:
         """Make everything durable, write checkpoints, release the directory."""
         await self.peers.close()
+        if self._link_teller is not None:
+            self._link_teller.cancel()
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.wait([self._ticker])
@@ -244,7 +252,9 @@ class ReplicaHost:
             await self._record(JournalChange(entries, (), self._newer(message)))
             self._take_up(created)
             await asyncio.gather(*(replica.recorded() for replica in told))
-            self._keep_peers()
+            complete = message.complete
+            held = self._replicas.values() if complete else (*created, *told)
+            self._keep_peers(held, others=not complete)
             for replica in (*created, *told):
                 for peer in replica.peers & self.peers.connected:
                     replica.linked(peer)
@@ -314,22 +324,19 @@ class ReplicaHost:
 
     def tick(self, now_us: int) -> None:
         """Let time pass: retention, ``segment.time``, background fsyncs. `open` starts a clock
-        that calls this."""
+        that does the same."""
         for replica in self._replicas.values():
             replica.tick(now_us)
 
     # PeerHandler and Surroundings: between peers, replicas and the SC
 
     def peer_up(self, peer: int) -> None:
-        for replica in tuple(self._replicas.values()):
-            if peer in replica.peers:
-                replica.linked(peer)
+        self._tell_links(Replica.linked, peer)
 
     def peer_down(self, peer: int) -> None:
-        for replica in tuple(self._replicas.values()):
-            replica.unlinked(peer)
+        self._tell_links(Replica.unlinked, peer)
 
-    def peer_said(self, peer: int, uid: PartitionUid, message: Message) -> None:
+    def peer_said(self, peer: int, uid: PartitionUid, message: Message | Damaged) -> None:
         if (replica := self._replicas.get(uid)) is not None:
             replica.said(peer, message)
 
@@ -348,17 +355,42 @@ class ReplicaHost:
     # How
 
     def _take_up(self, replicas: Iterable[Replica]) -> None:
-        """Hold new replicas, and tell them which peers are there."""
+        """Hold replicas that were made just now."""
         for replica in replicas:
             self._replicas[replica.meta.uid] = replica
             replica.begin()
 
-    def _keep_peers(self) -> None:
-        """Be connected to whoever holds another replica of what is held here."""
-        wanted: set[int] = set()
-        for replica in self._replicas.values():
+    def _keep_peers(self, replicas: Iterable[Replica], *, others: bool) -> None:
+        """Be connected to whoever holds another replica of ``replicas``, and to those that we are
+        connected to already if there are ``others``."""
+        wanted = set(self.peers.wanted) if others else set()
+        for replica in replicas:
             wanted |= replica.peers
         self.peers.keep(wanted)
+
+    def _tell_links(self, tell: Callable[[Replica, int], None], peer: int) -> None:
+        """Tell all replicas, in order with what was told before, and without holding up the loop:
+        heartbeats are due in between."""
+        self._links_news.append((tell, peer))
+        if self._link_teller is None:
+            loop = asyncio.get_running_loop()
+            self._link_teller = loop.create_task(self._tell_on(), name="links")
+
+    async def _tell_on(self) -> None:
+        try:
+            while self._links_news:
+                tell, peer = self._links_news.popleft()
+                async for replica in self._in_slices():
+                    tell(replica, peer)
+        finally:
+            self._link_teller = None
+
+    async def _in_slices(self) -> AsyncIterator[Replica]:
+        """All replicas; others may run in between."""
+        for number, replica in enumerate(tuple(self._replicas.values()), 1):
+            yield replica
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
 
     async def _recover(self, uid: PartitionUid) -> None:
         directory, journal = self._opened(), self._journal
@@ -387,7 +419,8 @@ class ReplicaHost:
             # Another storage under the same name: what the old one promised is not on it.
             promise = replace(entry.promise, storage=meta.storage_id, leading=False)
             entry = replace(entry, promise=promise)
-        self._replicas[uid] = self._replica(meta, entry, found)
+        replica = self._replicas[uid] = self._replica(meta, entry, found)
+        replica.begin()
 
     async def _create(
         self, assignments: list[Assignment], incarnation: int
@@ -454,12 +487,13 @@ class ReplicaHost:
         replica = self._replicas.get(uid)
         entry = journal.entries.get(uid) if journal else None
         if replica is not None:
-            held = replica.meta.storage_id
+            # While it takes another storage id it has two.
+            held = {replica.meta.storage_id, replica.report().storage_id}
         elif entry is not None:
-            held = StorageId(entry.promise.storage)
+            held = {StorageId(entry.promise.storage)}
         else:
             return
-        if tombstone.storage_id not in {None, held}:
+        if tombstone.storage_id is not None and tombstone.storage_id not in held:
             return
         if replica is not None:
             await replica.abandon()
@@ -523,7 +557,8 @@ class ReplicaHost:
     async def _tick_for_ever(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            self.tick(self._clock_us())
+            async for replica in self._in_slices():
+                replica.tick(self._clock_us())
 
     @staticmethod
     def _clock_ms() -> int:

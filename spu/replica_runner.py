@@ -17,6 +17,7 @@ still learns what the SC says.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -25,8 +26,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, assert_never
 
-from schemas.batch import build_control, read_header
+from schemas.batch import build_control, read_header, split_batches, verify
 from schemas.errors import (
+    CorruptBatchError,
     NotReadyError,
     OffsetOutOfRangeError,
     RunnelError,
@@ -70,8 +72,9 @@ from spu.replication.events import (
     Wrote,
 )
 from spu.replication.leader import progress_of
-from spu.replication.state import LogView, ReplicaState, recovered
-from spu.replication.wire import encode_append
+from spu.replication.messages import Reset
+from spu.replication.state import Leading, LogView, ReplicaState, recovered
+from spu.replication.wire import Damaged, encode_append
 from spu.storage.data_dir import PartitionMeta, new_storage_id
 from spu.storage.file_pool import FilePool
 from spu.storage.journal import JournalChange, JournalEntry
@@ -86,6 +89,7 @@ _log = get_logger("spu.replica_runner")
 PUSH_BYTES: Final = 1 << 20
 #: What is not quiet is told so often that time has passed.
 TICK_MS: Final = 1_000
+_DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Surroundings(Protocol):
@@ -109,6 +113,7 @@ class ReplicaHome:
     boot: str
     files: FilePool
     storage: Executor
+    reads: Executor
     journal: JournalWriter
     clock_us: Callable[[], int]
     clock_ms: Callable[[], int]
@@ -169,6 +174,7 @@ class ReplicaRunner:
         self._write: asyncio.Future[None] | None = None
         self._work: deque[tuple[Callable[[], None], Input]] = deque()
         self._working: asyncio.Task[None] | None = None
+        self._cold: set[asyncio.Task[None]] = set()
 
     # What it is
 
@@ -194,12 +200,22 @@ class ReplicaRunner:
             return True
         if state.lac + 1 < state.log.leo or state.newest.pending is not None:
             return False
-        return len(leading.followers) == len(state.promise.replicas) - 1 and all(
-            progress.matched
+        others = (spu for spu in state.promise.replicas if spu != state.spu)
+        return all(self._is_settled(leading, spu) for spu in others)
+
+    def _is_settled(self, leading: Leading, spu: int) -> bool:
+        """Whether a follower is live and has everything, or is away and nobody waits for it."""
+        state = self.state
+        progress = progress_of(leading, spu)
+        live = any(member.spu == spu for member in state.promise.lrs)
+        if spu not in state.links:
+            return not live
+        return (
+            progress is not None
+            and progress.matched
             and progress.position == state.log.leo
             and progress.told == state.lac
             and progress.member in state.promise.lrs
-            for progress in leading.followers
         )
 
     # What it is told
@@ -207,9 +223,15 @@ class ReplicaRunner:
     def feed(self, event: Input) -> None:
         """Take an input, and carry out everything that follows from it before this returns,
         unless it comes while others are worked off: then it is the next."""
-        self._inputs.append(event)
         if self._stepping:
+            self._inputs.append(event)
             return
+        now_ms = self._home.clock_ms()
+        if self.state.leading is not None and now_ms - self._ticked_ms >= 2 * TICK_MS:
+            # While all was quiet time was not told; nobody may be taken for late for that.
+            self._ticked_ms = now_ms
+            self._inputs.append(Tick())
+        self._inputs.append(event)
         self._stepping = True
         try:
             while self._inputs:
@@ -269,19 +291,12 @@ class ReplicaRunner:
     def _takes_part(self) -> bool:
         return self.halted is None and self.unfit is None and self.assigned
 
-    def catch_up_time(self) -> None:
-        """Time may have passed without its being told while all was quiet: tell it now."""
-        now_ms = self._home.clock_ms()
-        if now_ms - self._ticked_ms >= TICK_MS and self.is_quiet:
-            self._ticked_ms = now_ms
-            self.feed(Tick())
-
     def fail(self, reason: str) -> None:
-        """Damage, or a failed fsync: unfit from now on."""
-        if self.unfit is None:
-            _log.error("replica is unfit", partition=self.meta.name, reason=reason)
-            self._commit.stop()
-            self.feed(Failed(reason))
+        """Damage, or a failed fsync: unfit from now on, and what was being done to repair it is
+        begun anew."""
+        _log.error("replica is unfit", partition=self.meta.name, reason=reason)
+        self._commit.stop()
+        self.feed(Failed(reason))
 
     def halt(self, error: str | RunnelError) -> None:
         """Take no part any more until the SPU is started again: what is on the disk is in order."""
@@ -298,7 +313,7 @@ class ReplicaRunner:
 
     async def close(self, *, keep: bool) -> None:
         """End all work on the log; make it durable with a checkpoint if it is kept."""
-        self._work.clear()
+        # What is begun is finished: until then the log is not the one that is known.
         while self._working is not None:
             await asyncio.wait([self._working])
         if keep and self.unfit is None and self._damage is None:
@@ -337,17 +352,20 @@ class ReplicaRunner:
                 self._follow_up()
             case CutLog(leo):
                 self._replace_log(partial(self.log.truncate_suffix, leo), Truncated())
-            case Rebuild(start, last_term, storage):
-                work = partial(self._rebuild, start, last_term, StorageId(storage))
-                self._replace_log(work, Rebuilt(storage))
+            case Rebuild():
+                self._replace_log(partial(self._rebuild, output), Rebuilt(output.storage))
             case DropPrefix(start):
                 self.log.truncate_prefix(start)
                 self._commit.wake()
             case WantStorage():
                 self.feed(Repair(new_storage_id()))
             case Send(to, message):
-                if (connection := self._home.around.connection(to)) is not None:
-                    connection.send(self.meta.uid, message)
+                if (connection := self._home.around.connection(to)) is None:
+                    return
+                if isinstance(message, Reset):
+                    producers = self.log.producers.dump_before(message.start)
+                    message = replace(message, producers=producers)
+                connection.send(self.meta.uid, message)
             case Push():
                 if (connection := self._home.around.connection(output.to)) is not None:
                     connection.push(partial(self._push, output, connection))
@@ -418,6 +436,7 @@ class ReplicaRunner:
 
     def _replace_log(self, work: Callable[[], None], done: Input) -> None:
         """Cut or replace the log in a storage thread, after what is being done to it."""
+        self._commit.hold()
         self._work.append((work, done))
         if self._working is None:
             loop = asyncio.get_running_loop()
@@ -428,17 +447,21 @@ class ReplicaRunner:
         try:
             while self._work:
                 work, done = self._work.popleft()
-                await self._commit.hold()
+                await self._commit.quiet()
                 try:
                     await loop.run_in_executor(self._home.storage, work)
                 except (Damage, OSError, RunnelError) as error:
-                    self.fail(f"the log cannot be cut: {error}")
+                    if isinstance(error, OSError) and error.errno in _DISK_FULL:
+                        self.halt(f"the log cannot be cut: {error}")
+                    else:
+                        self.fail(f"the log cannot be cut: {error}")
                     continue
                 if isinstance(done, Rebuilt):
                     # The one before may have ended with the log that it was for.
                     self._commit = self._group_commit()
                     self._damage = None
-                self._commit.release()
+                if not self._work:
+                    self._commit.release()
                 self._watcher.log_replaced()
                 self.feed(done)
                 # What a cut leaves is durable.
@@ -446,13 +469,42 @@ class ReplicaRunner:
         finally:
             self._working = None
 
-    def _rebuild(self, start: int, last_term: int, storage: StorageId) -> None:
+    def _rebuild(self, wish: Rebuild) -> None:
         """Begin anew under another storage id, which is in the journal already. Blocks."""
-        self.meta = replace(self.meta, storage_id=storage)
+        self.meta = replace(self.meta, storage_id=StorageId(wish.storage))
         self._home.around.record_storage(self.meta)
-        self.log.rebuild(start, last_term)
+        self.log.rebuild(wish.start, wish.last_term, wish.producers)
 
     # Pushes
+
+    async def verify_unacknowledged(self, peer: int, damaged: Damaged) -> None:
+        """A follower got a batch that is damaged: is it so on this disk? Then this replica is."""
+        leading = self.state.leading
+        progress = None if leading is None else progress_of(leading, peer)
+        if leading is None or progress is None:
+            return
+        if (leading.term, progress.attach) != (damaged.term, damaged.attach):
+            return
+        loop = asyncio.get_running_loop()
+        bounds = (max(progress.position, self.log.log_start), progress.sent)
+        try:
+            await loop.run_in_executor(self._home.storage, self._verify, *bounds)
+        except (Damage, CorruptBatchError, OSError) as error:
+            self.fail(f"SPU {peer} was sent a damaged batch: {error}")
+        except RunnelError:
+            # Truncated meanwhile.
+            return
+        else:
+            name = self.meta.name
+            _log.error("a batch was damaged on its way to a peer", partition=name, peer=peer)
+
+    def _verify(self, start: int, end: int) -> None:
+        """Verify every batch in a range of offsets. Blocks."""
+        while start < end:
+            found = self.log.read(start, PUSH_BYTES, end, wait=True)
+            for _, batch in split_batches(found.data):
+                verify(batch)
+            start = found.next_offset
 
     def _push(self, push: Push, connection: PeerConnection) -> None:
         """Read what there is from the page cache and send it, or read it in a thread first."""
@@ -461,9 +513,8 @@ class ReplicaRunner:
         try:
             found = self.log.read(push.start, PUSH_BYTES, self.log.leo, wait=False)
         except BlockingIOError:
-            loop = asyncio.get_running_loop()
-            reading = loop.run_in_executor(self._home.storage, self._read_for, push)
-            reading.add_done_callback(partial(self._read_done, push, connection))
+            self._cold.add(task := asyncio.create_task(self._push_cold(push, connection)))
+            task.add_done_callback(self._cold.discard)
         except (OffsetOutOfRangeError, NotReadyError):
             # Retention was faster: the core attaches again, and has the follower begin anew.
             return
@@ -472,17 +523,23 @@ class ReplicaRunner:
         else:
             self._send_push(push, connection, found)
 
-    def _read_for(self, push: Push) -> ReadResult:
-        return self.log.read(push.start, PUSH_BYTES, self.log.leo, wait=True)
-
-    def _read_done(
-        self, push: Push, connection: PeerConnection, reading: asyncio.Future[ReadResult]
-    ) -> None:
-        error = reading.exception()
-        if isinstance(error, Damage | OSError) and not isinstance(error, FileNotFoundError):
-            self.fail(str(error))
-        elif error is None and self._is_current(push):
-            connection.push(partial(self._send_push, push, connection, reading.result()))
+    async def _push_cold(self, push: Push, connection: PeerConnection) -> None:
+        """Read from the disk, one at a time for each connection, so that what waits for being sent
+        stays bounded."""
+        loop = asyncio.get_running_loop()
+        async with connection.cold:
+            if not self._is_current(push):
+                return
+            read = partial(self.log.read, push.start, PUSH_BYTES, self.log.leo, wait=True)
+            try:
+                found = await loop.run_in_executor(self._home.reads, read)
+            except (OffsetOutOfRangeError, NotReadyError, FileNotFoundError):
+                return
+            except (Damage, OSError) as error:
+                self.fail(str(error))
+                return
+            await connection.taken()
+            self._send_push(push, connection, found)
 
     def _send_push(self, push: Push, connection: PeerConnection, found: ReadResult) -> None:
         if not self._is_current(push):

@@ -122,9 +122,13 @@ def _receive(state: ReplicaState, sender: int, message: Message, now_ms: int) ->
 
 def _learn(state: ReplicaState, event: Learned) -> Step:
     """Take leader, term and live replicas of a later revision, together; older ones never."""
-    known = state.newest
-    if (event.incarnation, event.revision) <= known.version:
+    known, version = state.newest, (event.incarnation, event.revision)
+    if version < known.version:
         return state, ()
+    if version == known.version:
+        # It may have been told to lead by this revision before it knew the rest of it.
+        wish = replace(known, replicas=event.replicas, min_in_sync=event.min_in_sync)
+        return (state, ()) if wish == known else (replace(state, wish=wish), (Record(wish),))
     leads = (
         known.leading
         and event.leader == state.spu

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spu.producers import ProducerDump
 from spu.replication.messages import Batch, Message
 from spu.replication.state import Members, Promise
 
@@ -205,11 +206,12 @@ class WantStorage:
 @dataclass(frozen=True, slots=True)
 class Rebuild:
     """Replace the log by an empty one that begins at ``start``, after a record of ``last_term``:
-    all before it is committed. Then `Rebuilt`."""
+    all before it is committed, and ``producers`` is what is known of it. Then `Rebuilt`."""
 
     start: int
     last_term: int
     storage: str
+    producers: ProducerDump = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ def settle(state: ReplicaState) -> Step:
         log = LogView(start, start, start, history)
         rebuild = replace(rebuild, begun=True)
         state = replace(state, log=log, lac=start - 1, rebuild=rebuild)
-        return state, (Rebuild(start, term, storage),)
+        return state, (Rebuild(start, term, storage, rebuild.producers),)
     return position(replace(state, following=replace(following, phase=Phase.AGREEING)))
 
 
@@ -136,7 +136,7 @@ def on_reset(state: ReplicaState, sender: int, message: Reset) -> Step:
     if following is None or following.phase is not Phase.AGREEING:
         return state, ()
     following = replace(following, phase=Phase.PROMISING)
-    rebuild = Rebuilding(message.start, message.last_term)
+    rebuild = Rebuilding(message.start, message.last_term, message.producers)
     return replace(state, following=following, rebuild=rebuild), (WantStorage(),)
 
 

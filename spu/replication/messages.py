@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from schemas.batch import Buffer
+from spu.producers import ProducerDump
 
 
 class Batch(NamedTuple):
@@ -64,13 +65,18 @@ class Cut:
 @dataclass(frozen=True, slots=True)
 class Reset:
     """Leader to follower: your log ends before mine begins, or you are unfit and no live replica;
-    begin anew at ``start``, the record before which is of ``last_term``."""
+    begin anew at ``start``, the record before which is of ``last_term``.
+
+    ``producers`` is what is known of producers from records below ``start``, so that a duplicate
+    of one of those is recognised by the follower as well. Whoever sends it fills that in.
+    """
 
     term: int
     attach: int
     boot: str
     start: int
     last_term: int
+    producers: ProducerDump = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
+from spu.producers import ProducerDump
 from spu.replication.history import History, cut, forgotten, last_term
 
 #: A follower that was behind for so long leaves the live replica set.
@@ -167,10 +168,12 @@ class Following:
 @dataclass(frozen=True, slots=True)
 class Rebuilding:
     """Where to begin anew, once ``storage``, the new id, is durable: at ``start``, the record
-    before which is of ``last_term``. ``begun``: the log is being replaced."""
+    before which is of ``last_term``, with what ``producers`` had appended before.
+    ``begun``: the log is being replaced."""
 
     start: int
     last_term: int
+    producers: ProducerDump = ()
     storage: str | None = None
     begun: bool = False
 

@@ -8,6 +8,7 @@ in each direction is `Greeting`. Pure.
 
 from __future__ import annotations
 
+import json
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
@@ -17,6 +18,7 @@ from schemas.batch import Buffer, split_batches, verify
 from schemas.errors import CorruptBatchError, ProtocolError
 from schemas.ids import PartitionUid, uid_bytes, uid_text
 from schemas.protocol import pack_frame
+from spu.producers import ProducerDump, dump_from
 from spu.replication.messages import (
     Ack,
     Append,
@@ -46,6 +48,7 @@ class Kind(IntEnum):
     CONFIRM = 8
     ACK = 9
     REFUSE = 10
+    DAMAGED = 11
 
 
 #: Magic, versions, who speaks, whom it believes to speak to; the cluster uid is the tail.
@@ -83,7 +86,16 @@ class Greeting:
         return cls(spu, to, bytes(tail).decode(errors="replace"), low, high)
 
 
-def encode(uid: PartitionUid, message: Message) -> list[Buffer]:
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """Follower to leader: what you sent in this attachment is damaged. The core knows nothing of
+    it: who reads the leader's disk looks whether that is."""
+
+    term: int
+    attach: int
+
+
+def encode(uid: PartitionUid, message: Message | Damaged) -> list[Buffer]:
     """The pieces of a frame. The batches of an `Append` are not copied."""
     who, term, attach = uid_bytes(uid), message.term, message.attach
     match message:
@@ -96,9 +108,9 @@ def encode(uid: PartitionUid, message: Message) -> list[Buffer]:
         case Cut(_, _, boot, to_term, end):
             fixed = _CUT.pack(who, term, attach, bytes.fromhex(boot), to_term, end)
             return pack_frame(Kind.CUT, 0, fixed)
-        case Reset(_, _, boot, start, last_term):
+        case Reset(_, _, boot, start, last_term, producers):
             fixed = _RESET.pack(who, term, attach, bytes.fromhex(boot), start, last_term)
-            return pack_frame(Kind.RESET, 0, fixed)
+            return pack_frame(Kind.RESET, 0, fixed, json.dumps(producers).encode())
         case Append(_, _, boot, batches, lac, log_start):
             data = [batch.data for batch in batches]
             return encode_append(uid, (term, attach, boot), lac, log_start, *data)
@@ -107,6 +119,8 @@ def encode(uid: PartitionUid, message: Message) -> list[Buffer]:
             return pack_frame(Kind.CONFIRM, 0, fixed)
         case Ack(_, _, leo, position, gap):
             return pack_frame(Kind.ACK, 0, _ACK.pack(who, term, attach, leo, position, gap))
+        case Damaged():
+            return pack_frame(Kind.DAMAGED, 0, _ATTACH.pack(who, term, attach))
         case Refuse(_, _, known):
             return pack_frame(Kind.REFUSE, 0, _REFUSE.pack(who, term, attach, known))
         case _:
@@ -126,13 +140,21 @@ def encode_append(
     return pack_frame(Kind.APPEND, 0, fixed, *batches)
 
 
-def decode(kind: int, fixed: memoryview, tail: memoryview) -> tuple[PartitionUid, Message]:
+def damaged(fixed: memoryview) -> tuple[PartitionUid, Damaged]:
+    """What to answer to a frame whose batches are damaged."""
+    uid, term, attach, *_ = _unpack(_APPEND, fixed)
+    return uid_text(uid), Damaged(term, attach)
+
+
+def decode(
+    kind: int, fixed: memoryview, tail: memoryview
+) -> tuple[PartitionUid, Message | Damaged]:
     """The message of a frame. Batches are verified, and refer to the memory of ``tail``.
 
     Raises ProtocolError for what no SPU sends, CorruptBatchError for batches that were damaged on
-    the way or on the leader's disk.
+    the way or on the leader's disk: `damaged` is the answer.
     """
-    message: Message
+    message: Message | Damaged
     match kind:
         case Kind.ATTACH:
             uid, term, attach = _unpack(_ATTACH, fixed)
@@ -146,7 +168,7 @@ def decode(kind: int, fixed: memoryview, tail: memoryview) -> tuple[PartitionUid
             message = Cut(term, attach, boot.hex(), to_term, end)
         case Kind.RESET:
             uid, term, attach, boot, start, last = _unpack(_RESET, fixed)
-            message = Reset(term, attach, boot.hex(), start, last)
+            message = Reset(term, attach, boot.hex(), start, last, _producers(tail))
         case Kind.APPEND:
             uid, term, attach, boot, lac, start = _unpack(_APPEND, fixed)
             message = Append(term, attach, boot.hex(), _batches(tail), lac, start)
@@ -156,12 +178,22 @@ def decode(kind: int, fixed: memoryview, tail: memoryview) -> tuple[PartitionUid
         case Kind.ACK:
             uid, term, attach, leo, position, gap = _unpack(_ACK, fixed)
             message = Ack(term, attach, leo, position, bool(gap))
+        case Kind.DAMAGED:
+            uid, term, attach = _unpack(_ATTACH, fixed)
+            message = Damaged(term, attach)
         case Kind.REFUSE:
             uid, term, attach, known = _unpack(_REFUSE, fixed)
             message = Refuse(term, attach, known)
         case _:
             raise ProtocolError(f"an SPU knows no replication message {kind}; upgrade it")
     return uid_text(uid), message
+
+
+def _producers(tail: memoryview) -> ProducerDump:
+    try:
+        return dump_from(json.loads(bytes(tail)))
+    except (ValueError, TypeError) as error:
+        raise ProtocolError(f"the producers of a message do not parse: {error}") from error
 
 
 def _batches(data: memoryview) -> tuple[Batch, ...]:

@@ -8,13 +8,12 @@ has lost its durable point; recovery then accepts nothing but an undamaged log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from schemas.errors import StorageFailedError
-from spu.producers import NO_PRODUCERS, ProducerDump, ProducerSnapshot
+from spu.producers import NO_PRODUCERS, ProducerDump, ProducerSnapshot, dump_from
 from spu.replication.history import Epoch, History
 from spu.storage.durable import read_document, write_document
 from spu.storage.segment import Segment
@@ -116,7 +115,7 @@ def read_checkpoint(directory: Path) -> Checkpoint | None:
     if data is None or data.get("version") != 1:
         return None
     durable_leo = data["durableLeo"]
-    producers = _producers(data["producers"])
+    producers = dump_from(data["producers"])
     settled = data.get("settled", NO_PRODUCERS)
     return Checkpoint(
         log_start=data["logStart"],
@@ -130,7 +129,7 @@ def read_checkpoint(directory: Path) -> Checkpoint | None:
         producers=producers,
         settled=ProducerSnapshot(durable_leo, producers)
         if settled is None
-        else ProducerSnapshot(settled[0], _producers(settled[1])),
+        else ProducerSnapshot(settled[0], dump_from(settled[1])),
         cut_at=data.get("cutAt"),
         history_known="history" in data,
     )
@@ -142,10 +141,3 @@ def _history(data: dict[str, Any]) -> History:
     if data["lastTerm"]:
         return (Epoch(data["lastTerm"], data["durableLeo"] - 1),)
     return ()
-
-
-def _producers(rows: Iterable[Any]) -> ProducerDump:
-    return tuple(
-        (producer_id, epoch, tuple((a, b, c) for a, b, c in batches))
-        for producer_id, epoch, batches in rows
-    )

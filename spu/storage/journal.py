@@ -76,7 +76,9 @@ class JournalEntry:
             revision=data["revision"],
             replicas=tuple(data.get("replicas", assignment.replicas if assignment else ())),
             lrs=_members(data["lrs"]),
-            min_in_sync=data.get("minInSync", 1),
+            min_in_sync=data.get(
+                "minInSync", assignment.log.min_in_sync_replicas if assignment else 1
+            ),
             pending=None if pending is None else _members(pending),
             leading=data["leading"],
             unfit=data["unfit"],

@@ -31,7 +31,7 @@ from schemas.errors import (
     OffsetOutOfRangeError,
 )
 from schemas.topic import MAX_BATCH_BYTES, Durability, LogSettings
-from spu.producers import ProducerSnapshot, ProducerTable, newest_snapshot
+from spu.producers import ProducerDump, ProducerSnapshot, ProducerTable, newest_snapshot
 from spu.replication.history import Epoch, cut, extended, forgotten, last_term
 from spu.storage.checkpoint import Checkpoint, checkpoint_of, write_checkpoint
 from spu.storage.durable import sync_directory, sync_file, write_all
@@ -412,9 +412,10 @@ class PartitionLog:
         if last.index is not None:
             write_index(last.index_path, last.summary(), last.index.to_bytes())
 
-    def rebuild(self, start: int, last_term: int) -> None:
+    def rebuild(self, start: int, last_term: int, producers: ProducerDump = ()) -> None:
         """Replace the log by an empty one that begins at ``start``, after a record of
-        ``last_term``; 0 and 0 for one that nothing was ever appended to.
+        ``last_term``; 0 and 0 for one that nothing was ever appended to. ``producers`` is what is
+        known of records below ``start``.
 
         Durable when this returns; a crash before leaves the log as it was, or the new one. Works
         on an unfit log, too. The caller guarantees what `truncate_suffix` asks for. Raises
@@ -427,7 +428,8 @@ class PartitionLog:
             durable_leo=start,
             lac=start - 1,
             history=(Epoch(last_term, start - 1),) if start and last_term else (),
-            settled=ProducerSnapshot(start, ()),
+            producers=producers,
+            settled=ProducerSnapshot(start, producers),
         )
         self._replace((Segment(str(self.directory), start, start),), checkpoint)
 

@@ -147,7 +147,7 @@ async def test_given_a_follower_behind_the_logs_start_then_it_is_rebuilt_from_th
 ) -> None:
     leader = await cluster.begin()
     await cluster.whole()
-    await produce(leader, batch_of())
+    first = await produce(leader, batch_of(producer_id=7, sequence=0))
     await cluster.stop(2)
     cluster.lrs = cluster.lrs[:2]
     cluster.revision += 1
@@ -164,3 +164,8 @@ async def test_given_a_follower_behind_the_logs_start_then_it_is_rebuilt_from_th
     assert cluster.replica(2).log_start == log.log_start
     assert data_of(cluster, 2) == data_of(cluster, 0)
     assert headers(memoryview(data_of(cluster, 2)))[0].base_offset == log.log_start
+    # What it never had it would know again.
+    await cluster.elect(2)
+    await cluster.whole()
+    again = await produce(cluster.replica(2), batch_of(producer_id=7, sequence=0))
+    assert again.base_offset == first.base_offset

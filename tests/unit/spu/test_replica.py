@@ -339,9 +339,7 @@ async def test_given_too_few_live_replicas_then_committed_is_refused_with_a_way_
     log = LogSettings(min_in_sync_replicas=2)
     spu = await open_spu(tmp_path, assignment_of(replicas=(1, 2, 3), log=log))
     await spu.lead()
-    with pytest.raises(
-        NotEnoughReplicasError, match="1 live replicas of 3, minInSync"
-    ):
+    with pytest.raises(NotEnoughReplicasError, match="1 live replicas of 3, minInSync"):
         await produce(spu.replica, batch_of())
     assert spu.replica.leo == 1
     ack = await produce(spu.replica, batch_of(), produce_request(Acks.LEADER))

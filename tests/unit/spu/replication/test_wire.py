@@ -50,6 +50,7 @@ def through(pieces: list[bytes | bytearray | memoryview]) -> tuple[int, memoryvi
         Position(TERM, 9, BOOT, STORAGE, 0, 0, ""),
         Cut(TERM, 9, BOOT, TERM - 1, 12),
         Reset(TERM, 9, BOOT, 40, TERM - 1),
+        Reset(TERM, 9, BOOT, 40, TERM - 1, ((7, 1, ((0, 5, 8), (1, 8, 9))), (9, 0, ((3, 1, 2),)))),
         Append(TERM, 9, BOOT, (stored(5, 1), stored(6, 4)), 4, 0),
         Append(TERM, 9, BOOT, (), -1, 0),
         Confirm(TERM, 9, BOOT, 41, 3),
