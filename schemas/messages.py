@@ -6,7 +6,8 @@ the reply repeats in ``reply_to``. Every envelope carries the causality id of wh
 The conversation: the SPU says `Hello`; the SC answers `Welcome` or `Reject` and closes. Then
 the SC sends the SPU's complete set of `AssignPartitions`, `LeadPartitions` for those it leads and
 `DeleteReplicas` for tombstones; the SPU sends `Report` whenever a replica's state changes, and
-`Ask` where a leader needs another live replica set or another leader.
+`Ask` where a leader needs another live replica set or another leader, and `FindPeers` where it does
+not know how to reach another SPU.
 Messages are batched per SPU. Either side may start a request; `Heartbeat` flows both ways.
 """
 
@@ -36,18 +37,26 @@ class ReplicaRole(CaselessEnum):
 
 
 class Stamp(Model):
-    """Which SC sent something: the KV revision at which it took office and a random id."""
+    """Which SC sent something: the KV revision at which it took office and a random id.
+
+    ``incarnation`` grows with each recovery of the cluster from a KV that was restored from a
+    backup; revisions of different incarnations do not compare.
+    """
 
     revision: int
     office: str
+    incarnation: int = 0
 
 
 class ReplicaReport(Model):
     """The state of one replica as its SPU sees it.
 
     ``term`` is the full term (with restarts) of the last leadership the replica's disk holds, 0
-    for none; ``revision`` the newest KV revision of its partition that it knows; ``leo`` the
-    next offset of its log. An unfit replica never leads; ``reason`` says why.
+    for none; ``revision`` the newest KV revision of its partition that it knows, and
+    ``incarnation`` that of the stamp it came with; ``leo`` the next offset of its log. An unfit
+    replica never leads; ``reason`` says why. ``unclean_boot``: it is unfit for no other reason
+    than that the host lost its memory while the log was not fsynced; what it reports is what it
+    has, and told to lead by an unclean election it does.
     """
 
     uid: PartitionUid
@@ -55,13 +64,20 @@ class ReplicaReport(Model):
     role: ReplicaRole = ReplicaRole.IDLE
     term: Term = Term(0)
     revision: int = 0
+    incarnation: int = 0
     lrs: tuple[LiveReplica, ...] = ()
     log_start: int = 0
     leo: int = 0
     last_term: Term = Term(0)
     fit: bool = True
+    unclean_boot: bool = False
     assigned: bool = True
     reason: str | None = None
+
+    @property
+    def may_lead_uncleanly(self) -> bool:
+        """Whether it may lead by an election that is recorded as unclean."""
+        return self.fit or self.unclean_boot
 
 
 class Hello(Model):
@@ -110,7 +126,11 @@ class Assignment(Model):
     """A replica that the SPU is to hold, as of one KV revision of its partition.
 
     ``leader``, ``term`` and ``lrs`` are taken together from that revision; an assignment of an
-    older revision than one already known is ignored.
+    older one than is already known, by (incarnation of the stamp, revision), is ignored. One
+    without a leader ends every leadership of an earlier incarnation: while a cluster recovers,
+    the SPU's report that it knows it is its answer, and what it holds then must not grow by
+    itself any more. ``unclean_term`` is the last election term that was won uncleanly: only for a
+    leader of that term or a later one may records be discarded that were committed before it.
     """
 
     uid: PartitionUid
@@ -122,6 +142,7 @@ class Assignment(Model):
     leader: int | None = None
     term: Term = Term(0)
     lrs: tuple[LiveReplica, ...] = ()
+    unclean_term: Term | None = None
     revision: int
 
 
@@ -136,11 +157,13 @@ class AssignPartitions(Model):
 
 
 class Lead(Model):
-    """Become the leader of a partition at an election term."""
+    """Become the leader of a partition at an election term. If that is ``unclean_term``, a replica
+    that is unfit by an unclean boot alone is fit by this."""
 
     uid: PartitionUid
     term: Term
     lrs: tuple[LiveReplica, ...]
+    unclean_term: Term | None = None
     revision: int
 
 
@@ -210,6 +233,28 @@ class Ask(Model):
     elections: tuple[ElectionRequest, ...] = ()
 
 
+class FindPeers(Model):
+    """SPU → SC request: where do these SPUs listen for other SPUs? `Peers` follows."""
+
+    type: Literal["findPeers"] = "findPeers"
+    spu_ids: tuple[int, ...]
+
+
+class Peer(Model):
+    """Where an SPU listens for other SPUs."""
+
+    spu_id: int
+    host: str
+    port: int
+
+
+class Peers(Model):
+    """SC → SPU request: what `FindPeers` asked for. SPUs that are not registered are left out."""
+
+    type: Literal["peers"] = "peers"
+    peers: tuple[Peer, ...]
+
+
 class Reply(Model):
     """The answer to any request; ``error`` is a `RunnelError` as JSON."""
 
@@ -227,6 +272,8 @@ Message = Annotated[
     | DeleteReplicas
     | Report
     | Ask
+    | FindPeers
+    | Peers
     | Reply,
     Field(discriminator="type"),
 ]

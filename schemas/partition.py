@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from pydantic import Field, field_validator
 
 from schemas.ids import Term
 from schemas.metadata import Object, OwnerReference, Status
 from schemas.model import CaselessEnum, Model
+from schemas.spu import MAX_SPU_ID
 from schemas.topic import LogSettings
+
+#: Annotation of a partition that waits for an `UncleanElection`, which is its value.
+UNCLEAN_ELECTION: Final = "runnel/unclean-election"
+
+
+def incarnation_of(term: int) -> int:
+    """The incarnation of the cluster that a term is of: its upper 16 bits."""
+    return term >> 48
 
 
 class DesiredState(CaselessEnum):
@@ -61,6 +70,8 @@ class PartitionStatus(Status):
     """The SPU that leads, or led last."""
     term: Term = Term(0)
     """Grows with every change of the leader."""
+    unclean_term: Term | None = None
+    """The last term whose leader may lack records that were committed before; kept for good."""
     lrs: tuple[LiveReplica, ...] = ()
     """The live replica set: replicas that hold every committed record."""
     start_offset: int = 0
@@ -68,12 +79,29 @@ class PartitionStatus(Status):
     sealed_offset: int | None = None
     """Of a sealed partition, the offset after its last record."""
 
-    @field_validator("term")
+    @field_validator("term", "unclean_term")
     @classmethod
-    def _no_restarts(cls, term: int) -> Term:
-        if term & 0xFFFF:
+    def _no_restarts(cls, term: int | None) -> Term | None:
+        if term is not None and term & 0xFFFF:
             raise ValueError("the term of a status does not count restarts")
-        return Term(term)
+        return None if term is None else Term(term)
+
+    @property
+    def incarnation(self) -> int:
+        """The incarnation of the cluster in which the leader was elected."""
+        return incarnation_of(self.term)
+
+
+class UncleanElection(Model):
+    """An operator's wish: elect one of the replicas that are there, and lose what it lacks.
+
+    It is void where the partition is at another term.
+    """
+
+    term: Term = Field(ge=0, lt=1 << 64)
+    """The term of the partition's status, as the operator saw it."""
+    leader: int | None = Field(default=None, ge=0, le=MAX_SPU_ID)
+    """The SPU that is to lead; left out, the one that holds most of those that are there."""
 
 
 class Partition(Object):

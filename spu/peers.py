@@ -205,7 +205,8 @@ class Peers:
                 continue
             try:
                 await self._connect(peer, address)
-            except (OSError, TimeoutError, RunnelError) as error:
+            # ValueError: what the SC says is no host name or no port.
+            except (OSError, ValueError, OverflowError, RunnelError) as error:
                 reason = str(error) or "it does not answer"
                 if reason != told:
                     place = f"{address.host}:{address.port}"

@@ -53,13 +53,13 @@ from schemas.protocol import (
     ProduceRequest,
     ProduceResponse,
 )
-from schemas.topic import LogSettings
+from schemas.topic import Durability, LogSettings
 from spu.admission import admit
 from spu.replica_runner import ReplicaHome, ReplicaRunner
-from spu.replication.events import LeadNow, Learned, LinkDown, LinkUp, Received, Resume
+from spu.replication.events import Failed, LeadNow, Learned, LinkDown, LinkUp, Received, Resume
 from spu.replication.history import diverged_at
 from spu.replication.messages import Message
-from spu.replication.state import Member, Members, Phase
+from spu.replication.state import UNCLEAN_BOOT, Member, Members, Phase
 from spu.replication.wire import Damaged
 from spu.storage.data_dir import PartitionMeta
 from spu.storage.journal import JournalEntry
@@ -134,6 +134,11 @@ class Replica:
         )
 
     @property
+    def _is_uncleanly_booted(self) -> bool:
+        """Unfit for that reason alone."""
+        return self._runner.halted is None and self._runner.unfit == UNCLEAN_BOOT
+
+    @property
     def role(self) -> ReplicaRole:
         state = self._runner.state
         if self._refusal() is not None:
@@ -143,6 +148,11 @@ class Replica:
         if state.following is not None and state.following.phase is Phase.MATCHED:
             return ReplicaRole.FOLLOWER
         return ReplicaRole.IDLE
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether a failed write ended it: not all that it holds can be made durable."""
+        return isinstance(self._runner.halted, StorageFailedError)
 
     @property
     def is_serving(self) -> bool:
@@ -182,16 +192,20 @@ class Replica:
             leo=self._log.leo,
             last_term=Term(self._log.last_term),
             fit=self.fit,
+            unclean_boot=self._is_uncleanly_booted,
+            incarnation=promise.incarnation,
             assigned=self._runner.assigned,
             reason=refusal.message if refusal else None,
         )
 
     # What it is told
 
-    def begin(self) -> None:
+    def begin(self, *, unclean_boot: bool) -> None:
         """Take up what it promised before the restart: the first thing that it is told, assigned or
-        not, so that damage is known before it may lead."""
-        self._runner.begin(Resume())
+        not, so that damage is known before it may lead. ``unclean_boot``: the host lost what was
+        in its memory."""
+        relies_on_memory = self.settings.durability is Durability.REPLICATED
+        self._runner.begin(Failed(UNCLEAN_BOOT) if unclean_boot and relies_on_memory else Resume())
 
     def assign(self, assignment: Assignment | None, incarnation: int) -> None:
         """Hold it as ``assignment`` says, or no more; older ones change nothing. `recorded` waits
@@ -230,7 +244,9 @@ class Replica:
         older term or revision, ConflictError if the set does not hold this storage, the reason why
         it cannot serve at all, and StorageFailedError if the journal cannot be written.
         """
-        if (refusal := self._refusal()) is not None:
+        unclean = lead.unclean_term == lead.term
+        refusal = self._refusal()
+        if refusal is not None and not (unclean and self._is_uncleanly_booted):
             raise refusal
         runner, state = self._runner, self._runner.state
         known, assignment = state.newest, runner.entry.assignment
@@ -241,6 +257,7 @@ class Replica:
             known.replicas,
             known.min_in_sync,
             incarnation,
+            unclean=unclean,
         )
         if (incarnation, lead.revision) < known.version:
             # Overtaken by a newer assignment, which may say the same.
@@ -457,6 +474,8 @@ class Replica:
         standing = self._standing()
         if standing != self._reported:
             self._reported = standing
+            if (refusal := self._refusal()) is not None:
+                self._fail_waiters(refusal)
             self._changed(self)
 
     # How

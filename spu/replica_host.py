@@ -150,8 +150,12 @@ class ReplicaHost:
             around=self,
         )
         self.peers.found(self._journal.peers.values())
-        await asyncio.gather(*map(self._recover, self._directory.partition_uids()))
+        unclean = await self._on_disk(self._directory.went_down_uncleanly)
+        uids = self._directory.partition_uids()
+        await asyncio.gather(*(self._recover(uid, unclean_boot=unclean) for uid in uids))
         await asyncio.gather(*(replica.recorded() for replica in self._replicas.values()))
+        # Not before: what an unclean boot makes of replicas is in the journal now.
+        await self._on_disk(self._directory.record_start)
         self._keep_peers(self._replicas.values(), others=False)
         self._ticker = asyncio.create_task(self._tick_for_ever())
 
@@ -165,10 +169,14 @@ class ReplicaHost:
             await asyncio.wait([self._ticker])
             self._ticker = None
         async with self._lock:
-            await asyncio.gather(*(replica.close() for replica in self._replicas.values()))
+            replicas = self._replicas.values()
+            clean = not any(replica.is_halted for replica in replicas)
+            await asyncio.gather(*(replica.close() for replica in replicas))
             if self._writer is not None:
                 await self._writer.close()
                 self._writer = None
+                if self._directory is not None and clean:
+                    await self._on_disk(self._directory.record_stop)
             self.read_threads.shutdown()
             self._storage.shutdown()
             self._files.close()
@@ -358,7 +366,7 @@ class ReplicaHost:
         """Hold replicas that were made just now."""
         for replica in replicas:
             self._replicas[replica.meta.uid] = replica
-            replica.begin()
+            replica.begin(unclean_boot=False)
 
     def _keep_peers(self, replicas: Iterable[Replica], *, others: bool) -> None:
         """Be connected to whoever holds another replica of ``replicas``, and to those that we are
@@ -392,7 +400,7 @@ class ReplicaHost:
             if number % SLICE == 0:
                 await asyncio.sleep(0)
 
-    async def _recover(self, uid: PartitionUid) -> None:
+    async def _recover(self, uid: PartitionUid, *, unclean_boot: bool = False) -> None:
         directory, journal = self._opened(), self._journal
         path = directory.partition_path(uid)
 
@@ -420,7 +428,7 @@ class ReplicaHost:
             promise = replace(entry.promise, storage=meta.storage_id, leading=False)
             entry = replace(entry, promise=promise)
         replica = self._replicas[uid] = self._replica(meta, entry, found)
-        replica.begin()
+        replica.begin(unclean_boot=unclean_boot)
 
     async def _create(
         self, assignments: list[Assignment], incarnation: int
@@ -558,7 +566,11 @@ class ReplicaHost:
         while True:
             await asyncio.sleep(TICK_S)
             async for replica in self._in_slices():
-                replica.tick(self._clock_us())
+                try:
+                    replica.tick(self._clock_us())
+                except Exception as error:
+                    # Time goes on for the others.
+                    _log.error("a tick failed", partition=replica.meta.name, exc_info=error)
 
     @staticmethod
     def _clock_ms() -> int:

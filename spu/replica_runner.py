@@ -62,6 +62,7 @@ from spu.replication.events import (
     Rebuilt,
     Record,
     Repair,
+    Resume,
     Send,
     SteppedDown,
     Store,
@@ -73,7 +74,7 @@ from spu.replication.events import (
 )
 from spu.replication.leader import progress_of
 from spu.replication.messages import Reset
-from spu.replication.state import Leading, LogView, ReplicaState, recovered
+from spu.replication.state import RETRACTED, Leading, LogView, ReplicaState, recovered
 from spu.replication.wire import Damaged, encode_append
 from spu.storage.data_dir import PartitionMeta, new_storage_id
 from spu.storage.file_pool import FilePool
@@ -240,9 +241,9 @@ class ReplicaRunner:
             self._stepping = False
         self._watcher.moved()
 
-    def begin(self, resume: Input) -> None:
-        """Tell it first of all what its log is like: damaged, or fit to go on."""
-        self.feed(resume if self._damage is None else Failed(self._damage))
+    def begin(self, how: Resume | Failed) -> None:
+        """Tell it first of all what its log is like: damaged, or what ``how`` says."""
+        self.feed(how if self._damage is None else Failed(self._damage))
 
     def hold(self, assignment: Assignment | None, learned: Learned | None) -> None:
         """Be assigned as ``assignment`` says, and take what it says of leader and set; None: not
@@ -381,7 +382,10 @@ class ReplicaRunner:
 
     def _append_control(self, term: int) -> None:
         now_us = self._home.clock_us()
-        control = build_control("term", now_us)
+        assignment = self._newest.assignment
+        # Whoever reads the log can see where an unclean election may have taken records away.
+        unclean = assignment is not None and assignment.unclean_term == term
+        control = build_control("unclean term" if unclean else "term", now_us)
         offset = self.log.append(memoryview(control), read_header(control), term, now_us)
         name = self.meta.name
         _log.info("leading", partition=name, term=format_term(term), offset=offset)
@@ -472,6 +476,9 @@ class ReplicaRunner:
     def _rebuild(self, wish: Rebuild) -> None:
         """Begin anew under another storage id, which is in the journal already. Blocks."""
         self.meta = replace(self.meta, storage_id=StorageId(wish.storage))
+        if (self.state.newest.unfit or "").startswith(RETRACTED):
+            place = self.log.set_aside(self.state.promise.storage)
+            _log.warning("set committed records aside", partition=self.meta.name, path=str(place))
         self._home.around.record_storage(self.meta)
         self.log.rebuild(wish.start, wish.last_term, wish.producers)
 

@@ -31,7 +31,8 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class LeadNow:
-    """The SC made it the leader, by this revision; the rest is as in `Learned`."""
+    """The SC made it the leader, by this revision; the rest is as in `Learned`. An ``unclean``
+    election may choose a replica that is unfit by an unclean boot alone: by this it is fit."""
 
     revision: int
     term: int
@@ -39,6 +40,7 @@ class LeadNow:
     replicas: tuple[int, ...]
     min_in_sync: int
     incarnation: int = 0
+    unclean: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from schemas.ids import format_term
 from spu.replication.events import (
     Committed,
     CutLog,
@@ -37,7 +38,7 @@ from spu.replication.messages import (
     Refuse,
     Reset,
 )
-from spu.replication.state import Following, LogView, Phase, Rebuilding, ReplicaState
+from spu.replication.state import RETRACTED, Following, LogView, Phase, Rebuilding, ReplicaState
 
 Step = tuple[ReplicaState, tuple[Output, ...]]
 
@@ -116,8 +117,9 @@ def on_cut(state: ReplicaState, sender: int, message: Cut) -> Step:
         return position(state)
     if leo <= state.lac:
         reason = (
-            f"SPU {sender} has it cut to {leo} in term {message.term}, but {state.lac} was"
-            " committed: one of the two is damaged"
+            f"{RETRACTED}: SPU {sender} has it cut to {leo} in term"
+            f" {format_term(message.term)}, but {state.lac} was committed; one of the two is"
+            " damaged, or was elected uncleanly"
         )
         return unfit(state, reason)
     following = replace(following, phase=Phase.PROMISING)

@@ -36,6 +36,7 @@ from spu.replication.state import (
     REPLICA_LAG_TIME_MS,
     RETRY_MS,
     STALLED_MS,
+    UNCLEAN_BOOT,
     Leading,
     Member,
     Members,
@@ -52,7 +53,8 @@ def on_lead(state: ReplicaState, order: LeadNow) -> Step:
     that come while it leads in that very election term, change nothing. An unfit replica refuses.
     """
     known, version = state.newest, (order.incarnation, order.revision)
-    if known.unfit is not None or version < known.version or state.me not in order.lrs:
+    fit = known.unfit is None or (order.unclean and known.unfit == UNCLEAN_BOOT)
+    if not fit or version < known.version or state.me not in order.lrs:
         return state, ()
     if state.rebuild is not None:
         return state, ()
@@ -77,6 +79,7 @@ def on_lead(state: ReplicaState, order: LeadNow) -> Step:
         min_in_sync=order.min_in_sync,
         pending=known.pending if same else None,
         leading=True,
+        unfit=None,
     )
     outputs: list[Output] = [Record(wish)]
     if state.leading is not None:

@@ -22,6 +22,12 @@ STALLED_MS: Final = 3_000
 #: Pushes on their way to one follower.
 CREDITS: Final = 4
 
+#: Why a replica is unfit whose host went down before the page cache, which its topic relies on, was
+#: on the disk: it has what it has, and may lead by an unclean election.
+UNCLEAN_BOOT: Final = "the host went down without a clean stop, and the topic relies on its memory"
+#: How the reason of a replica begins whose leader does not have what it knows to be committed.
+RETRACTED: Final = "committed records differ"
+
 
 class Member(NamedTuple):
     """A member of the live replica set: an SPU with the storage that it had when it joined."""

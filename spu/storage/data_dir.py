@@ -5,6 +5,7 @@
     <log dir>/lock                      held with flock while a process uses the directory
     <log dir>/identity.json             format version, cluster uid, SPU id
     <log dir>/journal                   see `spu.storage.journal`
+    <log dir>/run.json                  the boot that an SPU last ran in, and whether it stopped
     <log dir>/partitions/<uid>/         one replica: meta.json, checkpoint, segments, indexes
 
 A directory belongs to one SPU of one cluster for ever; opening it as another is refused before
@@ -34,6 +35,8 @@ from spu.storage.durable import replace_file, sync_directory
 
 FORMAT_VERSION: Final = 1
 _LEFTOVER: Final = "."
+_RUN: Final = "run.json"
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,29 @@ class DataDir:
         self.cluster_uid = cluster_uid
         self._write_identity()
 
+    def went_down_uncleanly(self) -> bool:
+        """Whether the host has booted since an SPU used this directory and did not stop cleanly:
+        what was in the page cache may be gone."""
+        try:
+            run = json.loads((self.path / _RUN).read_bytes())
+        except FileNotFoundError:
+            return False
+        except ValueError:
+            return True
+        return not run.get("stopped") and run.get("boot") != _boot_id()
+
+    def record_start(self) -> None:
+        """Durably note that an SPU uses the directory. Raises OSError."""
+        self._record_run(stopped=False)
+
+    def record_stop(self) -> None:
+        """Durably note that everything is on the disk. Raises OSError."""
+        self._record_run(stopped=True)
+
+    def _record_run(self, *, stopped: bool) -> None:
+        run = {"boot": _boot_id(), "stopped": stopped}
+        replace_file(self.path / _RUN, json.dumps(run).encode())
+
     def record_storage(self, meta: PartitionMeta) -> None:
         """Durably give a replica's directory the storage id of ``meta``. Raises OSError."""
         path = self.partition_path(meta.uid) / "meta.json"
@@ -249,6 +275,11 @@ class DataDir:
 def new_storage_id() -> StorageId:
     """One that was never used."""
     return StorageId(str(uuid.uuid4()))
+
+
+def _boot_id() -> str:
+    """Random for each boot of the host."""
+    return _BOOT_ID.read_text().strip()
 
 
 def _is_uuid(text: str) -> bool:

@@ -433,6 +433,19 @@ class PartitionLog:
         )
         self._replace((Segment(str(self.directory), start, start),), checkpoint)
 
+    def set_aside(self, name: str) -> Path:
+        """Move the segments to another directory below the log's, which it gives; durable when
+        this returns. What is left is a damaged log, to be rebuilt. Blocks. Raises OSError."""
+        place = self.directory / f"aside-{name}"
+        place.mkdir(exist_ok=True)
+        for segment in self._segments:
+            path = Path(segment.path)
+            if path.exists():
+                os.rename(path, place / path.name)
+        sync_directory(place)
+        sync_directory(self.directory)
+        return place
+
     def delete_files(self, segments: tuple[Segment, ...]) -> None:
         """Delete what `synced` gave. Blocks; a crash half-way is finished by recovery."""
         for segment in segments:

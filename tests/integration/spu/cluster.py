@@ -41,6 +41,7 @@ class Cluster:
     term: Term = TERM
     leader: int = 0
     lrs: tuple[LiveReplica, ...] = ()
+    unclean_term: Term | None = None
     spus: dict[int, Spu] = field(default_factory=dict)
     ports: dict[int, int] = field(default_factory=dict)
 
@@ -86,6 +87,7 @@ class Cluster:
             leader=self.leader,
             term=self.term,
             lrs=self.lrs,
+            unclean_term=self.unclean_term,
             revision=self.revision,
         )
 
@@ -95,13 +97,20 @@ class Cluster:
             message = AssignPartitions(assignments=(self.assignment,), stamp=STAMP)
             await spu.host.assign(message)
 
-    async def elect(self, spu: int, *, without: int | None = None) -> None:
+    async def elect(self, spu: int, *, without: int | None = None, unclean: bool = False) -> None:
         """Make another SPU lead, at the next term."""
         self.leader, self.term = spu, next_election(self.term)
         self.revision += 1
         self.lrs = tuple(member for member in self.lrs if member.spu_id != without)
+        self.unclean_term = self.term if unclean else self.unclean_term
         await self.assign()
-        lead = Lead(uid=UID, term=self.term, lrs=self.lrs, revision=self.revision)
+        lead = Lead(
+            uid=UID,
+            term=self.term,
+            lrs=self.lrs,
+            revision=self.revision,
+            unclean_term=self.unclean_term,
+        )
         await self.spus[spu].host.lead(LeadPartitions(leads=(lead,), stamp=STAMP))
 
     async def whole(self) -> Replica:

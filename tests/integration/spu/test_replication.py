@@ -169,3 +169,53 @@ async def test_given_a_follower_behind_the_logs_start_then_it_is_rebuilt_from_th
     await cluster.whole()
     again = await produce(cluster.replica(2), batch_of(producer_id=7, sequence=0))
     assert again.base_offset == first.base_offset
+
+
+async def test_given_a_host_that_lost_its_memory_then_what_relied_on_it_is_repaired(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = await cluster.begin()
+    await cluster.whole()
+    for _ in range(20):
+        await produce(leader, batch_of())
+    before = cluster.member(2)
+    await cluster.stop(2)
+    # As a power cut leaves it: not stopped, and the host boots anew.
+    run = cluster.path / "2" / "run.json"
+    run.write_text('{"boot": "an earlier one", "stopped": false}')
+    relies_on_memory = cluster.log.durability is Durability.REPLICATED
+    await cluster.start(2)
+    assert cluster.report(2).unclean_boot is relies_on_memory
+    await cluster.assign()
+    await cluster.whole()
+    assert (cluster.member(2) != before) is relies_on_memory
+    assert data_of(cluster, 2) == data_of(cluster, 0)
+
+
+async def test_given_an_unclean_election_then_what_was_taken_away_is_kept_aside(
+    cluster: Cluster,
+) -> None:
+    leader = await cluster.begin()
+    await cluster.whole()
+    await cluster.stop(2)
+    cluster.lrs = cluster.lrs[:2]
+    cluster.revision += 1
+    await cluster.assign()
+    await produce(leader, batch_of(1, b"known to be committed"))
+    log = data_of(cluster, 0)
+    await cluster.stop(0)
+    await cluster.stop(1)
+    await cluster.start(2)
+    cluster.lrs = (cluster.member(2),)
+    await cluster.elect(2, unclean=True)
+    controls = [h for h in headers(memoryview(data_of(cluster, 2))) if h.is_control]
+    assert controls[-1].term == cluster.term
+    assert b"unclean term" in data_of(cluster, 2)
+    await cluster.start(0)
+    await cluster.assign()
+    await cluster.whole()
+    assert data_of(cluster, 0) == data_of(cluster, 2)
+    (aside,) = (cluster.path / "0" / "partitions").glob("*/aside-*")
+    kept = b"".join(path.read_bytes() for path in sorted(aside.iterdir()))
+    assert b"known to be committed" in kept
+    assert kept.startswith(log)

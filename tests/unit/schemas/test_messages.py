@@ -18,6 +18,7 @@ from schemas.messages import (
     LrsRequest,
     Message,
     Reply,
+    Stamp,
     Welcome,
     decode_envelope,
 )
@@ -44,7 +45,7 @@ def test_law_envelopes_round_trip(cls: Any, data: st.DataObject) -> None:
 
 def test_every_body_says_its_type_and_no_two_the_same() -> None:
     types = [cls.model_fields["type"].default for cls in BODIES]
-    assert len(types) == len(set(types)) == 10
+    assert len(types) == len(set(types)) == 12
 
 
 def test_messages_are_camel_case_without_nulls() -> None:
@@ -87,7 +88,7 @@ def test_the_shape_of_one_message_is_pinned() -> None:
         "generation": 4,
         "heartbeatMs": 250,
         "misses": 3,
-        "stamp": {"revision": 9, "office": "o"},
+        "stamp": {"revision": 9, "office": "o", "incarnation": 2},
     }
     text = json.dumps({"id": 1, "cause": "spu3-a", "body": welcome})
     envelope = decode_envelope(text)
@@ -117,6 +118,10 @@ def test_the_shape_of_an_ask_is_pinned() -> None:
     assert (change.uid, change.revision, change.lrs[0].storage_id) == ("u", 7, "a")
     assert (election.uid, election.term) == ("v", 65_538)
     assert json.loads(envelope.encode()) == json.loads(text)
+
+
+def test_a_stamp_without_an_incarnation_is_of_the_first() -> None:
+    assert Stamp.model_validate({"revision": 9, "office": "o"}).incarnation == 0
 
 
 @pytest.mark.parametrize("field", ["uid", "term", "revision", "lrs", "reason"])

@@ -10,6 +10,7 @@ from spu.replication.history import (
     Epoch,
     History,
     cut,
+    diverged_at,
     end_of,
     extended,
     forgotten,
@@ -101,3 +102,24 @@ def test_law_cutting_by_history_ends_in_agreement(ours: list[int], theirs: list[
         rounds += 1
         assert rounds <= 7
     assert last_term(history_of(theirs)) in {0, *ours}
+
+
+LOG = (Epoch(1, 0), Epoch(3, 10), Epoch(5, 20))
+
+
+@pytest.mark.parametrize(
+    ("offset", "term", "expected"),
+    [
+        pytest.param(5, 1, None, id="given-the-same-term-then-alike"),
+        pytest.param(10, 1, None, id="given-the-end-of-a-term-then-alike"),
+        pytest.param(11, 3, None, id="given-the-first-of-the-next-then-alike"),
+        pytest.param(25, 5, None, id="given-the-last-term-then-alike"),
+        pytest.param(15, 2, 10, id="given-a-term-that-was-cut-then-from-where-the-one-before-ends"),
+        pytest.param(15, 1, 10, id="given-an-older-term-that-went-on-then-from-its-end"),
+        pytest.param(25, 4, 20, id="given-a-term-between-then-from-where-the-one-before-ends"),
+        pytest.param(5, 2, 4, id="given-a-term-that-wrote-earlier-then-before-what-was-read"),
+        pytest.param(25, 9, 24, id="given-a-later-term-then-before-what-was-read"),
+    ],
+)
+def test_where_a_readers_log_differs(offset: int, term: int, expected: int | None) -> None:
+    assert diverged_at(LOG, offset, term, 30) == expected
