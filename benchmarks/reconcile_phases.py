@@ -21,13 +21,13 @@ from typing import Final
 
 import psutil
 
-from sc.collector import spare_what_is_there
 from sc.controller import GRACE_MS, Controller
 from sc.kv import open_kv
 from sc.kv.interface import KV, ModRevisionIs, Put
 from sc.store.codec import encode_object
 from sc.store.local_store import Change, ObjectChanged
 from schemas.causality import caused_by, current_cause, new_cause
+from schemas.collector import spare_what_is_there
 from schemas.ids import StorageId, Term
 from schemas.keys import ClusterKeys
 from schemas.messages import (

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from connection_manager.manager import start_private_server
 from sc.api.server import PublicServer, start_public_server
-from sc.collector import spare_what_is_there
 from sc.config import ScConfig
 from sc.controller import Controller, MakeProvisioner
 from sc.kv import open_kv
 from sc.provisioning.local import LocalProvisioner
+from schemas.collector import spare_what_is_there
 from schemas.daemon import Listen
 from schemas.errors import InvalidRequestError, RunnelError
 from schemas.kv_url import without_password

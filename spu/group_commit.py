@@ -63,6 +63,11 @@ class GroupCommit:
         """Begin no run until `release`. Once `quiet`, the log may be cut."""
         self._held = True
 
+    @property
+    def held(self) -> bool:
+        """Whether the log is being cut, or could not be."""
+        return self._held
+
     def release(self) -> None:
         """Go on after `hold`."""
         self._held = False

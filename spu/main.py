@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from connection_manager.client import ControllerLink
+from schemas.collector import held, spare_what_is_there
 from schemas.logs import configure_logs, get_logger
 from spu.config import SpuConfig
 from spu.control import SpuControl
@@ -37,7 +38,9 @@ async def serve(config: SpuConfig) -> None:
         control = SpuControl(config.spu_id, version("runnel"))
         host = ReplicaHost(Path(config.log_dir), config.spu_id, control, _clock_us)
         control.attach(host)
-        await host.open()
+        with held():
+            await host.open()
+        spare_what_is_there()
         stack.push_async_callback(host.close)
         private = await host.peers.listen(config.private.host, config.private.port)
         listener = Listener(host)

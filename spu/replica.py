@@ -59,7 +59,7 @@ from spu.replica_runner import ReplicaHome, ReplicaRunner
 from spu.replication.events import Failed, LeadNow, Learned, LinkDown, LinkUp, Received, Resume
 from spu.replication.history import diverged_at
 from spu.replication.messages import Message
-from spu.replication.state import UNCLEAN_BOOT, Member, Members, Phase
+from spu.replication.state import UNCLEAN_BOOT, Member, Members, Phase, ReplicaState
 from spu.replication.wire import Damaged
 from spu.storage.data_dir import PartitionMeta
 from spu.storage.journal import JournalEntry
@@ -370,11 +370,13 @@ class Replica:
         Raises BlockingIOError without ``wait`` if the disk is needed, OffsetOutOfRangeError,
         NotLeaderError, DivergedError; Damage and OSError, which `damaged` is to be told of.
         """
-        self._require_readable(follower_ok=FetchFlags.FOLLOWER_OK in request.flags)
+        # Looked at once: in a thread it may change at any time.
+        state = self._runner.state
+        self._require_readable(state, follower_ok=FetchFlags.FOLLOWER_OK in request.flags)
         if request.offset < 0:
             raise InvalidRequestError(f"offset {request.offset} is negative; ask from 0 on")
-        self._require_agreement(request)
-        lac = self.lac
+        self._require_agreement(state, request)
+        lac = state.lac
         max_bytes = min(request.max_bytes, MAX_FETCH_BYTES)
         try:
             result = self._log.read(request.offset, max_bytes, lac + 1, wait=wait)
@@ -406,7 +408,7 @@ class Replica:
     def list_offsets(self, position: int) -> ListOffsetsResponse:
         """The offset `EARLIEST` or `LATEST` stands for. Raises NotReadyError, NotLeaderError."""
         if position == EARLIEST:
-            self._require_readable(follower_ok=False)
+            self._require_readable(self._runner.state, follower_ok=False)
             return self._bounds(self._log.log_start)
         if position != LATEST:
             raise InvalidRequestError(
@@ -502,10 +504,9 @@ class Replica:
             return StorageFailedError(self._naming(runner.unfit))
         return None if runner.assigned else self._unassigned()
 
-    def _require_readable(self, *, follower_ok: bool) -> None:
+    def _require_readable(self, state: ReplicaState, *, follower_ok: bool) -> None:
         if (refusal := self._refusal()) is not None:
             raise refusal
-        state = self._runner.state
         if not follower_ok and state.leading is None:
             raise self._not_leading()
         if state.rebuild is not None:
@@ -529,9 +530,8 @@ class Replica:
                 " more SPUs are back, or lower minInSyncReplicas of the topic"
             )
 
-    def _require_agreement(self, request: FetchRequest) -> None:
+    def _require_agreement(self, state: ReplicaState, request: FetchRequest) -> None:
         """What the reader has read before must stand in the log that it goes on in."""
-        state = self._runner.state
         known_end = state.log.leo if state.leading is not None else state.lac + 1
         if not request.term or request.offset <= state.log.start or request.offset > known_end:
             return

@@ -389,7 +389,12 @@ class ReplicaHost:
             while self._links_news:
                 tell, peer = self._links_news.popleft()
                 async for replica in self._in_slices():
-                    tell(replica, peer)
+                    try:
+                        tell(replica, peer)
+                    except Exception as error:
+                        # The others are told all the same.
+                        name = replica.meta.name
+                        _log.error("a replica failed", partition=name, exc_info=error)
         finally:
             self._link_teller = None
 

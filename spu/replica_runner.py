@@ -317,7 +317,8 @@ class ReplicaRunner:
         # What is begun is finished: until then the log is not the one that is known.
         while self._working is not None:
             await asyncio.wait([self._working])
-        if keep and self.unfit is None and self._damage is None:
+        sound = self.unfit is None and self._damage is None and not self._commit.held
+        if keep and sound:
             await self._commit.finish()
         self._commit.stop()
         await self._commit.quiet()
@@ -511,6 +512,9 @@ class ReplicaRunner:
             found = self.log.read(start, PUSH_BYTES, end, wait=True)
             for _, batch in split_batches(found.data):
                 verify(batch)
+            if found.next_offset <= start:
+                # It was cut meanwhile.
+                return
             start = found.next_offset
 
     def _push(self, push: Push, connection: PeerConnection) -> None:

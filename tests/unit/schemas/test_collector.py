@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sc.collector import held
+from schemas.collector import held
 
 
 @pytest.fixture(autouse=True)
