@@ -106,6 +106,7 @@ class Replica:
         self._waking = False
         self._verifying: asyncio.Task[None] | None = None
         self._reported = self._standing()
+        self._reported_leo = found.leo
 
     # What it is
 
@@ -299,7 +300,7 @@ class Replica:
         self._runner.feed(LinkDown(peer))
         if following is not None and following.leader == peer:
             # The SC may have to choose: it should know how far this log goes.
-            self._changed(self)
+            self._tell()
 
     def said(self, peer: int, message: Message | Damaged) -> None:
         """A message of another replica; void where it takes no part."""
@@ -426,8 +427,12 @@ class Replica:
     # Its life
 
     def tick(self, now_us: int) -> None:
-        """Let time pass."""
+        """Let time pass. A replica that is not live yet says how far it is."""
         self._runner.tick(now_us)
+        state = self._runner.state
+        joining = state.following is not None and state.me not in state.promise.lrs
+        if joining and self._reported_leo != self._log.leo:
+            self._tell()
 
     def damaged(self, error: Damage | OSError) -> RunnelError:
         """A read met damage or a failing disk: unfit. Gives the error for the client."""
@@ -478,9 +483,13 @@ class Replica:
             self._reported = standing
             if (refusal := self._refusal()) is not None:
                 self._fail_waiters(refusal)
-            self._changed(self)
+            self._tell()
 
     # How
+
+    def _tell(self) -> None:
+        self._reported_leo = self._log.leo
+        self._changed(self)
 
     def _standing(self) -> tuple[object, ...]:
         """What a report says, but for positions, which change with every append."""

@@ -238,6 +238,8 @@ def report_of(
     reason: str | None = None,
     leo: int = 0,
     last_term: int = 0,
+    incarnation: int = 0,
+    unclean_boot: bool = False,
 ) -> ReplicaReport:
     """A report of a replica that knows its partition's newest revision."""
     return ReplicaReport(
@@ -251,6 +253,8 @@ def report_of(
         reason=reason,
         leo=leo,
         last_term=Term(last_term),
+        incarnation=incarnation,
+        unclean_boot=unclean_boot,
     )
 
 
@@ -312,9 +316,11 @@ def view_of(
     registered: dict[str, int] | None = None,
     grace_until_ms: int = 0,
     provisioned: Mapping[str, Provisioned] | None = None,
+    recovering: int = 0,
 ) -> View:
     """A view of these objects; every SPU among them is registered unless said otherwise, and
-    nothing starts managed SPUs unless ``provisioned`` says which it takes care of."""
+    nothing starts managed SPUs unless ``provisioned`` says which it takes care of. ``recovering``
+    is the incarnation that the cluster recovers in, if it does."""
     store = LocalStore()
     for obj in objects:
         store.put(obj)
@@ -330,4 +336,6 @@ def view_of(
         provisioning=None
         if provisioned is None
         else Provisioning(PORT_STEP, dict(provisioned), SC_PORTS, frozenset({"sc", "etcd"})),
+        incarnation=recovering,
+        recovering=recovering > 0,
     )

@@ -1,4 +1,4 @@
-"""Taking office: one uid per cluster, one SC in office, a list that is never shortened."""
+"""Taking office: one uid per cluster, one SC in office, a bounded list; and recoveries."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sc.kv import open_kv
-from sc.kv.interface import KV, ModRevisionIs
-from sc.office import take_office
+from sc.kv.interface import KV, KeyValue, ModRevisionIs
+from sc.office import Identity, begin_recovery, end_recovery, take_office
+from schemas.errors import FencedError
 from schemas.keys import ClusterKeys
+from schemas.messages import Stamp
 
 KEYS = ClusterKeys("test")
 
@@ -75,3 +77,74 @@ async def test_given_other_cluster_in_the_same_store_then_apart(kv: KV) -> None:
     ours, theirs = await take_office(kv, KEYS), await take_office(kv, ClusterKeys("other"))
     assert ours.cluster_uid != theirs.cluster_uid
     assert (await kv.txn([ours.guard], [])).succeeded
+
+
+async def test_given_more_offices_than_are_kept_then_the_oldest_go(
+    kv: KV, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sc.office.MAX_OFFICES", 3)
+    taken = [await take_office(kv, KEYS) for _ in range(5)]
+    kept = [office.stamp for office in taken[2:]]
+    assert sorted(await offices(kv)) == sorted(stamp.office for stamp in kept)
+    assert taken[-1].reigns == {stamp.office: stamp.revision for stamp in kept}
+    forgotten, stranger = taken[1].stamp, Stamp(revision=kept[0].revision + 1, office="x")
+    assert taken[-1].remembers(forgotten, forgotten.revision), "too old to be judged"
+    assert not taken[-1].remembers(stranger, stranger.revision)
+
+
+async def test_given_few_offices_then_a_stranger_is_none_that_was_forgotten(kv: KV) -> None:
+    office = await take_office(kv, KEYS)
+    assert not office.remembers(Stamp(revision=0, office="x"), 0)
+
+
+async def test_given_recovery_then_a_new_reign_of_the_same_sc_until_it_ends(kv: KV) -> None:
+    first = await take_office(kv, KEYS)
+    office = await begin_recovery(kv, KEYS, first, 3)
+    assert not (await kv.txn([first.guard], [])).succeeded, "what was decided before never lands"
+    assert (await kv.txn([office.guard], [])).succeeded
+    assert (office.stamp.incarnation, office.holder) == (3, first.holder)
+    assert office.stamp.revision == office.guard.revision > first.stamp.revision
+    assert office.reigns == {
+        first.stamp.office: first.stamp.revision,
+        office.stamp.office: office.stamp.revision,
+    }
+    later = await take_office(kv, KEYS)
+    assert (later.stamp.incarnation, later.identity.recovering) == (3, True)
+    assert later.reigns.items() > office.reigns.items()
+    ended = await end_recovery(kv, KEYS, later)
+    assert ended.identity == Identity(first.cluster_uid, 3, recovering=False)
+    assert (await take_office(kv, KEYS)).identity == ended.identity
+
+
+async def test_given_answer_lost_then_the_recovery_that_began_is_taken_up(kv: KV) -> None:
+    first = await take_office(kv, KEYS)
+    begun = await begin_recovery(kv, KEYS, first, 3)
+    assert await begin_recovery(kv, KEYS, first, 5) == begun
+
+
+async def test_given_another_sc_in_office_then_no_recovery_begins_or_ends(kv: KV) -> None:
+    first = await take_office(kv, KEYS)
+    await take_office(kv, KEYS)
+    with pytest.raises(FencedError):
+        await begin_recovery(kv, KEYS, first, 3)
+    with pytest.raises(FencedError):
+        await end_recovery(kv, KEYS, first)
+    assert (await take_office(kv, KEYS)).identity == Identity(first.cluster_uid)
+
+
+async def test_who_deposes_an_sc(kv: KV) -> None:
+    async def current() -> KeyValue:
+        found = await kv.get(KEYS.current_office)
+        assert found is not None
+        return found
+
+    first = await take_office(kv, KEYS)
+    assert not first.deposed_by(await current())
+    await begin_recovery(kv, KEYS, first, 1)
+    assert not first.deposed_by(await current()), "its own recovery, whose answer is on its way"
+    second = await take_office(kv, KEYS)
+    assert first.deposed_by(await current())
+    before = await current()
+    await take_office(kv, KEYS)
+    assert second.deposed_by(await current())
+    assert not second.deposed_by(before)

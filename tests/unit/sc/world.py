@@ -38,6 +38,7 @@ from sc.controllers.actions import (
     WriteStatus,
 )
 from sc.controllers.spu import runs_by
+from sc.controllers.unclean import wish_of
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.spu_updater import Outbox
 from sc.store.local_store import Change, LocalStore
@@ -56,7 +57,7 @@ from schemas.messages import (
     Stamp,
 )
 from schemas.metadata import Object
-from schemas.partition import LiveReplica, Partition, PartitionStatus
+from schemas.partition import LiveReplica, Partition, PartitionStatus, UncleanElection
 from schemas.spu import Spu
 from schemas.topic import Topic
 from tests.unit.sc.builders import DELETED_AT, PORT_STEP
@@ -85,11 +86,14 @@ class ModelSpu:
                     old = self.replicas.get(assignment.uid) or ReplicaReport(
                         uid=assignment.uid, storage_id=storage, fit=not self.unfit
                     )
-                    revision = max(old.revision, assignment.revision)
-                    update: dict[str, Any] = {"revision": revision, "assigned": True}
-                    led = assignment.leader is not None
-                    if led and assignment.leader != self.spu_id and assignment.revision >= revision:
-                        update["role"] = ReplicaRole.FOLLOWER
+                    told = message.stamp.incarnation, assignment.revision
+                    update: dict[str, Any] = {"assigned": True}
+                    if told >= (old.incarnation, old.revision):
+                        update |= {"incarnation": told[0], "revision": told[1]}
+                        if assignment.leader is not None and assignment.leader != self.spu_id:
+                            update["role"] = ReplicaRole.FOLLOWER
+                        elif assignment.leader is None and told[0] > old.incarnation:
+                            update["role"] = ReplicaRole.IDLE
                     new = old.model_copy(update=update)
                     self.replicas[new.uid] = new
                     changed.append(new)
@@ -98,9 +102,10 @@ class ModelSpu:
                 changed = []
                 for lead in message.leads:
                     old = self.replicas[lead.uid]
-                    assert old.fit
+                    assert old.fit or (old.unclean_boot and lead.unclean_term == lead.term)
                     assert old.term <= lead.term + 0xFFFF, "led at a later term before"
                     update = {"role": ReplicaRole.LEADER, "term": Term(lead.term + 1)}
+                    update |= {"fit": True, "unclean_boot": False}
                     assert LiveReplica(spu_id=self.spu_id, storage_id=old.storage_id) in lead.lrs
                     self.replicas[lead.uid] = old.model_copy(update=update)
                     changed.append(self.replicas[lead.uid])
@@ -259,7 +264,10 @@ class World:
                 self._check_current(obj)
                 if isinstance(obj, Partition) and isinstance(status, PartitionStatus):
                     check_election(obj.status, status)
-                    self._check_live_set(obj, status)
+                    if status.unclean_term == status.term != obj.status.term:
+                        self._check_unclean(obj, status)
+                    else:
+                        self._check_live_set(obj, status)
                 self.put(obj.with_status(status))
             case WritePartitionSpec(partition, spec):
                 self._check_current(partition)
@@ -297,6 +305,7 @@ class World:
                 self._check_current(obj)
                 self.put(obj.with_metadata(deletion_timestamp=DELETED_AT))
             case RemovePartition(partition, tombstones):
+                assert not self.view.recovering, "deleted while the cluster recovers"
                 self._check_current(partition)
                 for tombstone in tombstones:
                     if (change := self.store.put_tombstone(tombstone)) is not None:
@@ -326,7 +335,7 @@ class World:
     def _send(self, action: SendComplete | SendAssignment | SendLead | SendDelete) -> None:
         session = self.sessions.get(action.spu_id)
         assert session is not None, "sent to an SPU without a session"
-        outbox = Outbox(STAMP)
+        outbox = Outbox(STAMP.model_copy(update={"incarnation": self.view.incarnation}))
         outbox.add(action)
         while (message := outbox.next()) is not None:
             report = self.spus[action.spu_id].handle(message)
@@ -371,6 +380,33 @@ class World:
             gone = session is None and not (known and self.now_ms < self.view.grace_until_ms)
             assert gone or (asked is not None and member not in asked), "left without a cause"
 
+    def _check_unclean(self, old: Partition, new: PartitionStatus) -> None:
+        """A replica that holds data leads alone; nobody wished for it, and all have answered, or
+        somebody did at that very term and no live replica could lead."""
+        (leader,) = new.lrs
+        assert leader.spu_id == new.leader
+        found = self.sessions[leader.spu_id].reports[old.uid]
+        assert found.storage_id == leader.storage_id
+        assert found.may_lead_uncleanly
+        pending = self.view.recovering and old.status.incarnation < self.view.incarnation
+        mirrored = self.store.get(Partition, old.name)
+        wish = wish_of(mirrored) if mirrored is not None else None
+        if isinstance(wish, UncleanElection) and wish.term == old.status.term:
+            live_ones = [m for m in old.status.lrs if self._fit(old.uid, m)]
+            assert pending or not live_ones, "a live replica could lead"
+            if wish.leader in (None, new.leader):
+                return
+        asked = old.spec.replicas if pending else [m.spu_id for m in old.status.lrs]
+        reports = [self.sessions[i].reports[old.uid] for i in asked]
+        assert all(report.may_lead_uncleanly for report in reports)
+        if pending:
+            assert all(report.incarnation == self.view.incarnation for report in reports)
+            assert all(report.role is not ReplicaRole.LEADER for report in reports), "still leads"
+        else:
+            assert not any(report.fit for report in reports)
+        most = max((report.last_term, report.leo) for report in reports)
+        assert (found.last_term, found.leo) == most
+
     def _fit(self, uid: str, member: LiveReplica) -> bool:
         session = self.sessions.get(member.spu_id)
         report = None if session is None else session.reports.get(uid)
@@ -406,11 +442,12 @@ class World:
 
 
 def check_election(old: PartitionStatus, new: PartitionStatus) -> None:
-    """Leader and term change together, by an election, which adds nobody; the leader is live."""
+    """Leader and term change together, by an election, which adds nobody unless it is recorded as
+    unclean; the leader is live."""
     assert new.term >= old.term, "the term went back"
     if new.term == old.term:
         assert new.leader == old.leader, "another leader without an election"
-    elif old.lrs:
+    elif old.lrs and new.unclean_term != new.term:
         assert set(new.lrs) <= set(old.lrs), "an election added somebody"
     live = {m.spu_id for m in new.lrs}
     assert new.leader is None or new.leader in live, "the leader is not live"
@@ -430,6 +467,7 @@ def snapshot(view: View) -> Any:
             "registered": view.registered,
             "provisioned": view.provisioning.spus if view.provisioning is not None else {},
             "grace": view.grace_until_ms,
+            "incarnation": (view.incarnation, view.recovering),
         }
     )
 

@@ -233,8 +233,12 @@ PAIR = led(1, 2, reason=ONE_OF_TWO)
 LEADING = report_of(TAKING, role=LEADER, term=TERM_1 + 1)
 
 
-def lost(reason: str) -> WriteStatus:
-    return becomes(unled(1, 2), OFFLINE, f"its object was lost, all replicas are needed: {reason}")
+ADVICE = "bring them back, or elect one that is there: runnel partition elect t-0 --unclean"
+
+
+def lost(reason: str, partition: Partition | None = None) -> WriteStatus:
+    what = "its object was lost, all replicas are needed"
+    return becomes(partition or unled(1, 2), OFFLINE, f"{what}: {reason}; {ADVICE}")
 
 
 def history(leo: int, last_term: int = 0, **more: Any) -> ReplicaReport:
@@ -255,13 +259,7 @@ CAME_BACK = unled(1, 2).with_metadata(annotations={"runnel/restored": "x"})
 LOST = [
     pytest.param(
         view_of(CAME_BACK, *spus(1, 2), sessions=[session_of(2, history(0, spu_id=2))]),
-        (
-            becomes(
-                CAME_BACK,
-                OFFLINE,
-                "its object was lost, all replicas are needed: SPU 1 is offline",
-            ),
-        ),
+        (lost("SPU 1 is offline", CAME_BACK),),
         id="given-object-came-back-and-only-an-empty-replica-then-it-does-not-lead",
     ),
     pytest.param(

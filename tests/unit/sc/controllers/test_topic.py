@@ -17,7 +17,7 @@ from sc.controllers.actions import (
     WritePartitionSpec,
     WriteStatus,
 )
-from sc.controllers.partition import RESTORED
+from sc.controllers.recovery import RESTORED
 from sc.controllers.topic import CREATE_CHUNK, partition_uid, reconcile
 from sc.store.view import View
 from schemas.metadata import Metadata

@@ -20,19 +20,21 @@ from sc.controllers.actions import (
     WriteSpuSpec,
     WriteStatus,
 )
+from sc.controllers.unclean import with_wish
 from sc.dispatch.kv_updater import KvUpdater
 from sc.kv.interface import KV, MAX_TXN_OPS, Put
-from sc.office import take_office
+from sc.office import begin_recovery, take_office
 from sc.store.codec import decode_object, decode_tombstone, encode_object, encode_tombstone
 from schemas.causality import caused_by
 from schemas.errors import ConflictError, FencedError
 from schemas.keys import ClusterKeys
 from schemas.metadata import Object
-from schemas.partition import Partition
+from schemas.partition import Partition, UncleanElection
 from schemas.spu import Spu
 from schemas.spu_group import SpuTemplate
 from schemas.topic import TopicResolution, TopicStatus
 from tests.unit.sc.builders import (
+    NO_TERM,
     group_of,
     live,
     member_of,
@@ -78,7 +80,8 @@ class Bench:
 
 @pytest.fixture
 async def bench(kv: KV) -> Bench:
-    return Bench(kv, KvUpdater(kv, KEYS, await take_office(kv, KEYS)))
+    office = await take_office(kv, KEYS)
+    return Bench(kv, KvUpdater(kv, KEYS, lambda: office))
 
 
 async def test_write_status(bench: Bench) -> None:
@@ -336,3 +339,33 @@ async def test_given_live_replicas_computed_from_an_older_view_then_they_never_l
     assert found is not None
     assert (found[0].status, found[0].revision) == (old.status, revision)
     assert revision > old.revision, "written although nothing changed: a later revision"
+
+
+async def test_given_recovery_that_began_meanwhile_then_decided_anew_and_not_fenced(
+    kv: KV,
+) -> None:
+    office = await take_office(kv, KEYS)
+    offices = [office]
+    bench = Bench(kv, KvUpdater(kv, KEYS, lambda: offices[-1]))
+    topic = await bench.store(topic_of())
+    recovering = await begin_recovery(kv, KEYS, office, 1)
+    before = await bench.raw()
+    with pytest.raises(ConflictError, match="changed meanwhile"):
+        await bench.updater.carry_out(WriteStatus(topic, STATUS))
+    assert await bench.raw() == before
+    offices.append(recovering)
+    assert await bench.updater.carry_out(WriteStatus(topic, STATUS))
+
+
+async def test_given_status_that_answers_an_annotation_then_both_are_one_write(
+    bench: Bench,
+) -> None:
+    wish = UncleanElection(term=NO_TERM)
+    partition = await bench.store(with_wish(partition_of(), wish))
+    answer = partition.status.model_copy(update={"reason": "turned down"})
+    await bench.updater.carry_out(WriteStatus(with_wish(partition, None), answer))
+    found = await bench.read(partition)
+    assert found is not None
+    assert (found[0].metadata.annotations, found[0].status) == ({}, answer)
+    with pytest.raises(ConflictError):
+        await bench.updater.carry_out(WriteStatus(with_wish(partition, None), answer))

@@ -310,3 +310,20 @@ async def test_given_many_elections_at_once_then_each_counts_those_before_it(
         bench.mirrored.set()
         await bench.until(lambda: bench.queue.idle)
     assert not +bench.view.elected
+
+
+async def test_given_recovery_that_begins_between_two_actions_then_the_second_is_decided_anew(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = bench.write
+
+    async def write_and_recover(action: KvAction) -> int:
+        bench.view.incarnation = 1
+        return await written(action)
+
+    monkeypatch.setattr(bench, "write", write_and_recover)
+    bench.actions[A] = [(write("a"), write("b")), ()]
+    async with bench.running():
+        bench.queue.add(A, "x")
+        await bench.until(lambda: bench.looks("a") == 2)
+    assert [line for line in bench.log if line.startswith("write")] == ["write a x"]

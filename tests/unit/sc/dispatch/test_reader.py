@@ -10,11 +10,11 @@ import pytest
 
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.reader import KvReader
-from sc.kv.interface import KV, Delete, DeleteEvent, Op, Put, PutEvent, WatchBatch
+from sc.kv.interface import KV, Delete, DeleteEvent, KeyValue, Op, Put, PutEvent, WatchBatch
 from sc.store.codec import decode_object, encode_object, encode_tombstone
 from sc.store.local_store import Change, ObjectChanged, TombstoneChanged
 from sc.store.view import View
-from schemas.errors import UnreachableError
+from schemas.errors import FencedError, UnreachableError
 from schemas.keys import ClusterKeys
 from schemas.metadata import Object
 from schemas.topic import Topic
@@ -42,9 +42,13 @@ class Bench:
         self.dispatcher = MetadataDispatcher(
             self.view, {}, lambda key, cause: self.woken.append((key.name, cause))
         )
-        self.reader = KvReader(kv, KEYS, self.view.store, self.dispatcher)
+        self.others: list[bytes] = []
+        self.reader = KvReader(kv, KEYS, self.view.store, self.dispatcher, self._deposed_by)
         self.changes: list[Change] = []
         self.dispatcher.listen(self.changes.append)
+
+    def _deposed_by(self, current: KeyValue) -> bool:
+        return current.value in self.others
 
     def seen(self) -> list[tuple[str, str]]:
         """(what happened, to what) since the last call."""
@@ -334,3 +338,23 @@ async def test_given_damage_removed_unseen_then_repair_reports_it_no_longer(benc
     await bench.kv.txn([], [Delete(key_of(topic_of("a")))])
     await bench.reader.repair()
     assert bench.reader.unreadable == {}
+
+
+async def test_given_another_sc_takes_office_then_reading_ends_before_what_it_does(
+    kv: KV,
+) -> None:
+    bench = Bench(kv)
+    bench.others = [b"other"]
+    await kv.txn([], [Put(KEYS.current_office, b"ours"), put(topic_of("a"))])
+    await bench.reader.load()
+    running = asyncio.create_task(bench.reader.run())
+    await kv.txn([], [put(topic_of("b"))])
+    await eventually(lambda: ("added", "b") in bench.seen())
+    await kv.txn([], [put(topic_of("c")), Put(KEYS.current_office, b"other")])
+    with pytest.raises(FencedError):
+        await running
+    assert bench.seen() == []
+    for read in (bench.reader.repair, bench.reader.load):
+        with pytest.raises(FencedError):
+            await read()
+    assert bench.view.store.get(Topic, "c") is None

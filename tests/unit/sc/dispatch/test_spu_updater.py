@@ -25,6 +25,8 @@ from schemas.messages import (
     Lead,
     LeadPartitions,
     Message,
+    Peer,
+    Peers,
     Stamp,
     Tombstone,
 )
@@ -180,6 +182,45 @@ def test_outbox_while_sending(first: Send, again: Send, messages: list[Message])
     assert drain(outbox) == messages
 
 
+def peer(spu_id: int, port: int = 9006) -> Peer:
+    return Peer(spu_id=spu_id, host="localhost", port=port)
+
+
+@pytest.mark.parametrize(
+    ("answers", "messages"),
+    [
+        pytest.param(
+            [(peer(2), peer(3)), (peer(3, 9),)],
+            [Peers(peers=(peer(2), peer(3, 9)))],
+            id="given-several-answers-then-one-message-with-the-newest-of-each",
+        ),
+        pytest.param([()], [Peers(peers=())], id="given-nobody-found-then-that-is-said"),
+    ],
+)
+def test_outbox_of_peers(answers: list[tuple[Peer, ...]], messages: list[Message]) -> None:
+    outbox = Outbox(STAMP)
+    for answer in answers:
+        outbox.add_peers(answer)
+    assert drain(outbox) == messages
+
+
+def test_given_all_kinds_then_peers_come_after_the_complete_list() -> None:
+    outbox = Outbox(STAMP)
+    outbox.add(SendComplete(1, 1, (A0,)))
+    outbox.add(SendAssignment(1, A1))
+    outbox.add_peers((peer(2),))
+    assert drain(outbox) == [assign(A0, complete=True), Peers(peers=(peer(2),)), assign(A1)]
+
+
+def test_given_peers_on_their_way_then_those_asked_for_again_are_sent_again() -> None:
+    outbox = Outbox(STAMP)
+    for _ in range(2):
+        outbox.add_peers((peer(2),))
+        assert outbox.next() == Peers(peers=(peer(2),))
+    outbox.sent()
+    assert drain(outbox) == []
+
+
 def test_given_sent_then_the_same_can_be_sent_again() -> None:
     outbox = Outbox(STAMP)
     for _ in range(2):
@@ -259,6 +300,15 @@ async def test_given_complete_list_of_an_older_session_then_void(script: Script)
     script.updater.opened(1, 2)
     script.updater.carry_out(SendComplete(1, 1, ()))
     assert await script.until_sent(0) == []
+
+
+async def test_given_peers_asked_for_in_an_older_session_then_void(script: Script) -> None:
+    script.updater.tell_peers(1, 1, (peer(2),))
+    script.updater.opened(1, 2)
+    script.updater.tell_peers(1, 1, (peer(2),))
+    assert await script.until_sent(0) == []
+    script.updater.tell_peers(1, 2, (peer(3),))
+    assert await script.until_sent(1) == [Peers(peers=(peer(3),))]
 
 
 async def test_given_late_close_of_an_older_session_then_the_newer_goes_on(script: Script) -> None:

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sc.store.local_store import LocalStore, ObjectChanged, TombstoneChanged
 from schemas.ids import PartitionUid
-from schemas.messages import Tombstone
+from schemas.messages import Peer, Tombstone
 from schemas.metadata import Object
 from schemas.partition import Partition
 from schemas.spu import Spu
@@ -204,6 +204,14 @@ def test_given_spu_renamed_then_the_removal_of_the_old_object_keeps_the_new_one(
     found = store.spu(1)
     assert found is not None
     assert found.name == "new"
+
+
+def test_given_spus_then_peers_are_those_that_are_registered_each_once() -> None:
+    store = LocalStore()
+    for spu_id in (2, 1, 3):
+        store.put(spu_of(spu_id))
+    found = store.peers((2, 9, 1, 2))
+    assert found == tuple(Peer(spu_id=i, host="localhost", port=9006) for i in (1, 2))
 
 
 def test_given_several_resolutions_then_their_topics_together_in_order() -> None:

@@ -1,0 +1,265 @@
+"""A cluster that recovers from a restored KV: who leads, who is waited for, and what stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sc.controllers import reconcile
+from sc.controllers.actions import (
+    Action,
+    CreatePartitions,
+    EndSpu,
+    Key,
+    RemoveObject,
+    RemovePartition,
+    RemoveSpu,
+    RemoveTombstone,
+    SendAssignment,
+    SendComplete,
+    SendDelete,
+    SendLead,
+    WriteStatus,
+)
+from sc.controllers.partition import assignment_for, assignment_of
+from sc.store.view import Provisioned, View
+from schemas.ids import Term, make_term
+from schemas.partition import Partition, PartitionResolution, PartitionStatus
+from schemas.topic import TopicResolution
+from tests.unit.sc.builders import (
+    group_of,
+    live,
+    member_of,
+    partition_of,
+    report_of,
+    session_of,
+    spu_of,
+    tombstone_of,
+    topic_of,
+    view_of,
+)
+
+KEY = Key("Partition", "t-0")
+NOW = 1_000
+INCARNATION = 2
+#: As the backup has it: SPU 1 leads, and SPUs 1 and 2 are live.
+OLD = make_term(1, 7)
+LED = partition_of(
+    "t",
+    0,
+    (1, 2, 3),
+    resolution=PartitionResolution.ONLINE,
+    leader=1,
+    term=OLD,
+    lrs=(live(1), live(2)),
+    minimum=2,
+)
+UNLED = partition_of("t", 0, (1, 2, 3))
+NEXT = make_term(INCARNATION, 1)
+
+
+def answered(partition: Partition, spu_id: int, **more: Any) -> Any:
+    """The session of an SPU that has answered, unless ``incarnation`` is an earlier one."""
+    return session_of(spu_id, report_of(partition, spu_id, **{"incarnation": 2, **more}))
+
+
+def recovering(partition: Partition, *sessions: Any, **more: Any) -> View:
+    spus = [spu_of(i) for i in (1, 2, 3)]
+    return view_of(partition, *spus, sessions=sessions, recovering=INCARNATION, **more)
+
+
+def status_of(view: View) -> PartitionStatus:
+    """What the partition becomes."""
+    writes = [a for a in reconcile(view, KEY, NOW) if isinstance(a, WriteStatus)]
+    if not writes:
+        found = view.store.get(Partition, "t-0")
+        assert found is not None
+        return found.status
+    (write,) = writes
+    assert isinstance(write.status, PartitionStatus)
+    return write.status
+
+
+ALL = {1: {"leo": 5, "last_term": 1}, 2: {"leo": 5, "last_term": 1}, 3: {"leo": 5, "last_term": 1}}
+
+
+@pytest.mark.parametrize("partition", [LED, UNLED], ids=["led", "never-led"])
+@pytest.mark.parametrize(
+    ("reports", "leader"),
+    [
+        pytest.param(ALL, 1, id="given-equal-logs-then-the-preferred-leads"),
+        pytest.param(
+            {**ALL, 3: {"leo": 6, "last_term": 1}}, 3, id="given-a-longer-log-then-it-leads"
+        ),
+        pytest.param(
+            {**ALL, 3: {"leo": 1, "last_term": 2}},
+            3,
+            id="given-a-later-last-term-then-it-leads-however-short",
+        ),
+        pytest.param(
+            {**ALL, 2: {"leo": 9, "last_term": 1, "fit": False, "unclean_boot": True}},
+            2,
+            id="given-unclean-boot-alone-then-it-leads-if-it-has-most",
+        ),
+        pytest.param(
+            {**ALL, 1: {"leo": 5, "last_term": 1, "fit": False, "unclean_boot": True}},
+            2,
+            id="given-unclean-boot-and-no-more-than-others-then-a-fit-one",
+        ),
+    ],
+)
+def test_given_all_have_answered_then_the_one_that_holds_most_leads_alone(
+    partition: Partition, reports: dict[int, dict[str, Any]], leader: int
+) -> None:
+    view = recovering(partition, *(answered(partition, i, **r) for i, r in reports.items()))
+    status = status_of(view)
+    assert (status.leader, status.term, status.unclean_term) == (leader, NEXT, NEXT)
+    assert status.lrs == (live(leader),)
+    assert status.resolution is PartitionResolution.OFFLINE
+
+
+@pytest.mark.parametrize("partition", [LED, UNLED], ids=["led", "never-led"])
+@pytest.mark.parametrize(
+    ("last", "why"),
+    [
+        pytest.param(None, "SPU 3 is offline", id="given-one-away-then-waited-for"),
+        pytest.param(
+            {"incarnation": 1, "revision": 9_000},
+            "SPU 3 has not answered yet",
+            id="given-one-that-may-still-lead-then-waited-for",
+        ),
+        pytest.param(
+            {"fit": False, "reason": "damaged"},
+            "SPU 3 cannot lead: damaged",
+            id="given-one-unfit-then-waited-for",
+        ),
+    ],
+)
+def test_given_not_all_have_answered_then_nobody_leads_and_the_reason_says_who_and_how(
+    partition: Partition, last: dict[str, Any] | None, why: str
+) -> None:
+    sessions = [answered(partition, 1, leo=9), answered(partition, 2)]
+    if last is not None:
+        sessions.append(answered(partition, 3, **last))
+    status = status_of(recovering(partition, *sessions))
+    before = partition.status
+    assert status == before.model_copy(
+        update={
+            "resolution": PartitionResolution.OFFLINE,
+            "reason": f"the KV was restored from a backup, all replicas are needed: {why}; bring"
+            " them back, or elect one that is there: runnel partition elect t-0 --unclean",
+        }
+    )
+
+
+def test_given_one_that_leads_on_in_an_earlier_term_then_assigned_without_a_leader() -> None:
+    leads = session_of(1, report_of(LED, 1, revision=9_000, term=OLD + 3))
+    actions = reconcile(recovering(LED, leads), KEY, NOW)
+    (sent,) = [a for a in actions if isinstance(a, SendAssignment)]
+    assert (sent.assignment.leader, sent.assignment.lrs) == (None, ())
+    assert (sent.assignment.term, sent.assignment.revision) == (OLD, LED.revision)
+    assert not [a for a in actions if isinstance(a, SendLead)]
+    complete = recovering(LED, session_of(1, complete=False))
+    (told,) = [
+        a for a in reconcile(complete, Key("Spu", "spu-1"), NOW) if isinstance(a, SendComplete)
+    ]
+    assert told.assignments == (sent.assignment,)
+
+
+def test_given_elected_in_this_incarnation_then_all_is_as_ever() -> None:
+    done = LED.with_status(LED.status.model_copy(update={"term": NEXT, "lrs": (live(1),)}))
+    view = recovering(done, answered(done, 1))
+    assert assignment_for(view, done) == assignment_of(done)
+    assert any(isinstance(a, SendLead) for a in reconcile(view, KEY, NOW))
+
+
+def test_given_elections_after_a_recovery_then_of_its_incarnation_at_least() -> None:
+    """Of a partition that an operator's election kept in an earlier one, say."""
+    view = recovering(LED, answered(LED, 2))
+    view.recovering = False
+    assert status_of(view).term == NEXT
+    unled = recovering(UNLED, answered(UNLED, 1))
+    unled.recovering = False
+    assert status_of(unled).term == NEXT
+
+
+def test_given_topic_placed_then_its_partitions_are_of_the_incarnation() -> None:
+    topic = topic_of("u", TopicResolution.PENDING, partitions=1)
+    view = view_of(topic, spu_of(1), sessions=[session_of(1)], recovering=INCARNATION)
+    (create,) = [
+        a for a in reconcile(view, Key("Topic", "u"), NOW) if isinstance(a, CreatePartitions)
+    ]
+    (made,) = create.partitions
+    assert made.status.term == make_term(INCARNATION, 0)
+    assert made.status.leader is None
+
+
+DELETED = partition_of("t", 0, (1,), deleting=True)
+GONE_TOPIC = topic_of("t", TopicResolution.DELETING, deleting=True)
+GROUP = group_of(replicas=1)
+REMOVALS = (RemovePartition, RemoveObject, RemoveSpu, SendDelete, EndSpu)
+
+
+@pytest.mark.parametrize(
+    ("objects", "key", "more"),
+    [
+        pytest.param((DELETED,), KEY, {}, id="partition"),
+        pytest.param((GONE_TOPIC,), Key("Topic", "t"), {}, id="topic"),
+        pytest.param(
+            (group_of(deleting=True),), Key("SpuGroup", "g"), {"provisioned": {}}, id="group"
+        ),
+        pytest.param(
+            (GROUP, member_of(GROUP, 1), member_of(GROUP, 2)),
+            Key("SpuGroup", "g"),
+            {"provisioned": {}},
+            id="spu-outside-its-group",
+        ),
+        pytest.param(
+            (spu_of(1),),
+            Key("Spu", "spu-1"),
+            {"tombstones": [tombstone_of(DELETED, 1)], "sessions": [session_of(1)]},
+            id="tombstone",
+        ),
+        pytest.param(
+            (),
+            Key("Spu", "g-9"),
+            {"provisioned": {"g-9": Provisioned(member_of(GROUP, 9).spec)}, "registered": {}},
+            id="process-without-an-object",
+        ),
+    ],
+)
+def test_given_recovery_then_nothing_is_deleted_until_it_is_over(
+    objects: tuple[Any, ...], key: Key, more: dict[str, Any]
+) -> None:
+    def removals(actions: tuple[Action, ...]) -> list[Action]:
+        return [action for action in actions if isinstance(action, REMOVALS)]
+
+    view = view_of(*objects, recovering=INCARNATION, **more)
+    assert removals(reconcile(view, key, NOW)) == []
+    view.recovering = False
+    assert removals(reconcile(view, key, NOW)) != []
+
+
+def test_given_deletion_that_waits_then_said_once() -> None:
+    view = view_of(DELETED, recovering=INCARNATION)
+    (write,) = reconcile(view, KEY, NOW)
+    assert isinstance(write, WriteStatus)
+    assert write.status.reason == "it is deleted when the recovery of the cluster is over"
+    again = view_of(DELETED.with_status(write.status), recovering=INCARNATION)
+    assert reconcile(again, KEY, NOW) == ()
+
+
+def test_given_deletion_that_was_confirmed_before_then_its_tombstone_goes() -> None:
+    grave = tombstone_of(DELETED, 1)
+    session = session_of(1, deleted=[grave])
+    view = view_of(spu_of(1), tombstones=[grave], sessions=[session], recovering=INCARNATION)
+    assert reconcile(view, Key("Spu", "spu-1"), NOW) == (RemoveTombstone(grave),)
+
+
+def test_given_object_lost_alone_then_what_was_led_before_is_no_unclean_election() -> None:
+    partition = partition_of("t", 0, (1, 2))
+    reports = [session_of(i, report_of(partition, i, term=Term(OLD))) for i in (1, 2)]
+    view = view_of(partition, spu_of(1), spu_of(2), sessions=reports)
+    status = status_of(view)
+    assert (status.leader, status.unclean_term) == (1, None)

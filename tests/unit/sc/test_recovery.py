@@ -1,0 +1,168 @@
+"""Whether an SPU has seen what the KV does not know, and which incarnation comes next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sc.kv.interface import ModRevisionIs
+from sc.office import Identity, Office
+from sc.recovery import divergence, next_incarnation
+from schemas.errors import ConflictError
+from schemas.ids import Term, make_term
+from schemas.messages import Hello, Stamp
+from tests.unit.sc.builders import live, partition_of, report_of, view_of
+
+#: Taken at 10, and again by another SC at 50; then the cluster recovered twice.
+REIGNS = {"a": 10, "b": 50, "b-2": 70}
+OFFICE = Office(
+    identity=Identity("uid", 2, recovering=False),
+    stamp=Stamp(revision=70, office="b-2", incarnation=2),
+    guard=ModRevisionIs("office", 70),
+    holder="b",
+    reigns=REIGNS,
+)
+KV_REVISION = 90
+LED = partition_of("t", 0, (1,), leader=1, term=make_term(2, 3), lrs=(live(1),), revision=80)
+UNLED = partition_of("t", 1, (1,), revision=81)
+
+
+def hello(seen: int, stamp: Stamp | None = None, **more: Any) -> Hello:
+    return Hello(software="test", spu_id=1, instance="i", kv_revision=seen, stamp=stamp, **more)
+
+
+def stamped(office: str, revision: int, incarnation: int = 2) -> Stamp:
+    return Stamp(revision=revision, office=office, incarnation=incarnation)
+
+
+def holding(index: int = 0, *, incarnation: int = 2, **more: Any) -> Hello:
+    report = report_of((LED, UNLED)[index], 1, **more)
+    replicas = (report.model_copy(update={"incarnation": incarnation}),)
+    return hello(80, stamped("b-2", 70), replicas=replicas)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        pytest.param(hello(0), None, id="given-new-spu-then-nothing"),
+        pytest.param(hello(91), None, id="given-no-stamp-then-of-the-first-incarnation"),
+        pytest.param(hello(90, stamped("b-2", 70)), None, id="given-the-reign-of-now-then-nothing"),
+        pytest.param(
+            hello(91, stamped("b-2", 70)),
+            "SPU 1 has seen KV revision 91, the KV is at 90",
+            id="given-the-reign-of-now-and-later-revision-then-the-kv-is-behind",
+        ),
+        pytest.param(
+            hello(75, stamped("x", 72)),
+            "SPU 1 has seen revision 75 of an SC that was not in office then",
+            id="given-an-sc-that-the-kv-never-had-then-it-went-on-differently",
+        ),
+        pytest.param(
+            hello(49, stamped("a", 10)), None, id="given-before-the-next-reign-then-nothing"
+        ),
+        pytest.param(
+            hello(50, stamped("a", 10)),
+            "SPU 1 has seen revision 50 of an SC that was not in office then",
+            id="given-an-sc-that-was-deposed-by-then-then-it-went-on-differently",
+        ),
+        pytest.param(
+            hello(5_000, stamped("x", 4_000, incarnation=1)),
+            None,
+            id="given-an-earlier-incarnation-then-revisions-do-not-compare",
+        ),
+        pytest.param(
+            hello(20, stamped("x", 15, incarnation=3)),
+            "SPU 1 has seen incarnation 3, the KV is in 2",
+            id="given-a-later-incarnation-then-the-kv-is-behind",
+        ),
+        pytest.param(
+            holding(revision=80, term=make_term(2, 3) + 4),
+            None,
+            id="given-replica-as-the-kv-has-it-then-nothing",
+        ),
+        pytest.param(
+            holding(revision=81),
+            "SPU 1 knows t-0 at revision 81, the KV has it at 80",
+            id="given-replica-of-a-later-revision-then-the-kv-is-behind",
+        ),
+        pytest.param(
+            holding(revision=80, term=make_term(2, 4)),
+            "SPU 1 knows t-0 at term 2.4.0, the KV has it at 2.3.0",
+            id="given-replica-of-a-later-term-then-the-kv-is-behind",
+        ),
+        pytest.param(
+            holding(revision=9_000, incarnation=1, term=make_term(1, 900)),
+            None,
+            id="given-replica-of-an-earlier-incarnation-then-not-compared",
+        ),
+        pytest.param(
+            holding(revision=1, incarnation=1, term=make_term(3, 1)),
+            "SPU 1 has a replica of incarnation 3, the KV is in 2",
+            id="given-term-of-a-later-incarnation-then-the-kv-is-behind",
+        ),
+        pytest.param(
+            holding(1, revision=81, term=make_term(2, 9)),
+            None,
+            id="given-object-that-lost-its-leader-alone-then-not-compared",
+        ),
+    ],
+)
+def test_divergence(said: Hello, why: str | None) -> None:
+    store = view_of(LED, UNLED).store
+    assert divergence(said, KV_REVISION, OFFICE, store) == why
+
+
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        pytest.param(90, None, id="given-known-revision-then-nothing"),
+        pytest.param(91, "SPU 1 has seen KV revision 91, the KV is at 90", id="given-later-one"),
+    ],
+)
+def test_no_stamp_in_the_first_incarnation(seen: int, why: str | None) -> None:
+    first = replace(OFFICE, stamp=Stamp(revision=50, office="b"))
+    assert divergence(hello(seen), KV_REVISION, first, view_of().store) == why
+
+
+@given(
+    said=st.builds(
+        hello,
+        st.integers(0, 200),
+        st.none()
+        | st.builds(
+            stamped, st.sampled_from(["a", "b", "b-2", "x"]), st.integers(0, 200), st.integers(0, 5)
+        ),
+    )
+)
+def test_law_in_the_next_incarnation_the_same_spu_finds_no_fault(said: Hello) -> None:
+    incarnation = next_incarnation(said, OFFICE)
+    after = replace(OFFICE, stamp=stamped(f"b-{incarnation}", 95, incarnation))
+    assert divergence(said, KV_REVISION, after, view_of(LED, UNLED).store) is None
+
+
+def test_given_replica_of_no_partition_then_not_compared() -> None:
+    said = holding(revision=500, term=make_term(2, 9))
+    assert divergence(said, KV_REVISION, OFFICE, view_of().store) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "incarnation"),
+    [
+        pytest.param(hello(0), 3, id="given-nothing-reported-then-above-the-kvs"),
+        pytest.param(hello(0, stamped("x", 1, incarnation=6)), 7, id="given-stamp-then-above-it"),
+        pytest.param(holding(term=make_term(8, 1)), 9, id="given-term-then-above-it"),
+        pytest.param(holding(last_term=make_term(8, 1)), 9, id="given-last-term-then-above-it"),
+        pytest.param(holding(incarnation=8), 9, id="given-revision-of-one-then-above-it"),
+    ],
+)
+def test_next_incarnation(said: Hello, incarnation: int) -> None:
+    assert next_incarnation(said, OFFICE) == incarnation
+
+
+def test_given_the_last_incarnation_then_refused() -> None:
+    with pytest.raises(ConflictError, match="there is none after it"):
+        next_incarnation(holding(term=Term((1 << 64) - 1)), OFFICE)
