@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from runnel import aio
     from runnel.admin import ApplyResult, History, HistoryEntry, PartitionOffsets
     from runnel.blocking import Cluster, Consumer, Producer, connect
+    from runnel.consumer import ConsumerSettings
     from runnel.delivery import Delivery, TableDelivery
     from runnel.manifests import Spu, Topic
     from runnel.record import BatchMetadata, Record, RecordMetadata
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         ConflictError,
         CorruptBatchError,
         DeadlineExceededError,
+        DivergedError,
         FencedError,
         InvalidRequestError,
         ManifestError,
@@ -59,9 +61,11 @@ __all__ = [
     "CompactedError",
     "ConflictError",
     "Consumer",
+    "ConsumerSettings",
     "CorruptBatchError",
     "DeadlineExceededError",
     "Delivery",
+    "DivergedError",
     "FencedError",
     "History",
     "HistoryEntry",
@@ -103,6 +107,7 @@ _HOMES: Final = {
     "Consumer": "runnel.blocking",
     "Producer": "runnel.blocking",
     "connect": "runnel.blocking",
+    "ConsumerSettings": "runnel.consumer",
     "Delivery": "runnel.delivery",
     "TableDelivery": "runnel.delivery",
     "Spu": "runnel.manifests",

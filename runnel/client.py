@@ -174,6 +174,9 @@ class Cluster(Admin):
         ``start``: where to begin (earliest, latest, an offset, offsets by partition, or a
         datetime: records from that time on). ``stop``: None follows for ever, "latest" ends at
         what is committed when reading starts, offsets by partition are the first not read.
+        ``settings``: bounds of memory and time, and whether followers are read.
+
+        Reading raises DivergedError where an unclean election removed records that were read.
         """
         consumer = Consumer(
             topic,

@@ -167,7 +167,7 @@ class SpuConnection(asyncio.BufferedProtocol):
         if future.done():
             return
         try:
-            raise_for_status(header, tail)
+            raise_for_status(header, tail, fixed)
         except RunnelError as error:
             error.details.setdefault("spu", str(self.address))
             future.set_exception(error)

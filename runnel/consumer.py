@@ -18,17 +18,14 @@ from typing import Any, Final, Literal, Self
 import pyarrow as pa
 
 from runnel.cursor import Cursor
-from runnel.partition_reader import (
-    FetchSettings,
-    PartitionReader,
-    earliest,
-    latest,
-    list_offsets,
-)
+from runnel.partition_fetcher import FetchSettings, PartitionFetcher
+from runnel.partition_reader import PartitionReader, list_offsets
 from runnel.read_state import Chunk, ReadState
 from runnel.record import Record, timestamp_us_of
 from runnel.routing import TopicRoute
+from runnel.speculation import Speculation
 from schemas.errors import InvalidRequestError
+from schemas.protocol import EARLIEST, LATEST, ListOffsetsResponse
 
 Start = Literal["earliest", "latest"] | int | Mapping[int, int] | datetime
 Stop = Literal["latest"] | Mapping[int, int] | None
@@ -42,11 +39,17 @@ class ConsumerSettings:
     """``give_up_ms``: how long to bear a partition whose leader does not answer.
 
     ``max_wait_ms``: how long a leader holds a fetch when there is nothing new.
+    ``speculative_reads``: where a partition has followers, send a fetch that is overdue to one
+    of them as well, and take the first answer; this adds a tenth to the requests at most.
+    ``follower_reads``: read from followers in general, which unburdens leaders. Records come a
+    little later then, and are the same.
     """
 
     read_ahead_bytes: int = 64 << 20
     max_wait_ms: int = 1_000
     give_up_ms: int = 120_000
+    speculative_reads: bool = True
+    follower_reads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,13 +240,17 @@ class Consumer:
             fetch_bytes=max(_MIN_FETCH_BYTES, min(_MAX_FETCH_BYTES, share)),
             max_wait_ms=self._settings.max_wait_ms,
             give_up_s=self._settings.give_up_ms / 1000,
+            follower_reads=self._settings.follower_reads,
+            speculative_reads=self._settings.speculative_reads,
         )
-        for cursor in cursors:
+        speculation = Speculation()
+        for cursor, lac in cursors:
             self.state.position[cursor.partition] = cursor.position
             reader = PartitionReader(
                 cursor,
                 route,
-                settings,
+                PartitionFetcher(route, cursor.partition, settings, speculation, route.random, lac),
+                settings.give_up_s,
                 lambda _chunk: None,
                 from_earliest=self._wanted.start == "earliest",
             )
@@ -255,18 +262,26 @@ class Consumer:
     def _deliver_from(self, reader: PartitionReader) -> Callable[[Chunk], None]:
         return lambda chunk: self._queue.put_nowait((reader, chunk))
 
-    async def _cursor(self, route: TopicRoute, partition: int) -> Cursor:
-        wait_s = self._settings.give_up_ms / 1000
+    async def _cursor(self, route: TopicRoute, partition: int) -> tuple[Cursor, int]:
+        """Where reading starts and ends, and the last add confirmed if it was told on the way."""
+        lac = -1
         not_before_us = None
+
+        async def ask(position: int) -> ListOffsetsResponse:
+            nonlocal lac
+            wait_s = self._settings.give_up_ms / 1000
+            found = await list_offsets(route, partition, position, wait_s)
+            lac = max(lac, found.lac)
+            return found
+
         match self._wanted.start:
             case "earliest":
-                position = await earliest(route, partition, wait_s)
+                position = (await ask(EARLIEST)).log_start
             case "latest":
-                position = await latest(route, partition, wait_s)
+                position = (await ask(LATEST)).offset
             case datetime() as when:
                 not_before_us = max(0, timestamp_us_of(when))
-                found = await list_offsets(route, partition, not_before_us, wait_s)
-                position = found.offset
+                position = (await ask(not_before_us)).offset
             case int() as offset:
                 position = offset
             case offsets:
@@ -275,10 +290,10 @@ class Consumer:
             case None:
                 stop = None
             case "latest":
-                stop = await latest(route, partition, wait_s)
+                stop = (await ask(LATEST)).offset
             case offsets:
                 stop = offsets[partition]
-        return Cursor(self.topic, partition, position, stop, not_before_us)
+        return Cursor(self.topic, partition, position, stop, not_before_us), lac
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)

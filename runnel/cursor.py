@@ -47,12 +47,15 @@ class Cursor:
         """Is everything before ``stop`` read?"""
         return self.stop is not None and self.position >= self.stop
 
-    def take(self, data: memoryview) -> list[pa.RecordBatch]:
+    def take(self, data: memoryview, lac: int | None = None) -> list[pa.RecordBatch]:
         """The due records of fetched batches, as record batches of `READ_SCHEMA`.
 
-        Moves the position behind them. Raises CorruptBatchError that names the place.
+        Moves the position behind them. ``lac`` is the last add confirmed that came with them.
+        Raises CorruptBatchError that names the place, also for a batch above ``lac``; the
+        position is then where it was, and the same records can be read from another replica.
         """
         found: list[pa.RecordBatch] = []
+        before = self.position, self.term, self.not_before_us
         try:
             batches = split_batches(data)
             if not batches and len(data):
@@ -61,12 +64,17 @@ class Cursor:
                 if self.finished:
                     break
                 verify(raw)
+                if lac is not None and header.next_offset > lac + 1:
+                    raise CorruptBatchError(
+                        f"a batch ends at {header.next_offset - 1}, above the last add confirmed"
+                        f" {lac}: the SPU sent what is not committed"
+                    )
                 if header.next_offset > self.position:
                     found.extend(self._due(header, raw))
         except (CorruptBatchError, UnsupportedError) as error:
-            raise type(error)(
-                f"{self.topic}/{self.partition} at offset {self.position}: {error.message}"
-            ) from error
+            place = f"{self.topic}/{self.partition} at offset {self.position}"
+            self.position, self.term, self.not_before_us = before
+            raise type(error)(f"{place}: {error.message}") from error
         return list(_coalesced(found))
 
     def _due(self, header: BatchHeader, raw: memoryview) -> Iterator[pa.RecordBatch]:

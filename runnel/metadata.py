@@ -63,6 +63,9 @@ class Metadata:
             except UnreachableError:
                 if entry is None:
                     raise
+                # Those who failed before this request share its outcome: an SC that is silent
+                # must not be waited for by each of them in turn.
+                self._entries[name] = _Entry(entry.topic, asked_at)
                 return entry.topic
             found = next((topic for topic in answer.topics if topic.name == name), None)
             if found is None:

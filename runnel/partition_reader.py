@@ -1,8 +1,9 @@
-"""Fetching one partition ahead of its reader: one request under way, at most two chunks held.
+"""Reading one partition ahead of its user: one fetch at a time, at most two chunks held.
 
-The leader holds a fetch until there are records (a long poll), so an idle partition costs one
-request now and then. Trouble with the leader is retried until nothing has worked for
-``give_up_s``; everything else ends the reader with the error.
+The SPU holds a fetch until there are records (a long poll), so an idle partition costs one
+request now and then. Trouble that may pass is retried until nothing has worked for
+``give_up_s``; everything else ends the reader with the error. Where the batches come from is
+`runnel.partition_fetcher`'s business: here every answer continues the position, or is not taken.
 """
 
 from __future__ import annotations
@@ -12,29 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from runnel.cursor import Cursor
+from runnel.partition_fetcher import Fetched, PartitionFetcher
 from runnel.read_state import Chunk
 from runnel.routing import TopicRoute
-from schemas.errors import OffsetOutOfRangeError
-from schemas.protocol import (
-    EARLIEST,
-    LATEST,
-    Api,
-    FetchRequest,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-)
-
-#: Seconds that a leader may take beyond the wait it was asked for.
-_FETCH_SLACK_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class FetchSettings:
-    """``fetch_bytes`` per request; the leader answers after ``max_wait_ms`` with what there is."""
-
-    fetch_bytes: int
-    max_wait_ms: int
-    give_up_s: float
+from schemas.errors import CorruptBatchError, DivergedError, OffsetOutOfRangeError
+from schemas.protocol import EARLIEST, Api, ListOffsetsRequest, ListOffsetsResponse
 
 
 async def list_offsets(
@@ -50,23 +33,14 @@ async def list_offsets(
     return ListOffsetsResponse.unpack(response.fixed)
 
 
-async def earliest(route: TopicRoute, partition: int, give_up_s: float) -> int:
-    """The first offset that is kept."""
-    return (await list_offsets(route, partition, EARLIEST, give_up_s)).log_start
-
-
-async def latest(route: TopicRoute, partition: int, give_up_s: float) -> int:
-    """The offset after the last committed record."""
-    return (await list_offsets(route, partition, LATEST, give_up_s)).offset
-
-
 @dataclass(slots=True)
 class PartitionReader:
     """Runs `run` as a task; ``deliver`` gets its chunks. `taken` tells it that one was used."""
 
     cursor: Cursor
     route: TopicRoute
-    settings: FetchSettings
+    fetcher: PartitionFetcher
+    give_up_s: float
     deliver: Callable[[Chunk], None]
     #: Where retention may overtake the start without that being an error.
     from_earliest: bool = False
@@ -78,20 +52,33 @@ class PartitionReader:
 
     async def run(self) -> None:
         """Read until the cursor is finished. Raises what cannot be retried."""
-        while not self.cursor.finished:
-            await self._free.acquire()
-            first, *more = await self._next()
-            self.deliver(first)
-            for chunk in more:
+        try:
+            while not self.cursor.finished:
                 await self._free.acquire()
-                self.deliver(chunk)
+                first, *more = await self._next()
+                self.deliver(first)
+                for chunk in more:
+                    await self._free.acquire()
+                    self.deliver(chunk)
+        finally:
+            self.fetcher.close()
 
     async def _next(self) -> list[Chunk]:
         """The chunks of the next answer that moves the position; at least one."""
         cursor = self.cursor
         while True:
             before = cursor.position
-            found = cursor.take(await self._fetch())
+            fetched = await self._fetch()
+            if fetched is None:
+                continue
+            try:
+                found = cursor.take(fetched.data, fetched.lac)
+            except CorruptBatchError:
+                if fetched.follower is None:
+                    raise
+                # The other replicas are whole, as far as is known; the SPU finds its own damage.
+                self.fetcher.avoid(fetched.follower)
+                continue
             if cursor.position == before:
                 continue
             self.from_earliest = False
@@ -102,33 +89,34 @@ class PartitionReader:
             chunks[-1] = chunks[-1]._replace(position_after=cursor.position)
             return chunks
 
-    async def _fetch(self) -> memoryview:
-        settings, cursor = self.settings, self.cursor
+    async def _fetch(self) -> Fetched | None:
+        """The next answer; None where the position had to be moved instead."""
+        cursor = self.cursor
+        place = f"{self.route.name}/{cursor.partition}"
         try:
-            response = await self.route.retrying(
-                cursor.partition,
-                Api.FETCH,
-                lambda uid: FetchRequest(
-                    uid,
-                    cursor.position,
-                    settings.fetch_bytes,
-                    1,
-                    settings.max_wait_ms,
-                    cursor.term,
-                ).pack(),
-                give_up_s=settings.give_up_s,
-                timeout_s=settings.max_wait_ms / 1000 + _FETCH_SLACK_S,
+            return await self.fetcher.fetch(cursor.position, cursor.term)
+        except DivergedError as error:
+            lost = DivergedError(
+                f"{place}: the log does not hold any more what was read before offset"
+                f" {cursor.position}: it may differ from offset {error.diverged_at} on. An unclean"
+                f" election has lost records; decide what becomes of those that were used, and read"
+                f" on from offset {error.diverged_at}. {error.message}",
+                diverged_at=error.diverged_at,
             )
+            lost.details.update(
+                topic=self.route.name, partition=cursor.partition, offset=cursor.position
+            )
+            raise lost from error
         except OffsetOutOfRangeError as error:
-            start = await earliest(self.route, cursor.partition, settings.give_up_s)
+            found = await list_offsets(self.route, cursor.partition, EARLIEST, self.give_up_s)
+            start = found.log_start
             if self.from_earliest and start > cursor.position:
                 # Retention removed the first records between asking where they are and reading.
                 cursor.position = start
-                return memoryview(b"")
+                return None
             raise OffsetOutOfRangeError(
-                f"{self.route.name}/{cursor.partition}: offset {cursor.position} is not there;"
+                f"{place}: offset {cursor.position} is not there;"
                 f" the first available one is {start}. {error.message}",
                 firstAvailable=start,
                 partition=cursor.partition,
             ) from error
-        return response.tail

@@ -7,9 +7,11 @@ would take any of them for the first.
 
 When an attempt fails, nothing new is sent until everything under way has an outcome. What is
 left is then sent again, one batch at a time, in order, with its old sequence: a batch that stood
-already is recognised and answered with the offset it has. A batch whose attempts ended without
-an answer is *uncertain*. When one fails for good, the uncertain ones behind it fail with it (to
-number them anew could write them twice), and the rest is numbered in a new epoch.
+already is recognised and answered with the offset it has. Only the first of them waits for a
+leader: once that is taken, the others follow at once. A batch is *uncertain* once an attempt
+ended without saying whether it was appended; that replicas were lacking says that it was not.
+When one fails for good, the uncertain ones behind it fail with it (to number them anew could
+write them twice), and the rest is numbered in a new epoch.
 
 With acks ``none`` nothing is numbered or repeated. With ``leader``, acknowledged records can be
 lost when the leader changes; the leader then misses sequences that will never come, so the rest
@@ -28,7 +30,12 @@ from runnel.connection import Response
 from runnel.delivery import Batch
 from runnel.routing import TopicRoute, may_retry
 from schemas.batch import HEADER_SIZE, build, read_header
-from schemas.errors import DeadlineExceededError, NotReadyError, RunnelError
+from schemas.errors import (
+    DeadlineExceededError,
+    NotEnoughReplicasError,
+    NotReadyError,
+    RunnelError,
+)
 from schemas.protocol import Acks, Api, ProduceRequest, ProduceResponse
 
 #: How much longer than the leader the client waits, so that the leader's own answer is heard.
@@ -36,6 +43,11 @@ _ANSWER_SLACK_S: Final = 2.0
 #: With acks none, how old the knowledge about the leader may get.
 _VERIFY_LEADER_S: Final = 5.0
 _SEQUENCES: Final = 1 << 32
+UNKNOWN_OUTCOME: Final = (
+    "their outcome is unknown: the records may be in the log or not, or may still come to be."
+    " Read the end of the partition before you send them again, or they may stand twice; a longer"
+    " delivery_timeout_ms outlasts longer failures"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +131,9 @@ class PartitionSender:
             return
         place = f"{self.route.name}/{self.index}"
         self._ended = DeadlineExceededError(
-            f"{why} before these records for partition {place} were acknowledged; they may stand"
-            " or not"
+            f"{why} before these records for partition {place} were acknowledged;"
+            f" {UNKNOWN_OUTCOME}",
+            outcomeUnknown=True,
         )
         for batch in [*(attempted.batch for attempted in self._window), *self._queue]:
             if not batch.outcome.done():
@@ -209,6 +222,7 @@ class PartitionSender:
         attempted.call = await connection.start(
             Api.PRODUCE, request, attempted.data, timeout_s=timeout_s + _ANSWER_SLACK_S
         )
+        self.route.watch_over(self.index, leader, attempted.call, 0.0)
         return attempted.call
 
     def _timeout_s(self, attempted: _Attempted) -> float:
@@ -237,23 +251,28 @@ class PartitionSender:
                     continue
                 attempted.error = self._judged(error)
             if attempted.call is not None and attempted.error is not None:
-                attempted.uncertain = may_retry(attempted.error)
+                attempted.uncertain = _may_stand(attempted.error)
             left.append(attempted)
         # The window stays what it was until here, so that a cancelled wait loses nothing.
         self._window = left
+        answers = False
         while self._window:
             head = self._window[0]
             if head.error is None and head.call is not None:
                 self._window.popleft()
                 self._succeed(head, head.call.result())
                 continue
-            failure = await self._repeat(head)
+            failure = await self._repeat(head, at_once=answers)
+            answers = failure is None
             self._window.popleft()
             if failure is not None:
                 self._give_up(head, failure)
 
-    async def _repeat(self, head: _Attempted) -> RunnelError | None:
-        """Send one batch until it stands, or say what it failed with."""
+    async def _repeat(self, head: _Attempted, *, at_once: bool) -> RunnelError | None:
+        """Send one batch until it stands, or say what it failed with.
+
+        ``at_once``: the leader has just taken the batch before, so there is nothing to wait for.
+        """
         error, attempt = head.error, 0
         while True:
             if error is not None:
@@ -261,8 +280,10 @@ class PartitionSender:
                     return error
                 if self.clock() >= self._deadline(head):
                     return self._too_late(head, error)
-                await self.route.pause(attempt, self._deadline(head) - self.clock())
-                attempt += 1
+                if not at_once:
+                    left_s = self._deadline(head) - self.clock()
+                    attempt = await self.route.pause(self.index, attempt, left_s)
+                at_once = False
                 self.counts.retries += 1
                 self._forget_lost(head, error)
             error = await self._once(head)
@@ -284,7 +305,7 @@ class PartitionSender:
             response = await call
         except RunnelError as failure:
             head.error = self.route.judge(self.index, failure)
-            head.uncertain |= may_retry(head.error)
+            head.uncertain |= _may_stand(head.error)
             return head.error
         self._succeed(head, response)
         return None
@@ -321,18 +342,20 @@ class PartitionSender:
             if attempted.error is not None or attempted.call is None:
                 self._renumber(attempted)
 
-    def _too_late(self, head: _Attempted, error: RunnelError) -> DeadlineExceededError:
-        place = f"partition {self.route.name}/{self.index}"
-        seconds = self.settings.delivery_timeout_ms / 1000
-        fate = (
-            "its outcome is unknown: the records may stand or not"
-            if head.uncertain
-            else "it was not written"
+    def _too_late(self, head: _Attempted, error: RunnelError) -> RunnelError:
+        """What a batch fails with when its time is over; ``error`` is what it met last."""
+        message = (
+            f"a batch of {head.batch.count} records for partition {self.route.name}/{self.index}"
+            f" was not acknowledged within {self.settings.delivery_timeout_ms / 1000:g} s"
         )
-        return DeadlineExceededError(
-            f"a batch of {head.batch.count} records for {place} was not acknowledged within"
-            f" {seconds:g} s; {fate}. Last error: {error.message}"
-        )
+        if head.uncertain:
+            return DeadlineExceededError(
+                f"{message}; {UNKNOWN_OUTCOME}. Last error: {error.message}", outcomeUnknown=True
+            )
+        message = f"{message}; it was not written. Last error: {error.message}"
+        if isinstance(error, NotEnoughReplicasError):
+            return NotEnoughReplicasError(message, outcomeUnknown=False)
+        return DeadlineExceededError(message, outcomeUnknown=False)
 
     def _succeed(self, attempted: _Attempted, response: Response) -> None:
         answer = ProduceResponse.unpack(response.fixed)
@@ -351,3 +374,11 @@ class PartitionSender:
         self.counts.failed_records += batch.count
         batch.outcome.set_exception(error)
         self.settled(batch)
+
+
+def _may_stand(error: RunnelError) -> bool:
+    """May a batch stand that was answered with this error?
+
+    A leader that lacks live replicas refuses a batch before it appends it.
+    """
+    return may_retry(error) and not isinstance(error, NotEnoughReplicasError)

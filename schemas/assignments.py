@@ -18,8 +18,24 @@ class Endpoint(Model):
     port: int
 
 
+class ReplicaEndpoint(Model):
+    """One replica of a partition: an SPU that can be reached, and where.
+
+    ``live``: it is in the live replica set, so it holds every committed record.
+    """
+
+    spu: int
+    endpoint: Endpoint
+    live: bool = False
+
+
 class PartitionLeader(Model):
-    """One partition; ``leader`` and ``endpoint`` are None while nobody leads: see ``reason``."""
+    """One partition; ``leader`` and ``endpoint`` are None while nobody leads: see ``reason``.
+
+    ``replicas`` are those of a replicated partition, the leader's among them; SPUs that are not
+    registered or known to be offline are left out, and so is all of it where the leader's replica
+    is the only one.
+    """
 
     index: int
     uid: PartitionUid
@@ -28,6 +44,7 @@ class PartitionLeader(Model):
     endpoint: Endpoint | None = None
     term: Term = Term(0)
     reason: str | None = None
+    replicas: tuple[ReplicaEndpoint, ...] = ()
 
 
 class TopicAssignment(Model):

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from sc.controller import Controller
 from sc.store.local_store import LocalStore
-from schemas.assignments import Assignments, Endpoint, PartitionLeader, TopicAssignment
+from schemas.assignments import (
+    Assignments,
+    Endpoint,
+    PartitionLeader,
+    ReplicaEndpoint,
+    TopicAssignment,
+)
 from schemas.ids import PartitionUid
 from schemas.partition import Partition, PartitionResolution
+from schemas.spu import Spu, SpuResolution
 from schemas.topic import Topic
 
 
@@ -47,10 +54,7 @@ def _partition(store: LocalStore, partition: Partition) -> PartitionLeader:
     status = partition.status
     spu = store.spu(status.leader) if status.leader is not None else None
     leading = status.resolution is PartitionResolution.ONLINE and spu is not None
-    endpoint = None
-    if leading and spu is not None:
-        public = spu.spec.public_endpoint
-        endpoint = Endpoint(host=public.host, port=public.port)
+    endpoint = _endpoint(spu) if leading and spu is not None else None
     return PartitionLeader(
         index=partition.spec.index or 0,
         uid=PartitionUid(partition.uid),
@@ -59,4 +63,23 @@ def _partition(store: LocalStore, partition: Partition) -> PartitionLeader:
         endpoint=endpoint,
         term=status.term,
         reason=status.reason,
+        replicas=_replicas(store, partition),
     )
+
+
+def _replicas(store: LocalStore, partition: Partition) -> tuple[ReplicaEndpoint, ...]:
+    """Where followers are read; nothing where there is none."""
+    if len(partition.spec.replicas) < 2:
+        return ()
+    live = {member.spu_id for member in partition.status.lrs}
+    return tuple(
+        ReplicaEndpoint(spu=spu_id, endpoint=_endpoint(spu), live=spu_id in live)
+        for spu_id in partition.spec.replicas
+        if (spu := store.spu(spu_id)) is not None
+        and spu.status.resolution is not SpuResolution.OFFLINE
+    )
+
+
+def _endpoint(spu: Spu) -> Endpoint:
+    public = spu.spec.public_endpoint
+    return Endpoint(host=public.host, port=public.port)

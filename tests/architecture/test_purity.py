@@ -21,6 +21,7 @@ CORES = (
     "sc.provisioning.crash_loop",
     "spu.replication",
     "runnel.batching",
+    "runnel.speculation",
 )
 
 FORBIDDEN = {

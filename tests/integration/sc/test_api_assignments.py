@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.assignments import Assignments
+from schemas.assignments import Assignments, Endpoint, ReplicaEndpoint
 from tests.integration.sc.calls import call, created, feed, online
 from tests.integration.sc.conftest import RunningSc
 from tests.simulated_spu import SimulatedSpu
@@ -34,8 +34,42 @@ async def test_given_assignments_then_leaders_with_endpoints_or_the_reason_for_n
         assert partition.endpoint is not None
         assert (partition.endpoint.host, partition.endpoint.port) == ("box.lan", 7001)
         assert partition.term > 0
+        assert partition.replicas == (), "there is the leader only"
     _, everything = await call(sc, "GET", "/v1/assignments")
     assert [t["name"] for t in everything["topics"]] == ["empty", "t"]
+
+
+async def test_given_a_replicated_topic_then_its_replicas_are_told_and_which_of_them_are_live(
+    sc: RunningSc,
+) -> None:
+    for spu_id in (1, 2):
+        ingress = {"port": 7000 + spu_id, "ingress": [{"hostname": f"box-{spu_id}.lan"}]}
+        await created(sc, "Spu", f"spu-{spu_id}", {"spuId": spu_id, "publicEndpoint": ingress})
+
+    async def replicas() -> tuple[ReplicaEndpoint, ...]:
+        _, body = await call(sc, "GET", "/v1/assignments?topic=t")
+        (partition,) = Assignments.model_validate(body).topics[0].partitions
+        return partition.replicas
+
+    async with SimulatedSpu(1, sc.private):
+        async with SimulatedSpu(2, sc.private):
+            for spu_id in (1, 2):
+                await sc.until("spus", f"spu-{spu_id}", "online")
+            await created(sc, "Topic", "t", {"assignment": [{"id": 0, "replicas": [1, 2]}]})
+            await sc.until("partitions", "t-0", "online")
+            (stored,) = sc.controller.view.store.partitions_of("Topic", "t")
+            live = {member.spu_id for member in stored.status.lrs}
+            assert 1 in live
+            assert await replicas() == tuple(
+                ReplicaEndpoint(
+                    spu=spu_id,
+                    endpoint=Endpoint(host=f"box-{spu_id}.lan", port=7000 + spu_id),
+                    live=spu_id in live,
+                )
+                for spu_id in (1, 2)
+            )
+        await sc.until("spus", "spu-2", "offline")
+        assert [replica.spu for replica in await replicas()] == [1]
 
 
 async def test_given_assignments_watched_then_the_leader_is_seen_to_come_and_go(

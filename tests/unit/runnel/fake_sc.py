@@ -10,7 +10,13 @@ from typing import Any, cast
 
 from aiohttp import web
 
-from schemas.assignments import Assignments, Endpoint, PartitionLeader, TopicAssignment
+from schemas.assignments import (
+    Assignments,
+    Endpoint,
+    PartitionLeader,
+    ReplicaEndpoint,
+    TopicAssignment,
+)
 from schemas.errors import (
     CompactedError,
     ConflictError,
@@ -63,6 +69,11 @@ class FakeSc:
         #: Where partitions are led; by index, the last one for all above.
         self.endpoints: list[tuple[str, int] | None] = [None]
         self.term = Term(0)
+        #: SPUs that hold replicas of every partition: id, place, in the live replica set.
+        self.replicas: list[tuple[int, tuple[str, int], bool]] = []
+        #: While cleared, assignments are not told.
+        self.may_tell = asyncio.Event()
+        self.may_tell.set()
         self.asked = 0
         self.port = 0
         self._revision = 1
@@ -157,11 +168,18 @@ class FakeSc:
             index=index,
             uid=uid,
             resolution=PartitionResolution.ONLINE if place else PartitionResolution.OFFLINE,
-            leader=1 if place else None,
+            leader=self._spu_at(place) if place else None,
             term=self.term,
             endpoint=Endpoint(host=place[0], port=place[1]) if place else None,
             reason=None if place else "no SPU is online",
+            replicas=tuple(
+                ReplicaEndpoint(spu=spu, endpoint=Endpoint(host=host, port=port), live=live)
+                for spu, (host, port), live in self.replicas
+            ),
         )
+
+    def _spu_at(self, place: tuple[str, int]) -> int:
+        return next((spu for spu, there, _live in self.replicas if there == place), 1)
 
     def _store(self, obj: Object, generation: int | None = None) -> Object:
         self._revision += 1
@@ -217,6 +235,7 @@ class FakeSc:
 
     async def _assignments(self, request: web.Request) -> web.Response:
         self.asked += 1
+        await self.may_tell.wait()
         return web.json_response(self.assignments(set(request.query.getall("topic", []))).to_json())
 
     async def _list(self, request: web.Request) -> web.StreamResponse:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from schemas.batch import BatchHeader, read_header, stamp, verify_client_part
-from schemas.errors import NotReadyError, OffsetOutOfRangeError, RunnelError
+from schemas.errors import NotLeaderError, NotReadyError, OffsetOutOfRangeError, RunnelError
 from schemas.protocol import (
     LATEST,
     PREFIX,
     Acks,
     Api,
+    FetchFlags,
     FetchRequest,
     FetchResponse,
     HelloResponse,
@@ -40,7 +41,7 @@ class Step(Enum):
     APPEND_THEN_DROP = auto()
     #: Not appended, and the connection breaks.
     DROP = auto()
-    #: Not appended and never answered.
+    #: Not appended or read, and not answered.
     SILENCE = auto()
 
 
@@ -51,6 +52,27 @@ class FakeLog:
     end: int = 0
     sequences: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
     newest: dict[int, int] = field(default_factory=dict)
+    #: The last add confirmed where it is not the end: a follower's, or one under way.
+    confirmed: int | None = None
+
+    @property
+    def lac(self) -> int:
+        return self.end - 1 if self.confirmed is None else self.confirmed
+
+    def visible(self) -> int:
+        """What a fetch ends before."""
+        return self.lac + 1
+
+    def follow(self, leader: FakeLog, batches: int | None = None) -> None:
+        """Hold the first batches of a leader's log, and know their producers; all by default."""
+        for batch in leader.batches[len(self.batches) : batches]:
+            header = read_header(batch)
+            if header.producer_id:
+                known = self.sequences.setdefault((header.producer_id, header.producer_epoch), {})
+                known[header.sequence] = header.base_offset
+                self.newest[header.producer_id] = header.producer_epoch
+            self.batches.append(bytearray(batch))
+            self.end = header.next_offset
 
     def append(self, batch: bytes | bytearray | memoryview) -> int:
         """As the leader does: duplicates get their old offset, gaps are refused."""
@@ -85,13 +107,19 @@ class FakeSpu:
         self.produce_script: deque[Step | RunnelError] = deque()
         self.fetch_script: deque[Step | RunnelError] = deque()
         self.cluster_uid = CLUSTER_UID
+        #: A follower serves fetches that allow it, and nothing else.
+        self.leads = True
+        self.fetched: list[FetchRequest] = []
         self.produced: list[BatchHeader] = []
         self.fetches = 0
+        self.fetches_answered = 0
         self.in_flight = 0
         self.most_in_flight = 0
         #: While cleared, produce requests are not answered.
         self.may_answer = asyncio.Event()
         self.may_answer.set()
+        #: Until this is set, fetches with `Step.SILENCE` are not answered.
+        self.may_speak = asyncio.Event()
         self.port = 0
         self._server: asyncio.Server | None = None
         self._grown = asyncio.Condition()
@@ -148,7 +176,10 @@ class FakeSpu:
             case Api.FETCH:
                 self._spawn(self._fetch(FetchRequest.unpack(fixed), answer, refuse, writer))
             case Api.LIST_OFFSETS:
-                self._list(ListOffsetsRequest.unpack(fixed), answer)
+                if self.leads:
+                    self._list(ListOffsetsRequest.unpack(fixed), answer)
+                else:
+                    refuse(NotLeaderError("another SPU leads"))
 
     def _spawn(self, work) -> None:  # type: ignore[no-untyped-def]
         task = asyncio.get_running_loop().create_task(work)
@@ -159,7 +190,7 @@ class FakeSpu:
         self.produced.append(read_header(batch))
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        step = self.produce_script.popleft() if self.produce_script else Step.OK
+        step = self.produce_script.popleft() if self.produce_script else self._usual()
         log = self.logs[request.uid]
         base = -1
         refusal: RunnelError | None = None
@@ -187,20 +218,24 @@ class FakeSpu:
 
     async def _fetch(self, request: FetchRequest, answer, refuse, writer) -> None:  # type: ignore[no-untyped-def]
         self.fetches += 1
-        step = self.fetch_script.popleft() if self.fetch_script else Step.OK
+        self.fetched.append(request)
+        allowed = bool(request.flags & FetchFlags.FOLLOWER_OK)
+        step = self.fetch_script.popleft() if self.fetch_script else self._usual(allowed)
         if isinstance(step, RunnelError):
             refuse(step)
             return
         if step is Step.DROP:
             writer.transport.abort()
             return
+        if step is Step.SILENCE:
+            await self.may_speak.wait()
         log = self.logs[request.uid]
-        if not log.start <= request.offset <= log.end:
+        if not log.start <= request.offset:
             refuse(OffsetOutOfRangeError(f"offset {request.offset} is not in the log"))
             return
         try:
             async with asyncio.timeout(request.max_wait_ms / 1000), self._grown:
-                await self._grown.wait_for(lambda: log.end > request.offset)
+                await self._grown.wait_for(lambda: log.lac >= request.offset)
         except TimeoutError:
             pass
         found: list[bytes] = []
@@ -209,16 +244,22 @@ class FakeSpu:
             head = read_header(batch)
             if head.next_offset <= request.offset:
                 continue
+            if head.next_offset > log.visible():
+                break
             if found and size + len(batch) > request.max_bytes:
                 break
             found.append(bytes(batch))
             size += len(batch)
-        answer(FetchResponse(log.start, log.end - 1).pack(), *found)
+        answer(FetchResponse(log.start, log.lac).pack(), *found)
+        self.fetches_answered += 1
+
+    def _usual(self, follower_ok: bool = False) -> Step | RunnelError:
+        return Step.OK if self.leads or follower_ok else NotLeaderError("another SPU leads")
 
     def _list(self, request: ListOffsetsRequest, answer) -> None:  # type: ignore[no-untyped-def]
         log = self.logs[request.uid]
         if request.position == LATEST:
-            offset = log.end
+            offset = log.lac + 1
         elif request.position < 0:
             offset = log.start
         else:
@@ -231,4 +272,4 @@ class FakeSpu:
                 log.end,
             )
         size = sum(len(batch) for batch in log.batches)
-        answer(ListOffsetsResponse(offset, log.start, log.end - 1, size).pack())
+        answer(ListOffsetsResponse(offset, log.start, log.lac, size).pack())

@@ -16,6 +16,7 @@ import pytest
 
 import runnel
 from runnel.loop_thread import LoopThread
+from schemas.protocol import FetchFlags
 from tests.unit.runnel.fake_sc import FakeSc
 from tests.unit.runnel.fake_spu import FakeSpu
 
@@ -62,6 +63,19 @@ def test_the_example_of_the_design(served: Served) -> None:
         assert sorted(filter(None, values)) == [b"1", b"2", b"value"]
         table = cluster.read("orders")
         assert table.num_rows == 3
+
+
+def test_given_settings_then_the_consumer_reads_from_followers(served: Served) -> None:
+    place = ("127.0.0.1", served.spu.port)
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("orders"))
+        with cluster.producer("orders") as producer:
+            producer.send(b"value")
+        served.sc.replicas = [(1, place, True), (2, place, True)]
+        settings = runnel.ConsumerSettings(follower_reads=True, speculative_reads=False)
+        consumer = cluster.consumer("orders", "earliest", {0: 1}, settings=settings)
+        assert [record.value for record in consumer] == [b"value"]
+    assert [asked.flags for asked in served.spu.fetched] == [FetchFlags.FOLLOWER_OK]
 
 
 async def test_given_a_running_loop_then_it_works_all_the_same(served: Served) -> None:

@@ -153,3 +153,35 @@ def test_given_only_control_records_then_the_position_still_moves() -> None:
     state.open(Chunk(0, None, 7))
     assert state.rest() is None
     assert state.position == {0: 7}
+
+
+@pytest.mark.parametrize(
+    ("lac", "taken"),
+    [
+        pytest.param(2, None, id="given-the-end-of-a-batch-above-the-lac-then-refused"),
+        pytest.param(6, None, id="given-only-the-last-one-above-then-refused-as-a-whole"),
+        pytest.param(7, [0, 1, 2, 4, 5, 6, 7], id="given-the-lac-at-the-end-then-all"),
+    ],
+)
+def test_nothing_above_the_last_add_confirmed_is_taken(lac: int, taken: list[int] | None) -> None:
+    cursor = Cursor("orders", 0, 0)
+    data = memoryview(batch(0, 3) + control(3) + batch(4, 4))
+    if taken is not None:
+        found = cursor.take(data, lac)
+        assert [o for rows in found for o in rows.column("offset").to_pylist()] == taken
+        return
+    with pytest.raises(CorruptBatchError, match=rf"above the last add confirmed {lac}"):
+        cursor.take(data, lac)
+    assert (cursor.position, cursor.term) == (0, 0)
+
+
+def test_given_damage_then_the_position_stays_and_another_replicas_bytes_are_taken_whole() -> None:
+    whole = batch(0, 3, time_us=100) + batch(3, 2, time_us=103)
+    damaged = bytearray(whole)
+    damaged[-1] ^= 1
+    cursor = Cursor("orders", 0, 1, not_before_us=102)
+    with pytest.raises(CorruptBatchError, match="orders/0 at offset 3: "):
+        cursor.take(memoryview(damaged))
+    assert (cursor.position, cursor.term, cursor.not_before_us) == (1, 0, 102)
+    assert offsets(cursor, whole) == [2, 3, 4]
+    assert (cursor.position, cursor.term) == (5, 1 << 16)

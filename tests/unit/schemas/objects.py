@@ -48,7 +48,7 @@ def model(cls: type[Any]) -> st.SearchStrategy[Any]:
 
 
 def field(cls: type[BaseModel], name: str, info: FieldInfo) -> st.SearchStrategy[Any]:
-    if cls is PartitionStatus and name == "term":
+    if cls is PartitionStatus and name in {"term", "unclean_term"}:
         return st.integers(0, 2**47).map(lambda changes: changes << 16)
     if cls is PublicEndpoint and name == "ingress":
         return st.lists(model(Ingress), min_size=1, max_size=3).map(tuple)
