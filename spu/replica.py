@@ -57,7 +57,7 @@ from schemas.topic import Durability, LogSettings
 from spu.admission import admit
 from spu.replica_runner import ReplicaHome, ReplicaRunner
 from spu.replication.events import Failed, LeadNow, Learned, LinkDown, LinkUp, Received, Resume
-from spu.replication.history import diverged_at
+from spu.replication.history import common_end, diverged_at
 from spu.replication.messages import Message
 from spu.replication.state import UNCLEAN_BOOT, Member, Members, Phase, ReplicaState
 from spu.replication.wire import Damaged
@@ -541,10 +541,17 @@ class Replica:
 
     def _require_agreement(self, state: ReplicaState, request: FetchRequest) -> None:
         """What the reader has read before must stand in the log that it goes on in."""
-        known_end = state.log.leo if state.leading is not None else state.lac + 1
-        if not request.term or request.offset <= state.log.start or request.offset > known_end:
+        log, leads = state.log, state.leading is not None
+        known_end = log.leo if leads else state.lac + 1
+        if not request.term or request.offset <= log.start:
             return
-        place = diverged_at(state.log.history, request.offset, request.term, known_end)
+        if request.offset <= known_end:
+            place = diverged_at(log.history, request.offset, request.term, known_end)
+        elif leads and state.is_serving:
+            # What was read was committed, and a leader that serves has all that is.
+            place = min(common_end(log.history, request.term, log.leo), log.leo)
+        else:
+            return
         if place is not None:
             raise DivergedError(
                 f"{self.meta.name} does not hold any more what was read before offset"

@@ -68,5 +68,9 @@ def diverged_at(history: History, offset: int, term: int, leo: int) -> int | Non
     held = max((epoch.term for epoch in history if epoch.start < offset), default=0)
     if held == term:
         return None
-    common = largest_at_most(history, term)
-    return min(end_of(history, common, leo), offset - 1)
+    return min(common_end(history, term, leo), offset - 1)
+
+
+def common_end(history: History, term: int, leo: int) -> int:
+    """Where records end that may stand in a log that goes on in ``term``, too."""
+    return end_of(history, largest_at_most(history, term), leo)

@@ -7,11 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import NotEnoughReplicasError, NotLeaderError
+from schemas.errors import DivergedError, NotEnoughReplicasError, NotLeaderError
 from schemas.messages import ReplicaRole
+from schemas.protocol import FetchRequest
 from schemas.topic import Durability
 from tests.integration.spu.cluster import Cluster
-from tests.unit.spu.builders import batch_of, headers, produce, produce_request, settings_of, until
+from tests.unit.spu.builders import (
+    UID,
+    batch_of,
+    headers,
+    produce,
+    produce_request,
+    settings_of,
+    until,
+)
 
 
 @pytest.fixture(params=[Durability.FSYNC, Durability.REPLICATED], ids=["fsync", "replicated"])
@@ -202,7 +211,7 @@ async def test_given_an_unclean_election_then_what_was_taken_away_is_kept_aside(
     cluster.revision += 1
     await cluster.assign()
     await produce(leader, batch_of(1, b"known to be committed"))
-    log = data_of(cluster, 0)
+    log, read_in = data_of(cluster, 0), cluster.report(0).term
     await cluster.stop(0)
     await cluster.stop(1)
     await cluster.start(2)
@@ -211,6 +220,12 @@ async def test_given_an_unclean_election_then_what_was_taken_away_is_kept_aside(
     controls = [h for h in headers(memoryview(data_of(cluster, 2))) if h.is_control]
     assert controls[-1].term == cluster.term
     assert b"unclean term" in data_of(cluster, 2)
+    await until(lambda: cluster.replica(2).is_serving)
+    for offset in (2, 3):
+        # Who has read the record in the old leader's term hears that it is gone, also beyond the end.
+        with pytest.raises(DivergedError) as raised:
+            cluster.replica(2).fetch(FetchRequest(UID, offset, 1 << 20, 1, 0, read_in))
+        assert raised.value.diverged_at == 1
     await cluster.start(0)
     await cluster.assign()
     await cluster.whole()
