@@ -25,6 +25,7 @@ from schemas.messages import (
     SESSION_VERSION,
     Ask,
     Envelope,
+    FindPeers,
     Hello,
     Message,
     Reject,
@@ -52,6 +53,8 @@ class SessionEvents(Protocol):
     def reported(self, spu_id: int, generation: int, report: Report) -> None: ...
 
     def asked(self, spu_id: int, generation: int, ask: Ask) -> None: ...
+
+    def asked_peers(self, spu_id: int, generation: int, asked: FindPeers) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,12 @@ class ConnectionManager:
         if found is None:
             raise UnreachableError(f"SPU {spu_id} is not connected")
         await found.session.request(body)
+
+    def become(self, identity: ClusterIdentity, why: str) -> None:
+        """Welcome SPUs in another name from now on. All sessions end, and begin anew by that."""
+        self._identity = identity
+        for found in tuple(self._connected.values()):
+            found.session.close(why)
 
     def close(self) -> None:
         """End every session, and let nobody in any more."""
@@ -214,6 +223,8 @@ class ConnectionManager:
                     self._events.reported(hello.spu_id, generation, body)
                 case Ask():
                     self._events.asked(hello.spu_id, generation, body)
+                case FindPeers():
+                    self._events.asked_peers(hello.spu_id, generation, body)
                 case _:
                     raise UnsupportedError(f"an SC does not serve {body.type}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import secrets
 from collections.abc import Callable, Mapping
@@ -16,11 +17,13 @@ from runnel.watch import Watch
 from schemas.errors import (
     CompactedError,
     ConflictError,
+    DeadlineExceededError,
     NotFoundError,
     RunnelError,
 )
 from schemas.kinds import find_kind, nearest
 from schemas.metadata import Object
+from schemas.partition import UNCLEAN_ELECTION, Partition
 
 #: A selector as text (``team=a,tier in (gold,silver),!old``), or labels that must all be there.
 Selector = str | Mapping[str, str]
@@ -259,6 +262,39 @@ class Admin:
             self._sc, cls, name, find_resolution(cls, resolution), timeout, _random
         )
 
+    async def elect(
+        self, name: str, term: int, leader: int | None = None, timeout: float = 60.0
+    ) -> Partition:
+        """Have a replica of a partition lead that may lack committed records: they are lost.
+
+        Where no live replica can be elected, and none will return. ``term`` is the one of the
+        status that led to this decision; ``leader`` is an SPU, else the replica leads that holds
+        most of those that are there. Gives the partition with its new leader. Raises ConflictError
+        where another term has begun or a live replica can lead, NotFoundError, NotReadyError while
+        the SC does not know yet who may return, and DeadlineExceededError after ``timeout``
+        seconds: then it may still happen.
+        """
+        body = {"term": term} if leader is None else {"term": term, "leader": leader}
+        answer = await self._sc.call("POST", f"/v1/partitions/{name}/elect", body=body)
+        asked = parse_answer(Partition, answer)
+        try:
+            async with (
+                asyncio.timeout(timeout),
+                self.watch("partitions", name, since=asked.revision) as watch,
+            ):
+                async for event in watch:
+                    if event.type == "deleted":
+                        raise NotFoundError(f"partition {name!r} was deleted meanwhile")
+                    found = event.object
+                    if isinstance(found, Partition) and not waits_for_election(found):
+                        return _elected(found, term)
+        except TimeoutError:
+            raise DeadlineExceededError(
+                f"partition {name!r} has no new leader after {timeout:g} s; see: runnel describe"
+                f" partition {name}"
+            ) from None
+        raise AssertionError("a watch does not end by itself")
+
     async def _find(self, obj: Object) -> Object | None:
         try:
             return await self._get(type(obj), obj.name)
@@ -294,6 +330,20 @@ class Admin:
             content_type=content_type,
         )
         return parse_answer(cls, answer)
+
+
+def waits_for_election(partition: Partition) -> bool:
+    """Whether an unclean election was asked for and not answered yet."""
+    return UNCLEAN_ELECTION in partition.metadata.annotations
+
+
+def _elected(partition: Partition, term: int) -> Partition:
+    """The partition, if an unclean election was held after ``term``. Raises ConflictError."""
+    if (partition.status.unclean_term or 0) > term:
+        return partition
+    raise ConflictError(
+        f"no unclean election of {partition.name}: {partition.status.reason or 'it was not needed'}"
+    )
 
 
 def _entry(item: Mapping[str, Any]) -> HistoryEntry:

@@ -21,6 +21,7 @@ from runnel.watch import Watch as AsyncWatch
 from runnel.watch import WatchEvent
 from schemas.errors import RunnelError
 from schemas.metadata import Object
+from schemas.partition import Partition
 
 
 @contextmanager
@@ -101,6 +102,12 @@ class BlockingAdmin:
     def wait(self, kind: str, name: str, resolution: str, timeout: float = 60.0) -> Object | None:
         """Wait for a resolution, or for ``deleted``: see `runnel.admin.Admin.wait`."""
         return self._thread.call(self._admin.wait(kind, name, resolution, timeout))
+
+    def elect(
+        self, name: str, term: int, leader: int | None = None, timeout: float = 60.0
+    ) -> Partition:
+        """Elect a replica that may lack committed records: see `runnel.admin.Admin.elect`."""
+        return self._thread.call(self._admin.elect(name, term, leader, timeout))
 
 
 class Watch:

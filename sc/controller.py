@@ -2,6 +2,11 @@
 
 Start: take office, list the KV, then let SPUs connect; readers, workers and the periodic repair
 run until `run` is cancelled. The API is above this and uses `view`, `dispatcher` and `kv`.
+
+An SPU that has seen what the KV has not shows that the KV was restored from a backup
+(`sc.recovery`). Then, between two turns of the event loop, stamp, guard and view become those of a
+new incarnation, and all sessions end: SPUs come back, are told, and answer. The recovery is over
+when every partition was elected in it.
 """
 
 from __future__ import annotations
@@ -13,7 +18,6 @@ from contextlib import suppress
 from typing import Self
 
 from connection_manager.manager import ClusterIdentity, ConnectionManager
-from sc.collector import held
 from sc.controllers.actions import (
     EndSpu,
     Key,
@@ -31,14 +35,17 @@ from sc.dispatch.spu_updater import SpuUpdater
 from sc.dispatch.work_queue import WorkQueue
 from sc.kv.interface import KV, Delete, ModRevisionIs
 from sc.metrics import ScMetrics
-from sc.office import Office, take_office
+from sc.office import Office, begin_recovery, end_recovery, take_office
 from sc.provisioning import Provisioner
+from sc.recovery import divergence, next_incarnation
+from sc.store.local_store import Change, ObjectChanged
 from sc.store.view import SessionState, View
 from schemas.causality import new_cause
-from schemas.errors import ConflictError, RunnelError
+from schemas.collector import held
+from schemas.errors import FencedError, RetryableError, RunnelError
 from schemas.keys import ClusterKeys
 from schemas.logs import get_logger
-from schemas.messages import Ask, Hello, Message, Report
+from schemas.messages import Ask, FindPeers, Hello, Message, Report
 from schemas.spu import Spu
 
 HEARTBEAT_MS = 250
@@ -78,9 +85,12 @@ class Controller:
         self._sessions: dict[int, SessionState] = {}
         self._resync_s = resync_s
         self._now_ms = now_ms
-        identity = ClusterIdentity(cluster, office.cluster_uid, office.stamp)
+        self._grace_ms = grace_ms
+        #: Held while a recovery begins or ends.
+        self._changing_office = asyncio.Lock()
+        self._elected = asyncio.Event()
         self.connections = ConnectionManager(
-            self, identity, heartbeat_ms=HEARTBEAT_MS, misses=MISSES
+            self, self._named(), heartbeat_ms=HEARTBEAT_MS, misses=MISSES
         )
         self._provisioner = provisioner(self._provisioning_changed) if provisioner else None
         self.view = View(
@@ -88,19 +98,24 @@ class Controller:
             registered=self.connections.registered,
             grace_until_ms=now_ms() + grace_ms,
             provisioning=self._provisioner.provisioning if self._provisioner else None,
+            incarnation=office.stamp.incarnation,
+            recovering=office.identity.recovering,
         )
         self.queue = WorkQueue()
         #: Held while replicas are placed, and while an SPU is removed.
         self.placing = asyncio.Lock()
         self.dispatcher = MetadataDispatcher(self.view, self._sessions, self.queue.add)
-        self.reader = KvReader(kv, self.keys, self.view.store, self.dispatcher)
+        self.dispatcher.listen(self._note_election)
+        self.reader = KvReader(
+            kv, self.keys, self.view.store, self.dispatcher, lambda kv: self.office.deposed_by(kv)
+        )
         self._spus = SpuUpdater(
             self._send, office.stamp, self.dispatcher.told_everything, self.dispatcher.refused
         )
         self._loop = ControllerLoop(
             self.view,
             self.queue,
-            write=KvUpdater(kv, self.keys, office).carry_out,
+            write=KvUpdater(kv, self.keys, lambda: self.office).carry_out,
             sessions=self,
             applied=self.dispatcher.applied,
             metrics=self.metrics,
@@ -137,6 +152,7 @@ class Controller:
                 group.create_task(self.reader.run(), name="kv reader")
                 group.create_task(self._loop.run(), name="controllers")
                 group.create_task(self._repair(), name="repair")
+                group.create_task(self._until_recovered(), name="recovery")
         finally:
             self.queue.close()
             self.connections.close()
@@ -149,6 +165,11 @@ class Controller:
         self.view.grace_until_ms = self._now_ms() + grace_ms
         for spu in reversed(self.view.store.objects(Spu)):
             self.queue.hasten(Key("Spu", spu.name))
+
+    @property
+    def now_ms(self) -> int:
+        """The time that controllers are given."""
+        return self._now_ms()
 
     @property
     def ready(self) -> bool:
@@ -188,14 +209,12 @@ class Controller:
     # -- SessionEvents: what the connection manager says ------------------------------------
 
     async def check(self, hello: Hello) -> None:
-        """Turn away an SPU that has seen a later KV revision than the KV has: a restored backup."""
-        revision = await self.kv.revision()
-        if hello.kv_revision > revision:
-            raise ConflictError(
-                f"SPU {hello.spu_id} has seen KV revision {hello.kv_revision}, the KV is at"
-                f" {revision}: it was restored from an older backup. Nothing was changed; restore"
-                " the newest backup, or start a new cluster"
-            )
+        """Let the cluster recover where the SPU has seen what the KV does not know."""
+        if await self._divergence(hello) is None:
+            return
+        async with self._changing_office:
+            while (why := await self._divergence(hello)) is not None:
+                await self._begin_recovery(next_incarnation(hello, self.office), why)
 
     def opened(self, generation: int, hello: Hello) -> None:
         self._spus.opened(hello.spu_id, generation)
@@ -215,11 +234,69 @@ class Controller:
             log.info("asked for an election", spu=spu_id, uid=election.uid, why=election.reason)
         self.dispatcher.asked(spu_id, generation, ask)
 
+    def asked_peers(self, spu_id: int, generation: int, asked: FindPeers) -> None:
+        self._spus.tell_peers(spu_id, generation, self.view.store.peers(asked.spu_ids))
+
+    # -- recovery from a restored KV ----------------------------------------------------------
+
+    def _named(self) -> ClusterIdentity:
+        office = self.office
+        return ClusterIdentity(self.keys.cluster, office.cluster_uid, office.stamp)
+
+    async def _divergence(self, hello: Hello) -> str | None:
+        revision = await self.kv.revision()
+        return divergence(hello, revision, self.office, self.view.store)
+
+    async def _begin_recovery(self, incarnation: int, why: str) -> None:
+        """Begin a new incarnation of the cluster. Raises RunnelError where the KV does not answer:
+        the SPU tries again."""
+        self.office = await begin_recovery(self.kv, self.keys, self.office, incarnation)
+        incarnation = self.office.stamp.incarnation
+        log.error("the KV was restored from a backup, recovering", why=why, incarnation=incarnation)
+        self.view.incarnation, self.view.recovering = incarnation, True
+        self.view.grace_until_ms = self._now_ms() + self._grace_ms
+        self._spus.stamp = self.office.stamp
+        self.connections.become(self._named(), "the cluster recovers from a restored KV")
+        self._look_at_everything("recovery")
+        self._elected.set()
+
+    def _note_election(self, change: Change) -> None:
+        if self.view.recovering and isinstance(change, ObjectChanged):
+            self._elected.set()
+
+    async def _until_recovered(self) -> None:
+        """End every recovery when no partition is left that was elected before it."""
+        while True:
+            async with self._changing_office:
+                view = self.view
+                if view.recovering and not view.store.elected_before(view.incarnation):
+                    try:
+                        self.office = await end_recovery(self.kv, self.keys, self.office)
+                    except RetryableError as error:
+                        log.warning("the recovery cannot be ended yet", why=error.message)
+                    else:
+                        view.recovering = False
+                        log.warning("the cluster has recovered", incarnation=view.incarnation)
+                        self._look_at_everything("recovered")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._resync_s):
+                    await self._elected.wait()
+            self._elected.clear()
+
+    def _look_at_everything(self, why: str) -> None:
+        cause = new_cause(why)
+        for kind, names in self.view.store.names().items():
+            for name in names:
+                self.queue.add(Key(kind, name), cause)
+
     async def _send(self, spu_id: int, message: Message) -> None:
         await self.connections.request(spu_id, message)
 
     async def _remove_strays(self) -> None:
-        """Forget ids and tombstones of SPUs that somebody removed by hand, unless they changed."""
+        """Forget ids and tombstones of SPUs that somebody removed by hand, unless they changed.
+        While the cluster recovers they stay: nobody knows who removed them."""
+        if self.view.recovering:
+            return
         for key, (revision, owner) in self.reader.strays.items():
             with suppress(RunnelError):
                 # The SPU may have been registered again since the listing.
@@ -253,6 +330,8 @@ class Controller:
             await asyncio.sleep(self._resync_s)
             try:
                 await self.repair()
+            except FencedError:
+                raise
             except RunnelError as error:
                 log.warning("repair failed, trying again later", why=error.message)
             except Exception as error:

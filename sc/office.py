@@ -1,8 +1,16 @@
 """Taking office: the cluster's identity, and the stamp that fences a deposed SC.
 
-The first SC of a cluster gives it a uid. Every SC that takes office adds itself to a list that is
-never shortened and writes itself as the current one; every write of its controllers compares that
-key, so an SC that another one has replaced cannot change a status any more.
+The first SC of a cluster gives it a uid. Every SC that takes office adds itself to a list and
+writes itself as the current one; every write of its controllers compares that key, so an SC that
+another one has replaced cannot change a status any more.
+
+The list of offices tells what the KV remembers of the cluster's history: an SPU says the highest
+revision it has seen and the stamp it came with, and that revision must lie within the reign of that
+stamp (`sc.recovery`). So an SC sends nothing of a revision at which another one was in office. The
+list keeps the last `MAX_OFFICES`; what is older cannot be judged any more, and is believed.
+
+With a recovery a new reign of the same SC begins, in a higher incarnation of the cluster. That and
+whether the recovery is still going on are part of the identity.
 
 Nobody takes office over a store that the cluster was moved out of, or that it has not arrived in
 yet (`sc.migration`).
@@ -13,21 +21,68 @@ from __future__ import annotations
 import json
 import secrets
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from sc.kv.interface import KV, ModRevisionIs, Put
-from schemas.errors import ConflictError, DeadlineExceededError
+from sc.kv.interface import KV, Delete, KeyValue, ModRevisionIs, Put, range_all
+from schemas.errors import ConflictError, DeadlineExceededError, FencedError
 from schemas.keys import ClusterKeys
 from schemas.messages import Stamp
+
+MAX_OFFICES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the cluster is: its uid, how often it has recovered from a restored KV, and whether it
+    is recovering now."""
+
+    uid: str
+    incarnation: int = 0
+    recovering: bool = False
+
+    def encode(self) -> bytes:
+        """The stored form; what is as in a new cluster is left out."""
+        data: dict[str, str | int | bool] = {"uid": self.uid}
+        if self.incarnation:
+            data["incarnation"] = self.incarnation
+        if self.recovering:
+            data["recovering"] = True
+        return json.dumps(data).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Identity:
+        data = json.loads(value)
+        return cls(str(data["uid"]), data.get("incarnation", 0), data.get("recovering", False))
 
 
 @dataclass(frozen=True, slots=True)
 class Office:
-    """What an SC in office knows: its stamp, and the compare that its writes carry."""
+    """What an SC in office knows: its stamp, the compare that its writes carry, what it is called
+    in the key that they compare, and at which revision each reign that is listed began."""
 
-    cluster_uid: str
+    identity: Identity
     stamp: Stamp
     guard: ModRevisionIs
+    holder: str
+    reigns: dict[str, int]
+
+    @property
+    def cluster_uid(self) -> str:
+        return self.identity.uid
+
+    def deposed_by(self, current: KeyValue) -> bool:
+        """Whether what stands in the key of the office is another SC, later than this one."""
+        later = current.mod_revision > self.guard.revision
+        return later and current.value.decode(errors="replace") != self.holder
+
+    def remembers(self, stamp: Stamp, revision: int) -> bool:
+        """Whether a revision that came with a stamp of this incarnation is of the history that this
+        KV knows: no other reign had begun by then."""
+        began = self.reigns.get(stamp.office)
+        if began is None:
+            oldest = min(self.reigns.values())
+            return len(self.reigns) >= MAX_OFFICES and stamp.revision < oldest
+        return all(revision < other for other in self.reigns.values() if other > began)
 
 
 async def take_office(kv: KV, keys: ClusterKeys) -> Office:
@@ -36,11 +91,8 @@ async def take_office(kv: KV, keys: ClusterKeys) -> Office:
     Raises ConflictError when the cluster lives in another store.
     """
     here = [ModRevisionIs(keys.moved, 0), ModRevisionIs(keys.arriving, 0)]
-    fresh = str(uuid.uuid4())
-    await kv.txn(
-        [*here, ModRevisionIs(keys.identity, 0)],
-        [Put(keys.identity, json.dumps({"uid": fresh}).encode())],
-    )
+    fresh = Identity(str(uuid.uuid4()))
+    await kv.txn([*here, ModRevisionIs(keys.identity, 0)], [Put(keys.identity, fresh.encode())])
     office = secrets.token_hex(8)
     # Its own entry makes the transaction safe to repeat when an answer is lost.
     result = await kv.txn(
@@ -54,14 +106,73 @@ async def take_office(kv: KV, keys: ClusterKeys) -> Office:
         if entry is None:
             raise DeadlineExceededError("taking office was interrupted; start the SC again")
         revision = entry.mod_revision
-    identity = await kv.get(keys.identity)
-    if identity is None:
-        raise ConflictError(f"the identity of the cluster ({keys.identity}) was deleted")
-    return Office(
-        cluster_uid=str(json.loads(identity.value)["uid"]),
-        stamp=Stamp(revision=revision, office=office),
-        guard=ModRevisionIs(keys.current_office, revision),
+    guard = ModRevisionIs(keys.current_office, revision)
+    # Nobody else changes it from now on.
+    identity = await _identity(kv, keys)
+    stamp = Stamp(revision=revision, office=office, incarnation=identity.incarnation)
+    return Office(identity, stamp, guard, office, await _reigns(kv, keys, guard))
+
+
+async def begin_recovery(kv: KV, keys: ClusterKeys, office: Office, incarnation: int) -> Office:
+    """Mark the cluster as recovering, in a higher incarnation, and begin a new reign.
+
+    What was decided before and is not written yet will not be: the guard changes. Where the answer
+    of an earlier attempt was lost, gives the incarnation that that one began. Raises FencedError
+    when another SC took office.
+    """
+    identity = Identity(office.cluster_uid, incarnation, recovering=True)
+    reign = f"{office.holder}-{incarnation}"
+    result = await kv.txn(
+        [office.guard],
+        [
+            Put(keys.identity, identity.encode()),
+            Put(keys.current_office, office.holder.encode()),
+            Put(keys.office(reign), b""),
+        ],
     )
+    revision = result.revision
+    if not result.succeeded:
+        current = await kv.get(keys.current_office)
+        if current is None or current.value != office.holder.encode():
+            raise FencedError("another SC took office; this one stops")
+        identity, revision = await _identity(kv, keys), current.mod_revision
+        incarnation = identity.incarnation
+        reign = f"{office.holder}-{incarnation}"
+    return replace(
+        office,
+        identity=identity,
+        stamp=Stamp(revision=revision, office=reign, incarnation=incarnation),
+        guard=ModRevisionIs(keys.current_office, revision),
+        reigns=office.reigns | {reign: revision},
+    )
+
+
+async def end_recovery(kv: KV, keys: ClusterKeys, office: Office) -> Office:
+    """Take the mark of the recovery away. Raises FencedError when another SC took office."""
+    identity = replace(office.identity, recovering=False)
+    result = await kv.txn([office.guard], [Put(keys.identity, identity.encode())])
+    if not result.succeeded:
+        raise FencedError("another SC took office; this one stops")
+    return replace(office, identity=identity)
+
+
+async def _identity(kv: KV, keys: ClusterKeys) -> Identity:
+    found = await kv.get(keys.identity)
+    if found is None:
+        raise ConflictError(f"the identity of the cluster ({keys.identity}) was deleted")
+    return Identity.decode(found.value)
+
+
+async def _reigns(kv: KV, keys: ClusterKeys, guard: ModRevisionIs) -> dict[str, int]:
+    """When each listed reign began. Those beyond the bound are removed, the oldest first."""
+    prefix = keys.office("")
+    found: dict[str, int] = {}
+    async for page in range_all(kv, prefix):
+        found.update((item.key.removeprefix(prefix), item.mod_revision) for item in page.items)
+    kept = sorted(found.items(), key=lambda entry: -entry[1])[:MAX_OFFICES]
+    for name in found.keys() - dict(kept).keys():
+        await kv.txn([guard], [Delete(keys.office(name))])
+    return dict(kept)
 
 
 async def _check_here(kv: KV, keys: ClusterKeys) -> None:

@@ -18,9 +18,11 @@ from schemas.messages import (
     Hello,
     LeadPartitions,
     Message,
+    Peers,
     ReplicaReport,
     ReplicaRole,
     Report,
+    Stamp,
     Tombstone,
     Welcome,
 )
@@ -33,11 +35,14 @@ class SimulatedSpu:
         self.spu_id = spu_id
         self.instance = instance or uuid.uuid4().hex
         self.cluster_uid: str | None = None
+        self.seen_revision = 0
+        self.seen_stamp: Stamp | None = None
         self.replicas: dict[str, ReplicaReport] = {}
         self.leads: list[tuple[str, int]] = []
         self.deleted: list[str] = []
+        self.peers: list[Peers] = []
         self.link = ControllerLink(address, self, rng=lambda: 0.0)
-        self._session: Session | None = None
+        self.session: Session | None = None
         self._task: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
 
@@ -72,20 +77,23 @@ class SimulatedSpu:
             spu_id=self.spu_id,
             instance=self.instance,
             cluster_uid=self.cluster_uid,
-            kv_revision=max((r.revision for r in self.replicas.values()), default=0),
+            kv_revision=self.seen_revision,
+            stamp=self.seen_stamp,
             replicas=tuple(self.replicas.values()),
         )
 
     async def welcomed(self, welcome: Welcome, session: Session) -> None:
         self.cluster_uid = welcome.cluster_uid
-        self._session = session
+        self.session = session
 
     async def handle(self, body: Message) -> None:
         match body:
             case AssignPartitions():
+                self._see(body.stamp, *(a.revision for a in body.assignments))
                 self._report(*self._assign(body))
             case LeadPartitions():
                 changed = []
+                self._see(body.stamp, *(lead.revision for lead in body.leads))
                 for lead in body.leads:
                     self.leads.append((lead.uid, lead.term))
                     old = self.replicas[lead.uid]
@@ -105,8 +113,16 @@ class SimulatedSpu:
                     self.replicas.pop(tombstone.uid, None)
                     self.deleted.append(tombstone.uid)
                 self._report(deleted=body.tombstones)
+            case Peers():
+                self.peers.append(body)
             case _:
                 raise AssertionError(f"unexpected {body}")
+
+    def _see(self, stamp: Stamp, *revisions: int) -> None:
+        newest = max(stamp.revision, *revisions, 0)
+        before = (self.seen_stamp.incarnation if self.seen_stamp else 0, self.seen_revision)
+        if (stamp.incarnation, newest) > before:
+            self.seen_stamp, self.seen_revision = stamp, newest
 
     def _assign(self, body: AssignPartitions) -> list[ReplicaReport]:
         changed = []
@@ -114,15 +130,19 @@ class SimulatedSpu:
             old = self.replicas.get(assignment.uid) or ReplicaReport(
                 uid=assignment.uid, storage_id=StorageId(uuid.uuid4().hex)
             )
-            new = old.model_copy(
-                update={"revision": max(old.revision, assignment.revision), "assigned": True}
-            )
+            incarnation, revision = body.stamp.incarnation, assignment.revision
+            update: dict[str, object] = {"assigned": True}
+            if (incarnation, revision) >= (old.incarnation, old.revision):
+                update |= {"incarnation": incarnation, "revision": revision}
+                if assignment.leader != self.spu_id and old.role is ReplicaRole.LEADER:
+                    update["role"] = ReplicaRole.IDLE
+            new = old.model_copy(update=update)
             self.replicas[assignment.uid] = new
             changed.append(new)
         return changed
 
     def _report(self, *replicas: ReplicaReport, deleted: tuple[Tombstone, ...] = ()) -> None:
-        session = self._session
+        session = self.session
         if session is None:
             return
 

@@ -1,8 +1,7 @@
 """``runnel cluster check``: whether a cluster does from here what a user needs of it.
 
 It goes the way of a client: asks the SC, connects to every SPU at the address that it advertises,
-and has it say who it is. An SPU's private endpoint is not tried: only other SPUs have to reach
-it, and in this version nothing listens there.
+and has it say who it is. An SPU's private endpoint is not tried: only other SPUs have to reach it.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -117,6 +116,7 @@ async def examine(addresses: Sequence[Address]) -> tuple[list[Check], bool]:
         return checks, True
     finally:
         await client.close()
+    checks += check_recovery(info)
     checks += check_online(spus)
     at_once = asyncio.Semaphore(_AT_ONCE)
     checks += await asyncio.gather(
@@ -151,6 +151,17 @@ async def _look_at_sc(address: Address) -> tuple[Check, dict[str, Any] | None]:
     return Check(name, Result.OK, detail), info
 
 
+def check_recovery(info: Mapping[str, Any]) -> list[Check]:
+    """Whether the cluster recovers from a KV that was restored from a backup; nothing if not."""
+    if not info.get("recovering"):
+        return []
+    detail = (
+        "the KV was restored from a backup: partitions are elected anew as soon as all of their"
+        " replicas have answered, and nothing is deleted meanwhile; see: runnel get partitions"
+    )
+    return [Check("recovery", Result.WARNING, detail)]
+
+
 def check_online(spus: Iterable[Spu]) -> list[Check]:
     """Whether SPUs are registered, and all of them are online."""
     checks = []
@@ -160,8 +171,9 @@ def check_online(spus: Iterable[Spu]) -> list[Check]:
         start = f"start it, or delete it: runnel delete spu {spu.name}"
         if spu.spec.group is not None:
             start = f"its SC starts it again; see: runnel cluster logs {spu.name}"
+        # One that is online has a reason only where it holds what belongs to no partition.
         result, todo = {
-            SpuResolution.ONLINE: (Result.OK, ""),
+            SpuResolution.ONLINE: (Result.WARNING if reason else Result.OK, ""),
             SpuResolution.DRAINING: (Result.WARNING, ""),
             SpuResolution.UNKNOWN: (Result.WARNING, "; the SC started a moment ago, check again"),
         }.get(state, (Result.FAILED, f"; {start}"))
@@ -269,6 +281,12 @@ def check_partitions(partitions: Sequence[Partition]) -> list[Check]:
                 f"{count(len(thin), 'partition')} with fewer live replicas than wanted: {names}",
             )
         )
+    unclean = [p for p in partitions if p.status.unclean_term == p.status.term]
+    if unclean:
+        names = ", ".join(p.name for p in unclean[:_NAMED])
+        names += ", …" if len(unclean) > _NAMED else ""
+        detail = f"{count(len(unclean), 'leader')} elected uncleanly, records may be lost: {names}"
+        checks.append(Check("elections", Result.WARNING, detail))
     if not checks:
         all_led = f"{count(len(partitions), 'partition')}, all with a leader"
         checks.append(Check("partitions", Result.OK, all_led))

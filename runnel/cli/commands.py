@@ -29,6 +29,7 @@ _HOMES: Final = {
     "explain": ("runnel.cli.explain", "explain"),
     "delete": ("runnel.cli.objects", "delete"),
     "wait": ("runnel.cli.objects", "wait"),
+    "partition": ("runnel.cli.partition", "app"),
     "produce": ("runnel.cli.produce", "produce"),
     "consume": ("runnel.cli.consume", "consume"),
 }

@@ -42,6 +42,11 @@ def topics(context: typer.Context, incomplete: str) -> list[str]:
     return _offered("topics", context.params.get("sc"), incomplete)
 
 
+def partitions(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of the partitions."""
+    return _offered("partitions", context.params.get("sc"), incomplete)
+
+
 def resolutions(context: typer.Context, incomplete: str) -> list[str]:
     """What objects of the KIND that was given before can be waited for."""
 

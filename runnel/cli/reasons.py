@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from runnel.states import is_current, state_of
+from schemas.ids import format_term
 from schemas.metadata import Object
+from schemas.partition import Partition
 
 #: What a state means, and what can be done about it where something can.
 _MEANINGS: Final = {
@@ -36,6 +38,9 @@ def explain_state(obj: Object) -> list[str]:
     lines = [f"{state}: {meaning.format(name=obj.name)}" if meaning else state]
     if obj.status.reason:
         lines.append(f"because {obj.status.reason}")
+    if isinstance(obj, Partition) and obj.status.unclean_term is not None:
+        term = format_term(obj.status.unclean_term)
+        lines.append(f"elected uncleanly at term {term}: records that were committed may be lost")
     if obj.deleting and state != "deleting":
         lines.append(f"to be deleted since {obj.metadata.deletion_timestamp}")
     if not is_current(obj):

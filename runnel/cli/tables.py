@@ -79,6 +79,7 @@ def _partition(obj: Object) -> list[tuple[str, str, bool]]:
         ("RESOLUTION", status.resolution.value, False),
         ("REASON", status.reason or "", False),
         ("TERM", format_term(status.term), True),
+        ("UNCLEAN", "-" if status.unclean_term is None else format_term(status.unclean_term), True),
         ("UID", obj.uid, True),
     ]
 

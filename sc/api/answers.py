@@ -44,7 +44,10 @@ class ClusterAnswer(Model):
     revision: int
     """The KV revision that this SC shows."""
     office: Stamp
-    """The SC in office: since which KV revision, and its random id."""
+    """The SC in office: since which KV revision, its random id, and how often the cluster has
+    recovered from a KV that was restored from a backup."""
+    recovering: bool
+    """Whether it recovers now: partitions are elected anew, and nothing is deleted."""
 
 
 class HistoryItem(Model):

@@ -22,6 +22,7 @@ from sc.api.merge_patch import patched
 from sc.api.revisions import check_ours
 from sc.api.selectors import Selection
 from sc.controller import Controller
+from sc.controllers.unclean import decide, with_wish
 from sc.dispatch.kv_updater import timestamp
 from sc.dispatch.times import written_at
 from sc.kv.interface import (
@@ -37,8 +38,9 @@ from sc.kv.interface import (
 )
 from sc.store.codec import decode_object, encode_object
 from schemas.causality import current_cause
-from schemas.errors import ConflictError, NotFoundError
+from schemas.errors import ConflictError, NotFoundError, NotReadyError
 from schemas.metadata import Metadata, Object
+from schemas.partition import Partition, UncleanElection
 from schemas.spu import Spu
 from schemas.spu_group import SpuGroup
 from schemas.topic import Topic
@@ -163,6 +165,36 @@ class ObjectService:
             async with self._controller.placing:
                 return await self._delete(cls, name, wish, wanted=wanted, force=force)
         return await self._delete(cls, name, wish, wanted=wanted, force=force)
+
+    async def elect(self, name: str, election: UncleanElection, wish: Wish) -> Object:
+        """Have the controller elect a replica of a partition that may lack committed records.
+
+        It decides; what is seen already to refuse is refused here. Raises NotFoundError,
+        ConflictError, NotReadyError while it is not known yet who may return.
+        """
+        for _ in range(ATTEMPTS):
+            old = await self._read(Partition, name)
+            await self._controller.dispatcher.applied(old.revision)
+            if isinstance(old, Partition):
+                self._admit_election(old, election)
+                new = with_wish(old, election)
+                result = await self._commit([self._unchanged(old)], [self._put(new, wish)], wish)
+                if result.succeeded:
+                    return await self._stored(new, result.revision, wish)
+        raise await conflicts.changes_too_often(self._kv, self._key(old), old)
+
+    def _admit_election(self, partition: Partition, election: UncleanElection) -> None:
+        if partition.deleting:
+            raise ConflictError(f"Partition {partition.name} is being deleted")
+        view, now_ms = self._controller.view, self._controller.now_ms
+        found = decide(view, partition, election, now_ms)
+        if isinstance(found, str):
+            raise ConflictError(f"no unclean election of {partition.name}: {found}")
+        if found is None:
+            raise NotReadyError(
+                f"it is not known yet whether a live replica of {partition.name} returns; try again"
+                " in a moment"
+            )
 
     async def _delete(
         self, cls: type[Object], name: str, wish: Wish, *, wanted: int | None, force: bool

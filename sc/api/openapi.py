@@ -14,6 +14,7 @@ from sc.api.routes import MAX_HEADER, MAX_REVISION, Form, Operation, Parameter, 
 from schemas.assignments import Assignments
 from schemas.kinds import KINDS
 from schemas.model import Model
+from schemas.partition import UncleanElection
 from schemas.quantities import NAME_PATTERN
 
 Json = dict[str, Any]
@@ -30,6 +31,7 @@ _MODELS: Final[tuple[type[Model], ...]] = (
     Health,
     History,
     Synced,
+    UncleanElection,
 )
 _PATTERNS: Final = {
     "size": r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|[kKMGTP])?[bB]?$",
@@ -38,7 +40,7 @@ _PATTERNS: Final = {
 _STATUSES: Final = {
     200: "Done.",
     201: "Created.",
-    202: "The deletion began; what was deleted, or is being deleted.",
+    202: "It began; the object as it is until it is done, or as it was.",
     400: "The request is wrong; the message says what to change.",
     404: "There is no such object.",
     409: "It conflicts with what is: the name is taken, or somebody else wrote meanwhile. The"
@@ -57,6 +59,7 @@ _OBJECT_ANSWERS: Final = (
     Operation.REPLACE,
     Operation.PATCH,
     Operation.DELETE,
+    Operation.ELECT,
 )
 _ANSWERS: Final[dict[Operation, type[Model]]] = {
     Operation.HEALTH: Health,
@@ -191,6 +194,8 @@ def _body(route: Route) -> Json | None:
     match route.operation:
         case Operation.CREATE | Operation.REPLACE if route.cls is not None:
             return {_JSON: {"schema": _ref(route.cls.kind_name())}}
+        case Operation.ELECT:
+            return {_JSON: {"schema": _ref("UncleanElection")}}
         case Operation.PATCH:
             return {MEDIA_TYPE: {"schema": _ref("MergePatch")}}
         case _:

@@ -9,6 +9,7 @@ from typing import Final
 
 from schemas.kinds import KINDS
 from schemas.metadata import Object
+from schemas.partition import Partition
 from schemas.spu import Spu
 
 MAX_LIMIT: Final = 10_000
@@ -35,6 +36,7 @@ class Operation(Enum):
     PATCH = "patch"
     DELETE = "delete"
     HISTORY = "history"
+    ELECT = "elect"
 
 
 class Form(Enum):
@@ -83,7 +85,7 @@ class Route:
     @property
     def documented(self) -> bool:
         """Not a write of a kind that users may not write: that one says only why."""
-        if self.cls is None or not self.writes:
+        if self.cls is None or not self.writes or self.operation is Operation.ELECT:
             return True
         return not self.cls.SYSTEM_WRITTEN and self.cls.NOT_SERVED is None
 
@@ -142,6 +144,16 @@ def routes() -> tuple[Route, ...]:
             errors=(503,),
         ),
         *(route for cls in KINDS for route in _of_kind(cls)),
+        Route(
+            "POST",
+            "/v1/partitions/{name}/elect",
+            Operation.ELECT,
+            "Have a replica lead that may lack committed records, where no live one will",
+            Partition,
+            (_DRY_RUN,),
+            202,
+            (404, 409, 413, 415, 503, 504),
+        ),
     )
 
 

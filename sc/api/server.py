@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from aiohttp import web
+from pydantic import ValidationError
 
 from sc.api.answers import ClusterAnswer, Health
 from sc.api.assignments import assignments
@@ -40,6 +41,7 @@ from schemas.kinds import BY_PLURAL
 from schemas.logs import get_logger
 from schemas.manifest import json_schemas
 from schemas.metadata import Object
+from schemas.partition import Partition, UncleanElection
 from schemas.validation import parse_object
 
 MAX_BODY_BYTES = 32 << 20
@@ -96,6 +98,7 @@ class PublicServer:
             Operation.PATCH: self._patch,
             Operation.DELETE: self._delete,
             Operation.HISTORY: self._history,
+            Operation.ELECT: self._elect,
         }
         for route in routes():
             self._add(route, answers[route.operation])
@@ -165,6 +168,7 @@ class PublicServer:
             version=self._version,
             revision=self._controller.view.store.revision,
             office=office.stamp,
+            recovering=self._controller.view.recovering,
         )
         return _json(answer.to_json())
 
@@ -242,6 +246,18 @@ class PublicServer:
             return _json((await self._objects.patch(cls, name, patch, wish)).to_json())
         except RecursionError:
             raise _too_deep() from None
+
+    async def _elect(self, request: web.Request, route: Route, query: Query) -> web.Response:
+        wish = _wish(request, query)
+        name = _name(request, Partition)
+        data = await _body(request, _JSON)
+        try:
+            election = UncleanElection.model_validate(data)
+        except ValidationError as error:
+            raise InvalidRequestError(
+                "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+            ) from error
+        return _json((await self._objects.elect(name, election, wish)).to_json(), route.success)
 
     async def _delete(self, request: web.Request, route: Route, query: Query) -> web.Response:
         wish = _wish(request, query)

@@ -26,7 +26,8 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
-    """Replace the status of an object, if it is still at the revision of this copy."""
+    """Replace the status of an object, if it is still at the revision of this copy. The copy may be
+    without an annotation that the status answers: both are one write."""
 
     object: Object
     status: Status

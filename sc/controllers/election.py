@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from sc.controllers.live_set import shed, standings
 from sc.store.view import View
-from schemas.ids import next_election
 from schemas.messages import ReplicaReport
 from schemas.partition import Partition, PartitionResolution, PartitionStatus
 
@@ -61,7 +60,7 @@ def elect(
             "resolution": PartitionResolution.OFFLINE,
             "reason": f"SPU {leader} is taking over",
             "leader": leader,
-            "term": next_election(status.term),
+            "term": view.next_term(status.term),
             "lrs": shed(status.lrs, leader, stand, minimum),
         }
     )

@@ -11,11 +11,11 @@ of the leader of now, at its term and the object's revision, is answered by a wr
 leader waits for a later revision. What was turned down, and why, stays in the status's reason until
 leader, LRS or spec change. Members that are unfit or offline leave without being asked for.
 
-An object that somebody removed from the KV comes back without leader and LRS: then all replicas are
-asked, and the one with the last term and the highest offset leads.
+Where the KV does not know who was live, all replicas are asked (`sc.controllers.recovery`). Where
+no live replica will come back, an operator may have another one lead (`sc.controllers.unclean`).
 
 Deletion leaves, in one transaction, a tombstone for every replica: an SPU that is away is told
-to delete when it returns, so that deletion never waits for it.
+to delete when it returns, so that deletion never waits for it. It waits while the cluster recovers.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ from sc.controllers.live_set import (
     standings,
     unfit_text,
 )
+from sc.controllers.recovery import elect_of_all, lost_live_set, pending
+from sc.controllers.unclean import after_unclean_boot, decide, wish_of, with_wish
 from sc.store.view import Liveness, View
-from schemas.ids import PartitionUid, election_term, next_election
+from schemas.ids import PartitionUid, election_term
 from schemas.messages import (
     Assignment,
     ElectionRequest,
@@ -50,9 +52,6 @@ from schemas.messages import (
     Tombstone,
 )
 from schemas.partition import LiveReplica, Partition, PartitionResolution, PartitionStatus
-
-#: Annotation of what somebody removed from the KV, and that came back.
-RESTORED = "runnel/restored"
 
 #: Comes before what was turned down, at the end of a reason.
 _TURNED_DOWN = "turned down: "
@@ -64,19 +63,55 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     if partition is None:
         return ()
     if partition.deleting:
-        return (RemovePartition(partition, _tombstones(partition)),)
+        return _deletion(view, partition)
     actions = _assignments(view, partition)
     if any(view.liveness(i, now_ms) is Liveness.UNKNOWN for i in partition.spec.replicas):
         actions.append(WakeAt(key, view.grace_until_ms))
-    status = partition.status
-    if status.leader is None:
+    status, refusals = partition.status, list[str]()
+    ruling = _rule_on_wish(view, partition, now_ms)
+    if isinstance(ruling, str):
+        refusals.append(f"unclean election: {ruling}")
+    if isinstance(ruling, PartitionStatus):
+        wish = ruling
+    elif (what := lost_live_set(view, partition)) is not None:
+        wish = elect_of_all(view, partition, what, now_ms)
+    elif status.leader is None:
         wish = _first_leader(view, partition, now_ms)
     else:
-        wish = _led(view, partition, status.leader, actions, now_ms)
+        wish = _led(view, partition, status.leader, actions, refusals, now_ms)
+    wish = _with_refusals(partition, wish, refusals)
     wish = wish.model_copy(update={"observed_generation": partition.generation})
-    if wish != status or _lrs_request(view, partition) is not None:
+    if ruling is not None:
+        # In one write with its answer, or it could be answered twice.
+        actions.append(WriteStatus(with_wish(partition, None), wish))
+    elif wish != status or _lrs_request(view, partition) is not None:
         actions.append(WriteStatus(partition, wish))
     return tuple(actions)
+
+
+def _rule_on_wish(view: View, partition: Partition, now_ms: int) -> PartitionStatus | str | None:
+    """What becomes of an unclean election that was asked for; None while there is no answer."""
+    wish = wish_of(partition)
+    if wish is None or isinstance(wish, str):
+        return wish
+    return decide(view, partition, wish, now_ms)
+
+
+def _deletion(view: View, partition: Partition) -> tuple[Action, ...]:
+    if not view.recovering:
+        return (RemovePartition(partition, _tombstones(partition)),)
+    waits = _offline(partition.status, "it is deleted when the recovery of the cluster is over")
+    waits = waits.model_copy(update={"observed_generation": partition.generation})
+    return () if waits == partition.status else (WriteStatus(partition, waits),)
+
+
+def assignment_for(view: View, partition: Partition) -> Assignment:
+    """What an SPU is told of a partition. Until its recovery is over nobody leads it: that ends
+    whatever leadership an SPU is still in."""
+    found = assignment_of(partition)
+    if pending(view, partition):
+        return found.model_copy(update={"leader": None, "lrs": ()})
+    return found
 
 
 def assignment_of(partition: Partition) -> Assignment:
@@ -92,6 +127,7 @@ def assignment_of(partition: Partition) -> Assignment:
         leader=partition.status.leader,
         term=partition.status.term,
         lrs=partition.status.lrs,
+        unclean_term=partition.status.unclean_term,
         revision=partition.revision,
     )
 
@@ -103,16 +139,14 @@ def _assignments(view: View, partition: Partition) -> list[Action]:
         if session is None or not session.complete:
             continue
         report = session.reports.get(partition.uid)
-        if report is None or report.revision < partition.revision or not report.assigned:
-            actions.append(SendAssignment(spu_id, assignment_of(partition)))
+        if report is None or not view.knows(report, partition):
+            actions.append(SendAssignment(spu_id, assignment_for(view, partition)))
     return actions
 
 
 def _first_leader(view: View, partition: Partition, now_ms: int) -> PartitionStatus:
     """Status of a partition nobody led: with a leader as soon as one can be named."""
     status = partition.status
-    if (lost := _lost(view, partition, now_ms)) is not None:
-        return lost
     order = sorted(partition.spec.replicas, key=lambda i: i != partition.spec.preferred_leader)
     reasons = []
     for spu_id in order:
@@ -134,40 +168,11 @@ def _first_leader(view: View, partition: Partition, now_ms: int) -> PartitionSta
                 "resolution": PartitionResolution.OFFLINE,
                 "reason": f"SPU {spu_id} is taking over",
                 "leader": spu_id,
-                "term": next_election(status.term),
+                "term": view.next_term(status.term),
                 "lrs": (LiveReplica(spu_id=spu_id, storage_id=report.storage_id),),
             }
         )
     return _offline(status, "; ".join(reasons))
-
-
-def _lost(view: View, partition: Partition, now_ms: int) -> PartitionStatus | None:
-    """Status of a partition whose object is new though its replicas were led before: somebody
-    removed it from the KV. None for one that is really new.
-
-    Who was live is not known any more: all replicas are waited for, and the one that has most
-    leads, at a higher term than any of them has seen.
-    """
-    reports = {i: view.report(i, partition.uid) for i in partition.spec.replicas}
-    led = any(report is not None and report.term for report in reports.values())
-    if not led and RESTORED not in partition.metadata.annotations:
-        return None
-    found = {i: r for i, r in reports.items() if r is not None}
-    missing = [f"SPU {i} is {view.liveness(i, now_ms).value}" for i in reports if i not in found]
-    unfit = [f"SPU {i} cannot lead: {r.reason or 'unfit'}" for i, r in found.items() if not r.fit]
-    if missing or unfit:
-        why = "; ".join(missing + unfit)
-        return _offline(partition.status, f"its object was lost, all replicas are needed: {why}")
-    leader = max(found, key=lambda i: (found[i].last_term, found[i].leo, -i))
-    return partition.status.model_copy(
-        update={
-            "resolution": PartitionResolution.OFFLINE,
-            "reason": f"SPU {leader} is taking over",
-            "leader": leader,
-            "term": next_election(max(election_term(r.term) for r in found.values())),
-            "lrs": (LiveReplica(spu_id=leader, storage_id=found[leader].storage_id),),
-        }
-    )
 
 
 def _lrs_request(view: View, partition: Partition) -> LrsRequest | None:
@@ -191,9 +196,15 @@ def _election_request(view: View, partition: Partition) -> ElectionRequest | Non
 
 
 def _led(
-    view: View, partition: Partition, leader: int, actions: list[Action], now_ms: int
+    view: View,
+    partition: Partition,
+    leader: int,
+    actions: list[Action],
+    refusals: list[str],
+    now_ms: int,
 ) -> PartitionStatus:
-    """Status of a partition that has a leader; adds the order to lead where it is due."""
+    """Status of a partition that has a leader; adds the order to lead where it is due, and what was
+    asked for and is turned down."""
     status = partition.status
     if leader not in partition.spec.replicas:
         return _offline(status, f"SPU {leader} leads but holds no replica by the spec")
@@ -209,16 +220,17 @@ def _led(
         return _offline(status, f"SPU {leader} has not reported its replica yet")
     if (unfit := _unfit(view, partition, leader, now_ms)) is not None:
         stuck = _stuck(view, partition, unfit, now_ms)
-        return elect(view, partition, now_ms) or _offline(status, stuck)
+        elected = elect(view, partition, now_ms) or after_unclean_boot(view, partition)
+        return elected or _offline(status, stuck)
     leads = report.role is ReplicaRole.LEADER and election_term(report.term) == status.term
-    refusals = []
     if (asked := _election_request(view, partition)) is not None:
         # One that leads already gains nothing by another term; one that cannot in this, does.
         elected = elect(view, partition, now_ms, another=leads)
         if elected is not None:
             return elected
         refusals.append(f"another leader, {asked.reason}: no other live replica may lead")
-    wish = _with_live_set(view, partition, leader, refusals, now_ms)
+    # One that was elected unfit is fit, and may ask for others, once it leads.
+    wish = _with_live_set(view, partition, leader, refusals, now_ms) if report.fit else status
     if leads:
         shortage = _shortage(view, partition, wish.lrs, now_ms)
         wish = wish.model_copy(
@@ -226,17 +238,30 @@ def _led(
         )
     else:
         wish = _offline(wish, f"SPU {leader} is taking over")
-        if wish.lrs == status.lrs and report.revision >= partition.revision and report.assigned:
+        if wish.lrs == status.lrs and view.knows(report, partition):
             actions.append(SendLead(leader, _lead_of(partition)))
-    return _with_refusals(partition, wish, refusals)
+    return wish
 
 
 def _unfit(view: View, partition: Partition, leader: int, now_ms: int) -> str | None:
     """Why an online leader must not lead, or None."""
-    for member in partition.status.lrs:
+    status = partition.status
+    for member in status.lrs:
         if member.spu_id == leader:
+            if _elected_unfit(view, partition, member):
+                return None
             return standing(view, partition.uid, member, now_ms).why or None
     return f"SPU {leader} leads but is no live replica"
+
+
+def _elected_unfit(view: View, partition: Partition, leader: LiveReplica) -> bool:
+    """Whether the leader was elected although unfit by an unclean boot, and has not led since: it
+    is fit as soon as it does."""
+    status, report = partition.status, view.report(leader.spu_id, partition.uid)
+    if report is None or report.storage_id != leader.storage_id or report.fit:
+        return False
+    led = election_term(report.term) == status.term
+    return report.unclean_boot and status.unclean_term == status.term and not led
 
 
 def _lead_of(partition: Partition) -> Lead:
@@ -244,6 +269,7 @@ def _lead_of(partition: Partition) -> Lead:
         uid=PartitionUid(partition.uid),
         term=partition.status.term,
         lrs=partition.status.lrs,
+        unclean_term=partition.status.unclean_term,
         revision=partition.revision,
     )
 
@@ -273,6 +299,8 @@ def _with_refusals(
 ) -> PartitionStatus:
     """The status with what was turned down: now, or before if all else is as it was then."""
     before, said = partition.status, "; ".join(refusals)
+    if not said and wish.reason == before.reason:
+        return wish
     still = {"reason": before.reason, "observed_generation": partition.generation}
     if not said and wish.model_copy(update=still) == before:
         _, found, rest = (before.reason or "").rpartition(_TURNED_DOWN)

@@ -5,7 +5,8 @@ unregistered. The resolution follows the session: ``init`` until the SPU has con
 ``online`` with a session, ``unknown`` while a controller that just started waits for SPUs to come
 back, ``offline`` after that, ``draining`` while its group wants it to go. A managed SPU's process
 is started by a provisioner; what that says of trouble is the reason. A new session is first sent
-everything the SPU is to hold, then the deletions that wait for it.
+everything the SPU is to hold, then the deletions that wait for it; while the cluster recovers,
+deletions wait, and no process is ended.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sc.controllers.actions import (
     WakeAt,
     WriteStatus,
 )
-from sc.controllers.partition import assignment_of
+from sc.controllers.partition import assignment_for
 from sc.controllers.spu_group import leaving
 from sc.store.view import Liveness, View
 from schemas.spu import Spu, SpuResolution, SpuSpec, SpuStatus, SpuType
@@ -58,7 +59,8 @@ def _provision(view: View, name: str, spu: Spu | None) -> tuple[Action, ...]:
         return ()
     found = view.provisioning.spus.get(name)
     if spu is None or spu.spec.spu_type is not SpuType.MANAGED:
-        return () if found is None else (EndSpu(name),)
+        # Over a restored KV its object may be missing though it holds replicas.
+        return () if found is None or view.recovering else (EndSpu(name),)
     if found is not None and runs_by(found.spec) == runs_by(spu.spec):
         return ()
     return (ProvisionSpu(spu),)
@@ -106,8 +108,9 @@ def _strangers(view: View, spu_id: int) -> str | None:
     )
     if not found:
         return None
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return f"keeps replicas that belong to no partition: {', '.join(found[:3])}{more}"
+    named = ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
+    count = "a replica that belongs" if len(found) == 1 else f"{len(found)} replicas that belong"
+    return f"keeps {count} to no partition: {named}"
 
 
 def _trouble(view: View, spu: Spu) -> str | None:
@@ -124,13 +127,13 @@ def _session_actions(view: View, spu_id: int) -> list[Action]:
         return []
     if not session.complete:
         assignments = tuple(
-            assignment_of(p) for p in view.store.partitions_on(spu_id) if not p.deleting
+            assignment_for(view, p) for p in view.store.partitions_on(spu_id) if not p.deleting
         )
         return [SendComplete(spu_id, session.generation, assignments)]
     waiting = view.store.tombstones_of(spu_id)
     done = [t for t in waiting if t.uid in session.deleted]
     todo = tuple(t for t in waiting if t.uid not in session.deleted)
     actions: list[Action] = [RemoveTombstone(t) for t in done]
-    if todo:
+    if todo and not view.recovering:
         actions.append(SendDelete(spu_id, todo))
     return actions

@@ -113,7 +113,7 @@ def _ids(group: SpuGroup) -> range:
 
 def _delete(view: View, group: SpuGroup) -> tuple[Action, ...]:
     spus = view.store.spus_of(group.name)
-    if not spus:
+    if not spus and not view.recovering:
         return (RemoveObject(group),)
     removals, kept = _end(view, spus)
     return (*removals, *_set(group, group.status.resolution, kept or "ending its SPUs"))
@@ -122,6 +122,8 @@ def _delete(view: View, group: SpuGroup) -> tuple[Action, ...]:
 def _end(view: View, spus: list[Spu]) -> tuple[list[Action], str | None]:
     """Removals from the highest id down to the first SPU that cannot end yet, and why."""
     removals: list[Action] = []
+    if view.recovering:
+        return removals, "SPUs end when the recovery of the cluster is over" if spus else None
     for spu in sorted(spus, key=lambda s: -s.spec.spu_id):
         spu_id = spu.spec.spu_id
         if view.store.holds_replicas(spu_id):

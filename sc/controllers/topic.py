@@ -25,13 +25,14 @@ from sc.controllers.actions import (
     WritePartitionSpec,
     WriteStatus,
 )
-from sc.controllers.partition import RESTORED
+from sc.controllers.recovery import RESTORED
 from sc.controllers.spu_group import leaving
 from sc.scheduler.manual import invalid_assignment
 from sc.scheduler.placement import Candidate, Load, Placement, Request, Shortage, place
 from sc.store.view import Liveness, View
+from schemas.ids import make_term
 from schemas.metadata import Metadata, OwnerReference
-from schemas.partition import Partition, PartitionSpec
+from schemas.partition import Partition, PartitionSpec, PartitionStatus
 from schemas.spu import Spu, SpuResolution
 from schemas.topic import (
     LogSettings,
@@ -58,7 +59,7 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
         p for p in view.store.partitions_of("Topic", topic.name) if p.spec.owner.uid == topic.uid
     ]
     if topic.deleting:
-        return _delete(topic, partitions)
+        return _delete(view, topic, partitions)
     match topic.status.resolution:
         case TopicResolution.INIT | TopicResolution.INVALID_CONFIG:
             reason = _invalid(view, topic)
@@ -104,11 +105,14 @@ def partition_uid(topic_uid: str, index: int) -> str:
     return str(uuid.uuid5(_PARTITION_NAMESPACE, f"{topic_uid}/{index}"))
 
 
-def _delete(topic: Topic, partitions: list[Partition]) -> tuple[Action, ...]:
+def _delete(view: View, topic: Topic, partitions: list[Partition]) -> tuple[Action, ...]:
     actions: list[Action] = []
-    if not partitions:
+    if view.recovering:
+        reason = "it is deleted when the recovery of the cluster is over"
+    elif not partitions:
         return (RemoveObject(topic),)
-    reason = "waiting for its partitions to be removed"
+    else:
+        reason = "waiting for its partitions to be removed"
     actions.extend(_set(topic, TopicResolution.DELETING, reason))
     actions.extend(MarkDeleting(p) for p in partitions if not p.deleting)
     return tuple(actions)
@@ -163,7 +167,7 @@ def _provision(
     owner = OwnerReference(kind="Topic", name=topic.name, uid=topic.uid)
     lost, known = RESTORED in topic.metadata.annotations, len(topic.status.replica_map)
     created = tuple(
-        _new_partition(owner, log, i, placement.rows[i], lost=lost or i < known)
+        _new_partition(owner, log, i, placement.rows[i], view.incarnation, lost=lost or i < known)
         for i in missing
         if i in placement.rows
     )
@@ -218,7 +222,13 @@ def _place_missing(view: View, topic: Topic, missing: list[int], now_ms: int) ->
 
 
 def _new_partition(
-    owner: OwnerReference, log: LogSettings, index: int, replicas: tuple[int, ...], *, lost: bool
+    owner: OwnerReference,
+    log: LogSettings,
+    index: int,
+    replicas: tuple[int, ...],
+    incarnation: int,
+    *,
+    lost: bool,
 ) -> Partition:
     return Partition(
         metadata=Metadata(
@@ -230,6 +240,8 @@ def _new_partition(
         spec=PartitionSpec(
             owner=owner, index=index, replicas=replicas, preferred_leader=replicas[0], log=log
         ),
+        # One that is made while the cluster recovers has nothing to recover.
+        status=PartitionStatus(term=make_term(incarnation, 0)),
     )
 
 

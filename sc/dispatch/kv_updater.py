@@ -6,6 +6,7 @@ write that lost is a ConflictError: its key is reconciled anew from what the sto
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import assert_never
 
@@ -50,9 +51,9 @@ def timestamp() -> str:
 
 
 class KvUpdater:
-    """Turns actions into guarded transactions."""
+    """Turns actions into guarded transactions. ``office`` gives the office as it is now."""
 
-    def __init__(self, kv: KV, keys: ClusterKeys, office: Office) -> None:
+    def __init__(self, kv: KV, keys: ClusterKeys, office: Callable[[], Office]) -> None:
         self._kv = kv
         self._keys = keys
         self._office = office
@@ -64,14 +65,16 @@ class KvUpdater:
         office.
         """
         compares, ops = self._transaction(action)
-        guard = self._office.guard
+        office = self._office()
+        guard = office.guard
         result = await self._kv.txn([guard, *compares], ops, [Get(guard.key)])
         if not result.succeeded:
             (found,) = result.responses
+            # With a recovery that began meanwhile the revision is another, and the holder the same.
             if not (
                 isinstance(found, GetResponse)
                 and found.kv is not None
-                and found.kv.mod_revision == guard.revision
+                and found.kv.value == office.holder.encode()
             ):
                 raise FencedError("another SC took office; this one stops")
             raise ConflictError(

@@ -3,7 +3,8 @@
 Order per key: a key is with one worker until its writes stand in the KV *and* in the mirror, so
 the next reconcile of that key sees what this one did. A lost compare-and-swap waits for the
 mirror and looks again; a store that does not answer, or an unforeseen error, backs off per key.
-An SC that another one has replaced stops: `run` raises FencedError.
+An SC that another one has replaced stops: `run` raises FencedError. What was decided before the
+cluster began to recover is not carried out after it.
 """
 
 from __future__ import annotations
@@ -126,6 +127,7 @@ class ControllerLoop:
         self._turn_ends_s = None
 
     async def _reconcile(self, key: Key, cause: str) -> None:
+        incarnation = self._view.incarnation
         try:
             actions = self._look(key)
             if any(isinstance(action, CreatePartitions | RemoveSpu) for action in actions):
@@ -133,11 +135,11 @@ class ControllerLoop:
                 # and an SPU goes only while nothing is being placed on it.
                 async with self._placing:
                     for action in self._look(key):
-                        await self._carry_out(action, cause)
+                        await self._carry_out(action, cause, incarnation)
             else:
                 with self._counting(actions):
                     for action in actions:
-                        await self._carry_out(action, cause)
+                        await self._carry_out(action, cause, incarnation)
         except ConflictError as error:
             self._metrics.conflicts.inc()
             # A moment for the mirror to catch up; revisions of other users of the KV never show.
@@ -182,7 +184,9 @@ class ControllerLoop:
         finally:
             self._view.elected.subtract(elected)
 
-    async def _carry_out(self, action: Action, cause: str) -> None:
+    async def _carry_out(self, action: Action, cause: str, incarnation: int) -> None:
+        if self._view.incarnation != incarnation:
+            raise ConflictError("a recovery of the cluster began meanwhile")
         self._metrics.actions.labels(type(action).__name__).inc()
         match action:
             case (

@@ -5,6 +5,9 @@ listing, of which only the difference is passed on. The same listing runs now an
 and repairs whatever the mirror has missed. An object that does not parse is reported, kept in the
 KV, and not mirrored (what was readable of it before stays); everything else goes on.
 
+What another SC does is not for this one: reading ends with FencedError where that one took office,
+and nothing of that revision or a later one is mirrored.
+
 A listing is taken page by page, and of each page only what the mirror does not have: a repair
 that finds nothing keeps nothing, and keeps nobody waiting for longer than a page takes.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sc.dispatch.metadata import MetadataDispatcher
@@ -20,7 +24,7 @@ from sc.kv.interface import KV, DeleteEvent, KeyValue, PutEvent, WatchBatch, ran
 from sc.store.codec import decode_object, decode_tombstone
 from sc.store.local_store import Change, LocalStore
 from schemas.causality import new_cause
-from schemas.errors import CompactedError, InvalidRequestError, RetryableError
+from schemas.errors import CompactedError, FencedError, InvalidRequestError, RetryableError
 from schemas.keys import ClusterKeys
 from schemas.kinds import BY_PLURAL
 from schemas.logs import get_logger
@@ -63,8 +67,14 @@ class KvReader:
     """Keeps a local store in step with the KV."""
 
     def __init__(
-        self, kv: KV, keys: ClusterKeys, store: LocalStore, dispatcher: MetadataDispatcher
+        self,
+        kv: KV,
+        keys: ClusterKeys,
+        store: LocalStore,
+        dispatcher: MetadataDispatcher,
+        deposed_by: Callable[[KeyValue], bool],
     ) -> None:
+        self._deposed_by = deposed_by
         self._kv = kv
         self._keys = keys
         self._store = store
@@ -76,11 +86,11 @@ class KvReader:
         self.unreadable: dict[str, str] = {}
 
     async def load(self) -> None:
-        """List everything once; the mirror is complete when this returns."""
+        """List everything once; the mirror is complete when this returns. Raises FencedError."""
         await self._list(new_cause("list"))
 
     async def run(self) -> None:
-        """Follow the KV after `load`. Ends by cancellation only."""
+        """Follow the KV after `load`. Raises FencedError when another SC took office."""
         while True:
             try:
                 async with self._kv.watch(self._keys.root, self._next_revision) as watch:
@@ -96,7 +106,7 @@ class KvReader:
                 await asyncio.sleep(RETRY_S)
 
     async def repair(self) -> None:
-        """Compare KV and mirror, and pass on what differs."""
+        """Compare KV and mirror, and pass on what differs. Raises FencedError."""
         await self._list(new_cause("resync"))
 
     async def _relist(self) -> None:
@@ -136,7 +146,12 @@ class KvReader:
         self._next_revision = max(self._next_revision, listing.revision + 1)
         self._dispatcher.apply(changes, listing.revision)
 
+    def _check_office(self, kv: KeyValue) -> None:
+        if kv.key == self._keys.current_office and self._deposed_by(kv):
+            raise FencedError("another SC took office; this one stops")
+
     def _add(self, listing: _Listing, kv: KeyValue) -> None:
+        self._check_office(kv)
         listing.keys.add(kv.key)
         if (where := self._keys.parse_object(kv.key)) is not None:
             cls = BY_PLURAL.get(where[0])
@@ -158,6 +173,9 @@ class KvReader:
             # A listing overtook the watch: this is history, and would bring deleted objects back.
             return
         changes: list[tuple[Change, str]] = []
+        for event in batch.events:
+            if isinstance(event, PutEvent):
+                self._check_office(event.kv)
         for event in batch.events:
             match event:
                 case PutEvent(kv, _):

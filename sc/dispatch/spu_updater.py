@@ -1,15 +1,17 @@
 """The SPU updater: one outbox per SPU, which batches, coalesces and keeps order.
 
-What waits is bounded: one assignment, one order to lead and one tombstone for each partition, the
-newest of each. What is on its way is not sent again. Order within a session: the complete list,
-then assignments, then orders to lead, then deletions. When a session ends its outbox is dropped:
-the next session begins with the complete state. Success wakes nobody: the SPU's report does.
+What waits is bounded: one assignment, one order to lead and one tombstone for each partition, and
+one address for each SPU, the newest of each. What is on its way is not sent again, but for
+addresses: those were asked for anew. Order within a session: the complete list, then addresses of
+peers, then assignments, then orders to lead, then deletions. When a session ends its outbox is
+dropped: the next session begins with the complete state, and an SPU asks for addresses again.
+Success wakes nobody: the SPU's report does.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from sc.controllers.actions import SendAssignment, SendComplete, SendDelete, SendLead
@@ -23,6 +25,8 @@ from schemas.messages import (
     Lead,
     LeadPartitions,
     Message,
+    Peer,
+    Peers,
     Stamp,
     Tombstone,
 )
@@ -44,6 +48,8 @@ class Outbox:
     assignments: dict[str, Assignment] = field(default_factory=dict)
     leads: dict[str, Lead] = field(default_factory=dict)
     deletes: dict[str, Tombstone] = field(default_factory=dict)
+    #: None where nobody asked: an answer that names nobody is one, too.
+    peers: dict[int, Peer] | None = None
     sending: Message | None = None
     #: What of each partition is in ``sending``, by uid.
     _on_way: dict[str, Assignment | Lead | Tombstone] = field(default_factory=dict)
@@ -64,6 +70,10 @@ class Outbox:
             case SendDelete(_, tombstones):
                 self.deletes.update((t.uid, t) for t in tombstones if self._on_way.get(t.uid) != t)
 
+    def add_peers(self, peers: Sequence[Peer]) -> None:
+        """Queue what was found of the SPUs that were asked for."""
+        self.peers = (self.peers or {}) | {peer.spu_id: peer for peer in peers}
+
     def next(self) -> Message | None:
         """Take the next message; it is on its way until `sent`."""
         if self.complete is not None:
@@ -72,6 +82,9 @@ class Outbox:
                 AssignPartitions(complete=True, assignments=assignments, stamp=self.stamp),
                 assignments,
             )
+        elif self.peers is not None:
+            found, self.peers = tuple(self.peers.values()), None
+            self._send(Peers(peers=found), ())
         elif self.assignments:
             batch, self.assignments = tuple(self.assignments.values()), {}
             self._send(AssignPartitions(assignments=batch, stamp=self.stamp), batch)
@@ -115,7 +128,8 @@ class SpuUpdater:
         on_refused: Callable[[int], None],
     ) -> None:
         self._send = send
-        self._stamp = stamp
+        #: What messages of sessions that open from now on carry.
+        self.stamp = stamp
         self._on_complete = on_complete
         self._on_refused = on_refused
         self._senders: dict[int, _Sender] = {}
@@ -123,7 +137,7 @@ class SpuUpdater:
     def opened(self, spu_id: int, generation: int) -> None:
         """A session began: its outbox is empty."""
         self._drop(spu_id)
-        outbox, wakeup = Outbox(self._stamp), asyncio.Event()
+        outbox, wakeup = Outbox(self.stamp), asyncio.Event()
         task = asyncio.create_task(
             self._run(spu_id, generation, outbox, wakeup), name=f"outbox of SPU {spu_id}"
         )
@@ -144,6 +158,15 @@ class SpuUpdater:
             return
         sender.outbox.cause = current_cause()
         sender.outbox.add(action)
+        sender.wakeup.set()
+
+    def tell_peers(self, spu_id: int, generation: int, peers: Sequence[Peer]) -> None:
+        """Queue the answer to an SPU that asked in its session ``generation``."""
+        sender = self._senders.get(spu_id)
+        if sender is None or sender.generation != generation:
+            return
+        sender.outbox.cause = current_cause()
+        sender.outbox.add_peers(peers)
         sender.wakeup.set()
 
     async def close(self) -> None:

@@ -177,7 +177,7 @@ class LocalProvisioner(Provisioner):
     def _start(self, name: str, managed: _Managed) -> None:
         """Start the process. Raises OSError."""
         spec = managed.spec
-        port = spec.public_endpoint.port
+        port, private = spec.public_endpoint.port, spec.private_endpoint.port
         data = self._directory / "spus" / name
         config_file, log_file = self._config_file(name), self._log_file(name)
         config = {
@@ -185,6 +185,7 @@ class LocalProvisioner(Provisioner):
             "logDir": spec.storage.log_dir or str(data),
             "controller": self._controller,
             "public": {"host": HOST, "port": port},
+            "private": {"host": HOST, "port": private},
             "http": {"host": HOST, "port": port + 2},
         }
         for directory in (config_file.parent, log_file.parent):
@@ -203,7 +204,7 @@ class LocalProvisioner(Provisioner):
         state = {
             "spuId": spec.spu_id,
             "process": asdict(managed.process),
-            "ports": {"public": port, "private": spec.private_endpoint.port, "http": port + 2},
+            "ports": {"public": port, "private": private, "http": port + 2},
             "spec": spec.to_json(),
         }
         write_json(self._state_file(name), state)

@@ -3,8 +3,9 @@
 Only the metadata dispatcher changes it, and only with what the KV said: nobody writes here to
 make something true. Every change names the KV revision it came with, and those never go back.
 
-Indexes: partitions by replica (SPU id), by owner and by uid, and counted by leader and by
-preferred leader; SPUs by their id and by group; topics by resolution; tombstones by SPU id.
+Indexes: partitions by replica (SPU id), by owner and by uid, and counted by leader, by preferred
+leader and by the incarnation of their term; SPUs by their id and by group; topics by resolution;
+tombstones by SPU id.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
-from schemas.messages import Tombstone
+from schemas.messages import Peer, Tombstone
 from schemas.metadata import Object
 from schemas.partition import Partition
 from schemas.spu import Spu
@@ -68,6 +69,7 @@ class LocalStore:
         self._preferred_by_leader: Counter[int] = Counter()
         self._led_by: Counter[int] = Counter()
         self._partition_by_uid: dict[str, str] = {}
+        self._kept_by_incarnation: Counter[int] = Counter()
         self._topics_by_resolution: dict[TopicResolution, set[str]] = defaultdict(set)
         self._tombstones: dict[int, dict[str, Tombstone]] = defaultdict(dict)
 
@@ -86,6 +88,18 @@ class LocalStore:
     def spu(self, spu_id: int) -> Spu | None:
         name = self._spu_by_id.get(spu_id)
         return self.get(Spu, name) if name is not None else None
+
+    def peers(self, spu_ids: Iterable[int]) -> tuple[Peer, ...]:
+        """Where those of these SPUs that are registered say that they listen for other SPUs."""
+        found = [spu for i in sorted(set(spu_ids)) if (spu := self.spu(i)) is not None]
+        return tuple(
+            Peer(
+                spu_id=spu.spec.spu_id,
+                host=spu.spec.private_endpoint.host,
+                port=spu.spec.private_endpoint.port,
+            )
+            for spu in found
+        )
 
     def spus_of(self, group: str) -> list[Spu]:
         """SPUs of a group, in the order of their ids."""
@@ -116,6 +130,11 @@ class LocalStore:
         """Partitions that an owner created, in the order of their index."""
         names = self._partitions_by_owner.get((owner_kind, owner_name), ())
         return sorted(self._partitions(names), key=lambda p: (p.spec.index or 0, p.name))
+
+    def elected_before(self, incarnation: int) -> int:
+        """How many partitions that are not being deleted had their last election before an
+        incarnation of the cluster, or none."""
+        return sum(n for i, n in self._kept_by_incarnation.items() if i < incarnation)
 
     def partition_by_uid(self, uid: str) -> Partition | None:
         name = self._partition_by_uid.get(uid)
@@ -194,6 +213,7 @@ class LocalStore:
                 if new.status.leader is not None:
                     self._led_by[new.status.leader] += 1
                 self._partition_by_uid[new.uid] = new.name
+                self._kept_by_incarnation[new.status.incarnation] += not new.deleting
             case _:
                 pass
 
@@ -215,6 +235,7 @@ class LocalStore:
                 self._preferred_by_leader[old.spec.preferred_leader] -= 1
                 if old.status.leader is not None:
                     self._led_by[old.status.leader] -= 1
+                self._kept_by_incarnation[old.status.incarnation] -= not old.deleting
                 if self._partition_by_uid.get(old.uid) == old.name:
                     del self._partition_by_uid[old.uid]
             case _:

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from sc.store.local_store import LocalStore
+from schemas.ids import Term, make_term, next_election
 from schemas.messages import ElectionRequest, LrsRequest, ReplicaReport, Tombstone
+from schemas.partition import Partition
 from schemas.spu import SpuSpec
 
 
@@ -80,7 +82,9 @@ class View:
 
     ``registered`` maps the names of the SPUs that the connection manager lets in to their ids;
     until ``grace_until_ms`` (same clock as ``now_ms``) an SPU without a session is unknown, not
-    offline. ``provisioning`` is None where nothing starts managed SPUs.
+    offline. ``provisioning`` is None where nothing starts managed SPUs. ``incarnation`` is the
+    cluster's; while it is ``recovering`` from a KV that was restored from a backup, nothing is
+    deleted.
     """
 
     store: LocalStore = field(default_factory=LocalStore)
@@ -89,6 +93,8 @@ class View:
     grace_until_ms: int = 0
     provisioning: Provisioning | None = None
     elected: Counter[int] = field(default_factory=Counter)
+    incarnation: int = 0
+    recovering: bool = False
 
     def liveness(self, spu_id: int, now_ms: int) -> Liveness:
         if spu_id in self.sessions:
@@ -101,6 +107,16 @@ class View:
         """What a live SPU last said of its replica of a partition."""
         session = self.sessions.get(spu_id)
         return session.reports.get(uid) if session is not None else None
+
+    def knows(self, report: ReplicaReport, partition: Partition) -> bool:
+        """Whether a replica knows all there is to know of its partition. Revisions of an earlier
+        incarnation say nothing, however high they are."""
+        known = report.incarnation, report.revision
+        return known >= (self.incarnation, partition.revision) and report.assigned
+
+    def next_term(self, term: int) -> Term:
+        """The election term after ``term``, of the cluster's incarnation at least."""
+        return next_election(max(term, make_term(self.incarnation, 0)))
 
     def leading_count(self, spu_id: int) -> int:
         """How many partitions an SPU leads, or will once what is decided is written."""

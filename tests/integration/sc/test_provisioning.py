@@ -17,13 +17,14 @@ from typing import Any
 import aiohttp
 import psutil
 import pytest
+import yaml
 
 from runnel.local.processes import free_base_port
 from sc.controllers.actions import EndSpu, ProvisionSpu
 from sc.provisioning.local import LocalProvisioner
 from sc.store.view import Provisioned
 from schemas.process import ProcessId, is_alive
-from schemas.spu import PublicEndpoint, Spu, Storage
+from schemas.spu import PrivateEndpoint, PublicEndpoint, Spu, Storage
 from schemas.spu_group import SpuTemplate
 from tests.polling import eventually
 from tests.unit.sc.builders import group_of, member_of
@@ -38,9 +39,13 @@ read line < {never}
 """
 
 
-def spu_at(port: int = 9005, *, log_dir: str | None = None, group: str = "g") -> Spu:
+def spu_at(
+    port: int = 9005, *, private: int = 9006, log_dir: str | None = None, group: str = "g"
+) -> Spu:
     template = SpuTemplate(
-        public_endpoint=PublicEndpoint(port=port), storage=Storage(log_dir=log_dir)
+        public_endpoint=PublicEndpoint(port=port),
+        private_endpoint=PrivateEndpoint(port=private),
+        storage=Storage(log_dir=log_dir),
     )
     return member_of(group_of(group, template=template), 1)
 
@@ -259,6 +264,17 @@ async def test_given_another_spec_then_restarted_and_given_the_same_then_left_al
     assert not is_alive(first)
     assert len(bench.started) == 2
     assert "port: 9105" in bench.config_file.read_text()
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_given_spec_then_configured_to_listen_where_its_object_says(bench: Bench) -> None:
+    provisioner, spu = bench.new(), spu_at(9105, private=9205)
+    provisioner.carry_out(ProvisionSpu(spu))
+    await bench.until_runs(spu)
+    config = yaml.safe_load(bench.config_file.read_text())
+    listens = {name: config[name]["port"] for name in ("public", "private", "http")}
+    assert listens == {"public": 9105, "private": 9205, "http": 9107}
+    assert bench.state()["ports"] == listens
 
 
 @pytest.mark.usefixtures("stand_in")

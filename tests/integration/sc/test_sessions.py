@@ -15,23 +15,29 @@ from connection_manager.client import ControllerLink
 from connection_manager.manager import ClusterIdentity, ConnectionManager, start_private_server
 from sc.controller import Controller
 from sc.kv.interface import KV, Put
+from sc.office import take_office
 from sc.store.codec import encode_object
-from schemas.errors import ConflictError, RunnelError, UnreachableError
+from schemas.errors import ConflictError, FencedError, RunnelError, UnreachableError
 from schemas.ids import next_election
 from schemas.keys import ClusterKeys
 from schemas.messages import (
     Ask,
     AssignPartitions,
     Envelope,
+    FindPeers,
     Heartbeat,
     Hello,
     Message,
+    Peers,
     Reject,
     Reply,
     Report,
     Stamp,
     Welcome,
     decode_envelope,
+)
+from schemas.messages import (
+    Peer as PeerAddress,
 )
 from schemas.partition import LiveReplica, Partition
 from schemas.spu import SpuResolution
@@ -59,6 +65,7 @@ class Events:
     reasons: list[str] = field(default_factory=list)
     reports: list[Report] = field(default_factory=list)
     asks: list[Ask] = field(default_factory=list)
+    peers: list[FindPeers] = field(default_factory=list)
     refusal: RunnelError | None = None
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     checking: asyncio.Event = field(default_factory=asyncio.Event)
@@ -83,6 +90,10 @@ class Events:
     def asked(self, spu_id: int, generation: int, ask: Ask) -> None:
         self.log.append(("asked", spu_id, generation))
         self.asks.append(ask)
+
+    def asked_peers(self, spu_id: int, generation: int, asked: FindPeers) -> None:
+        self.log.append(("asked peers", spu_id, generation))
+        self.peers.append(asked)
 
 
 class Peer:
@@ -317,6 +328,18 @@ async def test_given_ask_then_passed_on_with_its_generation_and_answered(bench: 
         assert bench.events.asks == [ask]
 
 
+async def test_given_question_for_peers_then_passed_on_with_its_generation_and_answered(
+    bench: Bench,
+) -> None:
+    asked = FindPeers(spu_ids=(2, 3))
+    async with bench.peer(hello_of()) as peer:
+        await peer.welcomed()
+        await peer.say(asked, request_id=5)
+        assert await peer.hear() == Reply()
+        assert bench.events.log[-1] == ("asked peers", 1, 1)
+        assert bench.events.peers == [asked]
+
+
 async def test_given_request_that_is_not_for_an_sc_then_refused_and_the_session_stays(
     bench: Bench,
 ) -> None:
@@ -502,24 +525,53 @@ async def test_given_sc_restart_on_the_same_port_then_the_spu_comes_back_by_itse
                 assert spu.link.trouble is None
 
 
-async def test_given_spu_that_saw_a_later_revision_then_turned_away_as_a_restored_backup(
+async def test_given_spu_that_saw_a_later_revision_then_all_begin_anew_in_another_incarnation(
     sc: RunningSc,
 ) -> None:
-    await register(sc, 1)
-    async with sc.http.ws_connect(f"http://{sc.private}/session") as socket:
-        peer = Peer(socket)
-        await peer.say(hello_of(kv_revision=10_000))
-        rejected = await peer.rejected()
-    assert rejected.code == "CONFLICT"
-    assert "restored from an older backup" in rejected.message
+    for spu_id in (1, 2):
+        await register(sc, spu_id)
+    async with SimulatedSpu(2, sc.private) as other:
+        await sc.until("spus", "spu-2", "online")
+        async with sc.http.ws_connect(f"http://{sc.private}/session") as socket:
+            peer = Peer(socket)
+            await peer.say(hello_of(kv_revision=10_000))
+            assert (await peer.welcomed()).stamp.incarnation == 1
+        await eventually(lambda: other.seen_stamp == sc.controller.office.stamp)
+
+
+async def test_given_another_sc_in_office_then_the_first_ends_before_it_tells_of_it(
+    sc: RunningSc, kv: KV
+) -> None:
+    await take_office(kv, ClusterKeys("test"))
+    with pytest.raises(ExceptionGroup) as ended:
+        await asyncio.wait_for(asyncio.shield(sc.work), 15)
+    assert ended.group_contains(FencedError, match="another SC took office")
+    current = await kv.get(ClusterKeys("test").current_office)
+    assert current is not None
+    assert sc.controller.view.store.revision < current.mod_revision
 
 
 class LeadingSpu(SimulatedSpu):
     """One that asks for what a test has it ask for."""
 
-    async def ask(self, ask: Ask) -> None:
-        assert self._session is not None
-        await self._session.request(ask)
+    async def ask(self, ask: Ask | FindPeers) -> None:
+        assert self.session is not None
+        await self.session.request(ask)
+
+
+async def test_given_question_for_peers_then_told_where_the_registered_ones_listen(
+    sc: RunningSc,
+) -> None:
+    await register(sc, 1)
+    endpoint = {"host": "spu-2.example", "port": 19_006}
+    await sc.create("Spu", "spu-2", {"spuId": 2, "privateEndpoint": endpoint})
+    async with LeadingSpu(1, sc.private) as spu:
+        await sc.until("spus", "spu-1", "online")
+        await spu.ask(FindPeers(spu_ids=(2, 7)))
+        told = Peers(peers=(PeerAddress(spu_id=2, host="spu-2.example", port=19_006),))
+        await eventually(lambda: spu.peers == [told])
+        await spu.ask(FindPeers(spu_ids=(7,)))
+        await eventually(lambda: spu.peers == [told, Peers(peers=())])
 
 
 async def test_given_leader_that_asks_then_its_follower_is_live_and_leads_after_it(

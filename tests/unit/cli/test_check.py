@@ -12,7 +12,14 @@ import pytest
 
 import runnel
 from runnel.cli import check
-from runnel.cli.check import Result, check_disk, check_online, check_partitions, check_topics
+from runnel.cli.check import (
+    Result,
+    check_disk,
+    check_online,
+    check_partitions,
+    check_recovery,
+    check_topics,
+)
 from runnel.loop_thread import LoopThread
 from schemas.metadata import Object
 from schemas.partition import Partition
@@ -192,9 +199,33 @@ STATES = {
 @pytest.mark.parametrize(("state", "result"), STATES.items(), ids=STATES)
 def test_spus(state: str, result: Result) -> None:
     spu = runnel.Spu("edge", 1)
-    (found,) = check_online([spu.with_status(_status(spu, state, "heartbeats missed"))])
+    reason = None if state == "online" else "heartbeats missed"
+    (found,) = check_online([spu.with_status(_status(spu, state, reason))])
     assert found.result is result
-    assert found.detail.startswith(f"{state}: heartbeats missed")
+    assert found.detail.startswith(state if reason is None else f"{state}: {reason}")
+
+
+def test_given_replicas_of_no_partition_then_a_warning_says_how_many() -> None:
+    spu, why = runnel.Spu("edge", 1), "keeps 3 replicas that belong to no partition: a, b, c"
+    (found,) = check_online([spu.with_status(_status(spu, "online", why))])
+    assert (found.result, found.detail) == (Result.WARNING, f"online: {why}")
+
+
+def test_given_recovery_then_a_warning() -> None:
+    assert [c.result for c in check_recovery({"recovering": True})] == [Result.WARNING]
+    assert check_recovery({"recovering": False}) == check_recovery({}) == []
+
+
+def test_given_leader_elected_uncleanly_then_a_warning_until_the_next_election() -> None:
+    def led(index: int, **status: int) -> Partition:
+        found = partition(f"a-{index}", "online")
+        return found.with_status(found.status.model_copy(update=status))
+
+    found = check_partitions([led(0, term=7 << 16, unclean_term=7 << 16)])
+    assert [(c.check, c.result) for c in found] == [("elections", Result.WARNING)]
+    assert found[0].detail == "1 leader elected uncleanly, records may be lost: a-0"
+    later = check_partitions([led(0, term=8 << 16, unclean_term=7 << 16)])
+    assert [c.result for c in later] == [Result.OK]
 
 
 def test_given_no_spus_then_failed() -> None:

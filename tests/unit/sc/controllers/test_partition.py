@@ -273,6 +273,11 @@ LOST = [
         id="given-object-removed-and-a-replica-unfit-then-nobody-leads",
     ),
     pytest.param(
+        past(history(9, OLD, term=OLD, role=LEADER), history(9, OLD, spu_id=2)),
+        (lost("SPU 1 has not answered yet"),),
+        id="given-object-removed-and-a-replica-that-leads-then-its-end-is-not-known-yet",
+    ),
+    pytest.param(
         past(history(9, OLD - 1, term=OLD), history(5, OLD, spu_id=2)),
         (
             becomes(

@@ -1,0 +1,124 @@
+"""Who leads a partition where the KV does not know any more who was live. Pure.
+
+Two ways lead there. The cluster recovers: its KV was restored from a backup, and what happened
+since is not in it (`sc.recovery`). Or somebody removed the partition's object, and it came back
+without leader and live replica set (LRS).
+
+Then all replicas are asked, and the one with the last term and the longest log leads, alone in the
+LRS, at a later term than any of them has seen: each member of the LRS that was held every
+committed record, and a replica with a later last term, or the same and a longer log, holds them as
+well. Before all have answered that may be wrong, so each that is missing, or unfit, is waited for.
+
+An answer is a report of the cluster's incarnation, and where only the object was lost one of a
+replica that does not lead. To give it, an SPU has taken up an assignment without a leader, so that
+it has told all that it ever acknowledged as a leader: between two reports its log grows. The histories of before and after the backup may have parted, so that two
+replicas hold what the other one lacks: elections of a recovery are recorded as unclean.
+"""
+
+from __future__ import annotations
+
+from sc.store.view import View
+from schemas.messages import ReplicaReport, ReplicaRole
+from schemas.partition import LiveReplica, Partition, PartitionResolution, PartitionStatus
+
+#: Annotation of what somebody removed from the KV, and that came back.
+RESTORED = "runnel/restored"
+
+
+def pending(view: View, partition: Partition) -> bool:
+    """Whether the cluster recovers, and this partition was not elected anew yet."""
+    return view.recovering and partition.status.incarnation < view.incarnation
+
+
+def lost_live_set(view: View, partition: Partition) -> str | None:
+    """What happened that nobody knows who was live, in words; None where the KV knows it."""
+    if pending(view, partition):
+        return "the KV was restored from a backup"
+    if partition.status.leader is not None:
+        return None
+    reports = (view.report(i, partition.uid) for i in partition.spec.replicas)
+    led = any(report is not None and report.term for report in reports)
+    return "its object was lost" if led or RESTORED in partition.metadata.annotations else None
+
+
+def answers(view: View, partition: Partition) -> dict[int, ReplicaReport]:
+    """What the replicas of such a partition have answered, by SPU."""
+    reports = {i: view.report(i, partition.uid) for i in partition.spec.replicas}
+    return {
+        i: report
+        for i, report in reports.items()
+        if report is not None
+        and report.incarnation == view.incarnation
+        and (pending(view, partition) or report.role is not ReplicaRole.LEADER)
+    }
+
+
+def elect_of_all(view: View, partition: Partition, what: str, now_ms: int) -> PartitionStatus:
+    """Status with the replica that holds most as the leader, or with what is waited for."""
+    found = answers(view, partition)
+    missing = [
+        f"SPU {i} {_silence(view, i, now_ms)}" for i in partition.spec.replicas if i not in found
+    ]
+    unfit = [
+        f"SPU {i} cannot lead: {report.reason or 'unfit'}"
+        for i, report in found.items()
+        if not report.may_lead_uncleanly
+    ]
+    if missing or unfit:
+        why = "; ".join(missing + unfit)
+        reason = (
+            f"{what}, all replicas are needed: {why}; bring them back, or elect one that is there:"
+            f" runnel partition elect {partition.name} --unclean"
+        )
+        update = {"resolution": PartitionResolution.OFFLINE, "reason": reason}
+        return partition.status.model_copy(update=update)
+    leader = holds_most(partition, found)
+    unclean = pending(view, partition) or not found[leader].fit
+    return take_over(view, partition, leader, found, unclean=unclean)
+
+
+def holds_most(partition: Partition, reports: dict[int, ReplicaReport]) -> int:
+    """Of some replicas the one with the last term and the longest log; of equal ones a fit one,
+    then the preferred leader, then the lowest id."""
+    return max(
+        reports,
+        key=lambda i: (
+            reports[i].last_term,
+            reports[i].leo,
+            reports[i].fit,
+            i == partition.spec.preferred_leader,
+            -i,
+        ),
+    )
+
+
+def take_over(
+    view: View,
+    partition: Partition,
+    leader: int,
+    reports: dict[int, ReplicaReport],
+    *,
+    unclean: bool,
+    past: int = 0,
+) -> PartitionStatus:
+    """Status with a replica as the leader and the only live one, at a later term than the
+    partition's, those of all reports, and ``past``."""
+    status = partition.status
+    term = view.next_term(max(status.term, past, *(r.term for r in reports.values())))
+    return status.model_copy(
+        update={
+            "resolution": PartitionResolution.OFFLINE,
+            "reason": f"SPU {leader} is taking over",
+            "leader": leader,
+            "term": term,
+            "lrs": (LiveReplica(spu_id=leader, storage_id=reports[leader].storage_id),),
+            "unclean_term": term if unclean else status.unclean_term,
+        }
+    )
+
+
+def _silence(view: View, spu_id: int, now_ms: int) -> str:
+    """Why an SPU has not answered."""
+    if spu_id in view.sessions:
+        return "has not answered yet"
+    return f"is {view.liveness(spu_id, now_ms).value}"

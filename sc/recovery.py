@@ -1,0 +1,88 @@
+"""Finding out that the KV was restored from a backup: what an SPU has seen that the KV has not.
+
+An SPU says in its hello the highest KV revision it has seen with the stamp it came with, and of
+each replica term and revision. Where the KV is behind any of it, or the revision lies outside the
+reign of that stamp (the KV went on differently since), what the KV says of terms and live replica
+sets is the past: electing or deleting by it would lose records. The cluster then begins a new
+incarnation (`sc.office.begin_recovery`), in which every partition is elected anew from what its
+replicas hold (`sc.controllers.recovery`).
+
+Nothing of an earlier incarnation is compared: an SPU that returns after a recovery has seen what
+the KV has not, and that is known. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sc.office import Office
+from sc.store.local_store import LocalStore
+from schemas.errors import ConflictError
+from schemas.ids import election_term, format_term
+from schemas.messages import Hello, ReplicaReport
+from schemas.partition import incarnation_of
+
+_MAX_INCARNATION: Final = (1 << 16) - 1
+
+
+def divergence(hello: Hello, kv_revision: int, office: Office, store: LocalStore) -> str | None:
+    """What an SPU has seen that the KV, now at ``kv_revision``, does not know; None if nothing.
+
+    ``store`` mirrors the KV since it was as it is now or later.
+    """
+    ours, stamp = office.stamp.incarnation, hello.stamp
+    seen = hello.kv_revision
+    who = f"SPU {hello.spu_id}"
+    incarnation = stamp.incarnation if stamp is not None else 0
+    if incarnation > ours:
+        return f"{who} has seen incarnation {incarnation}, the KV is in {ours}"
+    if incarnation == ours:
+        if seen > kv_revision:
+            return f"{who} has seen KV revision {seen}, the KV is at {kv_revision}"
+        if stamp is not None and not office.remembers(stamp, seen):
+            return f"{who} has seen revision {seen} of an SC that was not in office then"
+    for report in hello.replicas:
+        if (why := _of_replica(report, ours, store)) is not None:
+            return f"{who} {why}"
+    return None
+
+
+def _of_replica(report: ReplicaReport, ours: int, store: LocalStore) -> str | None:
+    incarnation = max(report.incarnation, incarnation_of(report.term))
+    if incarnation > ours:
+        return f"has a replica of incarnation {incarnation}, the KV is in {ours}"
+    partition = store.partition_by_uid(report.uid)
+    if partition is None or partition.status.leader is None:
+        # One whose object was lost alone asks all its replicas by itself.
+        return None
+    if report.incarnation == ours and report.revision > partition.revision:
+        return (
+            f"knows {partition.name} at revision {report.revision}, the KV has it at"
+            f" {partition.revision}"
+        )
+    term = partition.status.term
+    if incarnation_of(report.term) == ours and election_term(report.term) > term:
+        return (
+            f"knows {partition.name} at term {format_term(report.term)}, the KV has it at"
+            f" {format_term(term)}"
+        )
+    return None
+
+
+def next_incarnation(hello: Hello, office: Office) -> int:
+    """An incarnation above the KV's own and every one that an SPU reports.
+
+    Raises ConflictError when there is none left.
+    """
+    reported = [office.stamp.incarnation]
+    if hello.stamp is not None:
+        reported.append(hello.stamp.incarnation)
+    for report in hello.replicas:
+        terms = report.term, report.last_term
+        reported += [report.incarnation, *map(incarnation_of, terms)]
+    if max(reported) >= _MAX_INCARNATION:
+        raise ConflictError(
+            f"SPU {hello.spu_id} reports incarnation {max(reported)}, and there is none after it;"
+            " start a new cluster"
+        )
+    return max(reported) + 1
