@@ -9,16 +9,20 @@ LRS, at a later term than any of them has seen: each member of the LRS that was 
 committed record, and a replica with a later last term, or the same and a longer log, holds them as
 well. Before all have answered that may be wrong, so each that is missing, or unfit, is waited for.
 
-An answer is a report of the cluster's incarnation, and where only the object was lost one of a
-replica that does not lead. To give it, an SPU has taken up an assignment without a leader, so that
-it has told all that it ever acknowledged as a leader: between two reports its log grows. The histories of before and after the backup may have parted, so that two
-replicas hold what the other one lacks: elections of a recovery are recorded as unclean.
+An answer is a report that knows the object as it is now, in the cluster's incarnation. To give it,
+an SPU has taken up an assignment without a leader, so that it has told all that it ever
+acknowledged as a leader: between two reports its log grows. The histories of before and after a
+backup may have parted, so that two replicas hold what the other one lacks: elections of a recovery
+are recorded as unclean.
+
+Each write makes the object new, and all answer again. So what is said of a partition that waits
+does not change with the answers: they would never be all there at once.
 """
 
 from __future__ import annotations
 
 from sc.store.view import View
-from schemas.messages import ReplicaReport, ReplicaRole
+from schemas.messages import ReplicaReport
 from schemas.partition import LiveReplica, Partition, PartitionResolution, PartitionStatus
 
 #: Annotation of what somebody removed from the KV, and that came back.
@@ -47,27 +51,24 @@ def answers(view: View, partition: Partition) -> dict[int, ReplicaReport]:
     return {
         i: report
         for i, report in reports.items()
-        if report is not None
-        and report.incarnation == view.incarnation
-        and (pending(view, partition) or report.role is not ReplicaRole.LEADER)
+        if report is not None and view.knows(report, partition)
     }
 
 
 def elect_of_all(view: View, partition: Partition, what: str, now_ms: int) -> PartitionStatus:
     """Status with the replica that holds most as the leader, or with what is waited for."""
+    troubles = []
+    for i in partition.spec.replicas:
+        report = view.report(i, partition.uid)
+        if i not in view.sessions:
+            troubles.append(f"SPU {i} is {view.liveness(i, now_ms).value}")
+        elif report is not None and not report.may_lead_uncleanly:
+            troubles.append(f"SPU {i} cannot lead: {report.reason or 'unfit'}")
     found = answers(view, partition)
-    missing = [
-        f"SPU {i} {_silence(view, i, now_ms)}" for i in partition.spec.replicas if i not in found
-    ]
-    unfit = [
-        f"SPU {i} cannot lead: {report.reason or 'unfit'}"
-        for i, report in found.items()
-        if not report.may_lead_uncleanly
-    ]
-    if missing or unfit:
-        why = "; ".join(missing + unfit)
+    if troubles or len(found) < len(partition.spec.replicas):
+        why = f"{'; '.join(troubles)}; bring them back" if troubles else "they are asked now"
         reason = (
-            f"{what}, all replicas are needed: {why}; bring them back, or elect one that is there:"
+            f"{what}, all replicas are needed: {why}, or elect one that is there:"
             f" runnel partition elect {partition.name} --unclean"
         )
         update = {"resolution": PartitionResolution.OFFLINE, "reason": reason}
@@ -115,10 +116,3 @@ def take_over(
             "unclean_term": term if unclean else status.unclean_term,
         }
     )
-
-
-def _silence(view: View, spu_id: int, now_ms: int) -> str:
-    """Why an SPU has not answered."""
-    if spu_id in view.sessions:
-        return "has not answered yet"
-    return f"is {view.liveness(spu_id, now_ms).value}"

@@ -233,12 +233,12 @@ PAIR = led(1, 2, reason=ONE_OF_TWO)
 LEADING = report_of(TAKING, role=LEADER, term=TERM_1 + 1)
 
 
-ADVICE = "bring them back, or elect one that is there: runnel partition elect t-0 --unclean"
+ADVICE = "or elect one that is there: runnel partition elect t-0 --unclean"
 
 
 def lost(reason: str, partition: Partition | None = None) -> WriteStatus:
     what = "its object was lost, all replicas are needed"
-    return becomes(partition or unled(1, 2), OFFLINE, f"{what}: {reason}; {ADVICE}")
+    return becomes(partition or unled(1, 2), OFFLINE, f"{what}: {reason}, {ADVICE}")
 
 
 def history(leo: int, last_term: int = 0, **more: Any) -> ReplicaReport:
@@ -259,23 +259,23 @@ CAME_BACK = unled(1, 2).with_metadata(annotations={"runnel/restored": "x"})
 LOST = [
     pytest.param(
         view_of(CAME_BACK, *spus(1, 2), sessions=[session_of(2, history(0, spu_id=2))]),
-        (lost("SPU 1 is offline", CAME_BACK),),
+        (lost("SPU 1 is offline; bring them back", CAME_BACK),),
         id="given-object-came-back-and-only-an-empty-replica-then-it-does-not-lead",
     ),
     pytest.param(
         past(history(9, OLD, term=OLD), None),
-        (lost("SPU 2 is offline"),),
+        (lost("SPU 2 is offline; bring them back"),),
         id="given-object-removed-and-a-replica-away-then-all-are-waited-for",
     ),
     pytest.param(
         past(history(9, OLD, term=OLD), history(9, fit=False, reason="wet", spu_id=2)),
-        (lost("SPU 2 cannot lead: wet"),),
+        (lost("SPU 2 cannot lead: wet; bring them back"),),
         id="given-object-removed-and-a-replica-unfit-then-nobody-leads",
     ),
     pytest.param(
-        past(history(9, OLD, term=OLD, role=LEADER), history(9, OLD, spu_id=2)),
-        (lost("SPU 1 has not answered yet"),),
-        id="given-object-removed-and-a-replica-that-leads-then-its-end-is-not-known-yet",
+        past(history(9, OLD, term=OLD, role=LEADER, revision=0), history(9, OLD, spu_id=2)),
+        (SendAssignment(1, assignment_of(unled(1, 2))), lost("they are asked now")),
+        id="given-object-removed-and-a-replica-that-may-lead-then-its-end-is-not-known-yet",
     ),
     pytest.param(
         past(history(9, OLD - 1, term=OLD), history(5, OLD, spu_id=2)),

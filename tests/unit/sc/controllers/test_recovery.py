@@ -119,19 +119,22 @@ def test_given_all_have_answered_then_the_one_that_holds_most_leads_alone(
     assert status.resolution is PartitionResolution.OFFLINE
 
 
+BRING = "bring them back"
+
+
 @pytest.mark.parametrize("partition", [LED, UNLED], ids=["led", "never-led"])
 @pytest.mark.parametrize(
     ("last", "why"),
     [
-        pytest.param(None, "SPU 3 is offline", id="given-one-away-then-waited-for"),
+        pytest.param(None, f"SPU 3 is offline; {BRING}", id="given-one-away-then-waited-for"),
         pytest.param(
             {"incarnation": 1, "revision": 9_000},
-            "SPU 3 has not answered yet",
+            "they are asked now",
             id="given-one-that-may-still-lead-then-waited-for",
         ),
         pytest.param(
             {"fit": False, "reason": "damaged"},
-            "SPU 3 cannot lead: damaged",
+            f"SPU 3 cannot lead: damaged; {BRING}",
             id="given-one-unfit-then-waited-for",
         ),
     ],
@@ -147,8 +150,8 @@ def test_given_not_all_have_answered_then_nobody_leads_and_the_reason_says_who_a
     assert status == before.model_copy(
         update={
             "resolution": PartitionResolution.OFFLINE,
-            "reason": f"the KV was restored from a backup, all replicas are needed: {why}; bring"
-            " them back, or elect one that is there: runnel partition elect t-0 --unclean",
+            "reason": f"the KV was restored from a backup, all replicas are needed: {why},"
+            " or elect one that is there: runnel partition elect t-0 --unclean",
         }
     )
 

@@ -1,0 +1,129 @@
+"""The KV store: objects with revisions, compare-and-swap, and the office of the SC that may write.
+
+Every write is remembered, so that a backup of any revision can be restored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sc.office import Identity
+from schemas.metadata import Object
+from schemas.partition import Partition
+
+
+class Written(NamedTuple):
+    """What a revision made of an object; ``new`` is None for a removal."""
+
+    revision: int
+    kind: str
+    name: str
+    new: Object | None
+
+
+class DeposedError(Exception):
+    """Another SC has taken office: this one writes no more."""
+
+
+Watcher = Callable[[Written], None]
+
+
+class Kv:
+    """Objects by kind and name. ``watchers`` are called with every write, in order.
+
+    ``reigns`` says at which revision whoever took office began, ``identity`` whether the cluster
+    recovers. ``copy`` counts how often the store was replaced by a backup: nothing that was sent to
+    the one before arrives in this one.
+    """
+
+    def __init__(self, uid: str) -> None:
+        self.revision = 1
+        self.office = 0
+        self.copy = 0
+        self.identity = Identity(uid)
+        self.reigns: dict[str, int] = {}
+        self.history: list[Written] = []
+        self.watchers: list[Watcher] = []
+        self._objects: dict[tuple[str, str], Object] = {}
+        self._identities: list[tuple[int, Identity]] = [(1, self.identity)]
+
+    def take_office(self, holder: str) -> int:
+        """Become the SC in office, or begin another reign: earlier ones are over."""
+        self.revision += 1
+        self.office = self.reigns[holder] = self.revision
+        return self.office
+
+    def become(self, identity: Identity) -> None:
+        """Write what the cluster is."""
+        self.revision += 1
+        self.identity = identity
+        self._identities.append((self.revision, identity))
+
+    def can_restore(self, revision: int, objects: int) -> bool:
+        """Whether so many objects were there at a revision of the same incarnation."""
+        then = {(w.kind, w.name): w.new for w in self.history if w.revision <= revision}
+        same = any(r <= revision and i == self.identity for r, i in self._identities)
+        return sum(new is not None for new in then.values()) == objects and same
+
+    def restore(self, revision: int) -> None:
+        """Become what this was at a revision. What was written since is gone."""
+        self.copy += 1
+        self.revision = revision
+        self.history = [written for written in self.history if written.revision <= revision]
+        self.reigns = {who: began for who, began in self.reigns.items() if began <= revision}
+        self._identities = [found for found in self._identities if found[0] <= revision]
+        self.identity = self._identities[-1][1]
+        self._objects.clear()
+        for written in self.history:
+            if written.new is None:
+                self._objects.pop((written.kind, written.name), None)
+            else:
+                self._objects[written.kind, written.name] = written.new
+
+    def objects(self) -> list[Object]:
+        """Everything there is, in the order of kinds and names."""
+        return [self._objects[key] for key in sorted(self._objects)]
+
+    def partition(self, name: str) -> Partition | None:
+        found = self._objects.get(("Partition", name))
+        return found if isinstance(found, Partition) else None
+
+    def swap(self, office: int, before: Object, new: Object) -> int | None:
+        """Replace an object that is still at the revision of ``before``. Gives the revision of the
+        write, None where the object changed meanwhile. Raises DeposedError."""
+        if not may_write(office, self.office):
+            raise DeposedError
+        found = self._objects.get((before.kind, before.name))
+        if not is_current(found, before):
+            return None
+        return self.put(new)
+
+    def put(self, new: Object) -> int:
+        """Write an object whatever was there."""
+        self.revision += 1
+        new = new.with_metadata(resource_version=str(self.revision))
+        self._objects[new.kind, new.name] = new
+        self._tell(Written(self.revision, new.kind, new.name, new))
+        return self.revision
+
+    def remove(self, old: Object) -> None:
+        """Remove an object whatever is there."""
+        self.revision += 1
+        self._objects.pop((old.kind, old.name), None)
+        self._tell(Written(self.revision, old.kind, old.name, None))
+
+    def _tell(self, written: Written) -> None:
+        self.history.append(written)
+        for watcher in tuple(self.watchers):
+            watcher(written)
+
+
+def may_write(office: int, now: int) -> bool:
+    """The guard of every write."""
+    return office == now
+
+
+def is_current(found: Object | None, before: Object) -> bool:
+    """The compare of every write."""
+    return found is not None and found.revision == before.revision

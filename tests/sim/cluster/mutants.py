@@ -1,0 +1,206 @@
+"""Deliberate bugs: each breaks one rule, and some seed must show it.
+
+Those of the core alone (a restarted leader keeps its term, live replicas and term come of different
+revisions, a repaired replica keeps its storage id, the union is lost, and so on) are in
+`tests.sim.mutants`; `CORE` names those of them that lives of a cluster are to find as well. Those
+here break what the small world does not have: the real SC, its KV and its sessions, producers,
+disks that lose and keep, several partitions on one SPU. Where the small world has a rule of its own
+in the place of the SC's (the revision check, elections), the SC's is broken here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+from sc import recovery as sc_recovery
+from sc.controllers import election, live_set, partition, recovery
+from sc.controllers.live_set import LiveSet, Standing
+from sc.dispatch.metadata import MetadataDispatcher
+from sc.store.view import View
+from schemas.ids import election_term, next_election
+from schemas.messages import Ask, LrsRequest, ReplicaReport
+from schemas.partition import LiveReplica, Partition
+from spu.producers import ProducerTable
+from spu.replication.events import Synced
+from spu.replication.messages import Batch
+from tests.sim.cluster import disk, kv, replica
+from tests.sim.cluster.disk import ReplicaDisk
+from tests.sim.cluster.ledger import Ledger
+from tests.sim.cluster.replica import SimReplica, Waiting
+from tests.sim.cluster.spu import SimSpu
+
+Mutant = Callable[[], AbstractContextManager[None]]
+
+#: Bugs of `tests.sim.mutants` that only the core has, and that lives of a cluster find as well.
+CORE = (
+    "a restarted leader keeps its term",
+    "a position counts before the cut",
+    "a follower acknowledges before it synced",
+    "a leader counts itself before it synced",
+    "a last add confirmed is adopted before the cut",
+    "a repaired replica keeps its storage id",
+    "live replicas and term come of different revisions",
+)
+
+
+@contextmanager
+def _patched(*changes: tuple[Any, str, Any]) -> Iterator[None]:
+    with ExitStack() as undo:
+        for target, name, mutant in changes:
+            undo.callback(setattr, target, name, target.__dict__[name])
+            setattr(target, name, mutant)
+        yield
+
+
+def _mutant(*changes: tuple[Any, str, Any]) -> Mutant:
+    return lambda: _patched(*changes)
+
+
+def _any_request(view: View, found: Partition) -> LrsRequest | None:
+    """The leader's newest request, whatever revision it was made from."""
+    status = found.status
+    session = None if status.leader is None else view.sessions.get(status.leader)
+    asked = None if session is None else session.lrs_requests.get(found.uid)
+    return asked if asked is not None and election_term(asked.term) == status.term else None
+
+
+def _keeps_any(self: MetadataDispatcher, spu_id: int, generation: int, ask: Ask) -> None:
+    changes = tuple(
+        change.model_copy(update={"revision": held.revision})
+        for change in ask.lrs
+        if (held := self._held_by(spu_id, change.uid)) is not None
+    )
+    _ASKED(self, spu_id, generation, ask.model_copy(update={"lrs": changes}))
+
+
+_ASKED = MetadataDispatcher.asked
+
+
+def _sheds_offline(
+    lrs: LiveSet, leader: int, stand: Mapping[LiveReplica, Standing], _minimum: int
+) -> LiveSet:
+    return _SHED(lrs, leader, stand, 0)
+
+
+_SHED = live_set.shed
+
+
+def _drops_the_leader(
+    lrs: LiveSet, leader: int, stand: Mapping[LiveReplica, Standing], minimum: int
+) -> LiveSet:
+    kept = _SHED(lrs, leader, stand, minimum)
+    return tuple(m for m in kept if m.spu_id != leader) or kept
+
+
+def _joins_those_who_follow(
+    view: View, found: Partition, now_ms: int, *, another: bool = False
+) -> Any:
+    status = _ELECT(view, found, now_ms, another=another)
+    if status is None:
+        return None
+    members = {m.spu_id: m for m in status.lrs}
+    for spu_id in found.spec.replicas:
+        report = view.report(spu_id, found.uid)
+        if report is not None and report.fit and spu_id not in members:
+            members[spu_id] = LiveReplica(spu_id=spu_id, storage_id=report.storage_id)
+    return status.model_copy(update={"lrs": tuple(members[i] for i in sorted(members))})
+
+
+_ELECT = election.elect
+
+
+def _takes_over_at_the_next_term(
+    view: View, found: Partition, leader: int, reports: dict[int, ReplicaReport], **how: Any
+) -> Any:
+    status = _TAKE_OVER(view, found, leader, reports, **how)
+    return status.model_copy(update={"term": next_election(found.status.term)})
+
+
+_TAKE_OVER = recovery.take_over
+
+
+def _not_rolled_back(table: ProducerTable, _disk: ReplicaDisk, _ledger: Ledger) -> ProducerTable:
+    return table
+
+
+def _answers_duplicates_at_once(self: SimReplica, waiting: Waiting) -> None:
+    self.acknowledge(waiting)
+
+
+def _tells_of_syncs_too_early(self: SimReplica, delay_us: int) -> None:
+    self._soon(Synced(self.disk.leo))
+    _SYNC(self, delay_us)
+
+
+_SYNC = SimReplica._sync
+
+
+def _answers_before_the_commit(self: SimReplica) -> None:
+    waiting, self.waiting = self.waiting, []
+    for one in waiting:
+        self.acknowledge(one)
+
+
+def _keeps_its_seat(number: int, lost: str | None = None) -> str:
+    return lost or _NEW_STORAGE(number)
+
+
+_NEW_STORAGE = disk.new_storage
+
+
+def _does_not_sync(_disk: ReplicaDisk) -> None:
+    pass
+
+
+def _deletes_unlisted(self: SimSpu, name: str) -> None:
+    del self.replicas[name]
+    del self.world.ledgers[name].holders[self.id]
+
+
+def _reads_all(self: SimReplica, offset: int) -> tuple[int, tuple[Batch, ...]] | None:
+    if self.state is None:
+        return None
+    offset = max(offset, self.disk.start)
+    return offset, self.disk.read(offset, 20)
+
+
+MUTANTS: dict[str, Mutant] = {
+    "a change is granted without the revision check": _mutant(
+        (partition, "_lrs_request", _any_request), (MetadataDispatcher, "asked", _keeps_any)
+    ),
+    "offline members leave below the minimum": _mutant((partition, "shed", _sheds_offline)),
+    "the leader leaves the live replicas": _mutant((partition, "shed", _drops_the_leader)),
+    "an election adds a replica": _mutant((partition, "elect", _joins_those_who_follow)),
+    "a deposed SC writes on, over what others wrote": _mutant(
+        (kv, "may_write", lambda office, now: True),
+        (kv, "is_current", lambda found, before: found is not None),
+    ),
+    "producers are not rolled back by a cut": _mutant((replica, "rolled_back", _not_rolled_back)),
+    "a replica that begins anew knows no producers": _mutant(
+        (ProducerTable, "dump_before", lambda table, offset: ())
+    ),
+    "a duplicate is answered before it is committed": _mutant(
+        (SimReplica, "answer_duplicate", _answers_duplicates_at_once)
+    ),
+    "a producer is answered before the commit": _mutant(
+        (SimReplica, "answer_waiting", _answers_before_the_commit)
+    ),
+    "what is not synced counts as durable": _mutant(
+        (SimReplica, "_sync", _tells_of_syncs_too_early)
+    ),
+    "what was recovered and not synced counts as durable": _mutant(
+        (disk, "settle", _does_not_sync)
+    ),
+    "a restored KV is not noticed": _mutant(
+        (sc_recovery, "divergence", lambda hello, revision, office, store: None)
+    ),
+    "terms of a restored KV begin where the backup ends": _mutant(
+        (View, "next_term", lambda view, term: next_election(term)),
+        (recovery, "take_over", _takes_over_at_the_next_term),
+    ),
+    "a replaced disk keeps its seat": _mutant((disk, "new_storage", _keeps_its_seat)),
+    "what a complete list leaves out is deleted": _mutant((SimSpu, "leave", _deletes_unlisted)),
+    "a reader is given what is not committed": _mutant((SimReplica, "fetch", _reads_all)),
+}

@@ -1,0 +1,335 @@
+"""An SC: the real controllers, view and metadata dispatcher, with a KV and sessions around them.
+
+It does what `sc.dispatch.loop` does: a key is with one worker until what was written for it stands
+in the mirror as well, a lost compare-and-swap looks again, elections that are decided count before
+they are written. Reads of the KV come late and in order; a write on its way outlives its SC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sc import recovery as sc_recovery
+from sc.controller import GRACE_MS, RESYNC_S
+from sc.controllers import reconcile
+from sc.controllers.actions import (
+    Action,
+    Key,
+    RegisterSpu,
+    SendAssignment,
+    SendComplete,
+    SendLead,
+    WakeAt,
+    WriteStatus,
+)
+from sc.controllers.recovery import RESTORED
+from sc.dispatch.metadata import MetadataDispatcher
+from sc.dispatch.spu_updater import Outbox
+from sc.dispatch.work_queue import WorkQueueState
+from sc.kv.interface import ModRevisionIs
+from sc.office import Identity, Office
+from sc.store.local_store import Change
+from sc.store.view import SessionState, View
+from schemas.messages import Ask, AssignPartitions, Hello, Message, Report, Stamp
+from schemas.partition import Partition, PartitionStatus
+from tests.sim.cluster.kv import DeposedError, Written
+from tests.sim.cluster.network import SC
+from tests.sim.cluster.session import Session
+
+if TYPE_CHECKING:
+    from tests.sim.cluster.world import World
+
+CAUSE = "sim"
+#: How long it takes at most until a lost compare-and-swap is computed anew.
+RETRY_US = (50_000, 150_000)
+
+
+class SimSc:
+    """One process of an SC, in office from the start."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.is_up = True
+        kv = world.kv
+        self._copy = kv.copy
+        self._holder = f"o{world.next_number()}"
+        self.office = self._reign(kv.identity, self._holder)
+        self.sessions: dict[int, Session] = {}
+        self.slow_us = 0
+        self._states: dict[int, SessionState] = {}
+        self._registered: dict[str, int] = {}
+        self._outboxes: dict[int, Outbox] = {}
+        self._queue = WorkQueueState()
+        self._working = False
+        self._waiting: list[tuple[int, Key, tuple[Action, ...]]] = []
+        self._seen_us = 0
+        grace_until_ms = world.clock.now_ms + GRACE_MS
+        self.view = View(
+            sessions=self._states,
+            registered=self._registered,
+            grace_until_ms=grace_until_ms,
+            incarnation=kv.identity.incarnation,
+            recovering=kv.identity.recovering,
+        )
+        self._dispatcher = MetadataDispatcher(self.view, self._states, self._wake)
+        changes: list[tuple[Change, str]] = []
+        for found in world.kv.objects():
+            change = self.view.store.put(found)
+            if change is not None:
+                changes.append((change, CAUSE))
+        self._dispatcher.apply(changes, world.kv.revision)
+        world.kv.watchers.append(self._watched)
+        self._repair()
+
+    def _reign(self, identity: Identity, reign: str) -> Office:
+        kv = self.world.kv
+        revision = kv.take_office(reign)
+        stamp = Stamp(revision=revision, office=reign, incarnation=identity.incarnation)
+        guard = ModRevisionIs("office", revision)
+        return Office(identity, stamp, guard, self._holder, dict(kv.reigns))
+
+    def crash(self) -> None:
+        """The process ends; what it has sent to the KV may still arrive there."""
+        self.is_up = False
+        self.world.kv.watchers.remove(self._watched)
+        for session in self.sessions.values():
+            session.died(SC, silently=False)
+        self.sessions.clear()
+
+    # -- the KV -----------------------------------------------------------------------------
+
+    def _watched(self, written: Written) -> None:
+        clock, chance = self.world.clock, self.world.chance
+        delay = chance.randint(300, 3_000) + (
+            chance.randint(0, self.slow_us) if self.slow_us else 0
+        )
+        self._seen_us = max(self._seen_us, clock.now_us + delay)
+        clock.at(self._seen_us, self._apply, written)
+
+    def _apply(self, written: Written) -> None:
+        if not self.is_up:
+            return
+        store = self.view.store
+        if written.new is not None:
+            change: Change | None = store.put(written.new)
+        else:
+            change = store.remove(written.kind, written.name)
+        changes = [] if change is None else [(change, CAUSE)]
+        self._dispatcher.apply(changes, written.revision)
+        self._end_recovery()
+        ready = [w for w in self._waiting if w[0] <= store.revision]
+        if ready:
+            self._waiting = [w for w in self._waiting if w[0] > store.revision]
+            for _, key, rest in ready:
+                self._carry_out(key, rest)
+
+    def _write(self, key: Key, action: WriteStatus, rest: tuple[Action, ...], office: int) -> None:
+        """The transaction arrives: it counts whether its SC lives or not."""
+        kv = self.world.kv
+        if kv.copy != self._copy:
+            # The store that this was sent to is no more.
+            return
+        new = action.object.with_status(action.status)
+        try:
+            revision = kv.swap(office, action.object, new)
+        except DeposedError:
+            self.world.count("writes of deposed SCs")
+            if self.is_up:
+                # Its own reign before the recovery.
+                self._lost(key, action)
+            return
+        if isinstance(new, Partition) and revision is not None:
+            self.world.partition_written(action.object, new)
+        if not self.is_up:
+            return
+        if revision is None:
+            self.world.count("conflicts")
+            self._lost(key, action)
+            return
+        self._count_elected(action, -1)
+        if self.view.store.revision >= revision:
+            self._carry_out(key, rest)
+        else:
+            self._waiting.append((revision, key, rest))
+
+    def _lost(self, key: Key, action: WriteStatus) -> None:
+        """A write was not possible: look again."""
+        self._count_elected(action, -1)
+        self._queue.done(key)
+        self.world.clock.after(self.world.chance.randint(*RETRY_US), self._wake, key, CAUSE)
+
+    def _count_elected(self, action: WriteStatus, by: int) -> None:
+        """Elections that are decided and not written yet count, as in the real loop."""
+        before, after = action.object.status, action.status
+        if (
+            isinstance(before, PartitionStatus)
+            and isinstance(after, PartitionStatus)
+            and after.leader is not None
+            and after.leader != before.leader
+        ):
+            self.view.elected[after.leader] += by
+
+    # -- the loop ---------------------------------------------------------------------------
+
+    def _wake(self, key: Key, _cause: str) -> None:
+        if self.is_up and key.kind in ("Partition", "Spu"):
+            self._queue.add(key, CAUSE)
+            self._work_soon()
+
+    def _work_soon(self) -> None:
+        if not self._working and self._queue.waiting:
+            self._working = True
+            self.world.clock.after(self.world.chance.randint(50, 1_000), self._work)
+
+    def _work(self) -> None:
+        self._working = False
+        while self.is_up and (taken := self._queue.take()) is not None:
+            key = taken[0]
+            self._carry_out(key, reconcile(self.view, key, self.world.clock.now_ms))
+
+    def _carry_out(self, key: Key, actions: tuple[Action, ...]) -> None:
+        for at, action in enumerate(actions):
+            match action:
+                case WriteStatus():
+                    delay = self.world.chance.randint(200, 4_000)
+                    if self.slow_us:
+                        delay += self.world.chance.randint(0, self.slow_us)
+                    self._count_elected(action, 1)
+                    rest = actions[at + 1 :]
+                    office = self.office.guard.revision
+                    self.world.clock.after(delay, self._write, key, action, rest, office)
+                    return
+                case RegisterSpu(spu):
+                    self._registered[spu.name] = spu.spec.spu_id
+                    self._wake(Key("Spu", spu.name), CAUSE)
+                case SendComplete() | SendAssignment() | SendLead():
+                    self._send(action)
+                case WakeAt(which, at_ms):
+                    at_us = max(at_ms * 1000, self.world.clock.now_us + 1_000)
+                    self.world.clock.at(at_us, self._wake, which, CAUSE)
+                case _:
+                    raise AssertionError(f"nothing here asks for {action}")
+        self._queue.done(key)
+        self._work_soon()
+
+    def _repair(self) -> None:
+        """The pass over everything that comes now and then."""
+        if self.is_up:
+            self._look_at_everything()
+            self.world.clock.after(int(RESYNC_S * 1_000_000), self._repair)
+
+    # -- recovery from a restored KV ------------------------------------------------------------
+
+    def _recover_if_behind(self, hello: Hello) -> None:
+        """Begin a new incarnation where an SPU has seen what the KV does not know."""
+        kv = self.world.kv
+        if sc_recovery.divergence(hello, kv.revision, self.office, self.view.store) is None:
+            return
+        incarnation = sc_recovery.next_incarnation(hello, self.office)
+        identity = Identity(kv.identity.uid, incarnation, recovering=True)
+        kv.become(identity)
+        self.office = self._reign(identity, f"{self._holder}-{incarnation}")
+        self.world.count("recoveries")
+        self.world.noted(f"the KV is behind: incarnation {incarnation} begins")
+        self.view.incarnation, self.view.recovering = incarnation, True
+        self.view.grace_until_ms = self.world.clock.now_ms + GRACE_MS
+        for session in tuple(self.sessions.values()):
+            session.end_at_sc()
+            self.world.clock.after(self.world.network.delay_us(), session.end_at_spu)
+        self._look_at_everything()
+
+    def _end_recovery(self) -> None:
+        view, kv = self.view, self.world.kv
+        if view.recovering and not view.store.elected_before(view.incarnation):
+            kv.become(replace(kv.identity, recovering=False))
+            view.recovering = False
+            self._look_at_everything()
+
+    def _look_at_everything(self) -> None:
+        for kind, name in sorted(self.view.store.object_keys()):
+            self._wake(Key(kind, name), CAUSE)
+
+    # -- sessions ---------------------------------------------------------------------------
+
+    def admit(self, attempt: int, hello: Hello) -> None:
+        """An SPU says hello. It is let in unless another process of its id is there."""
+        spu = hello.spu_id
+        if not self.is_up or spu not in self._registered.values():
+            return
+        before = self.sessions.get(spu)
+        if before is not None:
+            if before.instance != hello.instance:
+                return
+            before.end_at_sc()
+            self.world.clock.after(self.world.network.delay_us(), before.end_at_spu)
+        self._recover_if_behind(hello)
+        generation = self.world.next_number()
+        session = Session(self.world, self, spu, generation, hello.instance)
+        self.sessions[spu] = session
+        self._outboxes[spu] = Outbox(self.office.stamp)
+        self.world.clock.after(self.world.network.delay_us(), self._welcome, session, attempt)
+        self._dispatcher.opened(generation, hello)
+
+    def _welcome(self, session: Session, attempt: int) -> None:
+        spu = self.world.spus[session.spu]
+        reached = (SC, session.spu) not in self.world.network.blocked
+        if not (session.open_at_sc and reached and spu.welcomed(session, attempt)):
+            # The connection ends before it is of any use.
+            session.died(session.spu, silently=not reached)
+
+    def session_ended(self, session: Session) -> None:
+        """Heartbeats stay out, or the connection was closed."""
+        if self.is_up and self.sessions.get(session.spu) is session:
+            del self.sessions[session.spu], self._outboxes[session.spu]
+            self._dispatcher.closed(session.spu, session.generation, "gone")
+
+    def told(self, session: Session, message: Message) -> None:
+        """An SPU says something."""
+        if not self.is_up:
+            return
+        match message:
+            case Report():
+                self._dispatcher.reported(session.spu, session.generation, message)
+            case Ask():
+                self._dispatcher.asked(session.spu, session.generation, message)
+            case _:
+                raise AssertionError(f"an SPU does not send {message.type}")
+
+    def _send(self, action: SendComplete | SendAssignment | SendLead) -> None:
+        session = self.sessions.get(action.spu_id)
+        if session is None:
+            return
+        if isinstance(action, SendComplete) and action.generation != session.generation:
+            return
+        self._outboxes[action.spu_id].add(action)
+        self._send_next(session)
+
+    def _send_next(self, session: Session) -> None:
+        outbox = self._outboxes[session.spu]
+        if outbox.sending is None and (message := outbox.next()) is not None:
+            session.to_spu(message)
+
+    def replied(self, session: Session, message: Message, error: bool) -> None:
+        """An SPU has done what it was asked, or refuses."""
+        if not session.open_at_sc or self.sessions.get(session.spu) is not session:
+            return
+        if error:
+            self.world.clock.after(1_000_000, self._refused, session)
+            return
+        self._outboxes[session.spu].sent()
+        if isinstance(message, AssignPartitions) and message.complete:
+            self._dispatcher.told_everything(session.spu, session.generation)
+        self._send_next(session)
+
+    def _refused(self, session: Session) -> None:
+        if self.is_up and self.sessions.get(session.spu) is session:
+            self._outboxes[session.spu].sent()
+            self._dispatcher.refused(session.spu)
+            self._send_next(session)
+
+
+def restored(partition: Partition) -> Partition:
+    """A partition as its topic's controller makes it again where somebody removed its object."""
+    note = {RESTORED: "all its replicas are asked who leads"}
+    return partition.with_status(PartitionStatus()).with_metadata(annotations=note)

@@ -1,0 +1,339 @@
+"""An SPU's process: its replicas, its connections to other SPUs, and its session with the SC.
+
+It does what the SC asks as an SPU does: what it is to hold it creates, what a complete list leaves
+out it stops and keeps, an order to lead goes to the core. What changes is reported; what the end of
+a session kept from being told is in the hello of the next.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from schemas.ids import PartitionUid
+from schemas.messages import (
+    Ask,
+    Assignment,
+    AssignPartitions,
+    DeleteReplicas,
+    ElectionRequest,
+    Hello,
+    LeadPartitions,
+    LrsRequest,
+    Report,
+    Stamp,
+)
+from schemas.messages import Message as SessionMessage
+from schemas.partition import LiveReplica
+from schemas.topic import Durability
+from spu.replication.events import Failed, LeadNow, Learned, Left, LinkDown, LinkUp, Received, Tick
+from spu.replication.messages import Message
+from spu.replication.state import UNCLEAN_BOOT, Member, Members, Promise
+from tests.sim.cluster import disk as disks
+from tests.sim.cluster.disk import ReplicaDisk
+from tests.sim.cluster.network import SC
+from tests.sim.cluster.replica import SimReplica
+from tests.sim.cluster.session import Session
+
+if TYPE_CHECKING:
+    from tests.sim.cluster.world import World
+
+TICK_US = 500_000
+
+
+class SimSpu:
+    """One SPU. ``life`` counts its processes."""
+
+    def __init__(self, world: World, spu_id: int) -> None:
+        self.world = world
+        self.id = spu_id
+        self.is_up = False
+        self.life = 0
+        self.replicas: dict[str, SimReplica] = {}
+        self.session: Session | None = None
+        self.disk_is_full = False
+        self.slow_disk = False
+        self._assignments: dict[str, tuple[int, Assignment]] = {}
+        self._failing: set[str] = set()
+        self._links: tuple[int, ...] = ()
+        self._changed: dict[str, None] = {}
+        self._reporting = False
+        self._seen: tuple[int, int, Stamp | None] = (0, 0, None)
+        self._attempt = 0
+        #: Storage ids that were lost with a disk: what replaces them has others.
+        self._wiped: dict[str, str] = {}
+
+    # -- the process ------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin, with what the disk has."""
+        if self.is_up:
+            return
+        self.life += 1
+        self.is_up = True
+        self.slow_disk = self.disk_is_full = self._reporting = False
+        self._links = ()
+        self._failing.clear()
+        self._changed.clear()
+        for replica in self.replicas.values():
+            replica.start(f"b{self.id}.{self.life}")
+        for peer in self.world.spus:
+            if peer != self.id:
+                self.world.network.dial(self.id, peer)
+        clock, chance = self.world.clock, self.world.chance
+        clock.after(chance.randint(0, TICK_US), self._tick, self.life)
+        clock.after(chance.randint(1_000, 50_000), self._connect, self.life)
+
+    def crash(self, *, power_fails: bool) -> None:
+        """The process ends; if ``power_fails`` the host as well, with what was not synced."""
+        if not self.is_up:
+            return
+        self.is_up = False
+        self._attempt += 1
+        session, self.session = self.session, None
+        for replica in self.replicas.values():
+            replica.end()
+            disk, lost = replica.disk, False
+            if power_fails or disk.broken:
+                lost = disk.lose_power(self.world.chance)
+                self.world.count("crashes that lost records" if lost else "crashes without loss")
+            elif replica.durability is Durability.FSYNC and self.world.chance.random() < 0.3:
+                # The write in hand is there in half, and cut off.
+                lost = disk.tear()
+            if power_fails and replica.durability is Durability.REPLICATED:
+                disk.damage = disk.damage or UNCLEAN_BOOT
+            replica.ledger.shortened(self.id)
+        self.world.network.died(self.id, silently=power_fails)
+        if session is not None:
+            session.died(self.id, silently=power_fails)
+
+    def lose_disk(self) -> None:
+        """The disk of a process that is down is replaced by an empty one."""
+        kept = {name: replica.disk.promise.storage for name, replica in self.replicas.items()}
+        self.replicas.clear()
+        for name, storage in kept.items():
+            self.world.ledgers[name].holders.pop(self.id, None)
+            self._wiped[name] = storage
+        self._assignments.clear()
+        self._seen = (0, 0, None)
+
+    def disk_us(self) -> int:
+        """How long the disk takes for a write and its fsync."""
+        chance = self.world.chance
+        if self.slow_disk:
+            return chance.randint(10_000, 900_000)
+        return chance.randint(150, 4_000)
+
+    def fail_fsync(self, name: str) -> None:
+        """The next fsync of a replica's log fails."""
+        self._failing.add(name)
+
+    def fsync_fails(self, name: str) -> bool:
+        """Whether the fsync that ends now fails."""
+        if name not in self._failing:
+            return False
+        self._failing.discard(name)
+        return True
+
+    def find_damage(self, name: str) -> None:
+        """A read finds damage while the process runs."""
+        replica = self.replicas[name]
+        if replica.state is not None:
+            replica.disk.damage = "a read found damage"
+            replica.feed(Failed(replica.disk.damage))
+
+    def _tick(self, life: int) -> None:
+        if life == self.life and self.is_up:
+            for replica in self.replicas.values():
+                if replica.state is not None and replica.state.leading is not None:
+                    replica.feed(Tick())
+            self.world.clock.after(TICK_US, self._tick, life)
+
+    # -- other SPUs -------------------------------------------------------------------------
+
+    def link_up(self, peer: int) -> None:
+        self._links = tuple(sorted({*self._links, peer}))
+        for replica in self.replicas.values():
+            replica.feed(LinkUp(peer))
+
+    def link_down(self, peer: int) -> None:
+        self._links = tuple(link for link in self._links if link != peer)
+        for replica in self.replicas.values():
+            replica.feed(LinkDown(peer))
+
+    def receive(self, sender: int, partition: str, message: Message) -> None:
+        replica = self.replicas.get(partition)
+        if self.is_up and replica is not None:
+            replica.feed(Received(sender, message))
+
+    # -- the session with the SC ------------------------------------------------------------
+
+    def _connect(self, life: int) -> None:
+        """Try to get a session, again and again, one attempt at a time."""
+        world = self.world
+        if life != self.life or not self.is_up or self.session is not None:
+            return
+        self._attempt += 1
+        if world.network.reaches(self.id, SC):
+            delay = world.network.delay_us()
+            world.clock.after(delay, world.arrives, self.id, self._attempt, self._hello())
+        world.clock.after(world.chance.randint(50_000, 900_000), self._connect, life)
+
+    def _hello(self) -> Hello:
+        self._changed.clear()
+        return Hello(
+            software="simulated",
+            spu_id=self.id,
+            instance=f"{self.id}.{self.life}",
+            kv_revision=self._seen[1],
+            stamp=self._seen[2],
+            replicas=tuple(replica.status() for replica in self.replicas.values()),
+        )
+
+    def welcomed(self, session: Session, attempt: int) -> bool:
+        """The SC has let it in; gives whether it still waits for that."""
+        if not self.is_up or attempt != self._attempt or self.session is not None:
+            return False
+        self.session = session
+        self._flush_soon()
+        return True
+
+    def session_ended(self, session: Session) -> None:
+        """It found out that a session is over."""
+        if self.session is session:
+            self.session = None
+            if self.is_up:
+                self._attempt += 1
+                delay = self.world.chance.randint(20_000, 200_000)
+                self.world.clock.after(delay, self._connect, self.life)
+
+    def report(self, name: str) -> None:
+        """A replica's state has changed."""
+        self._changed[name] = None
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if self._changed and not self._reporting and self.session is not None:
+            self._reporting = True
+            self.world.clock.after(300, self._flush, self.life)
+
+    def _flush(self, life: int) -> None:
+        self._reporting = False
+        if life == self.life and self.session is not None and self._changed:
+            names = [name for name in self._changed if name in self.replicas]
+            self._changed.clear()
+            reports = tuple(self.replicas[name].status() for name in names)
+            self.session.to_sc(Report(replicas=reports))
+
+    def ask(self, request: LrsRequest | ElectionRequest) -> None:
+        """A replica asks for something as a leader; lost without a session."""
+        if self.session is None:
+            return
+        if isinstance(request, LrsRequest):
+            self.session.to_sc(Ask(lrs=(request,)))
+        else:
+            self.session.to_sc(Ask(elections=(request,)))
+
+    # -- what the SC asks -------------------------------------------------------------------
+
+    def handle(self, session: Session, message: SessionMessage) -> None:
+        """Do what the SC asks, and say that it is done once it is durable."""
+        clock = self.world.clock
+        clock.after(self.disk_us(), self._do, self.life, session, message)
+
+    def has_seen(self, incarnation: int, revision: int) -> bool:
+        """Whether it has seen a later revision than this, in this incarnation or a later one."""
+        return self._seen[:2] > (incarnation, revision)
+
+    def _note(self, stamp: Stamp, revision: int) -> None:
+        revision = max(revision, stamp.revision)
+        if (stamp.incarnation, revision) > self._seen[:2]:
+            self._seen = (stamp.incarnation, revision, stamp)
+
+    def _do(self, life: int, session: Session, message: SessionMessage) -> None:
+        if life != self.life or not self.is_up:
+            return
+        error = False
+        match message:
+            case AssignPartitions():
+                self._note(message.stamp, max((a.revision for a in message.assignments), default=0))
+                self._assign(message)
+            case LeadPartitions():
+                self._note(message.stamp, max((a.revision for a in message.leads), default=0))
+                for lead in message.leads:
+                    found = self._assignments.get(lead.uid)
+                    replica = self._by_uid(lead.uid)
+                    if found is None or replica is None:
+                        error = True
+                        continue
+                    assignment = found[1]
+                    order = LeadNow(
+                        lead.revision,
+                        lead.term,
+                        members_of(lead.lrs),
+                        assignment.replicas,
+                        assignment.log.min_in_sync_replicas,
+                        message.stamp.incarnation,
+                        unclean=lead.unclean_term == lead.term,
+                    )
+                    replica.feed(order)
+            case DeleteReplicas():
+                raise AssertionError("nothing is deleted here")
+            case _:
+                raise AssertionError(f"an SC does not send {message.type}")
+        self.world.clock.after(self.disk_us(), session.reply, message, error)
+
+    def _assign(self, message: AssignPartitions) -> None:
+        for assignment in sorted(message.assignments, key=lambda one: one.revision):
+            version = (message.stamp.incarnation, assignment.revision)
+            known = self._assignments.get(assignment.uid)
+            if known is None or (known[0], known[1].revision) <= version:
+                self._assignments[assignment.uid] = (message.stamp.incarnation, assignment)
+            replica = self.replicas.get(assignment.name)
+            if replica is None:
+                replica = self._create(assignment)
+            replica.assigned = True
+            replica.feed(learned_of(assignment, message.stamp.incarnation))
+            # What came of it is told even where it was known already.
+            replica.report()
+        if message.complete:
+            named = {assignment.name for assignment in message.assignments}
+            for name in [name for name in self.replicas if name not in named]:
+                self.leave(name)
+
+    def _create(self, assignment: Assignment) -> SimReplica:
+        lost = self._wiped.pop(assignment.name, None)
+        storage = disks.new_storage(self.world.next_number(), lost)
+        ledger = self.world.ledgers[assignment.name]
+        replica = SimReplica(self, ledger, assignment.uid, ReplicaDisk(Promise(storage)))
+        self.replicas[assignment.name] = replica
+        replica.start(f"b{self.id}.{self.life}")
+        replica.connected(self._links)
+        return replica
+
+    def leave(self, name: str) -> None:
+        """What a complete list leaves out is stopped, and kept."""
+        replica = self.replicas[name]
+        replica.assigned = False
+        replica.feed(Left())
+        replica.report()
+
+    def _by_uid(self, uid: PartitionUid) -> SimReplica | None:
+        return next((r for r in self.replicas.values() if r.uid == uid), None)
+
+
+def learned_of(assignment: Assignment, incarnation: int) -> Learned:
+    """What a replica learns from an assignment, all of it of one revision."""
+    return Learned(
+        assignment.revision,
+        assignment.term,
+        assignment.leader,
+        members_of(assignment.lrs),
+        assignment.replicas,
+        assignment.log.min_in_sync_replicas,
+        incarnation,
+    )
+
+
+def members_of(lrs: tuple[LiveReplica, ...]) -> Members:
+    """Live replicas as the core knows them."""
+    return tuple(Member(member.spu_id, member.storage_id) for member in lrs)

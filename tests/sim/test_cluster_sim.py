@@ -1,0 +1,248 @@
+"""Lives of whole clusters in virtual time, and the deliberate bugs that they must show.
+
+``RUNNEL_SIM_SEEDS`` and ``RUNNEL_SIM_SEED`` choose how many lives, and which one is the first;
+`python -m tests.sim.cluster` lives as many as wanted. Where a change of the code makes other things
+happen in the same seed, ``python -m tests.sim.cluster --bug NAME`` finds a new one for `FOUND`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from typing import Final
+
+import pytest
+
+from tests.sim import mutants as core
+from tests.sim.cluster.__main__ import main
+from tests.sim.cluster.clients import SimProducer, header_of
+from tests.sim.cluster.faults import KINDS
+from tests.sim.cluster.layout import Layout, Plan
+from tests.sim.cluster.ledger import ViolationError
+from tests.sim.cluster.mutants import CORE, MUTANTS, Mutant
+from tests.sim.cluster.network import SC
+from tests.sim.cluster.sc import restored
+from tests.sim.cluster.world import FailureError, World, run
+
+FIRST: Final = int(os.environ.get("RUNNEL_SIM_SEED", "0"))
+SEEDS: Final = int(os.environ.get("RUNNEL_SIM_SEEDS", "200"))
+CHUNKS: Final = 10
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_lives(chunk: int) -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(FIRST + chunk, FIRST + SEEDS, CHUNKS):
+        counts.update(run(seed).counts)
+    assert counts["acknowledged"] > 0 or SEEDS < CHUNKS
+
+
+@pytest.mark.slow
+def test_more_lives_see_everything_that_can_happen() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(100_000, 100_500):
+        counts.update(run(seed).counts)
+    assert {f"fault: {kind}" for kind in KINDS} <= set(counts)
+    rare = ("cuts", "rebuilds", "duplicates", "crashes that lost records", "writes of deposed SCs")
+    assert min(counts[kind] for kind in (*rare, "leader changes", "live set changes")) > 10
+
+
+#: A life that shows each of the deliberate bugs. Without the bug all is well in it.
+FOUND: Final = {
+    "a restarted leader keeps its term": 1,
+    "a position counts before the cut": 2,
+    "a follower acknowledges before it synced": 0,
+    "a leader counts itself before it synced": 0,
+    "a last add confirmed is adopted before the cut": 3,
+    "a repaired replica keeps its storage id": 2,
+    "live replicas and term come of different revisions": 0,
+    "a change is granted without the revision check": 3,
+    "offline members leave below the minimum": 3,
+    "the leader leaves the live replicas": 0,
+    "an election adds a replica": 17,
+    "a duplicate is answered before it is committed": 0,
+    "a producer is answered before the commit": 0,
+    "what is not synced counts as durable": 0,
+    "what was recovered and not synced counts as durable": 53,
+    "a restored KV is not noticed": 11,
+    "terms of a restored KV begin where the backup ends": 30,
+    "a replaced disk keeps its seat": 17,
+    "a reader is given what is not committed": 0,
+}
+#: The same, where few lives show it: the next that does may be far.
+RARE: Final = {
+    "a deposed SC writes on, over what others wrote": 365,
+    "producers are not rolled back by a cut": 442,
+}
+#: What lives do not come upon in a thousand of them has a test of its own below.
+SCRIPTED: Final = {
+    "a replica that begins anew knows no producers",
+    "what a complete list leaves out is deleted",
+}
+#: So many lives from the pinned one on are tried: changes elsewhere move what happens in a life.
+NEAR: Final = 30
+
+
+def test_every_deliberate_bug_has_a_test() -> None:
+    assert {*FOUND, *RARE} | SCRIPTED == {*MUTANTS, *CORE}
+
+
+@pytest.mark.parametrize(
+    ("bug", "seed"),
+    [
+        *(pytest.param(bug, seed, id=bug) for bug, seed in FOUND.items()),
+        *(pytest.param(bug, seed, id=bug, marks=pytest.mark.slow) for bug, seed in RARE.items()),
+    ],
+)
+def test_given_a_deliberate_bug_then_a_life_shows_it(bug: str, seed: int) -> None:
+    broken = MUTANTS[bug] if bug in MUTANTS else core.MUTANTS[bug]
+    found = next((life for life in range(seed, seed + NEAR) if fails(life, broken)), None)
+    assert found is not None
+    run(found)
+
+
+def fails(seed: int, broken: Mutant) -> bool:
+    """Whether a life with a deliberate bug shows a violation."""
+    try:
+        with broken():
+            run(seed)
+    except FailureError:
+        return True
+    return False
+
+
+def test_given_a_violation_then_it_tells_the_seed_what_happened_and_how_to_see_it_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bug = "a producer is answered before the commit"
+    asked = ["--seeds", "3", "--seed", str(FOUND[bug]), "--bug", bug]
+    assert main(asked) == 1
+    told = capsys.readouterr()
+    assert f"again: python -m tests.sim.cluster --seeds 1 --seed {FOUND[bug]}" in told.err
+    assert "it is committed at None" in told.err
+    assert told.err.count(" ms  SPU ") > 20
+    assert "violations                                        1" in told.out
+
+
+def test_given_no_violation_then_the_summary_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "1"]) == 0
+    assert "violations                                        0" in capsys.readouterr().out
+
+
+def test_given_other_hash_seeds_then_the_same_lives() -> None:
+    """Nothing depends on the process: a seed is all that it takes to see a life again."""
+    program = "from tests.sim.cluster.world import run; print([run(s).digest for s in range(6)])"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(digests) == 1
+
+
+def three_replicas() -> World:
+    """A cluster without faults, with a partition ``t-0`` that SPUs 1 to 3 hold, 1 before others."""
+    world = World(0, Layout((1, 2, 3), (Plan("t-0", (1, 2, 3), 2),)))
+    world.faulty = False
+    for spu in world.spus.values():
+        spu.start()
+    world.clock.run_until(2_000_000)
+    return world
+
+
+def test_given_an_object_that_was_removed_then_old_reports_do_not_elect() -> None:
+    """Life 12009 of an earlier version: SPU 1 was behind, and reported the same offset as the live
+    replicas had reported long before, because no commit is reported. Its object was removed and put
+    back, the tie went to the preferred leader, and what was committed since was lost."""
+    world = three_replicas()
+    world.spus[1].crash(power_fails=False)
+    world.clock.run_until(5_000_000)
+    world.network.blocked.update({(1, SC), (SC, 1)})
+    world.spus[1].start()
+    producer = SimProducer(world, "t-0", 1)
+    producer.begin()
+    world.clock.run_until(9_000_000)
+    for peer in (2, 3):
+        world.network.cut(1, peer, both=True)
+    world.clock.run_until(10_500_000)
+    world.network.heal(1, SC)
+    world.clock.run_until(13_000_000)
+    partition = world.kv.partition("t-0")
+    assert partition is not None
+    assert {member.spu_id for member in partition.status.lrs} == {2, 3}
+    behind, ahead = (world.spus[i].replicas["t-0"].disk for i in (1, 2))
+    assert 0 < behind.leo < ahead.leo
+    world.kv.remove(partition)
+    world.clock.run_until(13_100_000)
+    world.kv.put(restored(partition))
+    world.clock.run_until(20_000_000)
+    elected = world.kv.partition("t-0")
+    assert elected is not None
+    assert elected.status.leader in (2, 3)
+
+
+def sent_again_after_a_rebuild() -> list[int | None]:
+    """What a producer is answered whose batch retention has dropped, by a leader that began anew
+    behind that batch."""
+    world = three_replicas()
+    header, data = header_of(7, 0, 0, 1), b"7.0.0"
+    world.ledgers["t-0"].headers[data] = header
+    answers: list[int | None] = []
+    leader = world.spus[1].replicas["t-0"]
+    leader.produce(header, data, lambda base, _: answers.append(base))
+    producer = SimProducer(world, "t-0", 1)
+    producer.begin()
+    world.clock.run_until(6_000_000)
+    leader.retain(leader.disk.bases[-2])
+    world.spus[2].crash(power_fails=True)
+    world.spus[2].lose_disk()
+    world.spus[2].start()
+    world.clock.run_until(9_000_000)
+    rebuilt = world.spus[2].replicas["t-0"]
+    assert answers == [1]
+    assert rebuilt.disk.first > 2
+    world.spus[1].crash(power_fails=False)
+    world.clock.run_until(15_000_000)
+    rebuilt.produce(header, data, lambda base, _: answers.append(base))
+    world.clock.run_until(16_000_000)
+    return answers
+
+
+def test_given_a_leader_that_began_anew_then_it_knows_producers_from_before() -> None:
+    assert sent_again_after_a_rebuild() == [1, 1]
+    with MUTANTS["a replica that begins anew knows no producers"](), pytest.raises(ViolationError):
+        sent_again_after_a_rebuild()
+
+
+def connected_without_its_object() -> None:
+    """All SPUs come back while a partition's object is gone, which is put back afterwards."""
+    world = three_replicas()
+    producer = SimProducer(world, "t-0", 1)
+    producer.begin()
+    world.clock.run_until(4_000_000)
+    partition = world.kv.partition("t-0")
+    assert partition is not None
+    world.kv.remove(partition)
+    for spu in world.spus.values():
+        spu.crash(power_fails=False)
+        spu.start()
+    world.clock.run_until(7_000_000)
+    assert world.ledgers["t-0"].end > 5
+    world.kv.put(restored(partition))
+    world.clock.run_until(12_000_000)
+    elected = world.kv.partition("t-0")
+    assert elected is not None
+    assert elected.status.leader is not None
+
+
+def test_given_a_complete_list_without_a_partition_then_its_replicas_are_kept() -> None:
+    connected_without_its_object()
+    with MUTANTS["what a complete list leaves out is deleted"](), pytest.raises(ViolationError):
+        connected_without_its_object()
