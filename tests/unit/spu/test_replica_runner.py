@@ -289,6 +289,8 @@ async def test_given_a_rebuild_that_fails_then_it_is_begun_anew_or_halted_and_sa
         await until(lambda: spu.replica.is_halted)
         assert "it failed" in str(spu.replica.report().reason)
     else:
+        # The failure has ended that attachment; its leader attaches again.
+        await until(lambda: spu.replica._runner.state.rebuild is None)
         before = spu.replica.report().storage_id
         assert (await other.leads(TERM, 3)).unfit is not None
         other.says(Reset(TERM, 3, boot, 0, 0))
@@ -356,6 +358,8 @@ async def test_given_a_tombstone_of_the_storage_that_is_being_taken_then_it_is_d
         tombstone = Tombstone(uid=UID, spu_id=1, storage_id=reported)
         message = DeleteReplicas(tombstones=(tombstone,), stamp=STAMP)
         deletion = asyncio.create_task(spu.host.delete(message))
+        # It is compared while there are two; then the work that is begun is waited for.
+        await until(lambda: deletion.done() or "was deleted" in str(spu.replica.report().reason))
         opened.set()
         assert await deletion == [tombstone]
     with pytest.raises(NotFoundError):
