@@ -66,6 +66,23 @@ class HistoryEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """One replica of a partition, by what its SPU has reported last; what it has not is None.
+
+    ``live``: it is in the live replica set. ``next_offset`` is where its log ended then: one that
+    catches up reports every second.
+    """
+
+    spu: int
+    live: bool
+    role: str | None
+    fit: bool | None
+    log_start: int | None
+    next_offset: int | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """The last writes of an object, the newest first.
 
@@ -260,6 +277,22 @@ class Admin:
         cls = find_kind(kind)
         return await wait_for(
             self._sc, cls, name, find_resolution(cls, resolution), timeout, _random
+        )
+
+    async def replicas(self, partition: str) -> tuple[ReplicaState, ...]:
+        """What the replicas of a partition have said last, by its name. Raises NotFoundError."""
+        answer = await self._sc.call("GET", f"/v1/partitions/{partition}/replicas")
+        return tuple(
+            ReplicaState(
+                spu=item["spu"],
+                live=item["live"],
+                role=item.get("role"),
+                fit=item.get("fit"),
+                log_start=item.get("logStart"),
+                next_offset=item.get("nextOffset"),
+                reason=item.get("reason"),
+            )
+            for item in answer["items"]
         )
 
     async def elect(

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
-from runnel.admin import Admin, ApplyResult, History, Selector
+from runnel.admin import Admin, ApplyResult, History, ReplicaState, Selector
 from runnel.loop_thread import LoopThread
 from runnel.profile import default_sc
 from runnel.sc_client import ScClient
@@ -98,6 +98,10 @@ class BlockingAdmin:
     def history(self, kind: str, name: str, limit: int = 20) -> History:
         """The last writes of an object: see `runnel.admin.Admin.history`."""
         return self._thread.call(self._admin.history(kind, name, limit))
+
+    def replicas(self, partition: str) -> tuple[ReplicaState, ...]:
+        """What the replicas of a partition have said last: see `runnel.admin.Admin.replicas`."""
+        return self._thread.call(self._admin.replicas(partition))
 
     def wait(self, kind: str, name: str, resolution: str, timeout: float = 60.0) -> Object | None:
         """Wait for a resolution, or for ``deleted``: see `runnel.admin.Admin.wait`."""

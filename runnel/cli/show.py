@@ -31,7 +31,7 @@ from schemas.spu_group import SpuGroup
 from schemas.topic import Topic
 
 if TYPE_CHECKING:
-    from runnel.admin import HistoryEntry, PartitionOffsets
+    from runnel.admin import HistoryEntry, PartitionOffsets, ReplicaState
     from runnel.blocking_admin import BlockingAdmin
 
 _HISTORY_SHOWN = 10
@@ -80,6 +80,8 @@ def describe(kind: KindArgument, name: NameArgument, sc: ScOption = None) -> Non
         match obj:
             case Topic():
                 _print_partitions(cluster, obj, sc)
+            case Partition():
+                _print_replicas(cluster, obj, sc)
             case Spu():
                 _print_held(cluster, obj)
             case SpuGroup():
@@ -143,6 +145,51 @@ def _print_partitions(cluster: BlockingAdmin, topic: Topic, sc: str | None) -> N
         )
     headings = ["  ID", "LEADER", "REPLICAS", "RESOLUTION", "EARLIEST", "NEXT", "BYTES", "REASON"]
     print_rows(headings, rows)
+
+
+def _print_replicas(cluster: BlockingAdmin, partition: Partition, sc: str | None) -> None:
+    try:
+        replicas = cluster.replicas(partition.name)
+    except RunnelError as error:
+        print(f"Replicas:\n  (not known: {error.message})")
+        return
+    end: int | None = None
+    if partition.spec.index is not None and commits(partition):
+        try:
+            with connected(sc) as records:
+                found = records.offsets(partition.spec.owner.name, [partition.spec.index])
+                end = found[partition.spec.index].latest
+        except RunnelError as error:
+            print(f"(how far it is committed is not known: {error.message})")
+    print("Replicas:")
+    headings = ["  SPU", "STATE", "FROM", "NEXT", "BEHIND", "REASON"]
+    print_rows(headings, [replica_row(replica, end) for replica in replicas])
+
+
+def replica_row(replica: ReplicaState, end: int | None) -> list[str]:
+    """A row of a table of replicas; ``end`` is the offset after the last committed record, None
+    where that is not known. Live replicas are behind by nothing that is committed."""
+    if replica.role is None:
+        state = "away"
+    elif not replica.fit:
+        state = "unfit"
+    elif replica.role == "leader":
+        state = "leader"
+    else:
+        state = "live" if replica.live else "catching up"
+    behind = "-"
+    if state == "catching up" and end is not None and replica.next_offset is not None:
+        behind = f"{max(0, end - replica.next_offset):,}"
+    known = state in {"catching up", "unfit"}
+    return [
+        f"  {replica.spu}",
+        state,
+        "-" if replica.log_start is None else str(replica.log_start),
+        # Of those that are up to date the report is older than the last append.
+        str(replica.next_offset) if known and replica.next_offset is not None else "-",
+        behind,
+        _printable(replica.reason or ""),
+    ]
 
 
 def _print_held(cluster: BlockingAdmin, spu: Spu) -> None:

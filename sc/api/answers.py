@@ -80,6 +80,33 @@ class History(Model):
     """The creation is among the items: nothing was compacted, and the limit was high enough."""
 
 
+class ReplicaAnswer(Model):
+    """One replica of a partition, by the report of its SPU."""
+
+    spu: int
+    """The SPU that is to hold it."""
+    live: bool
+    """Whether the KV has it in the live replica set."""
+    role: str | None
+    """What it does: leader, follower, idle or stopped. Null while its SPU has not reported it, as
+    all that follows."""
+    fit: bool | None
+    """Whether it may lead."""
+    log_start: int | None
+    """The first offset that it keeps."""
+    next_offset: int | None
+    """Where its log ended when it reported last: a follower that catches up does so every second,
+    others when something else about them changes."""
+    reason: str | None
+    """Why it is not fit, or takes no part."""
+
+
+class Replicas(Model):
+    """The replicas of a partition in the order of its spec."""
+
+    items: tuple[ReplicaAnswer, ...]
+
+
 class Synced(Model):
     """Data of the event `synced`: all that existed has been sent."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from sc.api import conflicts
 from sc.api.admission import admit_change, admit_delete, admit_kind, admit_new
-from sc.api.answers import History
+from sc.api.answers import History, ReplicaAnswer, Replicas
 from sc.api.history import history
 from sc.api.listing import Page, Place, read_page
 from sc.api.merge_patch import patched
@@ -37,6 +37,7 @@ from sc.kv.interface import (
     TxnResult,
 )
 from sc.store.codec import decode_object, encode_object
+from sc.store.view import View
 from schemas.causality import current_cause
 from schemas.errors import ConflictError, NotFoundError, NotReadyError
 from schemas.metadata import Metadata, Object
@@ -165,6 +166,13 @@ class ObjectService:
             async with self._controller.placing:
                 return await self._delete(cls, name, wish, wanted=wanted, force=force)
         return await self._delete(cls, name, wish, wanted=wanted, force=force)
+
+    def replicas(self, name: str) -> Replicas:
+        """What the replicas of a partition have said last. Raises NotFoundError."""
+        partition, view = self.get(Partition, name), self._controller.view
+        if not isinstance(partition, Partition):
+            raise AssertionError(f"{name} is no partition")
+        return Replicas(items=tuple(_replica(view, partition, i) for i in partition.spec.replicas))
 
     async def elect(self, name: str, election: UncleanElection, wish: Wish) -> Object:
         """Have the controller elect a replica of a partition that may lack committed records.
@@ -300,3 +308,18 @@ class ObjectService:
 
 def _absent(cls: type[Object], name: str) -> NotFoundError:
     return NotFoundError(f"{cls.kind_name()} {name!r} does not exist")
+
+
+def _replica(view: View, partition: Partition, spu_id: int) -> ReplicaAnswer:
+    report = view.report(spu_id, partition.uid)
+    storages = {member.spu_id: member.storage_id for member in partition.status.lrs}
+    live = spu_id in storages and (report is None or report.storage_id == storages[spu_id])
+    return ReplicaAnswer(
+        spu=spu_id,
+        live=live,
+        role=report.role.value if report else None,
+        fit=report.fit if report else None,
+        log_start=report.log_start if report else None,
+        next_offset=report.leo if report else None,
+        reason=report.reason if report else None,
+    )

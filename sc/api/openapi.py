@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic.json_schema import models_json_schema
 
-from sc.api.answers import ClusterAnswer, Compacted, ErrorAnswer, Health, History, Synced
+from sc.api.answers import ClusterAnswer, Compacted, ErrorAnswer, Health, History, Replicas, Synced
 from sc.api.merge_patch import MEDIA_TYPE
 from sc.api.requests import BY_HEADER, CAUSE_HEADER, CAUSE_PATTERN, LAST_EVENT_HEADER
 from sc.api.routes import MAX_HEADER, MAX_REVISION, Form, Operation, Parameter, Route, routes
@@ -30,6 +30,7 @@ _MODELS: Final[tuple[type[Model], ...]] = (
     ErrorAnswer,
     Health,
     History,
+    Replicas,
     Synced,
     UncleanElection,
 )
@@ -66,6 +67,7 @@ _ANSWERS: Final[dict[Operation, type[Model]]] = {
     Operation.CLUSTER: ClusterAnswer,
     Operation.ASSIGNMENTS: Assignments,
     Operation.HISTORY: History,
+    Operation.REPLICAS: Replicas,
 }
 
 

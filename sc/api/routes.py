@@ -37,6 +37,7 @@ class Operation(Enum):
     DELETE = "delete"
     HISTORY = "history"
     ELECT = "elect"
+    REPLICAS = "replicas"
 
 
 class Form(Enum):
@@ -144,6 +145,14 @@ def routes() -> tuple[Route, ...]:
             errors=(503,),
         ),
         *(route for cls in KINDS for route in _of_kind(cls)),
+        Route(
+            "GET",
+            "/v1/partitions/{name}/replicas",
+            Operation.REPLICAS,
+            "What the replicas of a partition have said last",
+            Partition,
+            errors=(404,),
+        ),
         Route(
             "POST",
             "/v1/partitions/{name}/elect",

@@ -99,6 +99,7 @@ class PublicServer:
             Operation.DELETE: self._delete,
             Operation.HISTORY: self._history,
             Operation.ELECT: self._elect,
+            Operation.REPLICAS: self._replicas,
         }
         for route in routes():
             self._add(route, answers[route.operation])
@@ -246,6 +247,10 @@ class PublicServer:
             return _json((await self._objects.patch(cls, name, patch, wish)).to_json())
         except RecursionError:
             raise _too_deep() from None
+
+    async def _replicas(self, request: web.Request, _route: Route, _query: Query) -> web.Response:
+        found = self._objects.replicas(_name(request, Partition))
+        return _json(found.model_dump(mode="json", by_alias=True))
 
     async def _elect(self, request: web.Request, route: Route, query: Query) -> web.Response:
         wish = _wish(request, query)

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import runnel
-from runnel.admin import HistoryEntry
+from runnel.admin import HistoryEntry, ReplicaState
 from runnel.cli import watching
 from runnel.cli.context import who
 from runnel.cli.reasons import explain_state
-from runnel.cli.show import history_rows
+from runnel.cli.show import history_rows, replica_row
 from runnel.cli.tables import Output
 from runnel.cli.watching import EventPrinter, Once
 from runnel.watch import EventType, WatchEvent
@@ -284,3 +284,58 @@ def test_a_mistyped_command_is_answered_with_the_right_one(command: CommandLine)
         "cluster", "sc", "spu", "create", "apply", "diff", "edit", "get", "describe", "explain",
         "delete", "wait", "partition", "produce", "consume",
     ]  # fmt: skip
+
+
+def replica(**changes: Any) -> ReplicaState:
+    values = {
+        "spu": 2,
+        "live": True,
+        "role": "follower",
+        "fit": True,
+        "log_start": 5,
+        "next_offset": 900,
+        "reason": None,
+    }
+    return ReplicaState(**{**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("found", "end", "row"),
+    [
+        pytest.param(
+            replica(role="leader"),
+            1_000,
+            ["  2", "leader", "5", "-", "-", ""],
+            id="given-the-leader-then-its-report-says-nothing-of-its-end",
+        ),
+        pytest.param(
+            replica(), 1_000, ["  2", "live", "5", "-", "-", ""], id="given-a-live-one-then-so"
+        ),
+        pytest.param(
+            replica(live=False),
+            12_900,
+            ["  2", "catching up", "5", "900", "12,000", ""],
+            id="given-one-that-catches-up-then-how-far-it-is",
+        ),
+        pytest.param(
+            replica(live=False),
+            None,
+            ["  2", "catching up", "5", "900", "-", ""],
+            id="given-no-end-then-only-where-it-is",
+        ),
+        pytest.param(
+            replica(live=False, fit=False, role="stopped", reason="wet"),
+            1_000,
+            ["  2", "unfit", "5", "900", "-", "wet"],
+            id="given-an-unfit-one-then-why",
+        ),
+        pytest.param(
+            replica(role=None, fit=None, log_start=None, next_offset=None),
+            1_000,
+            ["  2", "away", "-", "-", "-", ""],
+            id="given-one-that-is-away-then-so",
+        ),
+    ],
+)
+def test_rows_of_replicas(found: ReplicaState, end: int | None, row: list[str]) -> None:
+    assert replica_row(found, end) == row
