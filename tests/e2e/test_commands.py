@@ -180,13 +180,19 @@ def test_record_over_the_limit_is_refused_and_the_rest_is_not_lost(
     assert "fits" in cluster("consume", "small", "--from-beginning", "--no-follow")
 
 
-def test_replicated_topic_is_placed_but_committed_produce_is_refused(cluster: Command) -> None:
-    cluster("create", "topic", "twins", "--replication-factor", "2")
-    cluster("wait", "partition", "twins-0", "--for", "online")
-    said = cluster.fails("produce", "twins", stdin="x\n", code=1)
-    assert "replication" in said
-    assert "acks" in said
-    cluster("produce", "twins", "--acks", "leader", stdin="x\n")
+def test_records_of_a_replicated_topic_lie_on_every_replica(cluster: Command) -> None:
+    cluster("create", "topic", "twins", "--replication-factor", "2", "--min-in-sync-replicas", "2")
+    # Waits until the second replica is live: before that nothing would be committed.
+    assert "produced 3 records" in cluster("produce", "twins", stdin="a\nb\nc\n")
+    assert cluster("consume", "twins", "--from-beginning", "--no-follow") == "a\nb\nc\n"
+    told = cluster("describe", "partition", "twins-0")
+    replicas = told[told.index("\nReplicas:") :].splitlines()[3:5]
+    assert sorted(line.split()[1] for line in replicas) == ["leader", "live"]
+    sizes = set()
+    for path in (cluster.home / "local" / "spus").glob("*/partitions/*/meta.json"):
+        if json.loads(path.read_text())["name"] == "twins-0":
+            sizes.add(sum(log.stat().st_size for log in path.parent.glob("*.log")))
+    assert len(sizes) == 1
 
 
 @pytest.mark.parametrize("suffix", ["ndjson", "csv", "parquet", "arrow"])

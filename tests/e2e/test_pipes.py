@@ -144,14 +144,6 @@ def test_given_a_topic_without_a_place_then_it_says_what_it_waits_for(
     )
 
 
-def test_given_too_few_live_replicas_then_describe_does_not_ask_for_offsets(
-    cluster: Command,
-) -> None:
-    cluster("create", "topic", "short", "--replication-factor", "2", "--min-in-sync-replicas", "2")
-    cluster("wait", "partition", "short-0", "--for", "online")
-    assert "1 of 2 replicas are live" in cluster("describe", "topic", "short")
-
-
 IMPORTS = {
     "typer": ("--version",),
     "rich": ("--version",),
