@@ -58,14 +58,14 @@ bench: setup  ## Measure produce, consume, the KVs, the SC and Spark scans besid
 	@$(BIN)/python -m benchmarks.reconcile --sizes 1000,10000
 	@$(BIN)/python -m benchmarks.spark_scan
 
-sim: setup  ## The control loop, replicas and whole clusters over SEEDS random worlds each, beginning at SEED
+sim: setup  ## The control loop, replicas and clusters over SEEDS random worlds each, from SEED on
 	@RUNNEL_SIM_WORLDS=$(SEEDS) $(BIN)/python -m pytest -q tests/unit/sc/controllers/test_laws.py \
 	  --hypothesis-seed=$(SEED) --timeout 7200
 	@RUNNEL_SIM_WALKS=$(SEEDS) RUNNEL_SIM_SEED=$(SEED) $(BIN)/python -m pytest -q \
 	  tests/sim/test_replication.py -k test_walks --timeout 7200
 	@$(BIN)/python -m tests.sim.cluster --seeds $(SEEDS) --seed $(SEED)
 
-chaos: setup  ## Only what kills and freezes members of a real etcd cluster; minutes
+chaos: setup  ## Only what kills and freezes processes: SPUs, the SC, members of etcd; minutes
 	@$(BIN)/python -m pytest -q -m chaos --timeout 900
 
 docs: setup  ## Write the reference pages that are generated from code

@@ -28,7 +28,7 @@ from schemas.errors import (
     StorageFailedError,
 )
 from schemas.ids import MAX_RESTARTS, Term, make_term
-from schemas.messages import Lead, ReplicaRole
+from schemas.messages import AssignPartitions, Lead, ReplicaRole, Stamp
 from schemas.partition import LiveReplica
 from schemas.protocol import EARLIEST, LATEST, Acks, ProduceResponse
 from schemas.topic import Durability, LogSettings
@@ -224,6 +224,26 @@ async def test_given_a_newer_leader_then_it_steps_down_and_waiters_are_told(
     with pytest.raises(NotLeaderError):
         replica.fetch(fetch_request(0))
     stuck.release()
+
+
+async def test_given_a_later_incarnation_without_a_leader_then_it_leads_no_more_and_says_so(
+    spu: Spu,
+) -> None:
+    """A cluster recovers from an older backup: what the replica holds must not grow any more once
+    it has answered, and the revisions of before say nothing."""
+    replica = await spu.serve()
+    await produce(replica, batch_of())
+    stamp = Stamp(revision=2, office="next", incarnation=1)
+    leaderless = assignment_of(leader=None, term=make_term(0, 0), revision=3)
+    await spu.host.assign(AssignPartitions(assignments=(leaderless,), stamp=stamp))
+    report = spu.reports[-1]
+    assert (report.incarnation, report.revision, report.leo) == (1, 3, 2)
+    assert report.role is ReplicaRole.IDLE
+    with pytest.raises(NotLeaderError):
+        await produce(replica, batch_of())
+    # An order of before, however high its revision, comes too late.
+    await spu.host.assign(assign(assignment_of(revision=9_000)))
+    assert (replica.report().incarnation, replica.report().revision) == (1, 3)
 
 
 # Producing
