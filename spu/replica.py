@@ -562,6 +562,7 @@ class Replica:
 
     def _append(self, batch: memoryview, header: BatchHeader, term: int) -> int:
         runner = self._runner
+        runner.tell_time()
         try:
             base_offset = self._log.append(batch, header, term, self._home.clock_us())
         except OSError as error:

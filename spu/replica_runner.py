@@ -227,11 +227,8 @@ class ReplicaRunner:
         if self._stepping:
             self._inputs.append(event)
             return
-        now_ms = self._home.clock_ms()
-        if self.state.leading is not None and now_ms - self._ticked_ms >= 2 * TICK_MS:
-            # While all was quiet time was not told; nobody may be taken for late for that.
-            self._ticked_ms = now_ms
-            self._inputs.append(Tick())
+        if not isinstance(event, Wrote | Tick):
+            self.tell_time()
         self._inputs.append(event)
         self._stepping = True
         try:
@@ -240,6 +237,14 @@ class ReplicaRunner:
         finally:
             self._stepping = False
         self._watcher.moved()
+
+    def tell_time(self) -> None:
+        """While all was quiet time was not told, and nobody may be taken for late for that. Before
+        a record is written: between that and `wrote` nothing may be told."""
+        now_ms = self._home.clock_ms()
+        if self.state.leading is not None and now_ms - self._ticked_ms >= 2 * TICK_MS:
+            self._ticked_ms = now_ms
+            self.feed(Tick())
 
     def begin(self, how: Resume | Failed) -> None:
         """Tell it first of all what its log is like: damaged, or what ``how`` says."""
