@@ -174,10 +174,10 @@ def on_append(state: ReplicaState, sender: int, message: Append) -> Step:
         state = replace(state, following=replace(following, phase=Phase.MATCHED))
     log = state.log
     new = tuple(batch for batch in message.batches if batch.base >= log.leo)
-    if new and new[0].base > log.leo:
-        return state, (_ack(state, following, gap=True),)
-    if not new and message.batches:
-        return state, (_ack(state, following),)
+    gap = bool(new) and new[0].base > log.leo
+    if gap or (message.batches and not new):
+        state, more = _adopt(state, message.lac, message.log_start)
+        return state, (*more, _ack(state, following, gap=gap))
     state = replace(state, log=_stored(log, new))
     state, more = _adopt(state, message.lac, message.log_start)
     return state, ((Store(new), *more) if new else more)
@@ -259,6 +259,11 @@ def _stored(log: LogView, batches: tuple[Batch, ...]) -> LogView:
 
 def _adopt(state: ReplicaState, lac: int, log_start: int) -> Step:
     outputs: list[Output] = []
+    if (following := state.following) is not None and lac > following.told:
+        state = replace(state, following=replace(following, told=lac))
+    elif following is not None:
+        # What was said of records that had not come yet.
+        lac = following.told
     lac = min(lac, state.log.leo - 1)
     if lac > state.lac:
         state = replace(state, lac=lac)

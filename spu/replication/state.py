@@ -163,12 +163,14 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """One attachment to a leader."""
+    """One attachment to a leader. ``told`` is the last add confirmed that it has heard in it, which
+    may lie beyond what it holds."""
 
     leader: int
     term: int
     attach: int
     phase: Phase = Phase.PROMISING
+    told: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -288,7 +288,7 @@ def test_given_an_attachment_then_the_term_is_promised_before_it_is_answered() -
 
 def test_given_batches_then_stored_and_acknowledged_when_durable() -> None:
     dialogue = following()
-    assert dialogue.hear(0, append(ONE, lac=5)) == (Store((ONE,)), Committed(0))
+    assert dialogue.hear(0, append(ONE, lac=0)) == (Store((ONE,)), Committed(0))
     # Readers may see it, but a checkpoint may not say so before the record is durable here.
     assert dialogue.state.durable_lac == -1
     assert dialogue.hear(0, append(ONE, TWO)) == (Store((TWO,)),)
@@ -298,6 +298,23 @@ def test_given_batches_then_stored_and_acknowledged_when_durable() -> None:
     gap = Batch(7, 8, TERM, b"8")
     assert dialogue.hear(0, append(gap)) == (Send(0, Ack(TERM, 1, 2, 1, gap=True)),)
     assert dialogue.hear(0, replace(append(TWO), boot="an earlier process")) == ()
+
+
+def test_given_a_commit_that_overtook_its_record_then_adopted_when_that_comes() -> None:
+    dialogue = following()
+    agreed = Send(0, Ack(TERM, 1, 0, 0))
+    assert dialogue.hear(0, Confirm(TERM, 1, "boot", 1, 0)) == (agreed,)
+    assert dialogue.hear(0, append(ONE)) == (Store((ONE,)), Committed(0))
+    assert dialogue.hear(0, append(TWO)) == (Store((TWO,)), Committed(1))
+
+
+def test_given_records_once_more_then_what_is_said_with_them_is_heard() -> None:
+    dialogue = following()
+    assert dialogue.hear(0, append(ONE, TWO)) == (Store((ONE, TWO)),)
+    again = Send(0, Ack(TERM, 1, 2, 0))
+    assert dialogue.hear(0, append(ONE, lac=0)) == (Committed(0), again)
+    gap = Send(0, Ack(TERM, 1, 2, 0, gap=True))
+    assert dialogue.hear(0, append(Batch(7, 8, TERM, b"8"), lac=7)) == (Committed(1), gap)
 
 
 def test_given_the_leader_dropped_a_beginning_then_so_does_the_follower() -> None:
