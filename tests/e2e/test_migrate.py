@@ -42,6 +42,7 @@ def etcd(tmp_path: Path) -> Iterator[Member]:
         yield member
 
 
+@pytest.mark.slow
 def test_producers_go_on_while_the_objects_move(runnel: Command) -> None:
     enough, stop = threading.Event(), threading.Event()
     sent: list[library.Delivery] = []

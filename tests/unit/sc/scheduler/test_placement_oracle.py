@@ -33,7 +33,7 @@ def test_layouts_are_the_ways_to_part_a_set_into_three_at_most() -> None:
     assert [len(list(layouts(n))) for n in range(1, 6)] == [1, 2, 5, 14, 41]
 
 
-@pytest.mark.parametrize("count", range(1, 6))
+@pytest.mark.parametrize("count", [*range(1, 5), pytest.param(5, marks=pytest.mark.slow)])
 def test_given_any_racks_of_an_empty_cluster_then_best_but_for_replicas_within_two(
     count: int,
 ) -> None:
