@@ -121,3 +121,29 @@ def test_newest_snapshot(leo: int, found: int) -> None:
     snapshots = [ProducerSnapshot(end, table(end).dump()) for end in (8, 4)]
     expected = next((each for each in snapshots if each.leo == found), NO_PRODUCERS)
     assert newest_snapshot(snapshots, leo) == expected
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1, max_size=40),
+    st.integers(0, 40),
+)
+def test_law_what_is_known_before_an_offset_and_the_rest_make_the_whole_table(
+    appends: list[tuple[int, bool]], cut: int
+) -> None:
+    """A follower that begins anew at an offset comes to know what its leader knows."""
+    epochs: dict[int, int] = {}
+    sequences: dict[int, int] = {}
+    written: list[BatchHeader] = []
+    whole = ProducerTable()
+    for producer, anew in appends:
+        if anew or producer not in epochs:
+            epochs[producer] = epochs.get(producer, 0) + 1
+            sequences[producer] = 0
+        written.append(header(sequences[producer], epochs[producer], producer, count=1))
+        sequences[producer] += 1
+        whole.record(written[-1], len(written) - 1)
+    start = min(cut, len(written))
+    rebuilt = ProducerTable(whole.dump_before(start))
+    for offset in range(start, len(written)):
+        rebuilt.record(written[offset], offset)
+    assert sorted(rebuilt.dump()) == sorted(whole.dump())
