@@ -30,7 +30,7 @@ from schemas.batch import BatchHeader
 from schemas.ids import election_term, format_term
 from schemas.partition import LiveReplica, Partition, PartitionStatus
 from spu.replication.messages import Batch
-from spu.replication.state import Member, ReplicaState
+from spu.replication.state import UNCLEAN_BOOT, Member, ReplicaState
 from tests.sim.cluster.disk import CONTROL, ReplicaDisk
 
 
@@ -101,6 +101,16 @@ class Ledger:
         for other in self.holders.values():
             other.verified = min(other.verified, kept)
         return len(lost)
+
+    def lost_with_memory(self, leader: int) -> bool:
+        """Whether no disk has all that is committed any more, a host that was relied on to remember
+        it went down, and ``leader`` has as much of it as any."""
+        for holder in self.holders.values():
+            self._verify(holder)
+        most = max(holder.verified for holder in self.holders.values())
+        forgot = any(h.disk.damage == UNCLEAN_BOOT for h in self.holders.values())
+        gone = forgot and most < len(self.committed)
+        return gone and self.holders[leader].verified == most
 
     def wrote(self, spu: int, batches: Iterable[Batch]) -> None:
         """A replica has written batches at its log's end."""

@@ -99,6 +99,8 @@ class SimSpu:
             elif replica.durability is Durability.FSYNC and self.world.chance.random() < 0.3:
                 # The write in hand is there in half, and cut off.
                 lost = disk.tear()
+            # The next process finds a disk that works again: what failed before is not read back.
+            disk.broken = False
             if power_fails and replica.durability is Durability.REPLICATED:
                 disk.damage = disk.damage or UNCLEAN_BOOT
             replica.ledger.shortened(self.id)

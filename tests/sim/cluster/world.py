@@ -139,6 +139,10 @@ class World:
         )
         ledger = self.ledgers[new.name]
         ledger.moves_on(old, status, found.spec.log.min_in_sync_replicas)
+        if status.leader is not None and status.unclean_term == status.term > old.term:
+            relies_on_memory = self.durability[new.name] is Durability.REPLICATED
+            if relies_on_memory and ledger.lost_with_memory(status.leader):
+                self.count("batches lost, excused", ledger.retracts(status.leader, status.term))
         ledger.members_hold_all(found)
         for spu in self.spus.values():
             replica = spu.replicas.get(new.name)
