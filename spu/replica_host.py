@@ -363,10 +363,11 @@ class ReplicaHost:
     # How
 
     def _take_up(self, replicas: Iterable[Replica]) -> None:
-        """Hold replicas that were made just now."""
+        """Hold replicas that were made just now, and say that they are there."""
         for replica in replicas:
             self._replicas[replica.meta.uid] = replica
             replica.begin(unclean_boot=False)
+            self._changed(replica)
 
     def _keep_peers(self, replicas: Iterable[Replica], *, others: bool) -> None:
         """Be connected to whoever holds another replica of ``replicas``, and to those that we are

@@ -52,6 +52,16 @@ async def test_given_an_assignment_then_it_is_held_and_survives_a_restart(tmp_pa
     await again.host.close()
 
 
+async def test_given_an_assignment_then_the_sc_hears_that_the_replica_is_there(
+    tmp_path: Path,
+) -> None:
+    """Nothing else would tell it: it waits for that before it has anybody lead."""
+    spu = await open_spu(tmp_path, assignment_of())
+    assert [report.uid for report in spu.reports] == [UID]
+    assert spu.reports[-1] == spu.replica.report()
+    await spu.host.close()
+
+
 async def test_given_a_thousand_assignments_then_the_journal_is_written_a_few_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
