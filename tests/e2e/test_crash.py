@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections import defaultdict
 from pathlib import Path
 
@@ -13,9 +14,12 @@ import pytest
 
 import runnel as library
 from runnel.local.processes import free_base_port
+from schemas.process import ProcessId, is_alive, started_at
 from tests.e2e.conftest import Command
 
 KEYS = 20
+# A disk that other tests have filled with writes answers late.
+ENDS_WITHIN_S = 60.0
 
 
 def kill(command: Command, number: int, *, with_sc: bool = False) -> None:
@@ -26,9 +30,13 @@ def kill(command: Command, number: int, *, with_sc: bool = False) -> None:
         status = command.json("cluster", "status")
     if with_sc:
         os.kill(status["sc"][0]["pid"], signal.SIGKILL)
-    process = psutil.Process(pid)
-    process.kill()
-    process.wait(10)
+    process = ProcessId(pid, started_at(pid))
+    os.kill(pid, signal.SIGKILL)
+    # A process that writes ends when the disk answers, and is a zombie until its parent looks.
+    deadline = time.monotonic() + ENDS_WITHIN_S
+    while is_alive(process):
+        assert time.monotonic() < deadline, f"{psutil.Process(pid)} survives SIGKILL"
+        time.sleep(0.01)
 
 
 def tear(command: Command, number: int) -> int:

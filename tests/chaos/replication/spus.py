@@ -17,6 +17,8 @@ from tests.chaos.replication.proxy import PeerProxy
 from tests.e2e.conftest import Command
 
 SPUS = 3
+# A killed process that writes ends when the disk answers.
+ENDS_WITHIN_S = 60.0
 
 
 @dataclass
@@ -91,7 +93,7 @@ http: {{host: 127.0.0.1, port: {public + 2}}}
     def kill_spu(self, spu: int) -> None:
         process = self.processes[spu]
         process.kill()
-        process.wait(10)
+        process.wait(ENDS_WITHIN_S)
 
     def freeze(self, spu: int) -> None:
         self.processes[spu].send_signal(signal.SIGSTOP)
@@ -137,7 +139,7 @@ http: {{host: 127.0.0.1, port: {public + 2}}}
         for process in self.processes.values():
             process.send_signal(signal.SIGCONT)
             process.kill()
-            process.wait(10)
+            process.wait(ENDS_WITHIN_S)
         for proxy in self.proxies:
             proxy.close()
         self.command.run("cluster", "stop")
