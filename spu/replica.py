@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,8 +26,6 @@ from typing import Final
 from schemas.batch import BatchHeader
 from schemas.errors import (
     ConflictError,
-    DivergedError,
-    FencedError,
     InvalidRequestError,
     NotEnoughReplicasError,
     NotFoundError,
@@ -37,7 +35,7 @@ from schemas.errors import (
     RunnelError,
     StorageFailedError,
 )
-from schemas.ids import StorageId, Term, election_term, format_term
+from schemas.ids import StorageId, Term
 from schemas.messages import Assignment, Lead, ReplicaReport, ReplicaRole
 from schemas.partition import LiveReplica
 from schemas.protocol import (
@@ -55,11 +53,12 @@ from schemas.protocol import (
 )
 from schemas.topic import Durability, LogSettings
 from spu.admission import admit
+from spu.divergence import require_agreement
+from spu.orders import lead_order, learned
 from spu.replica_runner import ReplicaHome, ReplicaRunner
-from spu.replication.events import Failed, LeadNow, Learned, LinkDown, LinkUp, Received, Resume
-from spu.replication.history import common_end, diverged_at
+from spu.replication.events import Failed, LinkDown, LinkUp, Received, Resume
 from spu.replication.messages import Message
-from spu.replication.state import UNCLEAN_BOOT, Member, Members, Phase, ReplicaState
+from spu.replication.state import UNCLEAN_BOOT, Phase, ReplicaState
 from spu.replication.wire import Damaged
 from spu.storage.data_dir import PartitionMeta
 from spu.storage.journal import JournalEntry
@@ -222,16 +221,7 @@ class Replica:
         same = runner.assigned and runner.entry.assignment == assignment
         if version < known.version or (version == known.version and same):
             return
-        learned = Learned(
-            revision=assignment.revision,
-            term=assignment.term,
-            leader=assignment.leader,
-            lrs=_members(assignment.lrs) or known.lrs,
-            replicas=assignment.replicas,
-            min_in_sync=assignment.log.min_in_sync_replicas,
-            incarnation=incarnation,
-        )
-        runner.hold(assignment, learned)
+        runner.hold(assignment, learned(assignment, incarnation, known))
 
     async def recorded(self) -> None:
         """Wait until what it was told is durable. Raises StorageFailedError."""
@@ -249,41 +239,9 @@ class Replica:
         refusal = self._refusal()
         if refusal is not None and not (unclean and self._is_uncleanly_booted):
             raise refusal
-        runner, state = self._runner, self._runner.state
-        known, assignment = state.newest, runner.entry.assignment
-        order = LeadNow(
-            lead.revision,
-            lead.term,
-            _members(lead.lrs),
-            known.replicas,
-            known.min_in_sync,
-            incarnation,
-            unclean=unclean,
-        )
-        if (incarnation, lead.revision) < known.version:
-            # Overtaken by a newer assignment, which may say the same.
-            if (
-                assignment is None
-                or assignment.revision != known.revision
-                or assignment.leader != self._home.spu_id
-                or election_term(assignment.term) != election_term(lead.term)
-            ):
-                raise FencedError(
-                    f"{self.meta.name} was told to lead by revision {lead.revision}, but knows"
-                    f" revision {known.revision}"
-                )
-            order = replace(order, revision=known.revision, lrs=known.lrs)
-        if state.me not in order.lrs:
-            raise ConflictError(
-                f"{self.meta.name} cannot lead: storage {state.me.storage} of SPU"
-                f" {self._home.spu_id} is not in the live replica set it was sent"
-            )
-        used = max(known.term, state.log.last_term)
-        if election_term(used) > election_term(lead.term):
-            raise FencedError(
-                f"term {format_term(lead.term)} of {self.meta.name} is over: the disk holds"
-                f" {format_term(used)}"
-            )
+        runner = self._runner
+        assignment = runner.entry.assignment
+        order = lead_order(self.meta.name, lead, incarnation, runner.state, assignment)
         runner.feed(order)
         await runner.recorded()
 
@@ -376,7 +334,7 @@ class Replica:
         self._require_readable(state, follower_ok=FetchFlags.FOLLOWER_OK in request.flags)
         if request.offset < 0:
             raise InvalidRequestError(f"offset {request.offset} is negative; ask from 0 on")
-        self._require_agreement(state, request)
+        require_agreement(self.meta.name, state, request)
         lac = state.lac
         max_bytes = min(request.max_bytes, MAX_FETCH_BYTES)
         try:
@@ -539,27 +497,6 @@ class Replica:
                 " more SPUs are back, or lower minInSyncReplicas of the topic"
             )
 
-    def _require_agreement(self, state: ReplicaState, request: FetchRequest) -> None:
-        """What the reader has read before must stand in the log that it goes on in."""
-        log, leads = state.log, state.leading is not None
-        known_end = log.leo if leads else state.lac + 1
-        if not request.term or request.offset <= log.start:
-            return
-        if request.offset <= known_end:
-            place = diverged_at(log.history, request.offset, request.term, known_end)
-        elif leads and state.is_serving:
-            # What was read was committed, and a leader that serves has all that is.
-            place = min(common_end(log.history, request.term, log.leo), log.leo)
-        else:
-            return
-        if place is not None:
-            raise DivergedError(
-                f"{self.meta.name} does not hold any more what was read before offset"
-                f" {request.offset} in term {format_term(request.term)}: it differs from offset"
-                f" {place} on, after an unclean election; read again from there",
-                diverged_at=place,
-            )
-
     def _append(self, batch: memoryview, header: BatchHeader, term: int) -> int:
         runner = self._runner
         runner.tell_time()
@@ -619,7 +556,3 @@ class Replica:
 
     def _bounds(self, offset: int) -> ListOffsetsResponse:
         return ListOffsetsResponse(offset, self._log.log_start, self.lac, self._log.size_bytes)
-
-
-def _members(lrs: Iterable[LiveReplica]) -> Members:
-    return tuple(Member(one.spu_id, one.storage_id) for one in lrs)

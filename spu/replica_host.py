@@ -10,9 +10,9 @@ Storage work once begun is waited for, cancelled or not, so no thread works on a
 the next message. What a cancellation or a crash leaves between a directory and the journal is
 read from the disk and taken up when the SC repeats the message.
 
-Neighbours: `spu.replica` (one partition), `spu.storage.*`, `spu.peers` (the connections over which
-replicas talk), the control session that feeds messages in and sends reports and requests out, the
-listener that looks replicas up.
+Neighbours: `spu.replica` (one partition), `spu.storage.*`, `spu.replica_links` (how replicas,
+peers and the SC reach one another), the control session that feeds messages in and sends reports
+and requests out, the listener that looks replicas up.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shutil
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol, TypeVar, TypeVarTuple, Unpack
+from typing import Final, TypeVar, TypeVarTuple, Unpack
 
 from schemas.errors import NotFoundError, OverloadedError, RunnelError, StorageFailedError
 from schemas.ids import PartitionUid, StorageId
@@ -43,14 +42,10 @@ from schemas.messages import (
     Tombstone,
 )
 from spu.journal_writer import JournalWriter
-from spu.peer_connection import PeerConnection
-from spu.peers import Peers
 from spu.replica import Replica
+from spu.replica_links import ReplicaLinks, ScLink
 from spu.replica_runner import ReplicaHome
-from spu.replication.events import AskElection, AskLrs
-from spu.replication.messages import Message
 from spu.replication.state import Member, Promise
-from spu.replication.wire import Damaged
 from spu.storage.data_dir import DataDir, PartitionMeta
 from spu.storage.file_pool import FilePool
 from spu.storage.journal import Journal, JournalChange, JournalEntry, Seen
@@ -62,26 +57,11 @@ ArgsT = TypeVarTuple("ArgsT")
 ResultT = TypeVar("ResultT")
 
 TICK_S: Final = 1.0
-#: So many replicas are told something before others have their turn.
-SLICE: Final = 100
 #: A bound far above what one SPU is meant to hold.
 MAX_REPLICAS: Final = 100_000
 _STORAGE_THREADS: Final = 8
 _READ_THREADS: Final = 4
 _OPEN_FILES: Final = 256
-
-
-class ScLink(Protocol):
-    """The way to the SC. What is asked may get lost; it is asked again."""
-
-    def report(self, report: ReplicaReport) -> None:
-        """A replica's state changed."""
-
-    def ask(self, uid: PartitionUid, request: AskLrs | AskElection) -> None:
-        """A leader needs another live replica set, or another leader."""
-
-    def find_peers(self, spu_ids: Iterable[int]) -> None:
-        """Where do these SPUs listen for others?"""
 
 
 class ReplicaHost:
@@ -104,8 +84,9 @@ class ReplicaHost:
         self._wanted_cluster_uid = cluster_uid
         self._link = link
         self._clock_us = clock_us
-        self.peers = Peers(spu_id, self)
         self._replicas: dict[PartitionUid, Replica] = {}
+        self.links = ReplicaLinks(spu_id, self._replicas, link, lambda: self.cluster_uid)
+        self.peers = self.links.peers
         # Directories whose meta cannot be read: reported as unfit, never touched.
         self._unreadable: dict[PartitionUid, ReplicaReport] = {}
         self._storage = ThreadPoolExecutor(_STORAGE_THREADS, "runnel-storage")
@@ -113,9 +94,6 @@ class ReplicaHost:
         self._files = FilePool(_OPEN_FILES)
         self._lock = asyncio.Lock()
         self._ticker: asyncio.Task[None] | None = None
-        # What is still to be told of connections, and who tells it.
-        self._links_news: deque[tuple[Callable[[Replica, int], None], int]] = deque()
-        self._link_teller: asyncio.Task[None] | None = None
         self._directory: DataDir | None = None
         self._journal: Journal | None = None
         self._writer: JournalWriter | None = None
@@ -147,7 +125,8 @@ class ReplicaHost:
             journal=self._writer,
             clock_us=self._clock_us,
             clock_ms=self._clock_ms,
-            around=self,
+            around=self.links,
+            record_storage=lambda meta: self._opened().record_storage(meta),
         )
         self.peers.found(self._journal.peers.values())
         unclean = await self._on_disk(self._directory.went_down_uncleanly)
@@ -156,14 +135,12 @@ class ReplicaHost:
         await asyncio.gather(*(replica.recorded() for replica in self._replicas.values()))
         # Not before: what an unclean boot makes of replicas is in the journal now.
         await self._on_disk(self._directory.record_start)
-        self._keep_peers(self._replicas.values(), others=False)
+        self.links.keep(self._replicas.values(), others=False)
         self._ticker = asyncio.create_task(self._tick_for_ever())
 
     async def close(self) -> None:
         """Make everything durable, write checkpoints, release the directory."""
-        await self.peers.close()
-        if self._link_teller is not None:
-            self._link_teller.cancel()
+        await self.links.close()
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.wait([self._ticker])
@@ -262,10 +239,9 @@ class ReplicaHost:
             await asyncio.gather(*(replica.recorded() for replica in told))
             complete = message.complete
             held = self._replicas.values() if complete else (*created, *told)
-            self._keep_peers(held, others=not complete)
+            self.links.keep(held, others=not complete)
             for replica in (*created, *told):
-                for peer in replica.peers & self.peers.connected:
-                    replica.linked(peer)
+                self.links.tell_connected(replica)
             for uid in present:
                 found = self._replicas.get(uid)
                 self._link.report(found.report() if found else self._unreadable[uid])
@@ -336,30 +312,6 @@ class ReplicaHost:
         for replica in self._replicas.values():
             replica.tick(now_us)
 
-    # PeerHandler and Surroundings: between peers, replicas and the SC
-
-    def peer_up(self, peer: int) -> None:
-        self._tell_links(Replica.linked, peer)
-
-    def peer_down(self, peer: int) -> None:
-        self._tell_links(Replica.unlinked, peer)
-
-    def peer_said(self, peer: int, uid: PartitionUid, message: Message | Damaged) -> None:
-        if (replica := self._replicas.get(uid)) is not None:
-            replica.said(peer, message)
-
-    def find_peers(self, spu_ids: Iterable[int]) -> None:
-        self._link.find_peers(spu_ids)
-
-    def connection(self, peer: int) -> PeerConnection | None:
-        return self.peers.connection(peer)
-
-    def ask(self, uid: PartitionUid, request: AskLrs | AskElection) -> None:
-        self._link.ask(uid, request)
-
-    def record_storage(self, meta: PartitionMeta) -> None:
-        self._opened().record_storage(meta)
-
     # How
 
     def _take_up(self, replicas: Iterable[Replica]) -> None:
@@ -368,43 +320,6 @@ class ReplicaHost:
             self._replicas[replica.meta.uid] = replica
             replica.begin(unclean_boot=False)
             self._changed(replica)
-
-    def _keep_peers(self, replicas: Iterable[Replica], *, others: bool) -> None:
-        """Be connected to whoever holds another replica of ``replicas``, and to those that we are
-        connected to already if there are ``others``."""
-        wanted = set(self.peers.wanted) if others else set()
-        for replica in replicas:
-            wanted |= replica.peers
-        self.peers.keep(wanted)
-
-    def _tell_links(self, tell: Callable[[Replica, int], None], peer: int) -> None:
-        """Tell all replicas, in order with what was told before, and without holding up the loop:
-        heartbeats are due in between."""
-        self._links_news.append((tell, peer))
-        if self._link_teller is None:
-            loop = asyncio.get_running_loop()
-            self._link_teller = loop.create_task(self._tell_on(), name="links")
-
-    async def _tell_on(self) -> None:
-        try:
-            while self._links_news:
-                tell, peer = self._links_news.popleft()
-                async for replica in self._in_slices():
-                    try:
-                        tell(replica, peer)
-                    except Exception as error:
-                        # The others are told all the same.
-                        name = replica.meta.name
-                        _log.error("a replica failed", partition=name, exc_info=error)
-        finally:
-            self._link_teller = None
-
-    async def _in_slices(self) -> AsyncIterator[Replica]:
-        """All replicas; others may run in between."""
-        for number, replica in enumerate(tuple(self._replicas.values()), 1):
-            yield replica
-            if number % SLICE == 0:
-                await asyncio.sleep(0)
 
     async def _recover(self, uid: PartitionUid, *, unclean_boot: bool = False) -> None:
         directory, journal = self._opened(), self._journal
@@ -571,7 +486,7 @@ class ReplicaHost:
     async def _tick_for_ever(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            async for replica in self._in_slices():
+            async for replica in self.links.in_slices():
                 try:
                     replica.tick(self._clock_us())
                 except Exception as error:

@@ -102,13 +102,11 @@ class Surroundings(Protocol):
     def ask(self, uid: PartitionUid, request: AskLrs | AskElection) -> None:
         """Ask the SC; the request may get lost."""
 
-    def record_storage(self, meta: PartitionMeta) -> None:
-        """Durably note another storage id in the replica's directory. Blocks."""
-
 
 @dataclass(frozen=True, slots=True)
 class ReplicaHome:
-    """What all replicas of an SPU share. ``boot`` is random for each process."""
+    """What all replicas of an SPU share. ``boot`` is random for each process; ``record_storage``
+    durably notes another storage id in a replica's directory, and blocks."""
 
     spu_id: int
     boot: str
@@ -119,6 +117,7 @@ class ReplicaHome:
     clock_us: Callable[[], int]
     clock_ms: Callable[[], int]
     around: Surroundings
+    record_storage: Callable[[PartitionMeta], None]
 
 
 class Watcher(Protocol):
@@ -485,7 +484,7 @@ class ReplicaRunner:
         if (self.state.newest.unfit or "").startswith(RETRACTED):
             place = self.log.set_aside(self.state.promise.storage)
             _log.warning("set committed records aside", partition=self.meta.name, path=str(place))
-        self._home.around.record_storage(self.meta)
+        self._home.record_storage(self.meta)
         self.log.rebuild(wish.start, wish.last_term, wish.producers)
 
     # Pushes

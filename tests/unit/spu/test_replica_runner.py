@@ -33,6 +33,7 @@ from spu.replica import Replica
 from spu.replica_runner import ReplicaRunner
 from spu.replication.messages import Append, Attach, Batch, Cut, Message, Position, Reset
 from spu.replication.wire import Damaged
+from spu.storage.data_dir import DataDir, PartitionMeta
 from spu.storage.journal import JournalEntry
 from spu.storage.log import PartitionLog
 from tests.unit.spu.builders import (
@@ -78,7 +79,7 @@ class OtherSpu(PeerConnection):
         return
 
     def says(self, message: Message | Damaged) -> None:
-        self.spu.host.peer_said(0, UID, message)
+        self.spu.host.links.peer_said(0, UID, message)
 
     async def hears(self, kind: type[MessageT]) -> MessageT:
         """The next message of this kind; those before it are passed over."""
@@ -104,8 +105,8 @@ class OtherSpu(PeerConnection):
 async def joined(spu: Spu, monkeypatch: pytest.MonkeyPatch) -> OtherSpu:
     """Connect SPU 0 to the host."""
     other = OtherSpu(spu)
-    monkeypatch.setattr(spu.host, "connection", lambda peer: other if peer == 0 else None)
-    spu.host.peer_up(0)
+    monkeypatch.setattr(spu.host.links, "connection", lambda peer: other if peer == 0 else None)
+    spu.host.links.peer_up(0)
     await until(lambda: spu.replica._runner.state.links == (0,))
     return other
 
@@ -270,16 +271,16 @@ async def test_given_a_rebuild_that_fails_then_it_is_begun_anew_or_halted_and_sa
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     spu, other, boot = await follow(tmp_path, monkeypatch)
-    record, calls = spu.host.record_storage, 0
+    record, calls = DataDir.record_storage, 0
 
-    def fails_once(meta: Any) -> None:
+    def fails_once(directory: DataDir, meta: PartitionMeta) -> None:
         nonlocal calls
         calls += 1
         if calls == 1:
             raise OSError(error, "it failed")
-        record(meta)
+        record(directory, meta)
 
-    monkeypatch.setattr(spu.host, "record_storage", fails_once)
+    monkeypatch.setattr(DataDir, "record_storage", fails_once)
     # It is unfit already when the rebuild fails: that must not hide the second trouble.
     spu.replica.damaged(OSError(errno.EIO, "a bad sector"))
     assert (await other.leads(TERM, 2)).unfit is not None
@@ -450,8 +451,8 @@ async def test_given_a_replica_that_fails_then_the_others_hear_of_connections(
     monkeypatch.setattr(Replica, "unlinked", lambda *args: failing("down", *args))
     other = new_uid()
     spu = await open_spu(tmp_path, *(assignment_of(uid, replicas=(0, 1)) for uid in (UID, other)))
-    spu.host.peer_up(0)
-    spu.host.peer_down(0)
+    spu.host.links.peer_up(0)
+    spu.host.links.peer_down(0)
     await until(lambda: len(told) == 4)
     assert told == [("up", UID), ("up", other), ("down", UID), ("down", other)]
     await spu.host.close()
@@ -461,7 +462,7 @@ async def test_given_many_replicas_then_others_have_their_turn_while_they_hear_o
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Heartbeats are due while thousands of replicas are told.
-    monkeypatch.setattr("spu.replica_host.SLICE", 2)
+    monkeypatch.setattr("spu.replica_links.SLICE", 2)
     order: list[str] = []
     loop = asyncio.get_running_loop()
 
@@ -471,7 +472,7 @@ async def test_given_many_replicas_then_others_have_their_turn_while_they_hear_o
 
     monkeypatch.setattr(Replica, "linked", linked)
     spu = await open_spu(tmp_path, *(assignment_of(new_uid()) for _ in range(6)))
-    spu.host.peer_up(0)
+    spu.host.links.peer_up(0)
     await until(lambda: order.count("other") == 6)
     assert order == ["told", "told", "other", "other"] * 3
     await spu.host.close()
