@@ -28,6 +28,7 @@ from schemas.ids import PartitionUid, Term, next_election
 from schemas.messages import DeleteReplicas, ReplicaRole, Tombstone
 from schemas.protocol import FetchFlags, FetchRequest
 from schemas.topic import Durability
+from spu import replica as replica_module
 from spu.peer_connection import PeerConnection
 from spu.replica import Replica
 from spu.replica_runner import ReplicaRunner
@@ -137,7 +138,7 @@ async def follow(
 
 @contextmanager
 def gate(
-    monkeypatch: pytest.MonkeyPatch, owner: type, name: str
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str
 ) -> Iterator[tuple[threading.Event, threading.Event]]:
     """Hold up a call that is made in a thread; gives what says that it came, and what lets it
     go on."""
@@ -327,7 +328,7 @@ async def test_given_a_fetch_in_a_thread_when_a_rebuild_begins_then_it_shows_not
     replica = spu.replica
     with (
         ThreadPoolExecutor(1) as reader,
-        gate(monkeypatch, Replica, "_require_agreement") as (reading, read_on),
+        gate(monkeypatch, replica_module, "require_agreement") as (reading, read_on),
         gate(monkeypatch, PartitionLog, "rebuild") as (rebuilding, rebuild),
     ):
         # It was found readable, and has not read the last add confirmed or the log yet.
