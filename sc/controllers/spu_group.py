@@ -12,6 +12,7 @@ stops the others, and the status names it. Until it is gone nothing new is place
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from functools import lru_cache
 
 from sc.controllers.actions import (
@@ -149,11 +150,16 @@ def _invalid(view: View, group: SpuGroup) -> str | None:
         )
     if group.name in view.provisioning.groups:
         return f"metadata.name: {group.name} is what another daemon on that host is called"
-    return (
-        _bad_template(view.provisioning, group)
-        or _taken(view.store, group)
-        or _ports_taken(view.store, view.provisioning, group)
-    )
+    unusable = _unusable(view.provisioning, group)
+    return unusable or _contest(view.store, view.provisioning, group)
+
+
+def _unusable(provisioning: Provisioning, group: SpuGroup) -> str | None:
+    """What is wrong with the group whatever else there is, or None."""
+    wrong = _bad_template(provisioning, group)
+    if wrong is None and (both := _ports_of(group, provisioning.port_step) & provisioning.ports):
+        return f"template: port {min(both)} is the SC's"
+    return wrong
 
 
 def _bad_template(provisioning: Provisioning, group: SpuGroup) -> str | None:
@@ -173,37 +179,63 @@ def _bad_template(provisioning: Provisioning, group: SpuGroup) -> str | None:
     return None
 
 
-def _taken(store: LocalStore, group: SpuGroup) -> str | None:
-    """Who has an id or a name of the group already."""
+def _contest(store: LocalStore, provisioning: Provisioning, group: SpuGroup) -> str | None:
+    """Who has ids, names or ports of the group already, or None.
+
+    Groups are asked in one order, and each gets what it wants if nobody before has some of it: so
+    the answer does not depend on which of them is looked at first, and of two that want the same
+    one always gets it. One that cannot be, whatever others do, claims nothing.
+    """
+    rivals = [other for other in store.objects(SpuGroup) if not other.deleting]
+    holders: dict[str, SpuGroup] = {}
+    for rival in sorted(rivals, key=lambda one: _rank(store, one)):
+        overlaps = (_overlap(holder, rival, provisioning.port_step) for holder in holders.values())
+        against = next(filter(None, overlaps), None)
+        obstacle, leaves = _obstacle(store, rival, holders)
+        if rival.name == group.name:
+            return obstacle or against
+        unusable = _unusable(provisioning, rival) is not None
+        if against is None and not unusable and (obstacle is None or leaves):
+            holders[rival.name] = rival
+    raise AssertionError(f"{group.name} is none of the groups there are")
+
+
+def _obstacle(
+    store: LocalStore, group: SpuGroup, holders: Mapping[str, SpuGroup]
+) -> tuple[str | None, bool]:
+    """The first SPU that has an id or a name of the group, and whether all that have leave by
+    themselves: their groups go, or are among ``holders`` and have no place for them."""
+    found, leave = None, True
     for spu_id in _ids(group):
         by_id, by_name = store.spu(spu_id), store.get(Spu, _spu_name(group, spu_id))
         for spu in (by_id, by_name):
-            if spu is not None and (spu.spec.group, spu.spec.spu_id) != (group.name, spu_id):
-                return f"spuId {spu_id}: SPU {spu.name} (spuId {spu.spec.spu_id}) is in the way"
-    for other in store.objects(SpuGroup):
-        first = max(other.spec.min_id, group.spec.min_id)
-        last = min(other.spec.last_id, group.spec.last_id)
-        if other.name == group.name or other.deleting or first > last:
-            continue
-        both = range(first, last + 1)
-        if _rank(store, other, both) < _rank(store, group, both):
-            return f"ids {first} to {last} belong to SpuGroup {other.name}"
-    return None
+            if spu is None or (spu.spec.group, spu.spec.spu_id) == (group.name, spu_id):
+                continue
+            found = (
+                found or f"spuId {spu_id}: SPU {spu.name} (spuId {spu.spec.spu_id}) is in the way"
+            )
+            leave = leave and _leaves(store, spu, holders)
+    return found, leave
 
 
-def _ports_taken(store: LocalStore, provisioning: Provisioning, group: SpuGroup) -> str | None:
-    """Who uses a port of the group on the host that all share; None where each has its own."""
-    if not (step := provisioning.port_step):
-        return None
-    ours = _ports_of(group, step)
-    if both := ours & provisioning.ports:
-        return f"template: port {min(both)} is the SC's"
-    for other in store.objects(SpuGroup):
-        if other.name == group.name or other.deleting:
-            continue
-        both = ours & _ports_of(other, step)
-        if both and _rank(store, other, _ids(other)) < _rank(store, group, _ids(group)):
-            return f"template: port {min(both)} belongs to SpuGroup {other.name}"
+def _leaves(store: LocalStore, spu: Spu, holders: Mapping[str, SpuGroup]) -> bool:
+    if spu.spec.group is None:
+        return False
+    group = store.get(SpuGroup, spu.spec.group)
+    if group is None or group.deleting:
+        return True
+    return group.name in holders and spu.spec.spu_id not in _ids(group)
+
+
+def _overlap(holder: SpuGroup, group: SpuGroup, step: int) -> str | None:
+    """What two groups both want, where the first has it. ``step`` is 0 where each SPU has a host of
+    its own."""
+    first = max(holder.spec.min_id, group.spec.min_id)
+    last = min(holder.spec.last_id, group.spec.last_id)
+    if first <= last:
+        return f"ids {first} to {last} belong to SpuGroup {holder.name}"
+    if step and (both := _ports_of(group, step) & _ports_of(holder, step)):
+        return f"template: port {min(both)} belongs to SpuGroup {holder.name}"
     return None
 
 
@@ -228,13 +260,12 @@ def _settled(group: SpuGroup) -> bool:
     )
 
 
-def _rank(store: LocalStore, group: SpuGroup, ids: range) -> tuple[bool, bool, str, str]:
-    """Of two groups that want ids the lower keeps them: the one that has an SPU there, then what
-    is reserved, then what is older. A group that changes while it runs stays before one that waits.
+def _rank(store: LocalStore, group: SpuGroup) -> tuple[bool, bool, str, str]:
+    """Of two groups that want the same the lower gets it: the one that has SPUs, then what is
+    reserved, then what is older. A group that changes while it runs stays before one that waits.
     """
-    has_one = any(spu.spec.spu_id in ids for spu in store.spus_of(group.name))
     created = group.metadata.creation_timestamp or ""
-    return (not has_one, not _settled(group), created, group.name)
+    return (not store.spus_of(group.name), not _settled(group), created, group.name)
 
 
 def _trouble(view: View, group: SpuGroup) -> str | None:

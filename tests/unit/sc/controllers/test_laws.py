@@ -196,6 +196,7 @@ def settings_of_worlds(draw: st.DrawFn, *, one_order: bool = False) -> Setting:
     if one_order:
         # Whether the heir of an id sees the last of its predecessor's session depends on it too.
         connected -= {s.spec.spu_id for s in members if _another_wants(s, groups)}
+        groups = [_unreserved(group, spus) for group in groups]
     topics: list[Topic] = []
     partitions: list[Partition] = []
     placing = draw(st.sampled_from([*COMPUTED, None])) if one_order else None
@@ -244,6 +245,15 @@ def _another_wants(spu: Spu, groups: list[SpuGroup]) -> bool:
         for group in groups
         if group.name != spu.spec.group
     )
+
+
+def _unreserved(group: SpuGroup, spus: tuple[Spu, ...]) -> SpuGroup:
+    """No group was ever reserved while others had its ids: whether it sees them before they go
+    would decide whether it stays so."""
+    ids = range(group.spec.min_id, group.spec.last_id + 1)
+    if all(s.spec.spu_id not in ids for s in spus if s.spec.group != group.name):
+        return group
+    return group.with_status(SpuGroupStatus())
 
 
 def _resolutions() -> st.SearchStrategy[SpuResolution]:
