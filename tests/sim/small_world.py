@@ -544,9 +544,12 @@ def heal(world: World, *, links_break: bool) -> World:
 
     Gives the world in which all replicas are live, fit and alike, and everything is committed;
     raises ViolationError where it does not come to that in time. A partition whose live replicas
-    all lost their disks stays as it is.
+    all lost their disks stays as it is, whether that is in their journals already or not.
     """
-    if not any(_is_fit(world, member) for member in world.now.lrs):
+    if not any(
+        _is_fit(world, member) and not world.nodes[member.spu].disk.broken
+        for member in world.now.lrs
+    ):
         return world
     now_ms = REPLICA_LAG_TIME_MS
     if links_break:

@@ -82,6 +82,17 @@ def test_walks(chunk: int) -> None:
     assert committed > 0 or WALKS < CHUNKS
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(70163, id="given-a-follower-one-commit-behind-then-it-is-told"),
+        pytest.param(13198, id="given-a-broken-disk-not-in-the-journal-yet-then-it-is-broken"),
+    ],
+)
+def test_walks_that_failed_once(seed: int) -> None:
+    walked(seed)
+
+
 @pytest.mark.slow
 def test_more_walks() -> None:
     for seed in range(100_000, 101_500):
