@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SEEDS ?= 2000
+# So many tests at once; those of one file after each other, as they share clusters.
+JOBS ?= 2
 SEED ?= 0
 
 .PHONY: help setup demo test test-slow lint type check sim chaos bench docs format lock clean
@@ -28,7 +30,7 @@ demo: setup  ## The main job in three minutes: a cluster, real data, Spark
 	@$(BIN)/python examples/01-flights/demo.py
 
 test: setup  ## Tests that must stay under ten minutes on two cores
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
 
 test-slow: setup  ## Real faults, etcd's members killed, containers, long runs; under an hour
 	@$(BIN)/python -m pytest -q -m slow --timeout 900
@@ -53,7 +55,7 @@ format: setup  ## Format the code
 	@$(BIN)/ruff check --fix .
 
 bench: setup  ## Measure produce, consume, the KVs, the SC and Spark scans beside the machine's floor
-	@$(BIN)/python -m benchmarks.produce_consume
+	@$(BIN)/python -m benchmarks.records
 	@$(BIN)/python -m benchmarks.kv
 	@$(BIN)/python -m benchmarks.reconcile --sizes 1000,10000
 	@$(BIN)/python -m benchmarks.spark_scan
