@@ -27,7 +27,11 @@ The client CRC is computed once by the producer and verified by every hop and by
 leader CRC covers the leader's fields and the client CRC, so that neither part can be swapped.
 The payload is one encapsulated Arrow IPC record-batch message (its buffers compressed by the
 codec) of `RECORD_SCHEMA`; messages are padded to 8 bytes, and so are batches. The broker never
-decodes payloads: nothing in this module but `encode_records` and `decode_records` does.
+decodes payloads: nothing in this module but `encode_records` and `read_payload` does.
+
+Checksums find damage, not lies: any producer can compute them. `read_payload` therefore believes
+nothing that a payload says of itself. What it gives is safe to read, and takes no more memory than
+a batch without compression may have.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from schemas.errors import CorruptBatchError, UnsupportedError
+from schemas.topic import MAX_BATCH_BYTES
 
 Buffer = bytes | bytearray | memoryview
 
@@ -54,6 +59,15 @@ _LEADER_PART: Final = struct.Struct("<IIqQ")
 _LEADER_BODY: Final = struct.Struct("<IqQ")
 _CLIENT_START: Final = 24
 _END_OF_STREAM_LENGTH: Final = 8
+_MAX_OFFSET: Final = (1 << 63) - 1
+#: What the buffers of a payload may come to when they are decompressed.
+MAX_DECODED_BYTES: Final = MAX_BATCH_BYTES
+#: More buffers than any schema has.
+_MAX_BUFFERS: Final = 1 << 16
+# Numbers of fields in Arrow's Message.fbs.
+_MESSAGE_HEADER: Final = 2
+_RECORD_BATCH_BUFFERS: Final = 2
+_RECORD_BATCH_COMPRESSION: Final = 3
 
 CODECS: Final[dict[str, int]] = {"none": 0, "lz4": 1, "zstd": 2}
 _CODEC_NAMES: Final = {number: name for name, number in CODECS.items()}
@@ -167,9 +181,14 @@ def verify_leader_part(data: Buffer, at: int = 0) -> None:
 
 
 def verify(batch: Buffer) -> BatchHeader:
-    """Check both CRCs of a stored batch. Raises CorruptBatchError."""
+    """Check both CRCs of a stored batch, and its offsets. Raises CorruptBatchError."""
     verify_leader_part(batch)
-    return verify_client_part(batch)
+    header = verify_client_part(batch)
+    if not 0 <= header.base_offset <= header.next_offset <= _MAX_OFFSET:
+        raise CorruptBatchError(
+            f"{header.record_count} records cannot begin at offset {header.base_offset}"
+        )
+    return header
 
 
 def stamp(batch: bytearray | memoryview, base_offset: int, term: int) -> None:
@@ -239,23 +258,94 @@ def _schema_message_length() -> int:
 def decode_records(batch: Buffer) -> pa.RecordBatch:
     """The records of one batch, without copying where the codec is none.
 
-    The caller has verified the batch. Raises CorruptBatchError where the payload is not a
-    record batch of the schema the header names, UnsupportedError for an unknown schema.
+    The caller has verified the batch. Raises CorruptBatchError as `read_payload` does and where a
+    record lacks what no record lacks, UnsupportedError for an unknown schema.
     """
     header = read_header(batch)
     if header.schema_id != 0:
         raise UnsupportedError(f"this client does not know schema {header.schema_id}; upgrade it")
+    records = read_payload(batch, RECORD_SCHEMA)
+    if records.column("timestamp").null_count:
+        raise CorruptBatchError("payload has a record without a timestamp")
+    pairs = records.column("headers").values
+    if pairs.null_count or pairs.field("key").null_count:
+        raise CorruptBatchError("payload has a header without a key")
+    return records
+
+
+def read_payload(batch: Buffer, schema: pa.Schema) -> pa.RecordBatch:
+    """What a verified batch holds, read as ``schema``; not copied where the codec is none.
+
+    Raises CorruptBatchError where the payload is no record batch of that schema, contradicts
+    itself or the header, or would take more than `MAX_DECODED_BYTES`. May hold nulls anywhere.
+    """
+    header = read_header(batch)
     payload = pa.py_buffer(memoryview(batch)[HEADER_SIZE : header.length])
     try:
-        records = pa.ipc.read_record_batch(payload, RECORD_SCHEMA)
-        records.validate()
-    except (pa.ArrowException, EOFError, OSError, ValueError) as error:
+        message = pa.ipc.read_message(payload)
+        if message.type != "record batch":
+            raise CorruptBatchError(
+                f"payload is not an Arrow record batch but a message of type {message.type}"
+            )
+        decompressed = _decompressed_bytes(message.metadata, message.body)
+        if decompressed > MAX_DECODED_BYTES:
+            raise CorruptBatchError(
+                f"payload says that it has {decompressed} bytes when it is decompressed; the limit"
+                f" is {MAX_DECODED_BYTES}"
+            )
+        records = pa.ipc.read_record_batch(message, schema)
+        # Offsets inside of columns, too: who reads along false ones leaves the memory.
+        records.validate(full=True)
+    except (pa.ArrowException, EOFError, OSError, ValueError, struct.error) as error:
         raise CorruptBatchError(f"payload is not an Arrow record batch: {error}") from error
     if records.num_rows != header.record_count:
         raise CorruptBatchError(
             f"payload has {records.num_rows} records, the header says {header.record_count}"
         )
     return records
+
+
+def _decompressed_bytes(metadata: pa.Buffer, body: pa.Buffer) -> int:
+    """How many bytes Arrow will allocate for the buffers of a record-batch message.
+
+    Arrow believes the length that stands in front of each compressed buffer, and a few bytes of
+    zstd can become gigabytes; so these lengths are read first. ``metadata`` is a flatbuffer that
+    Arrow has verified. Its layout is that of Message.fbs and of
+    https://flatbuffers.dev/internals/. Raises struct.error, CorruptBatchError.
+    """
+    (root,) = struct.unpack_from("<I", metadata)
+    header_at = _table_field(metadata, root, _MESSAGE_HEADER)
+    if not header_at:
+        raise CorruptBatchError("payload is an Arrow message of nothing")
+    batch = header_at + struct.unpack_from("<I", metadata, header_at)[0]
+    buffers_at = _table_field(metadata, batch, _RECORD_BATCH_BUFFERS)
+    if not buffers_at or not _table_field(metadata, batch, _RECORD_BATCH_COMPRESSION):
+        return 0
+    vector = buffers_at + struct.unpack_from("<I", metadata, buffers_at)[0]
+    (count,) = struct.unpack_from("<I", metadata, vector)
+    if count > _MAX_BUFFERS:
+        raise CorruptBatchError(f"payload says that it has {count} buffers")
+    total = 0
+    for number in range(count):
+        offset, length = struct.unpack_from("<qq", metadata, vector + 4 + 16 * number)
+        if length:
+            if offset < 0:
+                raise CorruptBatchError(f"payload has a buffer at {offset}")
+            (decompressed,) = struct.unpack_from("<q", body, offset)
+            # -1: this buffer is not compressed, and is not copied.
+            total += max(decompressed, 0)
+    return total
+
+
+def _table_field(metadata: pa.Buffer, table: int, number: int) -> int:
+    """Where a field of a flatbuffer's table stands; 0 where the table does not have it."""
+    vtable = table - struct.unpack_from("<i", metadata, table)[0]
+    (size,) = struct.unpack_from("<H", metadata, vtable)
+    entry = 4 + 2 * number
+    if entry >= size:
+        return 0
+    (offset,) = struct.unpack_from("<H", metadata, vtable + entry)
+    return table + int(offset) if offset else 0
 
 
 def split_batches(data: memoryview) -> list[tuple[BatchHeader, memoryview]]:

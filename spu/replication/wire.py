@@ -12,6 +12,7 @@ import json
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import chain
 from typing import Any, Final, Self, assert_never
 
 from schemas.batch import Buffer, split_batches, verify
@@ -35,6 +36,11 @@ from spu.replication.messages import (
 MIN_PEER_VERSION: Final = 1
 PEER_VERSION: Final = 1
 MAGIC: Final = b"RNLR"
+#: The producers of a `Reset` as JSON: 2,000 rows of at most 350 bytes fit well.
+MAX_PRODUCERS_BYTES: Final = 1 << 20
+_NUMBERS: Final = 1 << 64
+#: How much of the reason why a replica is unfit travels.
+_MAX_REASON_BYTES: Final = 4096
 
 
 class Kind(IntEnum):
@@ -104,7 +110,7 @@ def encode(uid: PartitionUid, message: Message | Damaged) -> list[Buffer]:
         case Position(_, _, boot, storage, last_term, leo, unfit):
             place = (bytes.fromhex(boot), uid_bytes(storage), last_term, leo, unfit is not None)
             fixed = _POSITION.pack(who, term, attach, *place)
-            return pack_frame(Kind.POSITION, 0, fixed, (unfit or "").encode()[:4096])
+            return pack_frame(Kind.POSITION, 0, fixed, (unfit or "").encode()[:_MAX_REASON_BYTES])
         case Cut(_, _, boot, to_term, end):
             fixed = _CUT.pack(who, term, attach, bytes.fromhex(boot), to_term, end)
             return pack_frame(Kind.CUT, 0, fixed)
@@ -161,7 +167,7 @@ def decode(
             message = Attach(term, attach)
         case Kind.POSITION:
             uid, term, attach, boot, storage, last, leo, unfit = _unpack(_POSITION, fixed)
-            reason = bytes(tail).decode(errors="replace") if unfit else None
+            reason = bytes(tail[:_MAX_REASON_BYTES]).decode(errors="replace") if unfit else None
             message = Position(term, attach, boot.hex(), uid_text(storage), last, leo, reason)
         case Kind.CUT:
             uid, term, attach, boot, to_term, end = _unpack(_CUT, fixed)
@@ -190,10 +196,20 @@ def decode(
 
 
 def _producers(tail: memoryview) -> ProducerDump:
+    if len(tail) > MAX_PRODUCERS_BYTES:
+        raise ProtocolError(
+            f"producers of {len(tail)} bytes; a log remembers no more than {MAX_PRODUCERS_BYTES}"
+        )
     try:
-        return dump_from(json.loads(bytes(tail)))
-    except (ValueError, TypeError) as error:
+        dump = dump_from(json.loads(bytes(tail)))
+    except (ValueError, TypeError, RecursionError) as error:
         raise ProtocolError(f"the producers of a message do not parse: {error}") from error
+    for producer_id, epoch, batches in dump:
+        for number in (producer_id, epoch, *chain.from_iterable(batches)):
+            # A table and a checkpoint take these as they are.
+            if type(number) is not int or not 0 <= number < _NUMBERS:
+                raise ProtocolError(f"{number!r} in the producers of a message is no number there")
+    return dump
 
 
 def _batches(data: memoryview) -> tuple[Batch, ...]:

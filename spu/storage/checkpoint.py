@@ -8,7 +8,9 @@ has lost its durable point; recovery then accepts nothing but an undamaged log.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +23,8 @@ from spu.storage.segment import Segment
 CHECKPOINT_NAME: Final = "checkpoint"
 #: How much of what is durable already recovery verifies again.
 VERIFY_AGAIN_BYTES: Final = 256 << 10
+_NUMBERS: Final = 1 << 64
+_MAX_OFFSET: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +111,19 @@ def write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
 
 
 def read_checkpoint(directory: Path) -> Checkpoint | None:
-    """The checkpoint; None where it is missing, damaged or of another version."""
+    """The checkpoint; None where it is missing, damaged, of another version, or says what cannot
+    be: a checkpoint that is believed decides what is deleted. Raises OSError."""
     try:
         data = read_document(directory / CHECKPOINT_NAME)
-    except StorageFailedError:
+        if data is None or data["version"] != 1:
+            return None
+        found = _parsed(data)
+    except (StorageFailedError, ValueError, TypeError, LookupError, RecursionError):
         return None
-    if data is None or data.get("version") != 1:
-        return None
+    return found if _is_possible(found) else None
+
+
+def _parsed(data: dict[str, Any]) -> Checkpoint:
     durable_leo = data["durableLeo"]
     producers = dump_from(data["producers"])
     settled = data.get("settled", NO_PRODUCERS)
@@ -133,6 +143,46 @@ def read_checkpoint(directory: Path) -> Checkpoint | None:
         cut_at=data.get("cutAt"),
         history_known="history" in data,
     )
+
+
+def _is_possible(checkpoint: Checkpoint) -> bool:
+    """Are all fields numbers, and offsets and terms in an order that a log can have?"""
+    history = checkpoint.history
+    cut_at = 0 if checkpoint.cut_at is None else checkpoint.cut_at
+    signed = [checkpoint.lac, checkpoint.opened_us, *(epoch.start for epoch in history)]
+    unsigned = [
+        checkpoint.log_start,
+        checkpoint.segment,
+        checkpoint.scan_position,
+        checkpoint.scan_offset,
+        checkpoint.durable_leo,
+        checkpoint.settled.leo,
+        cut_at,
+        *(epoch.term for epoch in history),
+        *_numbers(checkpoint.producers),
+        *_numbers(checkpoint.settled.dump),
+    ]
+    return (
+        all(type(number) is int and abs(number) < _NUMBERS for number in signed)
+        and all(type(number) is int and 0 <= number < _NUMBERS for number in unsigned)
+        and checkpoint.segment <= checkpoint.scan_offset <= checkpoint.durable_leo <= _MAX_OFFSET
+        and checkpoint.log_start <= checkpoint.durable_leo
+        # A segment begins with its first record, and a scan before the end of what is durable.
+        and (
+            checkpoint.scan_offset < checkpoint.durable_leo
+            if checkpoint.scan_position
+            else checkpoint.scan_offset == checkpoint.segment
+        )
+        and all(a.term < b.term and a.start < b.start for a, b in pairwise(history))
+        and all(epoch.start < checkpoint.durable_leo for epoch in history)
+    )
+
+
+def _numbers(dump: ProducerDump) -> Iterator[int]:
+    for producer_id, epoch, batches in dump:
+        yield producer_id
+        yield epoch
+        yield from chain.from_iterable(batches)
 
 
 def _history(data: dict[str, Any]) -> History:

@@ -137,7 +137,7 @@ def read_index(path: Path) -> tuple[IndexSummary, SparseIndex] | None:
         return None
     found = _summary(data)
     entries = data[_HEADER.size + _CRC.size :]
-    if found is None or found[1:] != (len(entries), crc32c(entries)):
+    if found is None or found[1:] != (len(entries), crc32c(entries)) or len(entries) % 24:
         return None
     return found[0], SparseIndex.from_bytes(entries)
 

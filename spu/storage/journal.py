@@ -125,7 +125,8 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read the journal, cut a torn tail. Raises StorageFailedError on damage before it."""
+        """Read the journal, cut a torn tail. Raises StorageFailedError on damage before it, and
+        for entries that cannot be understood."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         journal = cls(path, fd)
         try:
@@ -172,9 +173,16 @@ class Journal:
 
     def _load(self, data: bytes) -> None:
         at = 0
-        while (rows := _read_frame(data, at)) is not None:
-            self._apply(rows)
-            at += _FRAME.size + _FRAME.unpack_from(data, at)[1]
+        while (body := _read_frame(data, at)) is not None:
+            try:
+                self._apply(json.loads(body))
+            except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+                raise StorageFailedError(
+                    f"{self.path} holds at byte {at} what no version of this SPU writes"
+                    f" ({type(error).__name__}: {error}); restore the file, or replace this SPU's"
+                    " log directory by an empty one"
+                ) from error
+            at += _FRAME.size + len(body)
         self._size = at
         if at == len(data):
             return
@@ -227,16 +235,17 @@ def _frame(rows: list[dict[str, Any]]) -> bytes:
     return _FRAME.pack(_MAGIC, len(body), crc32c(body)) + body
 
 
-def _read_frame(data: bytes, at: int) -> list[dict[str, Any]] | None:
-    """The rows of the frame at ``at``; None where no whole, valid frame stands there."""
+def _read_frame(data: bytes, at: int) -> bytes | None:
+    """What the frame at ``at`` holds; None where no whole, valid frame stands there.
+
+    Every frame holds something: zeros behind the magic, as a torn write leaves them where a block
+    ends there, have a checksum that fits.
+    """
     if len(data) - at < _FRAME.size:
         return None
     magic, length, stored = _FRAME.unpack_from(data, at)
     start = at + _FRAME.size
-    if magic != _MAGIC or length > len(data) - start:
+    if magic != _MAGIC or not 0 < length <= len(data) - start:
         return None
-    body = memoryview(data)[start : start + length]
-    if crc32c(body) != stored:
-        return None
-    rows: list[dict[str, Any]] = json.loads(bytes(body))
-    return rows
+    body = data[start : start + length]
+    return body if crc32c(body) == stored else None

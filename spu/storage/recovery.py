@@ -33,6 +33,7 @@ from spu.storage.checkpoint import (
 )
 from spu.storage.durable import UNFINISHED, sync_directory, sync_file
 from spu.storage.index import IndexSummary, SparseIndex, read_index, read_summary, write_index
+from spu.storage.lifecycle import TruncatedSegment, find_truncated, retire
 from spu.storage.segment import INDEX_SUFFIX, Damage, Segment, find_batch, scan, segment_bases
 from spu.storage.truncation import finish_cut
 
@@ -59,6 +60,7 @@ class RecoveredLog:
     settled: ProducerSnapshot = NO_PRODUCERS
     cut_bytes: int = 0
     set_aside: list[str] = field(default_factory=list)
+    truncated: tuple[TruncatedSegment, ...] = ()
     unfit: str | None = None
 
 
@@ -92,6 +94,10 @@ class _Recovery:
     def run(self) -> None:
         for leftover in self._directory.glob(f"*{UNFINISHED}"):
             leftover.unlink()
+        self._recover()
+        self._log.truncated = find_truncated(self._directory)
+
+    def _recover(self) -> None:
         checkpoint, log = self._checkpoint, self._log
         log.producers = ProducerTable(checkpoint.producers)
         log.settled = newest_snapshot(
@@ -122,8 +128,10 @@ class _Recovery:
                 " was durable"
             )
         if log.leo < checkpoint.durable_leo:
+            end = log.segments[-1] if log.segments else None
+            place = f"{end.path} at byte {end.size}" if end is not None else str(self._directory)
             raise UnfitError(
-                f"{self._directory} ends at offset {log.leo}, but offset"
+                f"{place}: the log ends at offset {log.leo}, but offset"
                 f" {checkpoint.durable_leo - 1} was durable"
             )
         if log.leo <= checkpoint.lac:
@@ -160,7 +168,9 @@ class _Recovery:
         """Finish a truncation: whole segments below the log start go."""
         kept = list(bases)
         while len(kept) > 1 and kept[1] <= self._checkpoint.log_start:
-            self._segment(kept.pop(0)).remove()
+            segment = self._segment(kept.pop(0))
+            segment.end_offset = kept[0]
+            retire(segment, self._now_us)
         return kept
 
     def _remove_orphans(self, bases: list[int]) -> None:
@@ -196,8 +206,8 @@ class _Recovery:
                 summary = self._rebuild(segment)
             if summary.end_offset != following:
                 raise UnfitError(
-                    f"{segment.path} ends at offset {summary.end_offset}, the next segment"
-                    f" begins at {following}"
+                    f"{segment.path} at byte {size}: it ends at offset {summary.end_offset}, the"
+                    f" next segment begins at {following}"
                 )
             segment.end_offset, segment.size = summary.end_offset, size
             segment.max_timestamp_us = summary.max_timestamp_us
@@ -234,7 +244,7 @@ class _Recovery:
         log.leo = offset
         for number, base in enumerate(bases):
             segment = self._segment(base)
-            if number == 0 and position and not self._restore_index(segment, position):
+            if number == 0 and position and not self._restore_index(segment, position, offset):
                 offset, position = base, 0
             start, start_offset = (position, offset) if number == 0 else (0, base)
             if start_offset != log.leo and number:
@@ -252,13 +262,14 @@ class _Recovery:
             log.segments.append(segment)
             self._scan_segment(segment, start, start_offset, learn=True)
 
-    def _restore_index(self, segment: Segment, position: int) -> bool:
-        """Load the part of the index below ``position``; False means: scan from the start."""
+    def _restore_index(self, segment: Segment, position: int, offset: int) -> bool:
+        """Load the part of the index below ``position``, where the batch with ``offset`` begins;
+        False means: scan from the start."""
         found = read_index(segment.index_path)
         if found is None or found[0].base_offset != segment.base_offset:
             return False
         index = found[1]
-        if found[0].covered < position or position not in index.positions:
+        if found[0].covered < position or index.entry_before(position) != (offset, position):
             return False
         segment.max_timestamp_us = index.cut(position)
         segment.index = index

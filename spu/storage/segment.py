@@ -8,13 +8,14 @@ batch behind damage; what follows from damage is decided in `spu.storage.recover
 from __future__ import annotations
 
 import os
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from schemas.batch import HEADER_SIZE, MAGIC, BatchHeader, read_header, verify
+from schemas.batch import HEADER_SIZE, MAGIC, BatchHeader, read_header, verify, verify_leader_part
 from schemas.errors import CorruptBatchError
 from schemas.topic import MAX_BATCH_BYTES
 from spu.storage.index import NO_TIMESTAMP, IndexSummary, SparseIndex
@@ -24,6 +25,10 @@ INDEX_SUFFIX: Final = ".index"
 _SCAN_BYTES: Final = 4 << 20
 _MAGIC_BYTES: Final = struct.pack("<H", MAGIC)
 _MAGIC_AT: Final = 28
+_NAME: Final = re.compile(f"([0-9]{{20}}){re.escape(LOG_SUFFIX)}")
+_MAX_OFFSET: Final = (1 << 63) - 1
+#: A search for batches gives up after checksums over so many times the bytes that it looks at.
+_SEARCH_FACTOR: Final = 8
 
 
 class Damage(Exception):  # noqa: N818 - what was found, not yet an error: recovery decides
@@ -86,12 +91,9 @@ class Segment:
 
 
 def segment_bases(directory: Path) -> list[int]:
-    """Base offsets of the segment files in a directory, in order."""
-    return sorted(
-        int(name[: -len(LOG_SUFFIX)])
-        for name in os.listdir(directory)
-        if name.endswith(LOG_SUFFIX) and name[: -len(LOG_SUFFIX)].isdigit()
-    )
+    """Base offsets of the segment files in a directory, in order. Other names are not ours."""
+    found = (int(name[1]) for name in map(_NAME.fullmatch, os.listdir(directory)) if name)
+    return sorted(base for base in found if base <= _MAX_OFFSET)
 
 
 def scan(
@@ -109,7 +111,7 @@ def scan(
         at = position - start
         length = _claimed_length(chunk, at)
         if length is None or at + length > len(chunk):
-            wanted = min(max(_SCAN_BYTES, length or 0), end - position)
+            wanted = min(max(_SCAN_BYTES, min(length or 0, MAX_BATCH_BYTES)), end - position)
             chunk, start, at = memoryview(os.pread(fd, wanted, position)), position, 0
             length = _claimed_length(chunk, 0)
         if length is None:
@@ -134,14 +136,23 @@ def scan(
 
 
 def find_batch(data: bytes) -> int | None:
-    """Where the first whole, valid batch begins in ``data``, if one does."""
+    """Where the first whole, valid batch begins in ``data``, if one does.
+
+    A payload may be made of headers that all claim the rest of the log: where checksums over
+    those take too long, the next one is taken for a batch.
+    """
     view = memoryview(data)
+    left = _SEARCH_FACTOR * len(data)
     found = data.find(_MAGIC_BYTES)
     while found >= 0:
         start = found - _MAGIC_AT
         if start >= 0 and len(data) - start >= HEADER_SIZE:
             try:
                 length = read_header(view, start).length
+                verify_leader_part(view, start)
+                left -= length if length <= len(data) - start else 0
+                if left < 0:
+                    return start
                 verify(view[start : start + length])
             except CorruptBatchError:
                 pass

@@ -1,0 +1,93 @@
+"""The life of a segment: in progress, completed, partially truncated, truncated, deleted.
+
+A segment is in progress until the log begins another. A log start inside it makes it partially
+truncated; one at or behind its end, truncated: its file gets a name that says which offsets it
+holds and when it was truncated, so that it is no part of the log any more, and an operator who
+truncated by mistake still finds it. It is deleted when its grace has passed, or before that where
+the disk is needed.
+
+After DistributedLog's design, *LogSegment Lifecycle* and *Truncation*.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from schemas.protocol import SegmentInfo, SegmentState
+from spu.storage.segment import Segment
+
+TRUNCATED_SUFFIX: Final = ".truncated"
+
+
+@dataclass(frozen=True, slots=True)
+class TruncatedSegment:
+    """A file that is no part of the log any more. Offsets from ``base_offset`` to below
+    ``end_offset``; ``truncated_us`` is wall time."""
+
+    path: str
+    base_offset: int
+    end_offset: int
+    truncated_us: int
+    size: int
+
+
+def retire(segment: Segment, now_us: int) -> TruncatedSegment | None:
+    """Give the file of a truncated segment its other name. None where there is no file any more.
+
+    Blocks. Raises OSError.
+    """
+    segment.index_path.unlink(missing_ok=True)
+    name = f"{segment.base_offset:020d}-{segment.end_offset:020d}-{now_us}{TRUNCATED_SUFFIX}"
+    path = f"{segment.directory}/{name}"
+    try:
+        os.rename(segment.path, path)
+        size = os.stat(path).st_size
+    except FileNotFoundError:
+        return None
+    return TruncatedSegment(path, segment.base_offset, segment.end_offset, now_us, size)
+
+
+def find_truncated(directory: Path) -> tuple[TruncatedSegment, ...]:
+    """The truncated segments that are still in a directory, the oldest offsets first."""
+    found = []
+    for path in directory.glob(f"*{TRUNCATED_SUFFIX}"):
+        parts = path.name[: -len(TRUNCATED_SUFFIX)].split("-")
+        if len(parts) == 3 and all(part.isdecimal() and part.isascii() for part in parts):
+            base, end, truncated_us = map(int, parts)
+            size = path.stat().st_size
+            found.append(TruncatedSegment(str(path), base, end, truncated_us, size))
+    return tuple(sorted(found, key=lambda one: (one.base_offset, one.truncated_us)))
+
+
+def segment_infos(
+    segments: Iterable[Segment], truncated: Iterable[TruncatedSegment], log_start: int
+) -> list[SegmentInfo]:
+    """What is known of each segment of a log that begins at ``log_start``, truncated ones first."""
+    gone = [
+        SegmentInfo(one.base_offset, one.end_offset, one.size, SegmentState.TRUNCATED,
+                    truncated_us=one.truncated_us)
+        for one in truncated
+    ]  # fmt: skip
+    return gone + [
+        SegmentInfo(
+            segment.base_offset,
+            segment.end_offset,
+            segment.size,
+            _state(segment, log_start),
+            opened_us=segment.opened_us,
+            completed_us=segment.completed_us,
+        )
+        for segment in segments
+    ]
+
+
+def _state(segment: Segment, log_start: int) -> SegmentState:
+    if segment.completed_us and segment.end_offset <= log_start:
+        return SegmentState.TRUNCATED
+    if segment.base_offset < log_start < segment.end_offset:
+        return SegmentState.PARTIALLY_TRUNCATED
+    return SegmentState.COMPLETED if segment.completed_us else SegmentState.IN_PROGRESS

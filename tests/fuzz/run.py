@@ -1,0 +1,108 @@
+"""Coverage-guided fuzzing of one target with atheris: ``python -m tests.fuzz.run journal``.
+
+It begins with the corpus in the repository and the seeds, runs for some seconds, and ends with
+status 0 or, on a finding, with the traceback and the input that led to it. What reached new code
+is left in the directory ``--work``; ``--keep`` adds the smallest of it to the corpus. Atheris is
+not needed for anything else and is not among the packages of `make setup`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import logging
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+CORPUS: Final = Path(__file__).parent / "corpus"
+#: An input that is longer is not kept.
+_KEEP_BYTES: Final = 2_048
+_FINDING: Final = "finding-"
+_CORPUS_BYTES: Final = 30_000
+_MAX_INPUT_BYTES: Final = 4_096
+_INPUT_SECONDS: Final = 10
+_MEMORY_MB: Final = 2_048
+
+
+def main(arguments: list[str]) -> None:
+    """Fuzz as the command line says. Does not return: libFuzzer ends the process."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.run", description=__doc__)
+    parser.add_argument("target", help="what to fuzz; a name of TARGETS in tests/fuzz/targets.py")
+    parser.add_argument("--seconds", type=int, default=60, help="how long (default 60)")
+    parser.add_argument("--work", type=Path, help="where inputs are kept (default: temporary)")
+    parser.add_argument("--keep", action="store_true", help="only add WORK to the corpus")
+    options = parser.parse_args(arguments)
+    work: Path = options.work or Path(tempfile.mkdtemp(prefix="runnel-fuzz-work-"))
+    if options.keep:
+        keep(options.target, work)
+        return
+    try:
+        atheris: Any = importlib.import_module("atheris")
+    except ImportError:
+        sys.exit("coverage-guided fuzzing needs atheris; install it with: pip install atheris")
+    with atheris.instrument_imports(include=["schemas", "spu", "runnel"]):
+        seeds = importlib.import_module("tests.fuzz.seeds").seeds
+        targets = importlib.import_module("tests.fuzz.targets")
+    if options.target not in targets.TARGETS:
+        known_names = ", ".join(targets.TARGETS)
+        parser.error(f"no target is called {options.target}; there are {known_names}")
+    target, rejected = targets.TARGETS[options.target], targets.Rejected
+    _be_quiet()
+    work.mkdir(parents=True, exist_ok=True)
+    for data in seeds(options.target):
+        (work / _name(data)).write_bytes(data)
+
+    def once(data: bytes) -> None:
+        try:
+            target(data)
+        except rejected:
+            pass
+        except BaseException:
+            found = work / f"{_FINDING}{_name(data)}"
+            found.write_bytes(data)
+            print(f"a finding; the input is {found}", file=sys.stderr)
+            raise
+
+    known = CORPUS / options.target
+    known.mkdir(parents=True, exist_ok=True)
+    flags = [
+        f"-max_total_time={options.seconds}",
+        f"-max_len={_MAX_INPUT_BYTES}",
+        f"-timeout={_INPUT_SECONDS}",
+        f"-rss_limit_mb={_MEMORY_MB}",
+        "-print_final_stats=1",
+    ]
+    atheris.Setup([sys.argv[0], *flags, str(work), str(known)], once)
+    atheris.Fuzz()
+
+
+def keep(target: str, work: Path) -> None:
+    """Add the inputs in ``work`` to the corpus of ``target``, the smallest first, up to a bound."""
+    known = CORPUS / target
+    known.mkdir(parents=True, exist_ok=True)
+    room = _CORPUS_BYTES - sum(path.stat().st_size for path in known.iterdir())
+    for path in sorted(work.iterdir(), key=lambda path: (path.stat().st_size, path.name)):
+        data = path.read_bytes()
+        if path.name.startswith(_FINDING) or not 0 < len(data) <= min(room, _KEEP_BYTES):
+            continue
+        kept = known / _name(data)
+        if not kept.exists():
+            kept.write_bytes(data)
+            room -= len(data)
+
+
+def _name(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _be_quiet() -> None:
+    """Recovery complains of every damaged log; a fuzzer makes thousands in a second."""
+    structlog: Any = importlib.import_module("structlog")
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

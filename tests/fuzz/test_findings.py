@@ -1,0 +1,306 @@
+"""What fuzzing has found: each with the smallest input that led to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from runnel.cursor import Cursor
+from runnel.read_state import Chunk, ReadState
+from schemas.batch import (
+    MAX_DECODED_BYTES,
+    RECORD_SCHEMA,
+    BatchHeader,
+    build,
+    crc32c,
+    decode_records,
+    encode_records,
+    stamp,
+    verify,
+)
+from schemas.errors import CorruptBatchError, ProtocolError, StorageFailedError
+from schemas.topic import MAX_BATCH_BYTES
+from spu.replication.messages import Reset
+from spu.replication.wire import Kind, decode, encode
+from spu.storage import segment as segment_module
+from spu.storage.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from spu.storage.journal import Journal, JournalChange, Seen
+from spu.storage.log import PartitionLog
+from spu.storage.recovery import recover
+from spu.storage.segment import Damage, find_batch, scan, segment_bases
+from tests.fuzz import repair
+from tests.fuzz.mutations import NUMBERS
+from tests.fuzz.seeds import BOOT, record_payload, seeds
+from tests.fuzz.targets import Rejected, payload
+from tests.unit.spu.builders import NOW_US, STAMP, TERM, UID, batch_of, new_log_directory, open_log
+
+_TIMESTAMP = RECORD_SCHEMA.field("timestamp").type
+_HEADERS = RECORD_SCHEMA.field("headers").type
+
+
+def batch_with(data: bytes | pa.Buffer, count: int) -> bytearray:
+    batch = build(data, record_count=count, first_timestamp_us=0, last_timestamp_us=0)
+    stamp(batch, 0, TERM)
+    return batch
+
+
+def test_given_offsets_inside_of_a_column_that_lie_then_corrupt() -> None:
+    """The process of every consumer ended with a segmentation fault."""
+    offsets = pa.py_buffer(struct.pack("<4i", 0, 1 << 30, -5, 3))
+    values = pa.Array.from_buffers(pa.binary(), 3, [None, offsets, pa.py_buffer(b"abc")])
+    times = pa.array([0, 0, 0], pa.int64()).cast(_TIMESTAMP)
+    columns = [times, pa.nulls(3, pa.binary()), values, pa.nulls(3, _HEADERS)]
+    records = pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+    with pytest.raises(CorruptBatchError, match="not an Arrow record batch"):
+        decode_records(batch_with(encode_records(records), 3))
+
+
+def test_law_any_number_in_a_payload_may_lie() -> None:
+    """Every number of every valid payload, replaced by those at which sizes and signs go wrong."""
+    accepted = 0
+    for data in seeds("payload"):
+        for number in NUMBERS[12:]:
+            for at in range(2, len(data) - len(number), len(number)):
+                try:
+                    payload(data[:at] + number + data[at + len(number) :])
+                except Rejected:
+                    continue
+                accepted += 1
+    assert accepted
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_given_few_bytes_that_decompress_to_many_then_refused_before_memory_is_taken(
+    codec: str,
+) -> None:
+    """Two kilobytes took sixty-four megabytes, or any number of gigabytes, of a consumer."""
+    many = pa.array([bytes(MAX_DECODED_BYTES + 1)], pa.binary())
+    times = pa.array([0], pa.int64()).cast(_TIMESTAMP)
+    columns = [times, pa.nulls(1, pa.binary()), many, pa.nulls(1, _HEADERS)]
+    small = bytes(encode_records(pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA), codec))
+    del many, columns
+    assert len(small) < 1 << 20
+    before = pa.total_allocated_bytes()
+    peak = max(pa.default_memory_pool().max_memory(), before + MAX_DECODED_BYTES)
+    with pytest.raises(CorruptBatchError, match="when it is decompressed; the limit is"):
+        decode_records(batch_with(small, 1))
+    assert pa.total_allocated_bytes() == before
+    assert pa.default_memory_pool().max_memory() <= peak
+
+
+def test_given_a_length_that_no_memory_holds_then_corrupt() -> None:
+    """An error of Arrow's memory pool came out, or the machine's memory was gone."""
+    whole = bytearray(record_payload("zstd"))
+    wanted = struct.pack("<q", 8 * 3)
+    at = whole.index(wanted, len(whole) // 2)
+    struct.pack_into("<q", whole, at, 1 << 40)
+    with pytest.raises(CorruptBatchError, match="when it is decompressed"):
+        decode_records(batch_with(bytes(whole), 3))
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        pytest.param({"timestamp": None}, "without a timestamp", id="given-no-timestamp"),
+        pytest.param({"headers": [None]}, "without a key", id="given-no-header"),
+    ],
+)
+def test_given_nulls_where_none_may_be_then_corrupt(row: dict[str, Any], text: str) -> None:
+    """A TypeError came out of a consumer's loop, or a record whose timestamp was None."""
+    whole = {"timestamp": 0, "key": None, "value": b"v", "headers": None} | row
+    records = pa.RecordBatch.from_pylist([whole], schema=RECORD_SCHEMA)
+    with pytest.raises(CorruptBatchError, match=text):
+        decode_records(batch_with(encode_records(records), 1))
+
+
+def test_given_header_keys_that_are_no_text_then_corrupt() -> None:
+    """A UnicodeDecodeError came out of a consumer's loop."""
+    data = record_payload()
+    assert b"trace" in data
+    with pytest.raises(CorruptBatchError):
+        decode_records(batch_with(data.replace(b"trace", b"\xfftrac"), 3))
+
+
+def test_given_the_last_offsets_there_are_then_corrupt() -> None:
+    """An OverflowError came out of a consumer's loop."""
+    batch = build(record_payload(), record_count=3, first_timestamp_us=0, last_timestamp_us=0)
+    stamp(batch, (1 << 63) - 2, TERM)
+    cursor = Cursor("orders", 0, 0)
+    with pytest.raises(CorruptBatchError, match="cannot begin at offset 9223372036854775806"):
+        cursor.take(memoryview(batch))
+    assert cursor.position == 0
+
+
+def test_given_all_columns_then_valid_records_still_come_out() -> None:
+    (rows,) = Cursor("orders", 0, 0).take(memoryview(batch_with(record_payload(), 3)))
+    state = ReadState("orders")
+    state.open(Chunk(0, rows, 3))
+    assert [record.headers for record in state.records()] == [(), (("trace", b"1"),), ()]
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        pytest.param(b"[" * 2_000, id="given-nesting-without-end"),
+        pytest.param(b"[[[],0,[]]]", id="given-a-producer-that-is-a-list"),
+        pytest.param(b"[[1.5,0,[]]]", id="given-a-producer-that-is-a-fraction"),
+        pytest.param(b"[[1,0,[[-1,0,1]]]]", id="given-a-negative-sequence"),
+        pytest.param(b" " * ((1 << 20) + 1), id="given-more-than-any-log-remembers"),
+    ],
+)
+def test_given_producers_that_no_leader_sends_then_refused(tail: bytes) -> None:
+    """A RecursionError came out, or the follower's table of producers failed later."""
+    fixed = b"".join(bytes(piece) for piece in encode(UID, Reset(TERM, 9, BOOT, 40, TERM)))[16:-2]
+    with pytest.raises(ProtocolError, match="producers"):
+        decode(Kind.RESET, memoryview(fixed), memoryview(tail))
+
+
+@pytest.mark.parametrize(
+    "torn",
+    [
+        pytest.param(b"RNLJ" + bytes(8), id="given-the-header-then-zeros"),
+        pytest.param(b"RNLJ" + bytes(4_000), id="given-the-block-then-zeros"),
+    ],
+)
+def test_given_a_journal_torn_behind_its_magic_then_it_opens(tmp_path: Path, torn: bytes) -> None:
+    """Zeros are a frame of no length with the right checksum; the SPU did not start any more."""
+    path = tmp_path / "journal"
+    journal = Journal.open(path)
+    journal.append([JournalChange(seen=Seen(9, STAMP))])
+    journal.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole + torn)
+    again = Journal.open(path)
+    again.close()
+    assert again.seen == Seen(9, STAMP)
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("body", [b"1", b"{", b"[1]", b'[{"uid":1}]', b"[" * 2_000, b"\xff"])
+def test_given_a_journal_that_says_what_nobody_writes_then_refused(
+    tmp_path: Path, body: bytes
+) -> None:
+    path = tmp_path / "journal"
+    path.write_bytes(repair.journal_frame(body))
+    with pytest.raises(StorageFailedError, match=f"{path} holds at byte 0"):
+        Journal.open(path)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"1", b"[]", b"{}", b'{"version":1}', b"[" * 2_000, b"\xff"],
+    ids=lambda body: repr(body[:12]),
+)
+def test_given_a_checkpoint_that_is_none_then_the_log_is_scanned(
+    tmp_path: Path, body: bytes
+) -> None:
+    """Recovery ended with whatever error Python had for it, and the SPU did not start."""
+    _write_log(tmp_path)
+    (tmp_path / "checkpoint").write_bytes(repair.document(body))
+    found = recover(tmp_path, NOW_US)
+    assert found.unfit is None
+    assert found.leo == 3
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        pytest.param({"scanOffset": 3}, id="given-a-scan-that-skips-records"),
+        pytest.param({"logStart": 9}, id="given-a-start-behind-the-end"),
+        pytest.param({"durableLeo": "3"}, id="given-text"),
+        pytest.param({"durableLeo": 3.0}, id="given-a-fraction"),
+        pytest.param({"cutAt": -1}, id="given-a-cut-at-no-byte"),
+        pytest.param({"producers": [[[], 0, []]]}, id="given-a-producer-that-is-a-list"),
+        pytest.param({"history": [[5, 0], [5, 1]]}, id="given-a-term-twice"),
+        pytest.param({"history": [[5, 3]]}, id="given-a-term-behind-the-end"),
+    ],
+)
+def test_given_a_checkpoint_that_cannot_be_then_it_is_not_believed(
+    tmp_path: Path, lie: dict[str, Any]
+) -> None:
+    """The first of these made recovery cut the whole segment, and call it a torn tail."""
+    _write_log(tmp_path)
+    path = tmp_path / "checkpoint"
+    said = json.loads(path.read_bytes()[12:])
+    path.write_bytes(repair.document(json.dumps(said | lie).encode()))
+    assert read_checkpoint(tmp_path) is None
+    found = recover(tmp_path, NOW_US)
+    assert found.unfit is None
+    assert found.leo == 3
+
+
+def _write_log(directory: Path) -> PartitionLog:
+    opened = open_log(new_log_directory(directory))
+    for _ in range(3):
+        opened.append(batch_of())
+    opened.sync(checkpoint=True)
+    opened.crash()
+    return opened.log
+
+
+@pytest.mark.parametrize("name", ["\N{SUPERSCRIPT TWO}.log", "9" * 20 + ".log", "1.log"])
+def test_given_a_file_that_only_looks_like_a_segment_then_it_is_left_alone(
+    tmp_path: Path, name: str
+) -> None:
+    """A ValueError, or a number that fits no file, came out of recovery."""
+    write_checkpoint(tmp_path, Checkpoint())
+    (tmp_path / name).touch()
+    assert segment_bases(tmp_path) == []
+    assert recover(tmp_path, NOW_US).unfit is None
+    assert (tmp_path / name).exists()
+
+
+def test_given_a_length_of_gigabytes_then_no_more_is_read_than_a_batch_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One damaged length made recovery read the rest of a segment into memory."""
+    path = tmp_path / "segment"
+    path.write_bytes(bytes(24) + struct.pack("<I", 4 * MAX_BATCH_BYTES) + bytes(100))
+    head = path.read_bytes()
+    os.truncate(path, 5 * MAX_BATCH_BYTES)
+    wanted: list[int] = []
+
+    def pread(_fd: int, count: int, _position: int) -> bytes:
+        wanted.append(count)
+        return head
+
+    monkeypatch.setattr(os, "pread", pread)
+    with path.open("rb") as file, pytest.raises(Damage, match="does not fit the file"):
+        list(scan(file.fileno(), str(path), 0, 0, 0))
+    assert max(wanted) <= MAX_BATCH_BYTES
+
+
+def test_given_a_payload_of_headers_that_claim_the_rest_then_the_search_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Recovery of 64 MiB of them would have computed checksums for hours."""
+    data = bytearray()
+    headers = 300
+    for number in range(headers):
+        false = batch_of(payload=b"")
+        struct.pack_into("<I", false, 24, (headers - number) * len(false))
+        stamp(false, number, TERM)
+        data += false
+    summed = 0
+
+    def counted(batch: Any) -> BatchHeader:
+        nonlocal summed
+        summed += len(batch)
+        return verify(batch)
+
+    monkeypatch.setattr(segment_module, "verify", counted)
+    found = find_batch(bytes(data))
+    assert found is not None
+    assert found > 0
+    assert summed <= 8 * len(data)
+
+
+def test_repair_makes_checksums_that_fit() -> None:
+    body = b'{"version":1}'
+    assert repair.document(body)[8:12] == struct.pack("<I", crc32c(body))

@@ -1,0 +1,44 @@
+"""Bytes of any kind come out as what they say or as an error that is documented."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.bounds import within_bounds
+from tests.fuzz.mutations import inputs
+from tests.fuzz.seeds import seeds
+from tests.fuzz.targets import TARGETS
+
+CORPUS = Path(__file__).parent / "corpus"
+MAX_CORPUS_BYTES = 300_000
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_given_valid_inputs_then_most_are_accepted(target: str) -> None:
+    """Seeds that are refused would be fuzzing of the first check only."""
+    accepted = [within_bounds(TARGETS[target], data) for data in seeds(target)]
+    assert sum(accepted) > len(accepted) / 2
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@given(data=st.data())
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_law_any_bytes_are_understood_or_refused(target: str, data: st.DataObject) -> None:
+    within_bounds(TARGETS[target], data.draw(inputs(target)))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_given_the_corpus_then_the_law_holds(target: str) -> None:
+    """What the coverage-guided fuzzer (`tests.fuzz.run`) found worth keeping."""
+    found = sorted((CORPUS / target).iterdir())
+    assert found
+    for path in found:
+        within_bounds(TARGETS[target], path.read_bytes())
+
+
+def test_given_the_corpus_then_it_is_small() -> None:
+    assert sum(path.stat().st_size for path in CORPUS.rglob("*")) < MAX_CORPUS_BYTES
