@@ -11,7 +11,8 @@ about an error is its place in the tree::
     │   ├── UnreachableError           no connection, or it broke before an answer
     │   ├── DeadlineExceededError      no answer in time; the outcome of a write is unknown
     │   ├── OverloadedError            a bounded queue is full
-    │   └── NotEnoughReplicasError     too few live replicas for a commit; nothing was appended
+    │   ├── NotEnoughReplicasError     too few live replicas for a commit; nothing was appended
+    │   └── StorageFullError           no room left on the leader's disk; nothing was appended
     ├── FencedError                    a newer term, generation or owner exists; stop
     ├── ConflictError                  a compare-and-swap lost
     ├── CompactedError                 the revision or offset asked for is gone
@@ -58,6 +59,7 @@ class ErrorCode(IntEnum):
     UNSUPPORTED = 35
     UNAUTHORIZED = 36
     DIVERGED = 37
+    STORAGE_FULL = 38
     INVALID_REQUEST = 40
     INVALID_MANIFEST = 41
     RECORD_TOO_LARGE = 42
@@ -110,6 +112,15 @@ class NotEnoughReplicasError(RetryableError):
     """
 
     code = ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+class StorageFullError(RetryableError):
+    """The SPU that leads has no room left for records. The message says what is used of what.
+
+    The batch was not appended, so its outcome is known; there may be room again.
+    """
+
+    code = ErrorCode.STORAGE_FULL
 
 
 class FencedError(RunnelError):

@@ -131,6 +131,7 @@ class Assignment(Model):
     the SPU's report that it knows it is its answer, and what it holds then must not grow by
     itself any more. ``unclean_term`` is the last election term that was won uncleanly: only for a
     leader of that term or a later one may records be discarded that were committed before it.
+    Records below ``truncate_before`` are to go, as far as they are committed.
     """
 
     uid: PartitionUid
@@ -143,6 +144,7 @@ class Assignment(Model):
     term: Term = Term(0)
     lrs: tuple[LiveReplica, ...] = ()
     unclean_term: Term | None = None
+    truncate_before: int = 0
     revision: int
 
 

@@ -104,6 +104,13 @@ class UncleanElection(Model):
     """The SPU that is to lead; left out, the one that holds most of those that are there."""
 
 
+class Truncation(Model):
+    """A wish to remove the oldest records of a partition, on every replica, for good."""
+
+    before: int = Field(ge=0, lt=1 << 62)
+    """Records below this offset go. What is not committed yet goes as soon as it is."""
+
+
 class Partition(Object):
     PLURAL: ClassVar[str] = "partitions"
     SHORT_NAMES: ClassVar[tuple[str, ...]] = ("p",)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from schemas.metadata import Object, Status
 from schemas.model import CaselessEnum, Model
@@ -80,8 +85,14 @@ class Storage(Model):
 
     log_dir: str | None = None
     """Directory of the replicas, on the SPU's host."""
-    size: Size = GIB
-    """How much space the replicas may take."""
+    size: Size | None = GIB
+    """How much space the replicas may take; null: the disk, but for a reserve."""
+
+    @model_serializer(mode="wrap")
+    def _say_unlimited(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Left out, as other fields that are None, it would be read back as its default.
+        data: dict[str, Any] = handler(self)
+        return {**data, "size": None} if self.size is None else data
 
 
 class SpuSpec(Model):

@@ -5,13 +5,24 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
     model_serializer,
     model_validator,
 )
 
+from schemas.columns import (
+    MAX_COLUMNS,
+    Column,
+    TopicSchema,
+    check_columns,
+    check_key_column,
+    check_timestamp_column,
+)
 from schemas.metadata import Object, Status
 from schemas.model import CaselessEnum, Model
 from schemas.quantities import DurationMs, Millis, Size
@@ -43,6 +54,8 @@ class Retention(Model):
     """How long records are kept; null: for ever."""
     size: Size | None = None
     """How much each partition keeps; null: without limit."""
+    grace: DurationMs = Millis(60_000)
+    """How long files of what is gone stay on the disk, for whoever truncated by mistake."""
 
     @model_serializer(mode="wrap")
     def _say_unlimited(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -71,6 +84,8 @@ class LogSettings(Model):
     """When a segment file is completed."""
     max_record_size: Size = DEFAULT_MAX_RECORD_SIZE
     """The largest record that is accepted."""
+    row_schema: TopicSchema | None = Field(default=None, alias="schema")
+    """Of a typed topic, the columns of its records: batches of others are refused."""
 
 
 class PartitionAssignment(Model):
@@ -122,6 +137,30 @@ class TopicSpec(Model):
     """fsync: acknowledged records survive loss of power; replicated: they are in the page cache."""
     max_record_size: Size = Field(default=DEFAULT_MAX_RECORD_SIZE, ge=1, le=MAX_BATCH_BYTES // 2)
     """The largest record that is accepted; at most 32Mi."""
+    columns: Annotated[tuple[Column, ...] | None, AfterValidator(check_columns)] = Field(
+        default=None, alias="schema", min_length=1, max_length=MAX_COLUMNS
+    )
+    """Columns of the records of a typed topic; null: records are keys, values and headers. Fixed
+    when the topic is created, but for nullable columns that are added at the end."""
+    key_column: str | None = None
+    """Of a typed topic, the column that is the key: it decides about the partition."""
+    timestamp_column: str | None = None
+    """Of a typed topic, the column that is the time of a record; null: when it was sent."""
+
+    @field_validator("key_column")
+    @classmethod
+    def _key_is_there(cls, name: str | None, info: ValidationInfo) -> str | None:
+        # Where the schema itself is wrong, that is what is reported.
+        if name is not None and "columns" in info.data:
+            check_key_column(name, info.data["columns"])
+        return name
+
+    @field_validator("timestamp_column")
+    @classmethod
+    def _timestamp_is_there(cls, name: str | None, info: ValidationInfo) -> str | None:
+        if name is not None and "columns" in info.data:
+            check_timestamp_column(name, info.data["columns"])
+        return name
 
     @model_validator(mode="after")
     def _computed_or_manual(self) -> TopicSpec:
@@ -147,6 +186,17 @@ class TopicSpec(Model):
         return len(self.assignment[0].replicas) if self.assignment else self.replication_factor or 1
 
     @property
+    def row_schema(self) -> TopicSchema | None:
+        """What records of a typed topic look like; None for a topic without a schema."""
+        if self.columns is None:
+            return None
+        return TopicSchema(
+            columns=self.columns,
+            key_column=self.key_column,
+            timestamp_column=self.timestamp_column,
+        )
+
+    @property
     def log_settings(self) -> LogSettings:
         """Settings as partitions carry them.
 
@@ -160,6 +210,7 @@ class TopicSpec(Model):
             retention=self.retention,
             segment=self.segment,
             max_record_size=self.max_record_size,
+            row_schema=self.row_schema,
         )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from schemas.batch import HEADER_SIZE, BatchHeader, verify_client_part
-from schemas.errors import InvalidRequestError, RecordTooLargeError
+from schemas.columns import TopicSchema, column_count, names
+from schemas.errors import InvalidRequestError, NotReadyError, RecordTooLargeError
 from schemas.topic import MAX_BATCH_BYTES
 
 #: What an Arrow message and a record's headers may add to the bytes of one record.
@@ -36,3 +37,32 @@ def admit(batch: memoryview, max_record_bytes: int, partition: str) -> BatchHead
             f"batch flags are {header.flags:#x}; clients send 0, control records are the leader's"
         )
     return header
+
+
+def admit_schema(header: BatchHeader, rows: TopicSchema | None, partition: str) -> None:
+    """Check the schema id of a batch that is to be appended to ``partition``, of columns ``rows``.
+
+    Raises NotReadyError for more columns than are known: the SC tells of new ones in a moment.
+    Raises InvalidRequestError for any other id that is not a version of ``rows``.
+    """
+    found = header.schema_id
+    if rows is None:
+        if found:
+            raise InvalidRequestError(
+                f"the batch has columns (schema id {found:#010x}) and {partition} takes plain"
+                " records: its topic has no schema"
+            )
+        return
+    if found in rows.versions:
+        return
+    if column_count(found) > len(rows.columns):
+        raise NotReadyError(
+            f"the batch has {column_count(found)} columns (schema id {found:#010x}) and {partition}"
+            f" knows of {len(rows.columns)} so far"
+        )
+    what = f"of schema id {found:#010x}" if found else "of plain records"
+    raise InvalidRequestError(
+        f"the batch is {what}, which is no version of the schema of {partition}; its columns are"
+        f" {names(rows.columns)} (schema id {rows.schema_id:#010x})",
+        schemaId=rows.schema_id,
+    )

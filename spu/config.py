@@ -10,15 +10,18 @@ from pydantic import Field
 
 from schemas.daemon import Listen
 from schemas.model import Model
+from schemas.quantities import Size
 from schemas.spu import MAX_SPU_ID
 
 
 class SpuConfig(Model):
     """``runnel spu run -c spu.yaml``. ``controller`` is the private address of the SC;
-    at ``private`` other SPUs replicate."""
+    at ``private`` other SPUs replicate. ``storage_size`` is what all replicas may take; left out,
+    the disk but for a reserve."""
 
     spu_id: int = Field(ge=0, le=MAX_SPU_ID)
     log_dir: str
+    storage_size: Size | None = None
     controller: str = "localhost:9004"
     public: Listen = Listen(port=9005)
     private: Listen = Listen(port=9006)

@@ -37,8 +37,11 @@ from schemas.protocol import (
     HelloResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListSegmentsRequest,
     ProduceRequest,
     ProduceResponse,
+    VerifyRequest,
+    VerifyResponse,
     pack_error,
     pack_frame,
     unpack_frame,
@@ -46,6 +49,7 @@ from schemas.protocol import (
 from spu.frames import FrameReader
 from spu.replica import Found, Replica
 from spu.storage.segment import Damage
+from spu.verifying import Verifications
 from spu.waiters import Waiter
 
 _log = get_logger("spu.connection")
@@ -101,13 +105,15 @@ class _Request:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The protocol of one connection. ``closed`` is called once, when it is gone."""
+    """The protocol of one connection. ``closed`` is called once, when it is gone; ``verifying``
+    is held by one verification of the SPU at a time."""
 
     def __init__(
         self,
         partitions: Partitions,
         counters: ListenerCounters,
         closed: Callable[[Connection], None],
+        verifying: asyncio.Lock,
         refusal: RunnelError | None = None,
     ) -> None:
         self._partitions = partitions
@@ -126,6 +132,8 @@ class Connection(asyncio.BufferedProtocol):
         self._disk_busy = False
         # Fetches that wait for the client to take what was sent, or for the disk.
         self._held_back: deque[tuple[_Request, bool]] = deque()
+        self._verifications = Verifications(partitions, verifying)
+        self._tasks: set[asyncio.Task[tuple[VerifyResponse, bytes]]] = set()
 
     # asyncio's side
 
@@ -163,6 +171,7 @@ class Connection(asyncio.BufferedProtocol):
                 request.waiter.cancel()
         self._unanswered.clear()
         self._held_back.clear()
+        self._verifications.close()
         self._closed(self)
 
     def pause_writing(self) -> None:
@@ -261,6 +270,10 @@ class Connection(asyncio.BufferedProtocol):
             self._try_fetch(request, final=False)
         elif header.api == Api.LIST_OFFSETS:
             self._list_offsets(request, ListOffsetsRequest.unpack(fixed))
+        elif header.api == Api.LIST_SEGMENTS:
+            self._list_segments(request, ListSegmentsRequest.unpack(fixed))
+        elif header.api == Api.VERIFY:
+            self._verify(request, VerifyRequest.unpack(fixed))
         else:
             raise UnsupportedError(f"this SPU knows no request {header.api}; upgrade it")
 
@@ -317,6 +330,52 @@ class Connection(asyncio.BufferedProtocol):
             self._read_failed(request, replica, error)
         elif not found.cancelled():
             self._answer(request, found.result().pack())
+
+    def _list_segments(self, request: _Request, asked: ListSegmentsRequest) -> None:
+        replica = self._partitions.replica(asked.uid)
+        response, segments = replica.list_segments()
+        if asked.max_wait_ms and asked.known_version == response.version:
+            told = partial(self._segments_changed, request, replica)
+            request.waiter = replica.when_segments_change(asked.max_wait_ms, told)
+        else:
+            self._answer(request, response.pack(), b"".join(one.pack() for one in segments))
+
+    def _segments_changed(
+        self, request: _Request, replica: Replica, error: RunnelError | None
+    ) -> None:
+        request.waiter = None
+        try:
+            if error is not None:
+                raise error
+            response, segments = replica.list_segments()
+        except RunnelError as refusal:
+            self._refuse(request, refusal)
+        else:
+            self._answer(request, response.pack(), b"".join(one.pack() for one in segments))
+
+    # Verification
+
+    def _verify(self, request: _Request, asked: VerifyRequest) -> None:
+        task = self._loop.create_task(self._verifications.advance(asked), name="verify")
+        # The loop itself keeps no task alive.
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._verified, request))
+
+    def _verified(
+        self, request: _Request, task: asyncio.Task[tuple[VerifyResponse, bytes]]
+    ) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        match task.exception():
+            case None:
+                response, problems = task.result()
+                self._answer(request, response.pack(), problems)
+            case RunnelError() as error:
+                self._refuse(request, error)
+            case error:
+                _log.error("a verification failed", error=repr(error), peer=self._peer())
+                self._refuse(request, RunnelError(f"the SPU met a bug: {error!r}; see its log"))
 
     # Fetch
 

@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from functools import partial
 
 from schemas.logs import get_logger
-from spu.storage.log import PartitionLog, SyncPlan
+from spu.storage.log import PartitionLog, RetiredFiles, SyncPlan
 from spu.storage.segment import Segment
 
 _log = get_logger("spu.group_commit")
@@ -22,8 +22,8 @@ _log = get_logger("spu.group_commit")
 class GroupCommit:
     """Runs the sync plans of one log.
 
-    ``lac`` gives the last add confirmed for checkpoints; ``synced`` is called after every run,
-    ``failed`` once, with the error, when a run fails.
+    ``lac`` gives the last add confirmed for checkpoints, ``clock_us`` wall time; ``synced`` is
+    called after every run, ``failed`` once, with the error, when a run fails.
     """
 
     def __init__(
@@ -32,17 +32,19 @@ class GroupCommit:
         executor: Executor,
         *,
         lac: Callable[[], int],
+        clock_us: Callable[[], int],
         synced: Callable[[], None],
         failed: Callable[[BaseException], None],
     ) -> None:
         self._log = log
         self._executor = executor
         self._lac = lac
+        self._clock_us = clock_us
         self._synced = synced
         self._failed = failed
         self._scheduled = False
         self._running: asyncio.Future[None] | None = None
-        self._deleting: set[asyncio.Future[None]] = set()
+        self._retiring: set[asyncio.Future[RetiredFiles]] = set()
         self._stopped = False
         self._held = False
 
@@ -81,8 +83,8 @@ class GroupCommit:
         """Wait for the run in flight."""
         while self._running is not None:
             await asyncio.wait([self._running])
-        if self._deleting:
-            await asyncio.wait(self._deleting)
+        if self._retiring:
+            await asyncio.wait(self._retiring)
 
     async def finish(self) -> None:
         """Make everything durable, write a checkpoint, and stop."""
@@ -109,21 +111,24 @@ class GroupCommit:
             self._stopped = True
             self._failed(error)
             return
-        doomed = self._log.synced(plan)
-        if doomed:
-            self._delete(doomed)
+        truncated = self._log.synced(plan)
+        if truncated:
+            self._retire(truncated)
         self._synced()
         if not self._stopped:
             self.wake()
 
-    def _delete(self, doomed: tuple[Segment, ...]) -> None:
+    def _retire(self, truncated: tuple[Segment, ...]) -> None:
         loop = asyncio.get_running_loop()
-        deletion = loop.run_in_executor(self._executor, self._log.delete_files, doomed)
-        self._deleting.add(deletion)
-        deletion.add_done_callback(self._deleted)
+        work = partial(self._log.retire_files, truncated, self._clock_us())
+        retiring = loop.run_in_executor(self._executor, work)
+        self._retiring.add(retiring)
+        retiring.add_done_callback(self._retired)
 
-    def _deleted(self, deletion: asyncio.Future[None]) -> None:
-        self._deleting.discard(deletion)
-        if (error := deletion.exception()) is not None:
-            # They lie below the durable log start: the next start deletes them.
-            _log.warning("could not delete truncated segments", error=str(error))
+    def _retired(self, retiring: asyncio.Future[RetiredFiles]) -> None:
+        self._retiring.discard(retiring)
+        if (error := retiring.exception()) is not None:
+            # They lie below the durable log start: the next start does it.
+            _log.warning("could not retire truncated segments", error=str(error))
+            return
+        self._log.retired(retiring.result())

@@ -27,6 +27,7 @@ class Listener:
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self._empty = asyncio.Event()
+        self._verifying = asyncio.Lock()
 
     async def start(self, host: str, port: int) -> int:
         """Listen; gives the bound port (``port`` 0 lets the system choose). Raises OSError."""
@@ -57,7 +58,9 @@ class Listener:
                 f"SPU {self._partitions.spu_id} has {self._max_connections} connections already;"
                 " try again later, or share connections"
             )
-        connection = Connection(self._partitions, self.counters, self._gone, refusal)
+        connection = Connection(
+            self._partitions, self.counters, self._gone, self._verifying, refusal
+        )
         self._connections.add(connection)
         self._empty.clear()
         return connection

@@ -36,7 +36,13 @@ async def serve(config: SpuConfig) -> None:
         loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
         control = SpuControl(config.spu_id, version("runnel"))
-        host = ReplicaHost(Path(config.log_dir), config.spu_id, control, _clock_us)
+        host = ReplicaHost(
+            Path(config.log_dir),
+            config.spu_id,
+            control,
+            _clock_us,
+            storage_size=config.storage_size,
+        )
         control.attach(host)
         with held():
             await host.open()

@@ -48,11 +48,13 @@ from schemas.protocol import (
     FetchRequest,
     FetchResponse,
     ListOffsetsResponse,
+    ListSegmentsResponse,
     ProduceRequest,
     ProduceResponse,
+    SegmentInfo,
 )
 from schemas.topic import Durability, LogSettings
-from spu.admission import admit
+from spu.admission import admit, admit_schema
 from spu.divergence import require_agreement
 from spu.orders import lead_order, learned
 from spu.replica_runner import ReplicaHome, ReplicaRunner
@@ -62,6 +64,7 @@ from spu.replication.state import UNCLEAN_BOOT, Phase, ReplicaState
 from spu.replication.wire import Damaged
 from spu.storage.data_dir import PartitionMeta
 from spu.storage.journal import JournalEntry
+from spu.storage.log import PartitionLog
 from spu.storage.recovery import RecoveredLog
 from spu.storage.segment import Damage
 from spu.waiters import OffsetWaiters, RecordWaiters, Told, Waiter
@@ -97,6 +100,8 @@ class Replica:
         self._commits = OffsetWaiters()
         self._writes = OffsetWaiters()
         self._records = RecordWaiters()
+        # These wait for a version of the log's segments.
+        self._segments = RecordWaiters()
         self._runner = ReplicaRunner(home, meta, entry, directory, found, self)
         self._log = self._runner.log
         # Next offset and byte count of appended batches that are not committed.
@@ -167,7 +172,8 @@ class Replica:
 
     @property
     def log_start(self) -> int:
-        return self._log.log_start
+        """The first offset that readers are shown."""
+        return self._runner.visible_start
 
     @property
     def leo(self) -> int:
@@ -176,6 +182,15 @@ class Replica:
     @property
     def size_bytes(self) -> int:
         return self._log.size_bytes
+
+    @property
+    def stored_bytes(self) -> int:
+        """What its files take, those of truncated segments included."""
+        return self._log.size_bytes + self._log.truncated_bytes
+
+    def free_space(self) -> None:
+        """Delete what was truncated now, whatever its grace."""
+        self._runner.free_space()
 
     def report(self) -> ReplicaReport:
         """Its state for the SC."""
@@ -188,7 +203,7 @@ class Replica:
             term=Term(promise.term),
             revision=promise.revision,
             lrs=tuple(LiveReplica(spu_id=m.spu, storage_id=m.storage) for m in promise.lrs),
-            log_start=self._log.log_start,
+            log_start=self.log_start,
             leo=self._log.leo,
             last_term=Term(self._log.last_term),
             fit=self.fit,
@@ -286,6 +301,7 @@ class Replica:
             self._require_enough()
             self._require_serving()
         header = admit(batch, self.settings.max_record_size, self.meta.name)
+        admit_schema(header, self.settings.row_schema, self.meta.name)
         if header.producer_id:
             duplicate = self._log.producers.check(header)
             if duplicate is not None:
@@ -303,6 +319,7 @@ class Replica:
                 ),
                 answer,
             )
+        self._home.space.require_room()
         base_offset = self._append(batch, header, leading.term)
         if self._runner.state.leading is None:
             # What followed from it ended the leadership: nobody would tell who waits now.
@@ -335,24 +352,23 @@ class Replica:
         if request.offset < 0:
             raise InvalidRequestError(f"offset {request.offset} is negative; ask from 0 on")
         require_agreement(self.meta.name, state, request)
-        lac = state.lac
+        lac, log_start = state.lac, self.log_start
+        if request.offset < log_start:
+            raise self._truncated(request.offset, log_start)
         max_bytes = min(request.max_bytes, MAX_FETCH_BYTES)
         try:
             result = self._log.read(request.offset, max_bytes, lac + 1, wait=wait)
         except BlockingIOError:
             raise
         except FileNotFoundError as error:
-            raise self._refusal() or OffsetOutOfRangeError(
-                f"offset {request.offset} was truncated meanwhile; the first one available is"
-                f" {self._log.log_start}",
-                firstAvailable=self._log.log_start,
-            ) from error
+            gone = self._truncated(request.offset, self.log_start)
+            raise self._refusal() or gone from error
         length = len(result.data)
         enough = length >= min(request.min_bytes, max_bytes) or (
             # The read ended at a segment's or the request's end, not at the end of the log.
             length > 0 and result.next_offset <= lac
         )
-        return Found(FetchResponse(self._log.log_start, lac), result.data, enough)
+        return Found(FetchResponse(log_start, lac), result.data, enough)
 
     def when_more(self, request: FetchRequest, found_bytes: int, told: Told) -> Waiter:
         """Wait for what ``request`` lacks, at most for its time; told as in `RecordWaiters`."""
@@ -368,7 +384,7 @@ class Replica:
         """The offset `EARLIEST` or `LATEST` stands for. Raises NotReadyError, NotLeaderError."""
         if position == EARLIEST:
             self._require_readable(self._runner.state, follower_ok=False)
-            return self._bounds(self._log.log_start)
+            return self._bounds(self.log_start)
         if position != LATEST:
             raise InvalidRequestError(
                 f"position {position} means nothing; ask for {EARLIEST} (earliest), {LATEST}"
@@ -380,13 +396,41 @@ class Replica:
     def offset_for_timestamp(self, timestamp_us: int) -> ListOffsetsResponse:
         """The first batch at or after a time. Blocks on the disk: call it from a thread."""
         self._require_serving()
-        return self._bounds(self._log.offset_for_timestamp(timestamp_us, self.lac + 1))
+        found = self._log.offset_for_timestamp(timestamp_us, self.lac + 1)
+        return self._bounds(max(found, self.log_start))
+
+    def list_segments(self) -> tuple[ListSegmentsResponse, list[SegmentInfo]]:
+        """Every segment of this replica's log, whoever leads. Raises what it refuses by."""
+        if (refusal := self._refusal()) is not None:
+            raise refusal
+        log = self._log
+        return ListSegmentsResponse(log.version, self.log_start, self.lac), log.segment_infos()
+
+    def when_segments_change(self, max_wait_ms: int, told: Told) -> Waiter:
+        """Wait until a segment begins, is completed, truncated or deleted; told as in
+        `RecordWaiters`."""
+        loop = asyncio.get_running_loop()
+        wait_ms = min(max_wait_ms, MAX_WAIT_MS)
+        return self._segments.add(loop, self._log.version + 1, 0, wait_ms, told)
+
+    def verifiable(self) -> tuple[PartitionLog, int]:
+        """Its log, and the offset below which all of it must be whole: what is durable, and what
+        is committed. Threads may read there while the log is used.
+
+        Raises what reads are refused with, and NotReadyError while the log is cut or replaced.
+        """
+        state = self._runner.state
+        self._require_readable(state, follower_ok=True)
+        if not state.log_is_steady:
+            raise NotReadyError(f"the log of {self.meta.name} is being cut here; try again")
+        return self._log, max(self._log.durable_leo, state.lac + 1)
 
     # Its life
 
     def tick(self, now_us: int) -> None:
         """Let time pass. A replica that is not live yet says how far it is."""
         self._runner.tick(now_us)
+        self._tell_of_segments()
         state = self._runner.state
         joining = state.following is not None and state.me not in state.promise.lrs
         if joining and self._reported_leo != self._log.leo:
@@ -416,6 +460,7 @@ class Replica:
 
     def synced(self) -> None:
         self._writes.release(self._log.orderly_leo)
+        self._tell_of_segments()
 
     def committed(self) -> None:
         lac, uncommitted = self.lac, self._uncommitted
@@ -510,6 +555,9 @@ class Replica:
         runner.wrote()
         return base_offset
 
+    def _tell_of_segments(self) -> None:
+        self._segments.release(self._log.version, 0)
+
     def _wake_readers(self) -> None:
         self._waking = False
         self._records.release(self.lac, self._committed_bytes)
@@ -537,8 +585,15 @@ class Replica:
             answer(ProduceResponse(result, self.lac))
 
     def _fail_waiters(self, error: RunnelError) -> None:
-        for waiters in (self._commits, self._writes, self._records):
+        for waiters in (self._commits, self._writes, self._records, self._segments):
             waiters.fail(error)
+
+    def _truncated(self, offset: int, log_start: int) -> OffsetOutOfRangeError:
+        return OffsetOutOfRangeError(
+            f"offset {offset} of {self.meta.name} was truncated; the first one available is"
+            f" {log_start}",
+            firstAvailable=log_start,
+        )
 
     def _naming(self, reason: str) -> str:
         return f"the replica of {self.meta.name} on SPU {self._home.spu_id} cannot serve: {reason}"
@@ -555,4 +610,4 @@ class Replica:
         )
 
     def _bounds(self, offset: int) -> ListOffsetsResponse:
-        return ListOffsetsResponse(offset, self._log.log_start, self.lac, self._log.size_bytes)
+        return ListOffsetsResponse(offset, self.log_start, self.lac, self._log.size_bytes)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import shutil
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -46,6 +45,7 @@ from spu.replica import Replica
 from spu.replica_links import ReplicaLinks, ScLink
 from spu.replica_runner import ReplicaHome
 from spu.replication.state import Member, Promise
+from spu.space_watch import SpaceWatch
 from spu.storage.data_dir import DataDir, PartitionMeta
 from spu.storage.file_pool import FilePool
 from spu.storage.journal import Journal, JournalChange, JournalEntry, Seen
@@ -68,7 +68,8 @@ class ReplicaHost:
     """``link`` leads to the SC; ``clock_us`` is wall time.
 
     ``data_dir`` is a path; `open` locks it, `close` releases it. ``cluster_uid``, where it is
-    known by configuration, must match the directory's.
+    known by configuration, must match the directory's. ``storage_size``: bytes that all replicas
+    may take, None for the disk but for a reserve.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class ReplicaHost:
         link: ScLink,
         clock_us: Callable[[], int],
         cluster_uid: str | None = None,
+        storage_size: int | None = None,
     ) -> None:
         self.spu_id = spu_id
         self._path = data_dir
@@ -92,6 +94,7 @@ class ReplicaHost:
         self._storage = ThreadPoolExecutor(_STORAGE_THREADS, "runnel-storage")
         self.read_threads = ThreadPoolExecutor(_READ_THREADS, "runnel-read")
         self._files = FilePool(_OPEN_FILES)
+        self.space = SpaceWatch(data_dir, storage_size, self._replicas)
         self._lock = asyncio.Lock()
         self._ticker: asyncio.Task[None] | None = None
         self._directory: DataDir | None = None
@@ -126,6 +129,7 @@ class ReplicaHost:
             clock_us=self._clock_us,
             clock_ms=self._clock_ms,
             around=self.links,
+            space=self.space,
             record_storage=lambda meta: self._opened().record_storage(meta),
         )
         self.peers.found(self._journal.peers.values())
@@ -165,8 +169,8 @@ class ReplicaHost:
 
     @property
     def free_bytes(self) -> int:
-        """What the disk of the log directory has room for."""
-        return shutil.disk_usage(self._path).free
+        """What there is room for in the log directory."""
+        return self.space.look().available
 
     @property
     def cluster_uid(self) -> str | None:
@@ -307,8 +311,9 @@ class ReplicaHost:
             await self._record(JournalChange(peers=tuple(news)))
 
     def tick(self, now_us: int) -> None:
-        """Let time pass: retention, ``segment.time``, background fsyncs. `open` starts a clock
-        that does the same."""
+        """Let time pass: retention, ``segment.time``, background fsyncs, room on the disk. `open`
+        starts a clock that does the same."""
+        self.space.tick()
         for replica in self._replicas.values():
             replica.tick(now_us)
 
@@ -486,6 +491,7 @@ class ReplicaHost:
     async def _tick_for_ever(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
+            self.space.tick()
             async for replica in self.links.in_slices():
                 try:
                     replica.tick(self._clock_us())

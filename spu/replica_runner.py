@@ -76,10 +76,11 @@ from spu.replication.leader import progress_of
 from spu.replication.messages import Reset
 from spu.replication.state import RETRACTED, Leading, LogView, ReplicaState, recovered
 from spu.replication.wire import Damaged, encode_append
+from spu.space_watch import SpaceWatch
 from spu.storage.data_dir import PartitionMeta, new_storage_id
 from spu.storage.file_pool import FilePool
 from spu.storage.journal import JournalChange, JournalEntry
-from spu.storage.log import CheckpointFailedError, PartitionLog
+from spu.storage.log import CheckpointFailedError, PartitionLog, RetiredFiles
 from spu.storage.reader import ReadResult
 from spu.storage.recovery import RecoveredLog
 from spu.storage.segment import Damage
@@ -118,6 +119,7 @@ class ReplicaHome:
     clock_ms: Callable[[], int]
     around: Surroundings
     record_storage: Callable[[PartitionMeta], None]
+    space: SpaceWatch
 
 
 class Watcher(Protocol):
@@ -175,6 +177,8 @@ class ReplicaRunner:
         self._work: deque[tuple[Callable[[], None], Input]] = deque()
         self._working: asyncio.Task[None] | None = None
         self._cold: set[asyncio.Task[None]] = set()
+        # The truncation that was looked up last.
+        self._truncating = -1
 
     # What it is
 
@@ -259,6 +263,7 @@ class ReplicaRunner:
         if assignment is not None:
             self.log.settings = assignment.log
         self.feed(Left() if learned is None else learned)
+        self._truncate()
         if news and self._newest is entry:
             self._submit(entry)
 
@@ -275,7 +280,8 @@ class ReplicaRunner:
         self._follow_up()
 
     def tick(self, now_us: int) -> None:
-        """Let time pass: the core's, retention, ``segment.time``, background fsyncs."""
+        """Let time pass: the core's, truncation, retention, ``segment.time``, background fsyncs,
+        deletion of what was truncated."""
         if not self._takes_part():
             return
         if not self.is_quiet:
@@ -291,7 +297,57 @@ class ReplicaRunner:
                 return
         if self.state.leading is not None:
             self.log.apply_retention(now_us, self.state.lac + 1)
+        self._truncate()
         self._commit.sync_now()
+        self._delete(self.log.take_expired(now_us))
+
+    def free_space(self) -> None:
+        """Delete what was truncated now, whatever its grace."""
+        self._delete(self.log.take_expired(self._home.clock_us(), all_of_them=True))
+
+    @property
+    def visible_start(self) -> int:
+        """The first offset that readers are shown: that of the SC's truncation, as far as all
+        before it is committed. The log itself begins with the batch that holds it, or before."""
+        assignment = self._newest.assignment
+        wanted = 0 if assignment is None else assignment.truncate_before
+        return max(self.log.log_start, min(wanted, self.state.lac + 1))
+
+    def _truncate(self) -> None:
+        """Let the log begin where readers are shown it. Each replica does so by itself, when it
+        hears of it, however long it was away."""
+        start = self.visible_start
+        due = start > self.log.log_start and start != self._truncating
+        if due and self._takes_part() and self._working is None:
+            self._truncating = start
+            self._cold.add(task := asyncio.create_task(self._truncate_to(start)))
+            task.add_done_callback(self._cold.discard)
+
+    async def _truncate_to(self, start: int) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            start = await loop.run_in_executor(self._home.reads, self.log.batch_start, start)
+        except (OffsetOutOfRangeError, NotReadyError, FileNotFoundError):
+            # The log is another one by now: the next tick looks again.
+            self._truncating = -1
+        except (Damage, OSError) as error:
+            self.fail(str(error))
+        else:
+            if self._takes_part() and self._working is None:
+                self.log.truncate_prefix(start)
+                self._commit.wake()
+
+    def _delete(self, files: RetiredFiles) -> None:
+        if files:
+            loop = asyncio.get_running_loop()
+            deletion = loop.run_in_executor(self._home.storage, self.log.delete_files, files)
+            deletion.add_done_callback(self._deleted)
+
+    def _deleted(self, deletion: asyncio.Future[None]) -> None:
+        if (error := deletion.exception()) is not None:
+            # They are no part of the log; the next start finds them again.
+            name = self.meta.name
+            _log.warning("could not delete truncated segments", partition=name, error=str(error))
 
     def _takes_part(self) -> bool:
         return self.halted is None and self.unfit is None and self.assigned
@@ -439,6 +495,7 @@ class ReplicaRunner:
             self.log,
             self._home.storage,
             lac=lambda: self.state.durable_lac,
+            clock_us=self._home.clock_us,
             synced=self._synced,
             failed=self._sync_failed,
         )

@@ -13,6 +13,7 @@ from connection_manager.session import Session
 from schemas.errors import RunnelError
 from schemas.ids import PartitionUid, StorageId, Term
 from schemas.messages import (
+    Assignment,
     AssignPartitions,
     DeleteReplicas,
     Hello,
@@ -38,6 +39,7 @@ class SimulatedSpu:
         self.seen_revision = 0
         self.seen_stamp: Stamp | None = None
         self.replicas: dict[str, ReplicaReport] = {}
+        self.assignments: dict[str, Assignment] = {}
         self.leads: list[tuple[str, int]] = []
         self.deleted: list[str] = []
         self.peers: list[Peers] = []
@@ -127,6 +129,7 @@ class SimulatedSpu:
     def _assign(self, body: AssignPartitions) -> list[ReplicaReport]:
         changed = []
         for assignment in body.assignments:
+            self.assignments[assignment.uid] = assignment
             old = self.replicas.get(assignment.uid) or ReplicaReport(
                 uid=assignment.uid, storage_id=StorageId(uuid.uuid4().hex)
             )

@@ -14,7 +14,7 @@ from schemas.errors import InvalidRequestError
 from schemas.kv_url import without_password
 from schemas.metadata import Metadata
 from schemas.quantities import check_name
-from schemas.spu import PrivateEndpoint, PublicEndpoint
+from schemas.spu import PrivateEndpoint, PublicEndpoint, Storage
 from schemas.spu_group import SpuGroup, SpuGroupSpec, SpuTemplate
 
 DEFAULT_BASE_PORT = 9003
@@ -130,6 +130,8 @@ class ClusterPlan:
         """The object that has the SC start the SPUs, ``spu-0`` and so on."""
         ports = self.spu_ports(0)
         template = SpuTemplate(
+            # Nobody else is to have a share of the disk: it is the bound.
+            storage=Storage(size=None),
             public_endpoint=PublicEndpoint(port=ports["public"]),
             private_endpoint=PrivateEndpoint(port=ports["private"]),
         )

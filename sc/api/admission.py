@@ -6,7 +6,11 @@ SPUs, say) is not refused here but shows on the status.
 
 from __future__ import annotations
 
+import zoneinfo
+
 from sc.store.local_store import LocalStore
+from schemas.column_types import zones_of
+from schemas.columns import incompatibility
 from schemas.errors import ConflictError, InvalidRequestError, UnsupportedError
 from schemas.metadata import Object
 from schemas.partition import Partition
@@ -53,6 +57,7 @@ def admit_new(obj: Object) -> None:
                     f"metadata.name: too long by {len(last) - MAX_NAME_LENGTH} characters: its"
                     f" partitions are named {last[:20]}…{last[-8:]}"
                 )
+            _admit_zones(obj.spec)
         case _:
             pass
 
@@ -81,6 +86,9 @@ def admit_change(old: Object, new: Object, store: LocalStore) -> None:
                     " the group has SPUs: their ports follow from it; make another group"
                 )
         case Topic(), Topic():
+            # Also before it is placed: partitions may be on their way to the mirror.
+            if reason := incompatibility(old.spec.row_schema, new.spec.row_schema):
+                raise InvalidRequestError(reason)
             placed = store.partitions_of("Topic", old.name)
             if placed:
                 _admit_placed_topic(_placed_spec(old, placed), new.spec)
@@ -136,6 +144,28 @@ def _admit_spu(spu: Spu) -> None:
                 f"spec.{name}.encryption: TLS is not available in this version, and it is never"
                 " replaced by plaintext silently; write encryption: plaintext, on a trusted network"
             )
+
+
+def _admit_zones(spec: TopicSpec) -> None:
+    """Here and not in the schema: a stored topic parses wherever it is read."""
+    for i, column in enumerate(spec.columns or ()):
+        for zone in zones_of(column.parsed):
+            # An offset such as +02:00 is no name to look up.
+            if zone[0] in "+-" or _zone_exists(zone):
+                continue
+            raise InvalidRequestError(
+                f"spec.schema[{i}].type: there is no time zone {zone}; write for example UTC or"
+                " Europe/Berlin"
+            )
+
+
+def _zone_exists(zone: str) -> bool:
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        # UTC is known even where there is no data of time zones.
+        return zone == "UTC"
+    return True
 
 
 def _placed_spec(topic: Topic, placed: list[Partition]) -> TopicSpec:

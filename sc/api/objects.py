@@ -41,7 +41,7 @@ from sc.store.view import View
 from schemas.causality import current_cause
 from schemas.errors import ConflictError, NotFoundError, NotReadyError
 from schemas.metadata import Metadata, Object
-from schemas.partition import Partition, UncleanElection
+from schemas.partition import Partition, Truncation, UncleanElection
 from schemas.spu import Spu
 from schemas.spu_group import SpuGroup
 from schemas.topic import Topic
@@ -203,6 +203,28 @@ class ObjectService:
                 f"it is not known yet whether a live replica of {partition.name} returns; try again"
                 " in a moment"
             )
+
+    async def truncate(self, name: str, truncation: Truncation, wish: Wish) -> Object:
+        """Have the log of a partition begin at an offset: its replicas are told, and one that is
+        away when it returns. A truncation is never taken back; one below it changes nothing.
+
+        Raises NotFoundError, ConflictError.
+        """
+        for _ in range(ATTEMPTS):
+            old = await self._read(Partition, name)
+            if not isinstance(old, Partition):
+                raise AssertionError(f"{name} is no partition")
+            if old.deleting:
+                raise ConflictError(f"Partition {name} is being deleted")
+            if (old.spec.truncate_before or 0) >= truncation.before:
+                return old
+            spec = old.spec.model_copy(update={"truncate_before": truncation.before})
+            new = old.model_copy(update={"spec": spec})
+            new = new.with_metadata(generation=old.generation + 1)
+            result = await self._commit([self._unchanged(old)], [self._put(new, wish)], wish)
+            if result.succeeded:
+                return await self._stored(new, result.revision, wish)
+        raise await conflicts.changes_too_often(self._kv, self._key(old), old)
 
     async def _delete(
         self, cls: type[Object], name: str, wish: Wish, *, wanted: int | None, force: bool

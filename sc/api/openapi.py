@@ -14,7 +14,7 @@ from sc.api.routes import MAX_HEADER, MAX_REVISION, Form, Operation, Parameter, 
 from schemas.assignments import Assignments
 from schemas.kinds import KINDS
 from schemas.model import Model
-from schemas.partition import UncleanElection
+from schemas.partition import Truncation, UncleanElection
 from schemas.quantities import NAME_PATTERN
 
 Json = dict[str, Any]
@@ -32,6 +32,7 @@ _MODELS: Final[tuple[type[Model], ...]] = (
     History,
     Replicas,
     Synced,
+    Truncation,
     UncleanElection,
 )
 _PATTERNS: Final = {
@@ -61,6 +62,7 @@ _OBJECT_ANSWERS: Final = (
     Operation.PATCH,
     Operation.DELETE,
     Operation.ELECT,
+    Operation.TRUNCATE,
 )
 _ANSWERS: Final[dict[Operation, type[Model]]] = {
     Operation.HEALTH: Health,
@@ -198,6 +200,8 @@ def _body(route: Route) -> Json | None:
             return {_JSON: {"schema": _ref(route.cls.kind_name())}}
         case Operation.ELECT:
             return {_JSON: {"schema": _ref("UncleanElection")}}
+        case Operation.TRUNCATE:
+            return {_JSON: {"schema": _ref("Truncation")}}
         case Operation.PATCH:
             return {MEDIA_TYPE: {"schema": _ref("MergePatch")}}
         case _:

@@ -38,6 +38,11 @@ class Operation(Enum):
     HISTORY = "history"
     ELECT = "elect"
     REPLICAS = "replicas"
+    TRUNCATE = "truncate"
+
+
+#: What users may write of partitions.
+_OF_PARTITIONS: Final = (Operation.ELECT, Operation.TRUNCATE)
 
 
 class Form(Enum):
@@ -86,7 +91,7 @@ class Route:
     @property
     def documented(self) -> bool:
         """Not a write of a kind that users may not write: that one says only why."""
-        if self.cls is None or not self.writes or self.operation is Operation.ELECT:
+        if self.cls is None or not self.writes or self.operation in _OF_PARTITIONS:
             return True
         return not self.cls.SYSTEM_WRITTEN and self.cls.NOT_SERVED is None
 
@@ -161,6 +166,16 @@ def routes() -> tuple[Route, ...]:
             Partition,
             (_DRY_RUN,),
             202,
+            (404, 409, 413, 415, 503, 504),
+        ),
+        Route(
+            "POST",
+            "/v1/partitions/{name}/truncate",
+            Operation.TRUNCATE,
+            "Remove the oldest records of a partition on every replica",
+            Partition,
+            (_DRY_RUN,),
+            200,
             (404, 409, 413, 415, 503, 504),
         ),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from aiohttp import web
 from pydantic import ValidationError
@@ -41,7 +41,8 @@ from schemas.kinds import BY_PLURAL
 from schemas.logs import get_logger
 from schemas.manifest import json_schemas
 from schemas.metadata import Object
-from schemas.partition import Partition, UncleanElection
+from schemas.model import Model
+from schemas.partition import Partition, Truncation, UncleanElection
 from schemas.validation import parse_object
 
 MAX_BODY_BYTES = 32 << 20
@@ -67,6 +68,9 @@ _STATUS = {
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Answer = Callable[[web.Request, Route, Query], Awaitable[web.StreamResponse]]
+
+
+ModelT = TypeVar("ModelT", bound=Model)
 
 
 class MediaTypeError(InvalidRequestError):
@@ -99,6 +103,7 @@ class PublicServer:
             Operation.DELETE: self._delete,
             Operation.HISTORY: self._history,
             Operation.ELECT: self._elect,
+            Operation.TRUNCATE: self._truncate,
             Operation.REPLICAS: self._replicas,
         }
         for route in routes():
@@ -255,14 +260,15 @@ class PublicServer:
     async def _elect(self, request: web.Request, route: Route, query: Query) -> web.Response:
         wish = _wish(request, query)
         name = _name(request, Partition)
-        data = await _body(request, _JSON)
-        try:
-            election = UncleanElection.model_validate(data)
-        except ValidationError as error:
-            raise InvalidRequestError(
-                "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-            ) from error
+        election = _model(UncleanElection, await _body(request, _JSON))
         return _json((await self._objects.elect(name, election, wish)).to_json(), route.success)
+
+    async def _truncate(self, request: web.Request, route: Route, query: Query) -> web.Response:
+        wish = _wish(request, query)
+        name = _name(request, Partition)
+        truncation = _model(Truncation, await _body(request, _JSON))
+        done = await self._objects.truncate(name, truncation, wish)
+        return _json(done.to_json(), route.success)
 
     async def _delete(self, request: web.Request, route: Route, query: Query) -> web.Response:
         wish = _wish(request, query)
@@ -275,6 +281,16 @@ class PublicServer:
             force=query.flag("force"),
         )
         return _json(gone.to_json(), route.success)
+
+
+def _model(cls: type[ModelT], data: Any) -> ModelT:
+    """What a body says. Raises InvalidRequestError that names the fields that are wrong."""
+    try:
+        return cls.model_validate(data)
+    except ValidationError as error:
+        raise InvalidRequestError(
+            "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        ) from error
 
 
 def _json(data: Any, status: int = 200) -> web.Response:

@@ -128,6 +128,7 @@ def assignment_of(partition: Partition) -> Assignment:
         term=partition.status.term,
         lrs=partition.status.lrs,
         unclean_term=partition.status.unclean_term,
+        truncate_before=partition.spec.truncate_before or 0,
         revision=partition.revision,
     )
 

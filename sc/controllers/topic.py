@@ -82,6 +82,7 @@ def _restore(partitions: list[Partition]) -> tuple[Action, ...]:
     if len(kept) < len(partitions):
         return tuple(MarkDeleting(p) for p in kept)
     owner, log = kept[0].spec.owner, kept[0].spec.log
+    rows = log.row_schema
     spec = TopicSpec(
         partitions=1 + max(p.spec.index or 0 for p in kept),
         replication_factor=len(kept[0].spec.replicas),
@@ -90,6 +91,9 @@ def _restore(partitions: list[Partition]) -> tuple[Action, ...]:
         segment=log.segment,
         durability=log.durability,
         max_record_size=log.max_record_size,
+        columns=rows.columns if rows is not None else None,
+        key_column=rows.key_column if rows is not None else None,
+        timestamp_column=rows.timestamp_column if rows is not None else None,
     )
     note = {RESTORED: "from its partitions; compression and labels are lost"}
     metadata = Metadata(name=owner.name, uid=owner.uid, generation=1, annotations=note)

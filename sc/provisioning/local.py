@@ -183,6 +183,7 @@ class LocalProvisioner(Provisioner):
         config = {
             "spuId": spec.spu_id,
             "logDir": spec.storage.log_dir or str(data),
+            "storageSize": spec.storage.size,
             "controller": self._controller,
             "public": {"host": HOST, "port": port},
             "private": {"host": HOST, "port": private},

@@ -16,6 +16,7 @@ leaves the log unusable, and the caller stops for good.
 from __future__ import annotations
 
 import os
+import secrets
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ from schemas.errors import (
     NotReadyError,
     OffsetOutOfRangeError,
 )
+from schemas.protocol import SegmentInfo
 from schemas.topic import MAX_BATCH_BYTES, Durability, LogSettings
 from spu.producers import ProducerDump, ProducerSnapshot, ProducerTable, newest_snapshot
 from spu.replication.history import Epoch, cut, extended, forgotten, last_term
@@ -37,6 +39,7 @@ from spu.storage.checkpoint import Checkpoint, checkpoint_of, write_checkpoint
 from spu.storage.durable import sync_directory, sync_file, write_all
 from spu.storage.file_pool import FilePool
 from spu.storage.index import IndexSummary, write_index
+from spu.storage.lifecycle import TruncatedSegment, retire, segment_infos
 from spu.storage.reader import LogReader, ReadResult
 from spu.storage.recovery import RecoveredLog
 from spu.storage.segment import Damage, Segment
@@ -47,6 +50,10 @@ CHECKPOINT_BYTES: Final = 64 << 20
 _BACKGROUND_SYNC_BYTES: Final = 16 << 20
 #: Completed segments smaller than this do not ask for a checkpoint of their own.
 _ROLL_CHECKPOINT_BYTES: Final = 1 << 20
+
+
+#: Files that are no part of a log any more.
+RetiredFiles = tuple[TruncatedSegment, ...]
 
 
 class CheckpointFailedError(OSError):
@@ -107,6 +114,9 @@ class PartitionLog:
         self._files = files
         # Replaced, never changed in place: readers in threads hold on to the one they saw.
         self._segments: tuple[Segment, ...] = tuple(found.segments)
+        self._truncated = tuple(found.truncated)
+        # Not what it was before a restart, whatever a watcher has seen then.
+        self._version = secrets.randbits(62) | 1
         self._reader = LogReader(files)
         self._fd: int | None = None
         self._unsynced: list[Segment] = []
@@ -129,6 +139,20 @@ class PartitionLog:
     @property
     def segments(self) -> tuple[Segment, ...]:
         return self._segments
+
+    @property
+    def version(self) -> int:
+        """Another one whenever a segment began, was completed, truncated or deleted."""
+        return self._version
+
+    @property
+    def truncated_bytes(self) -> int:
+        """What truncated segments that are not deleted yet take of the disk."""
+        return sum(one.size for one in self._truncated)
+
+    def segment_infos(self) -> list[SegmentInfo]:
+        """Every segment with its state, the truncated ones first."""
+        return segment_infos(self._segments, self._truncated, self.log_start)
 
     @property
     def orderly_leo(self) -> int:
@@ -216,6 +240,7 @@ class PartitionLog:
         if active is None or active.completed_us or not active.size:
             return
         active.completed_us = max(now_us, 1)
+        self._version += 1
         self._unsynced.append(active)
         if self._fd is None:
             # Every segment waiting for its fsync holds one pin, dropped when it is synced.
@@ -267,7 +292,7 @@ class PartitionLog:
         return plan
 
     def synced(self, plan: SyncPlan) -> tuple[Segment, ...]:
-        """Take note that ``plan`` has run; gives the segments whose files can be deleted now."""
+        """Take note that ``plan`` has run; gives the segments that are to be retired now."""
         self.durable_leo = max(self.durable_leo, plan.leo)
         self._durable_bytes = plan.size_bytes
         for segment in plan.completed:
@@ -284,11 +309,12 @@ class PartitionLog:
         ):
             self._files.unpin(active.path)
             self._fd = None
-        if plan.checkpoint is None:
-            return ()
-        self._checkpoint_bytes = plan.size_bytes
-        self.log_start = max(self.log_start, plan.checkpoint.log_start)
-        self.history = forgotten(self.history, self.log_start)
+        if plan.checkpoint is not None:
+            self._checkpoint_bytes = plan.size_bytes
+            if plan.checkpoint.log_start > self.log_start:
+                self.log_start = plan.checkpoint.log_start
+                self._version += 1
+            self.history = forgotten(self.history, self.log_start)
         return self._drop_below_start()
 
     def read(self, offset: int, max_bytes: int, upto_offset: int, *, wait: bool) -> ReadResult:
@@ -335,8 +361,31 @@ class PartitionLog:
                     return min(max(found, log_start), upto_offset)
         return upto_offset
 
+    def batch_start(self, offset: int) -> int:
+        """Base offset of the batch that holds ``offset``; the end of the log from there on.
+
+        Blocks on the disk. Raises OffsetOutOfRangeError below the log start, NotReadyError where
+        the log is being cut there, Damage, OSError.
+        """
+        if offset < self.log_start:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} is gone; the first one available is {self.log_start}",
+                firstAvailable=self.log_start,
+            )
+        if offset >= self.leo:
+            return self.leo
+        reader = self._reader
+        segment = self._segment_of(self._segments, offset)
+        try:
+            return reader.batch_start(segment, offset)
+        except Damage as error:
+            if offset < self.leo and segment in self._segments:
+                raise
+            raise NotReadyError(f"the log was cut below offset {offset} meanwhile") from error
+
     def truncate_prefix(self, offset: int) -> None:
-        """Ask for ``offset`` (at most LEO) as the log start; it counts once a plan has run."""
+        """Ask for ``offset`` (at most LEO), where a batch begins, as the log start; it counts once
+        a plan has run. A follower that begins anew there is sent whole batches."""
         self._wanted_start = max(self._wanted_start, min(offset, self.leo))
 
     def apply_retention(self, now_us: int, upto_offset: int) -> None:
@@ -359,13 +408,16 @@ class PartitionLog:
             self.truncate_prefix(segment.end_offset)
 
     def roll_is_due(self, now_us: int) -> bool:
-        """Has the active segment been open for ``segment.time``, or outlived the retention?"""
+        """Has the active segment been open for ``segment.time``, outlived the retention, or been
+        truncated to its end?"""
         active = self._segments[-1] if self._segments else None
         if active is None or active.completed_us or not active.size:
             return False
         retention_ms = self.settings.retention.time
-        return now_us - active.opened_us >= self.settings.segment.time * 1000 or (
-            retention_ms is not None and now_us - active.written_us > retention_ms * 1000
+        return (
+            self.log_start >= self.leo
+            or now_us - active.opened_us >= self.settings.segment.time * 1000
+            or (retention_ms is not None and now_us - active.written_us > retention_ms * 1000)
         )
 
     def truncate_suffix(self, offset: int) -> None:
@@ -446,11 +498,39 @@ class PartitionLog:
         sync_directory(self.directory)
         return place
 
-    def delete_files(self, segments: tuple[Segment, ...]) -> None:
-        """Delete what `synced` gave. Blocks; a crash half-way is finished by recovery."""
+    def retire_files(self, segments: tuple[Segment, ...], now_us: int) -> RetiredFiles:
+        """Take the files of what `synced` gave out of the log, or delete them where no grace is
+        wanted. Blocks; a crash half-way is finished by recovery. Raises OSError."""
+        retired = []
         for segment in segments:
             self._files.forget(segment.path)
-            segment.remove()
+            if not self.settings.retention.grace:
+                segment.remove()
+            elif (one := retire(segment, now_us)) is not None:
+                retired.append(one)
+        return tuple(retired)
+
+    def retired(self, files: RetiredFiles) -> None:
+        """Take note of what `retire_files` gave."""
+        self._truncated = (*self._truncated, *files)
+        self._version += 1
+
+    def take_expired(self, now_us: int, *, all_of_them: bool = False) -> RetiredFiles:
+        """Truncated segments whose grace has passed, or all; `delete_files` is to delete them."""
+        horizon_us = now_us - self.settings.retention.grace * 1000
+        expired = tuple(
+            one for one in self._truncated if all_of_them or one.truncated_us <= horizon_us
+        )
+        if expired:
+            self._truncated = tuple(one for one in self._truncated if one not in expired)
+            self._version += 1
+        return expired
+
+    @staticmethod
+    def delete_files(files: RetiredFiles) -> None:
+        """Delete what `take_expired` gave. Blocks. Raises OSError."""
+        for one in files:
+            Path(one.path).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Give back the files. Sync first: what is not durable may be lost."""
@@ -496,6 +576,7 @@ class PartitionLog:
         os.close(os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
         self._new_names = True
         self._segments = (*self._segments, segment)
+        self._version += 1
         return segment
 
     def _next_checkpoint(self, last: Segment | None) -> Checkpoint:
@@ -532,6 +613,7 @@ class PartitionLog:
         self.leo = self.durable_leo = checkpoint.durable_leo
         gone = [segment for segment in self._segments if segment not in segments]
         self._segments = segments
+        self._version += 1
         self._reader = LogReader(self._files)
         self.log_start = checkpoint.log_start
         self.history = checkpoint.history
@@ -558,9 +640,9 @@ class PartitionLog:
 
     def _drop_below_start(self) -> tuple[Segment, ...]:
         kept = 0
-        while kept < len(self._segments) - 1 and (
-            self._segments[kept].end_offset <= self.log_start
-        ):
+        for segment in self._segments[:-1]:
+            if segment.end_offset > self.log_start or segment in self._unsynced:
+                break
             kept += 1
         dropped, self._segments = self._segments[:kept], self._segments[kept:]
         self.size_bytes -= sum(segment.size for segment in dropped)

@@ -56,6 +56,8 @@ class LogReader:
         data = self._pread(segment, position, count, wait=wait)
         end, next_offset = _whole_batches(data, segment, position, upto_offset)
         if not end:
+            if len(data) < HEADER_SIZE:
+                raise Damage(segment.path, position, "the segment ends inside a batch header")
             length = int(_WALK.unpack_from(data, _WALK_AT)[2])
             if length > limit - position:
                 raise Damage(segment.path, position, f"a batch of {length} bytes leaves the file")
@@ -82,6 +84,12 @@ class LogReader:
                 return base
             position += length
         return None
+
+    def batch_start(self, segment: Segment, offset: int) -> int:
+        """Base offset of the batch that holds ``offset``, which lies in ``segment``. Blocks."""
+        limit = segment.size
+        position = self.locate(segment, offset, limit, wait=True)
+        return self._header(segment, position, limit, wait=True)[0]
 
     def locate(self, segment: Segment, offset: int, limit: int, *, wait: bool) -> int:
         """Position of the batch that holds ``offset``, below ``limit``. Raises as `read` does."""

@@ -42,6 +42,7 @@ class Cluster:
     leader: int = 0
     lrs: tuple[LiveReplica, ...] = ()
     unclean_term: Term | None = None
+    truncate_before: int = 0
     spus: dict[int, Spu] = field(default_factory=dict)
     ports: dict[int, int] = field(default_factory=dict)
 
@@ -88,6 +89,7 @@ class Cluster:
             term=self.term,
             lrs=self.lrs,
             unclean_term=self.unclean_term,
+            truncate_before=self.truncate_before,
             revision=self.revision,
         )
 
@@ -96,6 +98,12 @@ class Cluster:
         for spu in self.spus.values():
             message = AssignPartitions(assignments=(self.assignment,), stamp=STAMP)
             await spu.host.assign(message)
+
+    async def truncate(self, before: int) -> None:
+        """Tell all that are there that the log begins at an offset."""
+        self.truncate_before = before
+        self.revision += 1
+        await self.assign()
 
     async def elect(self, spu: int, *, without: int | None = None, unclean: bool = False) -> None:
         """Make another SPU lead, at the next term."""

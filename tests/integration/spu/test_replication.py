@@ -7,14 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import DivergedError, NotEnoughReplicasError, NotLeaderError
+from schemas.errors import (
+    DivergedError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+    OffsetOutOfRangeError,
+)
 from schemas.messages import ReplicaRole
-from schemas.protocol import FetchRequest
+from schemas.protocol import EARLIEST, FetchRequest
 from schemas.topic import Durability
 from tests.integration.spu.cluster import Cluster
 from tests.unit.spu.builders import (
     UID,
     batch_of,
+    fetch_request,
     headers,
     produce,
     produce_request,
@@ -178,6 +184,54 @@ async def test_given_a_follower_behind_the_logs_start_then_it_is_rebuilt_from_th
     await cluster.whole()
     again = await produce(cluster.replica(2), batch_of(producer_id=7, sequence=0))
     assert again.base_offset == first.base_offset
+
+
+async def test_given_a_truncation_then_every_replica_follows_and_one_that_was_away_when_it_returns(
+    cluster: Cluster,
+) -> None:
+    leader = await cluster.begin()
+    await cluster.whole()
+    for _ in range(10):
+        await produce(leader, batch_of(4, b"x" * 500))
+    await cluster.whole()
+    await cluster.stop(2)
+    # Inside the batch of offsets 21 to 24.
+    await cluster.truncate(23)
+    for spu in (0, 1):
+        replica = cluster.replica(spu)
+        assert replica.log_start == 23
+        await until(lambda log=replica._log: log.log_start == 21)  # type: ignore[misc]
+    with pytest.raises(OffsetOutOfRangeError, match="first one available is 23"):
+        leader.fetch(fetch_request(22))
+    assert headers(leader.fetch(fetch_request(23), wait=True).data)[0].base_offset == 21
+    # Who was away leads next, and shows nothing that was truncated.
+    await cluster.start(2)
+    await cluster.assign()
+    await cluster.whole()
+    await cluster.elect(2)
+    await cluster.whole()
+    back = cluster.replica(2)
+    assert back.list_offsets(EARLIEST).offset == 23
+    await until(lambda: back._log.log_start == 21)
+    # One that begins anew is sent whole batches, and shows as little.
+    cluster.replica(0).damaged(OSError("the disk is broken"))
+    await cluster.whole()
+    assert cluster.replica(0).log_start == 23
+    assert headers(memoryview(data_of(cluster, 0)))[0].base_offset == 21
+
+
+async def test_given_a_truncation_beyond_what_is_committed_then_it_waits_for_commits(
+    cluster: Cluster,
+) -> None:
+    leader = await cluster.begin()
+    await cluster.whole()
+    await produce(leader, batch_of(4))
+    end = leader.leo
+    await cluster.truncate(end + 2)
+    assert leader.log_start == leader.lac + 1 == end
+    await produce(leader, batch_of(4))
+    assert leader.log_start == end + 2
+    await cluster.whole()
 
 
 async def test_given_a_host_that_lost_its_memory_then_what_relied_on_it_is_repaired(

@@ -86,7 +86,7 @@ class OpenLog:
     def sync(self, *, lac: int | None = None, checkpoint: bool = False) -> None:
         plan = self.log.plan_sync(self.log.leo - 1 if lac is None else lac, checkpoint=checkpoint)
         plan.run()
-        self.log.delete_files(self.log.synced(plan))
+        self.log.retired(self.log.retire_files(self.log.synced(plan), NOW_US))
 
     def crash(self) -> None:
         """Go away as a killed process does: nothing more is written."""

@@ -9,7 +9,7 @@ import pytest
 
 from spu.group_commit import GroupCommit
 from spu.storage import log as log_module
-from tests.unit.spu.builders import batch_of, new_log_directory, open_log, until
+from tests.unit.spu.builders import NOW_US, batch_of, new_log_directory, open_log, until
 
 
 async def test_given_a_failed_run_then_there_is_no_other(
@@ -29,6 +29,7 @@ async def test_given_a_failed_run_then_there_is_no_other(
             opened.log,
             executor,
             lac=lambda: -1,
+            clock_us=lambda: NOW_US,
             synced=lambda: pytest.fail("nothing was synced"),
             failed=failures.append,
         )
@@ -52,6 +53,7 @@ async def test_given_a_finish_then_all_is_durable_and_nothing_runs_after_it(
             opened.log,
             executor,
             lac=lambda: -1,
+            clock_us=lambda: NOW_US,
             synced=lambda: synced.append(opened.log.durable_leo),
             failed=lambda error: pytest.fail(str(error)),
         )

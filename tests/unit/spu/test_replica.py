@@ -30,7 +30,7 @@ from schemas.errors import (
 from schemas.ids import MAX_RESTARTS, Term, make_term
 from schemas.messages import AssignPartitions, Lead, ReplicaRole, Stamp
 from schemas.partition import LiveReplica
-from schemas.protocol import EARLIEST, LATEST, Acks, ProduceResponse
+from schemas.protocol import EARLIEST, LATEST, Acks, ProduceResponse, SegmentState
 from schemas.topic import Durability, LogSettings
 from spu.replication.events import AskElection
 from spu.storage import durable
@@ -471,6 +471,34 @@ async def test_given_offsets_then_fetch_says_what_there_is(spu: Spu) -> None:
     bounds = replica.list_offsets(EARLIEST)
     assert (bounds.offset, bounds.log_start, bounds.lac) == (1, 1, 4)
     assert bounds.size_bytes == replica.size_bytes > 0
+
+
+async def test_given_a_watcher_of_segments_then_it_is_told_of_every_change(spu: Spu) -> None:
+    replica = await spu.serve()
+    await produce(replica, batch_of(4))
+    known, (first,) = replica.list_segments()
+    assert (first.base_offset, first.end_offset, first.state) == (0, 5, SegmentState.IN_PROGRESS)
+    told: list[RunnelError | None] = []
+    replica.when_segments_change(60_000, told.append)
+    await produce(replica, batch_of())
+    assert told == []
+    replica._log.roll(spu.now_us)
+    replica.tick(spu.now_us)
+    assert told == [None]
+    then, (first,) = replica.list_segments()
+    assert then.version != known.version
+    assert (first.end_offset, first.state) == (6, SegmentState.COMPLETED)
+    assert (first.completed_us, first.size_bytes) == (spu.now_us, replica.size_bytes)
+
+
+async def test_given_a_halted_replica_then_watchers_of_segments_are_told(spu: Spu) -> None:
+    replica = await spu.serve()
+    told: list[RunnelError | None] = []
+    replica.when_segments_change(60_000, told.append)
+    replica.damaged(OSError("the disk is broken"))
+    assert [type(error) for error in told] == [StorageFailedError]
+    with pytest.raises(StorageFailedError):
+        replica.list_segments()
 
 
 async def test_given_positions_then_list_offsets_knows_them(spu: Spu) -> None:

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import NotFoundError, NotLeaderError, StorageFailedError
+from schemas.errors import (
+    NotFoundError,
+    NotLeaderError,
+    RetryableError,
+    StorageFailedError,
+    StorageFullError,
+)
 from schemas.ids import StorageId, make_term
 from schemas.messages import (
     AssignPartitions,
@@ -22,6 +28,7 @@ from schemas.messages import (
 from schemas.partition import LiveReplica
 from schemas.topic import Retention
 from spu.storage.journal import Journal
+from spu.storage.space import Room
 from tests.unit.spu.builders import (
     STAMP,
     TERM,
@@ -292,3 +299,39 @@ async def test_given_a_tick_then_retention_deletes_and_segments_roll(tmp_path: P
     again = await open_spu(tmp_path)
     assert again.replica.log_start == 21
     await again.host.close()
+
+
+# Room
+
+
+async def test_given_no_room_then_records_are_refused_until_there_is_some(tmp_path: Path) -> None:
+    log = settings_of(segment=1 << 10, retention=Retention(grace="1h"))
+    spu = await open_spu(tmp_path, assignment_of(log=log))
+    replica = await spu.serve()
+    spu.host.space.limit_bytes = 5_000
+    while replica.size_bytes < 5_000:
+        await produce(replica, batch_of(1, bytes(400), producer_id=7, sequence=replica.leo))
+    kept = batch_of(1, bytes(400), producer_id=7, sequence=replica.leo - 1)
+    spu.host.tick(spu.now_us)
+    assert spu.host.space.room is Room.NONE
+    assert spu.host.free_bytes == 0
+    with pytest.raises(StorageFullError, match=r"of storage\.size") as refused:
+        await produce(replica, batch_of())
+    assert isinstance(refused.value, RetryableError)
+    # What stands already is known to, and leaders go on.
+    assert (await produce(replica, kept)).base_offset == replica.leo - 1
+    await spu.lead(term=make_term(1, 9), revision=9)
+    await until(lambda: replica.is_serving)
+    # Truncated files go at once, whatever their grace, and clients are let in again.
+    end = replica.leo
+    newer = assignment_of(log=log, term=make_term(1, 9), revision=10, truncate_before=end)
+    await spu.host.assign(assign(newer))
+    await until(lambda: replica._log.log_start == end)
+
+    def has_room() -> bool:
+        spu.host.tick(spu.now_us)
+        return spu.host.space.room is Room.PLENTY and len(replica._log.segments) == 1
+
+    await until(has_room)
+    await produce(replica, batch_of())
+    await spu.host.close()

@@ -1,0 +1,74 @@
+"""How much room there is: the two bounds, the reserve, and when clients are let in again."""
+
+from __future__ import annotations
+
+import pytest
+
+from spu.storage.space import MAX_RESERVE_BYTES, Room, Space
+
+GIB = 1 << 30
+DISK = 1000 * GIB
+
+
+def space(used: int, limit: int | None = None, free: int = DISK, total: int = DISK) -> Space:
+    return Space(used, limit, free, total)
+
+
+@pytest.mark.parametrize(
+    ("seen", "before", "room"),
+    [
+        pytest.param(space(0), Room.PLENTY, Room.PLENTY, id="given-nothing-then-plenty"),
+        pytest.param(space(84, 100), Room.PLENTY, Room.PLENTY, id="given-84-of-100-then-plenty"),
+        pytest.param(space(86, 100), Room.PLENTY, Room.SCARCE, id="given-86-of-100-then-scarce"),
+        pytest.param(space(100, 100), Room.SCARCE, Room.NONE, id="given-all-then-none"),
+        pytest.param(space(120, 100), Room.PLENTY, Room.NONE, id="given-more-than-all-then-none"),
+        pytest.param(
+            space(97, 100), Room.NONE, Room.NONE, id="given-none-then-a-bit-is-not-enough"
+        ),
+        pytest.param(space(97, 100), Room.SCARCE, Room.SCARCE, id="given-scarce-then-a-bit-is"),
+        pytest.param(space(95, 100), Room.NONE, Room.SCARCE, id="given-none-then-more-is-enough"),
+        pytest.param(space(10, 100), Room.NONE, Room.PLENTY, id="given-none-then-much-is-plenty"),
+        pytest.param(
+            space(1, None, free=MAX_RESERVE_BYTES),
+            Room.PLENTY,
+            Room.NONE,
+            id="given-only-the-reserve-then-none",
+        ),
+        pytest.param(
+            space(100 * GIB, None, free=10 * GIB),
+            Room.PLENTY,
+            Room.SCARCE,
+            id="given-a-disk-nearly-full-then-scarce",
+        ),
+        pytest.param(
+            space(1, 100 * GIB, free=MAX_RESERVE_BYTES),
+            Room.PLENTY,
+            Room.NONE,
+            id="given-a-limit-that-the-disk-does-not-have-then-none",
+        ),
+    ],
+)
+def test_room(seen: Space, before: Room, room: Room) -> None:
+    assert seen.room(before) is room
+
+
+@pytest.mark.parametrize(
+    ("seen", "available", "says"),
+    [
+        pytest.param(
+            space(30, 100), 70, "replicas take 30", id="given-a-limit-then-what-is-left-of-it"
+        ),
+        pytest.param(
+            space(130, 100), 0, "replicas take 130 of storage.size 100", id="given-too-much-then-0"
+        ),
+        pytest.param(
+            space(5, None, free=70, total=1000),
+            50,
+            "70 of a disk of 1000 are free, 20 of them in reserve",
+            id="given-a-small-disk-then-a-fiftieth-is-reserve",
+        ),
+    ],
+)
+def test_available(seen: Space, available: int, says: str) -> None:
+    assert seen.available == available
+    assert says in seen.describe()
