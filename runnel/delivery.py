@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 from concurrent.futures import Future
+from typing import Protocol
 
 from runnel.batching import PendingBatch
 from runnel.record import BatchMetadata, RecordMetadata
@@ -39,18 +40,28 @@ def _wait(outcome: Outcome, timeout: float | None) -> int:
         ) from None
 
 
-class Delivery(tuple[Batch, int]):
+class Source(Protocol):
+    """What a record was put into: it knows, or finds out, in which batch that is."""
+
+    def place(self, index: int) -> tuple[Batch, int]:
+        """The batch of a record, and its row there."""
+        ...
+
+
+class Delivery:
     """The handle of one record.
 
-    A tuple, because nothing else is made as fast: there is one for every record. Use its
-    methods, not its items.
+    There is one for every record: it is made without arguments and filled by `send`, because a
+    constructor would cost as much as all the rest.
     """
 
-    __slots__ = ()
+    __slots__ = ("_index", "_source")
+    _source: Source
+    _index: int
 
     def done(self) -> bool:
         """Is the outcome known?"""
-        return self[0].outcome.done()
+        return self._batch.outcome.done()
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Block until the record is acknowledged, at most ``timeout`` seconds.
@@ -58,14 +69,18 @@ class Delivery(tuple[Batch, int]):
         Raises what the delivery failed with, or DeadlineExceededError after ``timeout``: the
         record is still being sent then.
         """
-        return self._located(_wait(self[0].outcome, timeout))
+        return self._located(_wait(self._batch.outcome, timeout))
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
-        base_offset = yield from asyncio.wrap_future(self[0].outcome).__await__()
+        base_offset = yield from asyncio.wrap_future(self._batch.outcome).__await__()
         return self._located(base_offset)
 
+    @property
+    def _batch(self) -> Batch:
+        return self._source.place(self._index)[0]
+
     def _located(self, base_offset: int) -> RecordMetadata:
-        batch, index = self
+        batch, index = self._source.place(self._index)
         return RecordMetadata(
             batch.outcome.topic,
             batch.partition,

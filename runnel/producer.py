@@ -1,36 +1,38 @@
 """The producer: gathers records into batches and sends them, one sender per partition.
 
-`Producer.send` may be called from any thread and never waits: it takes a short lock, appends to
-the open batch of the record's partition, and returns a handle. The event loop is woken only
-when a batch begins or is full. Everything accepted and not yet acknowledged counts against
-``buffer_bytes``; at the limit `send` raises OverloadedError until `drain` has made room (the
-blocking facade waits instead).
+`Producer.send` may be called from any thread and never waits: it leaves the record in a chunk and
+returns a handle. The event loop is woken only when there is something to do that it does not
+know of. Everything accepted and not yet acknowledged counts against ``buffer_bytes``; at the limit
+`send` raises OverloadedError until `drain` has made room (the blocking facade waits instead).
 
-Neighbours: `runnel.batching` decides what is in a batch and when it is ready,
-`runnel.partition_sender` gets it there in order and once.
+Neighbours: `runnel.intake` takes records from all threads, `runnel.batching` decides what is in a
+batch and when it is ready, `runnel.partition_sender` gets it there in order and once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from functools import partial
 from time import monotonic, time_ns
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypedDict
 
 import pyarrow as pa
 
+from runnel.arrow_columns import row_sizes
 from runnel.batching import Accumulator
-from runnel.columns import check_sizes, chunks, record_table
-from runnel.delivery import Batch, Delivery, Outcome, TableDelivery
+from runnel.columns import check_sizes, chunks, record_sizes, record_table
+from runnel.delivery import Batch, Outcome, TableDelivery
+from runnel.intake import Intake, Sends
 from runnel.partition_sender import PartitionSender, SendCounts, SenderSettings
-from runnel.record import Headers, timestamp_us_of
 from runnel.routing import TopicRoute
+from runnel.typed_batching import RowLayout, TypedAccumulator
+from runnel.typed_intake import TypedIntake
 from schemas.batch import CODECS
-from schemas.errors import InvalidRequestError, OverloadedError, RunnelError, error_from
+from schemas.columns import TopicSchema
+from schemas.errors import InvalidRequestError, RunnelError, error_from
 from schemas.protocol import Acks
 from schemas.topic import MAX_BATCH_BYTES
 
@@ -40,9 +42,6 @@ MAX_CONFIGURED_BATCH_BYTES: Final = MAX_BATCH_BYTES // 2
 MAX_IN_FLIGHT: Final = 5
 #: How long a `with` block that ends in an error still tries to get records out.
 _LAST_TRY_S: Final = 5.0
-#: How long a thread sleeps at most before it looks again whether there is room.
-_ROOM_POLL_S: Final = 1.0
-_new_tuple: Final = tuple.__new__
 
 
 class ProducerOptions(TypedDict, total=False):
@@ -109,11 +108,12 @@ class ProducerMetrics:
     buffered_bytes: int
 
 
-class Producer:
+class Producer(Sends):
     """See the module's text.
 
-    ``random_id``: 64 random bits, not 0. ``wait_for_room``: `send` waits while the buffer is full
-    instead of raising; only for callers outside of the event loop.
+    ``rows``: the schema of a typed topic. ``random_id``: 64 random bits, not 0.
+    ``wait_for_room``: `send` waits while the buffer is full instead of raising; only for callers
+    outside of the event loop.
     """
 
     def __init__(
@@ -122,30 +122,40 @@ class Producer:
         settings: ProducerSettings,
         *,
         random_id: int,
+        rows: TopicSchema | None = None,
         wait_for_room: bool = False,
         closed: Callable[[Producer], None] = lambda _producer: None,
     ) -> None:
         self.settings = settings
         self._route = route
         self._loop = asyncio.get_running_loop()
-        self._lock = threading.Lock()
-        # Notified whenever a batch leaves the buffer.
-        self._room = threading.Condition(self._lock)
-        self._wait_for_room = wait_for_room
-        # Negative once the producer is closed: one comparison finds both.
-        self._limit_bytes = settings.buffer_bytes
         self._drained = asyncio.Event()
         self._drained.set()
         acks = Acks[settings.acks.upper()]
-        self._accumulator: Accumulator[Outcome] = Accumulator(
+        limit = route.topic.max_record_size
+        new_accumulator: Callable[..., Accumulator[Outcome]] = Accumulator
+        new_intake: Callable[..., Intake] = partial(Intake, max_record_bytes=limit)
+        self._layout = None
+        if rows is not None:
+            self._layout = RowLayout(rows)
+            new_accumulator = partial(TypedAccumulator, self._layout, _now_us)
+            new_intake = partial(TypedIntake, self._layout)
+        accumulator = new_accumulator(
             route.name,
             route.partition_count,
-            max_record_bytes=route.topic.max_record_size,
+            max_record_bytes=limit,
             batch_bytes=settings.batch_bytes,
             linger_s=settings.linger_ms / 1000,
             clock=monotonic,
             new_outcome=lambda: Outcome(route.name),
             first_sticky=random_id % route.partition_count,
+        )
+        self._intake = new_intake(
+            route.name,
+            accumulator,
+            buffer_bytes=settings.buffer_bytes,
+            waits=wait_for_room,
+            wake=lambda: self._loop.call_soon_threadsafe(self._pump),
         )
         self._sender_settings = SenderSettings(
             producer_id=0 if acks is Acks.NONE else random_id,
@@ -162,7 +172,6 @@ class Producer:
         self._timer: asyncio.TimerHandle | None = None
         self._failed_records = 0
         self._first_failure: RunnelError | None = None
-        self._closed = False
         self._on_closed = closed
 
     @property
@@ -178,45 +187,12 @@ class Producer:
             counts.batches,
             counts.failed_records,
             counts.retries,
-            self._accumulator.buffered_bytes,
+            self._intake.buffered_bytes(),
         )
 
-    # Sending
-
-    def send(
-        self,
-        value: bytes | str | None,
-        key: bytes | str | None = None,
-        *,
-        timestamp: int | datetime | None = None,
-        headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None = None,
-        partition: int | None = None,
-    ) -> Delivery:
-        """Add one record; returns at once. Text is sent as UTF-8.
-
-        ``timestamp``: a datetime with a time zone, or microseconds since the epoch; now, if left
-        out. Records of one key keep their order. Raises OverloadedError when the buffer is full
-        (await `drain`), RecordTooLargeError, InvalidRequestError.
-        """
-        if type(value) is not bytes and value is not None:
-            value = _as_bytes("value", value)
-        if key is not None and type(key) is not bytes:
-            key = _as_bytes("key", key)
-        when_us = time_ns() // 1000 if timestamp is None else _as_timestamp_us(timestamp)
-        pairs = _as_headers(headers) if headers else ()
-        accumulator = self._accumulator
-        with self._lock:
-            if accumulator.buffered_bytes >= self._limit_bytes:
-                self._require_room()
-            batch = accumulator.append(key, value, when_us, pairs, partition)
-            delivery = _new_tuple(Delivery, (batch, batch.count - 1))
-            if accumulator.wake:
-                accumulator.wake = False
-                self._loop.call_soon_threadsafe(self._pump)
-        return delivery
-
     async def send_table(self, table: Any, *, on_progress: Progress | None = None) -> TableDelivery:
-        """Add a table with the column value, and if you like key, timestamp, headers.
+        """Add a table with the column value, and if you like key, timestamp, headers; to a typed
+        topic, with the topic's columns.
 
         Waits for room between pieces, so the table may be larger than the buffer. Records of one
         key keep their order, among themselves and with those of `send`. ``on_progress`` is given
@@ -233,35 +209,33 @@ class Producer:
         self, table: Any, on_progress: Progress | None = None
     ) -> Iterator[Callable[[], list[Batch]]]:
         """Check a table and cut it; each piece is added by calling it. For any thread."""
-        rows = record_table(table, time_ns() // 1000)
-        check_sizes(rows, self._route.topic.max_record_size, self.topic)
+        layout = self._layout
+        if layout is None:
+            rows, sizes_of = record_table(table, _now_us()), record_sizes
+        else:
+            rows, sizes_of = layout.table(table, self.topic), row_sizes
+        check_sizes(rows, self._route.topic.max_record_size, self.topic, sizes_of)
         wanted = self.settings.batch_bytes * min(self._route.partition_count, 16)
         sent_records = sent_bytes = 0
 
         def add(piece: pa.RecordBatch) -> list[Batch]:
             nonlocal sent_records, sent_bytes
-            with self._lock:
-                if self._wait_for_room or self._closed:
-                    self._require_room()
-                made = self._accumulator.append_table(piece)
-                self._accumulator.wake = False
-            self._loop.call_soon_threadsafe(self._pump)
+            made = self._intake.add_table(piece)
             if on_progress is not None:
                 sent_records += piece.num_rows
                 sent_bytes += sum(batch.size for batch in made)
                 on_progress(sent_records, sent_bytes)
             return made
 
-        for piece in chunks(rows, max(min(wanted, self.settings.buffer_bytes // 2), 1)):
+        piece_bytes = max(min(wanted, self.settings.buffer_bytes // 2), 1)
+        for piece in chunks(rows, piece_bytes, sizes_of):
             yield lambda piece=piece: add(piece)  # type: ignore[misc]
 
     async def drain(self) -> None:
         """Wait until the buffer has room; returns at once when it has."""
-        while True:
-            with self._lock:
-                if self._closed or self._accumulator.buffered_bytes < self._limit_bytes:
-                    return
-                self._drained.clear()
+        while not self._intake.has_room():
+            # Only this loop makes room: none can have come since the question.
+            self._drained.clear()
             await self._drained.wait()
 
     async def flush(self) -> None:
@@ -269,8 +243,7 @@ class Producer:
 
         Raises the first failure since the last flush, with the number of records it concerns.
         """
-        with self._lock:
-            self._accumulator.seal_all()
+        self._intake.seal_all()
         self._pump()
         waiting = [asyncio.wrap_future(batch.outcome) for batch in self._unsettled]
         await asyncio.gather(*waiting, return_exceptions=True)
@@ -286,7 +259,7 @@ class Producer:
 
     async def close(self) -> None:
         """Flush, then end. Raises what `flush` raises; the producer is closed all the same."""
-        if self._closed:
+        if self._intake.closed:
             return
         try:
             await self.flush()
@@ -295,10 +268,7 @@ class Producer:
 
     async def abort(self) -> None:
         """End without waiting; records without an outcome fail."""
-        with self._lock:
-            self._closed = True
-            self._limit_bytes = -1
-            self._accumulator.seal_all()
+        self._intake.close()
         self._pump()
         if self._timer is not None:
             self._timer.cancel()
@@ -308,8 +278,6 @@ class Producer:
         for sender in self._senders.values():
             sender.end("the producer was closed")
         self._drained.set()
-        with self._lock:
-            self._room.notify_all()
         self._on_closed(self)
 
     async def __aenter__(self) -> Self:
@@ -343,15 +311,14 @@ class Producer:
     def _pump(self) -> None:
         """Hand ready batches to their senders, and come back when the next one is due."""
         now = monotonic()
-        with self._lock:
-            ready, due = self._accumulator.take(now)
+        ready, due = self._intake.take(now)
         for batch in ready:
             self._unsettled.add(batch)
             self._sender(batch.partition).put(batch)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if due is not None and not self._closed:
+        if due is not None and not self._intake.closed:
             self._timer = self._loop.call_later(max(0.0, due - now), self._pump)
 
     def _sender(self, partition: int) -> PartitionSender:
@@ -378,58 +345,9 @@ class Producer:
             self._failed_records += batch.count
             if self._first_failure is None and isinstance(failure, RunnelError):
                 self._first_failure = failure
-        with self._lock:
-            self._accumulator.release(batch.size)
-            self._room.notify_all()
+        self._intake.release(batch.size)
         self._drained.set()
 
-    def _require_room(self) -> None:
-        """Wait for room where that is allowed, with the lock held. Raises OverloadedError where
-        it is not, InvalidRequestError once the producer is closed."""
-        while not self._closed and self._accumulator.buffered_bytes >= self._limit_bytes:
-            if not self._wait_for_room:
-                raise OverloadedError(
-                    f"{self._accumulator.buffered_bytes} bytes for {self.topic!r} wait to be"
-                    f" acknowledged, the limit is {self._limit_bytes}; await producer.drain(), or"
-                    " raise buffer_bytes"
-                )
-            # Bounded, so that Ctrl-C is never far away on any platform.
-            self._room.wait(_ROOM_POLL_S)
-        if self._closed:
-            raise InvalidRequestError(f"the producer of {self.topic!r} is closed; open another one")
 
-
-def _as_bytes(what: str, data: object) -> bytes:
-    if isinstance(data, str):
-        return data.encode()
-    if isinstance(data, bytes | bytearray | memoryview):
-        return bytes(data)
-    raise InvalidRequestError(
-        f"the {what} is {type(data).__name__}; give bytes or text, for example json.dumps(data)"
-    )
-
-
-def _as_timestamp_us(timestamp: Any) -> int:
-    if isinstance(timestamp, datetime):
-        try:
-            return timestamp_us_of(timestamp)
-        except ValueError as error:
-            raise InvalidRequestError(f"timestamp: {error}") from error
-    if not isinstance(timestamp, int) or not 0 <= timestamp < 1 << 62:
-        raise InvalidRequestError(
-            f"timestamp {timestamp!r} is neither a datetime nor microseconds since the epoch"
-        )
-    return timestamp
-
-
-def _as_headers(headers: Any) -> Headers:
-    pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
-    for pair in pairs:
-        if (
-            not isinstance(pair, tuple)
-            or len(pair) != 2
-            or not isinstance(pair[0], str)
-            or not isinstance(pair[1], bytes | None)
-        ):
-            raise InvalidRequestError(f"header {pair!r} is not a pair of a name and bytes")
-    return pairs
+def _now_us() -> int:
+    return time_ns() // 1000

@@ -9,6 +9,8 @@ record without a key has no partition of its own; the producer spreads those.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import mmh3
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,13 @@ def hash_key(key: bytes) -> int:
 def partition_for(key: bytes, partitions: int) -> int:
     """The partition, from 0, of one key."""
     return (hash_key(key) & 0x7FFFFFFF) % partitions
+
+
+def partitions_of(keys: Sequence[bytes], partitions: int) -> npt.NDArray[np.int64]:
+    """The partition of each of several keys that are in no column."""
+    # The sign of a hash is the bit that is masked.
+    hashes = np.fromiter(map(mmh3.hash, keys), np.int64, len(keys))
+    return (hashes & 0x7FFFFFFF) % partitions
 
 
 def hash_keys(keys: pa.Array) -> npt.NDArray[np.uint32]:
