@@ -328,6 +328,16 @@ class Admin:
             ) from None
         raise AssertionError("a watch does not end by itself")
 
+    async def truncate_partition(self, partition: str, before: int) -> Partition:
+        """Remove the records of a partition below an offset, on every replica, for good.
+
+        Durable when this returns, and done by each replica when it hears of it. The caller sees to
+        it that ``before`` is not above the end of the log: what is not committed yet would go as
+        soon as it is. Raises NotFoundError, ConflictError.
+        """
+        path = f"/v1/partitions/{partition}/truncate"
+        return parse_answer(Partition, await self._sc.call("POST", path, body={"before": before}))
+
     async def _find(self, obj: Object) -> Object | None:
         try:
             return await self._get(type(obj), obj.name)

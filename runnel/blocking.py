@@ -1,8 +1,8 @@
 """The blocking facade: the client for scripts, threads and notebooks.
 
 Everything asynchronous runs in one `runnel.loop_thread`; the classes here wait for it. Only
-`Producer.send` does not cross threads: it appends under a short lock, and waits only while the
-buffer is full. All methods may be called from several threads.
+`Producer.send` does not cross threads: it leaves the record where the loop will look, and waits
+only while the buffer is full. All methods may be called from several threads.
 """
 
 from __future__ import annotations
@@ -22,12 +22,21 @@ from runnel.blocking_admin import BlockingAdmin
 from runnel.client import DEFAULT_READ_BYTES
 from runnel.consumer import ConsumerSettings, Start, Stop
 from runnel.delivery import Batch, TableDelivery
+from runnel.intake import Sends
 from runnel.loop_thread import LoopThread
 from runnel.producer import ProducerMetrics, ProducerOptions, ProducerSettings, Progress
 from runnel.profile import default_sc
 from runnel.record import Record
+from runnel.segments import Segments
+from runnel.truncation import Before, Truncated
 from schemas.assignments import TopicAssignment
 from schemas.errors import RunnelError
+
+
+def _load_arrow() -> None:
+    """Have pyarrow look for pandas now, in the caller's thread: it does so before its first array,
+    and importing that can take a second, for which no batch should wait."""
+    pa.array([])
 
 
 def connect(address: str | None = None, *, by: str | None = None) -> Cluster:
@@ -99,6 +108,7 @@ class Cluster(BlockingAdmin):
 
         Raises NotFoundError for an unknown topic, InvalidRequestError for a wrong option.
         """
+        _load_arrow()
         opened = self._thread.call(
             self._inner.open_producer(topic, ProducerSettings(**options), wait_for_room=True)
         )
@@ -118,6 +128,8 @@ class Cluster(BlockingAdmin):
         Reading starts now: "latest" means what is committed at this moment.
         """
 
+        _load_arrow()
+
         async def open_it() -> consumer.Consumer:
             opened = self._inner.consumer(topic, start, stop, partitions, settings=settings)
             try:
@@ -134,6 +146,30 @@ class Cluster(BlockingAdmin):
     ) -> dict[int, PartitionOffsets]:
         """The bounds of a topic's partitions, as committed now."""
         return self._thread.call(self._inner.offsets(topic, partitions))
+
+    def truncate(
+        self,
+        topic: str,
+        before: Before,
+        partitions: Iterable[int] | None = None,
+        timeout: float = 60.0,
+    ) -> tuple[Truncated, ...]:
+        """Remove the oldest records of a topic: see `runnel.client.Cluster.truncate`."""
+        return self._thread.call(self._inner.truncate(topic, before, partitions, timeout))
+
+    def segments(self, topic: str, partition: int) -> Segments:
+        """The segments of a partition's log: see `runnel.client.Cluster.segments`."""
+        return self._thread.call(self._inner.segments(topic, partition))
+
+    def watch_segments(self, topic: str, partition: int) -> Iterator[Segments]:
+        """The segments now, then after every change, without end."""
+        found = self._inner.watch_segments(topic, partition)
+
+        async def another() -> Segments:
+            return await anext(found)
+
+        while True:
+            yield self._thread.call(another())
 
     def read(
         self,
@@ -163,16 +199,16 @@ class Cluster(BlockingAdmin):
         return self._thread.call(self._inner.topic(name))
 
 
-class Producer:
-    """Sends records to one topic; use it with ``with``, which flushes at the end."""
+class Producer(Sends):
+    """Sends records to one topic; use it with ``with``, which flushes at the end.
+
+    ``send`` is that of `runnel.intake.Sends`; it waits while the buffer is full.
+    """
 
     def __init__(self, thread: LoopThread, inner: producer.Producer) -> None:
         self._thread = thread
         self._inner = inner
-        #: ``send(value, key=None, *, timestamp, headers, partition) -> Delivery``: as
-        #: `runnel.producer.Producer.send`, but waits while the buffer is full. Not a method of
-        #: this class: a call in between would cost as much as the rest.
-        self.send = inner.send
+        self._intake = inner._intake
 
     @property
     def topic(self) -> str:

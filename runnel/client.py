@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, Self, TypeVar, Unpack
 
@@ -17,12 +25,17 @@ from runnel.cursor import READ_SCHEMA
 from runnel.metadata import Metadata
 from runnel.partition_reader import list_offsets
 from runnel.producer import Producer, ProducerOptions, ProducerSettings, Progress
+from runnel.read_columns import read_schema
 from runnel.routing import RetryPolicy, TopicRoute
 from runnel.sc_client import ScClient
+from runnel.segments import Segments, list_segments, watch_segments
+from runnel.truncation import Before, Truncated, truncate
 from schemas.assignments import TopicAssignment
-from schemas.errors import InvalidRequestError
+from schemas.columns import TopicSchema
+from schemas.errors import InvalidRequestError, NotFoundError, UnreachableError
 from schemas.protocol import LATEST
 from schemas.quantities import format_size
+from schemas.topic import Topic
 
 DEFAULT_READ_BYTES: Final = 1 << 30
 _OFFSETS_GIVE_UP_S: Final = 30.0
@@ -79,6 +92,8 @@ class Cluster(Admin):
         super().__init__(sc, self._metadata.forget)
         self._connections = Connections(info.cluster_uid, random)
         self._open: set[Producer | Consumer] = set()
+        # By the topic's uid: what the SC said last.
+        self._schemas: dict[str, TopicSchema | None] = {}
 
     @classmethod
     async def connect(cls, address: str, by: str | None = None) -> Self:
@@ -150,9 +165,11 @@ class Cluster(Admin):
         self, topic: str, settings: ProducerSettings, *, wait_for_room: bool = False
     ) -> Producer:
         """What `producer` awaits; see `runnel.producer.Producer` for ``wait_for_room``."""
+        route = await self._route(topic)
         opened = Producer(
-            await self._route(topic),
+            route,
             settings,
+            rows=await self._schema(route),
             random_id=secrets.randbits(64) or 1,
             wait_for_room=wait_for_room,
             closed=self._open.discard,
@@ -181,6 +198,7 @@ class Cluster(Admin):
         consumer = Consumer(
             topic,
             lambda: self._route(topic),
+            self._schema,
             make_range(start, stop, partitions),
             settings or ConsumerSettings(),
             self._open.discard,
@@ -201,6 +219,36 @@ class Cluster(Admin):
 
         return {found.partition: found for found in await asyncio.gather(*map(bounds, chosen))}
 
+    async def truncate(
+        self,
+        topic: str,
+        before: Before,
+        partitions: Iterable[int] | None = None,
+        timeout: float = 60.0,
+    ) -> tuple[Truncated, ...]:
+        """Remove the oldest records of a topic, on every replica and for good.
+
+        ``before`` is the first offset that stays: one for all partitions, one for each, a time, or
+        "latest" for none. Returns when the leaders show nothing below any more; a replica that is
+        away truncates when it returns. Raises InvalidRequestError for an offset beyond the end of
+        a partition, before anything is truncated; DeadlineExceededError after ``timeout`` seconds.
+        """
+        route = await self._route(topic)
+        if isinstance(before, Mapping):
+            partitions = before.keys() if partitions is None else partitions
+        chosen = make_range("earliest", None, partitions).chosen(topic, route.partition_count)
+        return await truncate(self, route, tuple(chosen), before, timeout)
+
+    async def segments(self, topic: str, partition: int) -> Segments:
+        """The segments of a partition's log, as its leader has them now."""
+        return await list_segments(await self._route(topic), partition)
+
+    async def watch_segments(self, topic: str, partition: int) -> AsyncIterator[Segments]:
+        """The segments now, then after every change, without end."""
+        route = await self._route(topic)
+        async for found in watch_segments(route, partition):
+            yield found
+
     async def read(
         self,
         topic: str,
@@ -210,16 +258,19 @@ class Cluster(Admin):
         max_bytes: int = DEFAULT_READ_BYTES,
         on_progress: Progress | None = None,
     ) -> pa.Table:
-        """All committed records as a table of partition, offset, timestamp, key, value, headers.
+        """All committed records as a table of partition, offset, timestamp, key, value, headers;
+        of a typed topic, of partition, offset, timestamp and its columns.
 
         Ordered by partition and offset. Raises InvalidRequestError, before anything is loaded,
         when the topic stores more than ``max_bytes``. ``on_progress`` is given the records and
         bytes read so far.
         """
-        names = list(columns) if columns is not None else READ_SCHEMA.names
-        if unknown := [name for name in names if name not in READ_SCHEMA.names]:
+        rows = await self._schema(await self._route(topic))
+        full = READ_SCHEMA if rows is None else read_schema(rows)
+        names = list(columns) if columns is not None else full.names
+        if unknown := [name for name in names if name not in full.names]:
             raise InvalidRequestError(
-                f"there is no column {', '.join(unknown)}; there are {', '.join(READ_SCHEMA.names)}"
+                f"there is no column {', '.join(unknown)}; there are {', '.join(full.names)}"
             )
         bounds = await self.offsets(topic, partitions)
         size = sum(found.size_bytes for found in bounds.values())
@@ -235,12 +286,13 @@ class Cluster(Admin):
         stop = {partition: found.latest for partition, found in bounds.items()}
         async with self.consumer(topic, "earliest", stop, list(bounds)) as consumer:
             async for batch in consumer.batches():
+                # A column may have been added since the schema was asked for: it is not among them.
                 pieces[batch.column("partition")[0].as_py()].append(batch.select(names))
                 records += batch.num_rows
                 loaded_bytes += batch.nbytes
                 if on_progress is not None:
                     on_progress(records, loaded_bytes)
-        schema = pa.schema([READ_SCHEMA.field(name) for name in names])
+        schema = pa.schema([full.field(name) for name in names])
         ordered = [batch for partition in sorted(pieces) for batch in pieces[partition]]
         return pa.Table.from_batches(ordered, schema=schema)
 
@@ -253,6 +305,25 @@ class Cluster(Admin):
         return TopicRoute(
             assignment, self._metadata, self._connections, self._random, RetryPolicy()
         )
+
+    async def _schema(self, route: TopicRoute) -> TopicSchema | None:
+        """The schema of the very topic of a route. While no SC answers, the one it said last.
+
+        Raises NotFoundError where the topic was deleted, and created again or not.
+        """
+        uid = route.topic.uid
+        try:
+            found = await self.get("topic", route.name)
+        except UnreachableError:
+            if uid in self._schemas:
+                return self._schemas[uid]
+            raise
+        if not isinstance(found, Topic) or found.uid != uid:
+            raise NotFoundError(
+                f"topic {route.name!r} was deleted and created again meanwhile; open it again"
+            )
+        self._schemas[uid] = found.spec.row_schema
+        return self._schemas[uid]
 
     async def _end(self) -> None:
         await self._connections.close()

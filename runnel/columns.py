@@ -7,7 +7,7 @@ vectorised; nothing here knows of partitions or batches. Pure: the time is an ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +17,9 @@ import pyarrow.compute as pc
 
 from schemas.batch import RECORD_SCHEMA
 from schemas.errors import InvalidRequestError, RecordTooLargeError
+
+#: Bytes of each row of a batch.
+SizesOf = Callable[[pa.RecordBatch], npt.NDArray[np.int64]]
 
 COLUMNS: Final = tuple(RECORD_SCHEMA.names)
 #: What a record takes in a batch besides its bytes: timestamp, three offsets, validity bits.
@@ -35,7 +38,7 @@ def record_table(data: Any, now_us: int) -> pa.Table:
     Takes a pyarrow Table or RecordBatch, or anything that exports an Arrow stream (polars,
     pandas, duckdb). Raises InvalidRequestError that names the columns at fault.
     """
-    table = _as_table(data)
+    table = as_table(data)
     names = table.column_names
     unknown = [name for name in names if name not in COLUMNS]
     if "value" not in names or unknown or len(set(names)) < len(names):
@@ -92,11 +95,13 @@ def record_sizes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     return sizes
 
 
-def check_sizes(table: pa.Table, limit_bytes: int, topic: str) -> None:
+def check_sizes(
+    table: pa.Table, limit_bytes: int, topic: str, sizes_of: SizesOf = record_sizes
+) -> None:
     """Raise RecordTooLargeError that names the first row over the limit, its size, the limit."""
     row = 0
     for rows in table.to_batches():
-        sizes = record_sizes(rows)
+        sizes = sizes_of(rows)
         over = np.flatnonzero(sizes > limit_bytes)
         if len(over):
             raise RecordTooLargeError(
@@ -107,12 +112,14 @@ def check_sizes(table: pa.Table, limit_bytes: int, topic: str) -> None:
         row += len(sizes)
 
 
-def chunks(table: pa.Table, chunk_bytes: int) -> Iterator[pa.RecordBatch]:
+def chunks(
+    table: pa.Table, chunk_bytes: int, sizes_of: SizesOf = record_sizes
+) -> Iterator[pa.RecordBatch]:
     """The rows in order, in record batches of about ``chunk_bytes`` (at least one row)."""
     pending: list[pa.RecordBatch] = []
     pending_bytes = 0
     for rows in table.to_batches():
-        ends = np.cumsum(record_sizes(rows) + ROW_OVERHEAD_BYTES)
+        ends = np.cumsum(sizes_of(rows) + ROW_OVERHEAD_BYTES)
         start = 0
         while start < rows.num_rows:
             before = int(ends[start - 1]) if start else 0
@@ -135,7 +142,11 @@ def _joined(pending: list[pa.RecordBatch]) -> pa.RecordBatch:
     return pending[0] if len(pending) == 1 else pa.concat_batches(pending)
 
 
-def _as_table(data: Any) -> pa.Table:
+def as_table(data: Any) -> pa.Table:
+    """A pyarrow Table of a Table, a RecordBatch, or what exports an Arrow stream.
+
+    Raises InvalidRequestError for anything else.
+    """
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):

@@ -20,10 +20,12 @@ import pyarrow as pa
 from runnel.cursor import Cursor
 from runnel.partition_fetcher import FetchSettings, PartitionFetcher
 from runnel.partition_reader import PartitionReader, list_offsets
+from runnel.read_columns import ReadColumns, SchemaFollower
 from runnel.read_state import Chunk, ReadState
 from runnel.record import Record, timestamp_us_of
 from runnel.routing import TopicRoute
 from runnel.speculation import Speculation
+from schemas.columns import TopicSchema
 from schemas.errors import InvalidRequestError
 from schemas.protocol import EARLIEST, LATEST, ListOffsetsResponse
 
@@ -112,13 +114,15 @@ class Consumer:
     """An asynchronous iterator of records; see the module's text.
 
     ``open_route`` finds the topic when reading starts: at the first record asked for, or at
-    `start`. What "latest" means is settled at that moment.
+    `start`. What "latest" means is settled at that moment. ``ask_schema`` tells the schema that the
+    topic of a route has now, as far as is known.
     """
 
     def __init__(
         self,
         topic: str,
         open_route: Callable[[], Awaitable[TopicRoute]],
+        ask_schema: Callable[[TopicRoute], Awaitable[TopicSchema | None]],
         wanted: Range,
         settings: ConsumerSettings,
         closed: Callable[[Consumer], None] = lambda _consumer: None,
@@ -126,6 +130,7 @@ class Consumer:
         self.topic = topic
         self.state = ReadState(topic)
         self._open_route = open_route
+        self._ask_schema = ask_schema
         self._wanted = wanted
         self._settings = settings
         self._on_closed = closed
@@ -178,7 +183,8 @@ class Consumer:
 
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
         """The records as Arrow record batches with the columns partition, offset, timestamp,
-        key, value, headers; each batch is of one partition."""
+        key, value, headers (of a typed topic: partition, offset, timestamp, and its columns as they
+        were when reading began); each batch is of one partition."""
         while True:
             if (rest := self.state.rest()) is not None:
                 yield rest
@@ -233,6 +239,9 @@ class Consumer:
 
     async def _start(self) -> None:
         route = await self._open_route()
+        rows = await self._ask_schema(route)
+        columns = ReadColumns(rows) if rows is not None else None
+        self.state.rows = rows
         partitions = self._wanted.chosen(self.topic, route.partition_count)
         cursors = await asyncio.gather(*(self._cursor(route, index) for index in partitions))
         share = self._settings.read_ahead_bytes // (2 * max(1, len(cursors)))
@@ -246,10 +255,11 @@ class Consumer:
         speculation = Speculation()
         for cursor, lac in cursors:
             self.state.position[cursor.partition] = cursor.position
+            cursor.columns = columns
             reader = PartitionReader(
                 cursor,
                 route,
-                PartitionFetcher(route, cursor.partition, settings, speculation, route.random, lac),
+                self._fetcher(route, cursor, settings, speculation, lac),
                 settings.give_up_s,
                 lambda _chunk: None,
                 from_earliest=self._wanted.start == "earliest",
@@ -258,6 +268,27 @@ class Consumer:
             task = asyncio.create_task(reader.run(), name=f"read {self.topic}/{cursor.partition}")
             self._tasks[task] = reader
             task.add_done_callback(self._ended)
+
+    def _fetcher(
+        self,
+        route: TopicRoute,
+        cursor: Cursor,
+        settings: FetchSettings,
+        speculation: Speculation,
+        lac: int,
+    ) -> PartitionFetcher:
+        index = cursor.partition
+        if cursor.columns is None:
+            return PartitionFetcher(route, index, settings, speculation, route.random, lac)
+        return SchemaFollower(
+            cursor.columns,
+            lambda: self._ask_schema(route),
+            route,
+            index,
+            settings,
+            speculation,
+            lac,
+        )
 
     def _deliver_from(self, reader: PartitionReader) -> Callable[[Chunk], None]:
         return lambda chunk: self._queue.put_nowait((reader, chunk))

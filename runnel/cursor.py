@@ -15,10 +15,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from runnel.read_columns import ReadColumns
 from schemas.batch import RECORD_SCHEMA, BatchHeader, decode_records, split_batches, verify
 from schemas.errors import CorruptBatchError, UnsupportedError
 
-#: What consumers hand out: where a record stands, then its columns.
+#: What consumers of plain topics hand out: where a record stands, then its columns.
 READ_SCHEMA: Final = pa.schema(
     [pa.field("partition", pa.int32()), pa.field("offset", pa.int64()), *RECORD_SCHEMA]
 )
@@ -32,7 +33,8 @@ class Cursor:
 
     ``stop``: the first offset not to read, None for never. ``not_before_us``: records before
     the first one with this timestamp or a later one are left out. ``term`` is that of the last
-    batch that was seen.
+    batch that was seen. ``columns``: of a typed topic, how its batches are decoded; records are
+    given in its schema then.
     """
 
     topic: str
@@ -41,6 +43,7 @@ class Cursor:
     stop: int | None = None
     not_before_us: int | None = None
     term: int = 0
+    columns: ReadColumns | None = None
 
     @property
     def finished(self) -> bool:
@@ -48,7 +51,8 @@ class Cursor:
         return self.stop is not None and self.position >= self.stop
 
     def take(self, data: memoryview, lac: int | None = None) -> list[pa.RecordBatch]:
-        """The due records of fetched batches, as record batches of `READ_SCHEMA`.
+        """The due records of fetched batches, as record batches of `READ_SCHEMA` (of a typed
+        topic, of its own schema).
 
         Moves the position behind them. ``lac`` is the last add confirmed that came with them.
         Raises CorruptBatchError that names the place, also for a batch above ``lac``; the
@@ -86,7 +90,8 @@ class Cursor:
         self.term = header.term
         if header.is_control or start >= end:
             return
-        records = decode_records(raw).slice(start - header.base_offset, end - start)
+        decoded = decode_records(raw) if self.columns is None else self.columns.decode(header, raw)
+        records = decoded.slice(start - header.base_offset, end - start)
         if self.not_before_us is not None:
             late = np.flatnonzero(
                 records.column("timestamp").cast(pa.int64()).to_numpy() >= self.not_before_us
@@ -106,7 +111,7 @@ class Cursor:
                 pa.array(np.arange(start, start + rows, dtype=np.int64)),
                 *records.columns,
             ],
-            schema=READ_SCHEMA,
+            schema=READ_SCHEMA if self.columns is None else self.columns.schema,
         )
 
 

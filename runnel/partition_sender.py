@@ -35,6 +35,7 @@ from schemas.errors import (
     NotEnoughReplicasError,
     NotReadyError,
     RunnelError,
+    StorageFullError,
 )
 from schemas.protocol import Acks, Api, ProduceRequest, ProduceResponse
 
@@ -43,6 +44,8 @@ _ANSWER_SLACK_S: Final = 2.0
 #: With acks none, how old the knowledge about the leader may get.
 _VERIFY_LEADER_S: Final = 5.0
 _SEQUENCES: Final = 1 << 32
+#: What refuses a batch before it is appended, and may cease to.
+_NOT_APPENDED: Final = (NotEnoughReplicasError, StorageFullError)
 UNKNOWN_OUTCOME: Final = (
     "their outcome is unknown: the records may be in the log or not, or may still come to be."
     " Read the end of the partition before you send them again, or they may stand twice; a longer"
@@ -183,6 +186,7 @@ class PartitionSender:
             first_timestamp_us=header.first_timestamp_us,
             last_timestamp_us=header.last_timestamp_us,
             codec=header.codec,
+            schema_id=header.schema_id,
             producer_id=self.settings.producer_id,
             producer_epoch=self._epoch,
             sequence=self._sequence,
@@ -353,8 +357,8 @@ class PartitionSender:
                 f"{message}; {UNKNOWN_OUTCOME}. Last error: {error.message}", outcomeUnknown=True
             )
         message = f"{message}; it was not written. Last error: {error.message}"
-        if isinstance(error, NotEnoughReplicasError):
-            return NotEnoughReplicasError(message, outcomeUnknown=False)
+        if isinstance(error, _NOT_APPENDED):
+            return type(error)(message, outcomeUnknown=False)
         return DeadlineExceededError(message, outcomeUnknown=False)
 
     def _succeed(self, attempted: _Attempted, response: Response) -> None:
@@ -379,6 +383,6 @@ class PartitionSender:
 def _may_stand(error: RunnelError) -> bool:
     """May a batch stand that was answered with this error?
 
-    A leader that lacks live replicas refuses a batch before it appends it.
+    A leader that lacks live replicas or room refuses a batch before it appends it.
     """
-    return may_retry(error) and not isinstance(error, NotEnoughReplicasError)
+    return may_retry(error) and not isinstance(error, _NOT_APPENDED)

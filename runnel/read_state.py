@@ -6,18 +6,20 @@ A loop that is left in the middle of a chunk can be taken up again, by record or
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import repeat, starmap
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from runnel.arrow_columns import key_bytes
 from runnel.record import Headers, Record
+from schemas.columns import READER_COLUMNS, TopicSchema
 
 
 class Chunk(NamedTuple):
-    """Records of one partition in `READ_SCHEMA`, and the position once they are handed out.
+    """Records of one partition, and the position once they are handed out.
 
     The position can lie behind the last record: control records take offsets too.
     """
@@ -28,10 +30,14 @@ class Chunk(NamedTuple):
 
 
 class ReadState:
-    """See the module's text. ``position`` maps partitions to the next offset to hand out."""
+    """See the module's text. ``position`` maps partitions to the next offset to hand out.
+
+    ``rows``: of a typed topic, the schema of what is handed out; set before the first chunk.
+    """
 
     def __init__(self, topic: str) -> None:
         self.position: dict[int, int] = {}
+        self.rows: TopicSchema | None = None
         self._topic = topic
         self._chunk: Chunk | None = None
         self._records: Iterator[Record] = iter(())
@@ -40,7 +46,9 @@ class ReadState:
         """Take the next chunk; the one before was handed out in full."""
         self._chunk = chunk
         self._records = (
-            records_of(self._topic, chunk.records) if chunk.records is not None else iter(())
+            records_of(self._topic, chunk.records, self.rows)
+            if chunk.records is not None
+            else iter(())
         )
 
     def records(self) -> Iterator[Record]:
@@ -71,12 +79,13 @@ class ReadState:
             self._records = iter(())
 
 
-def records_of(topic: str, batch: pa.RecordBatch) -> Iterator[Record]:
-    """The rows of a batch of `READ_SCHEMA` as records.
+def records_of(
+    topic: str, batch: pa.RecordBatch, rows: TopicSchema | None = None
+) -> Iterator[Record]:
+    """The rows of a batch that a consumer hands out as records; ``rows``: of a typed topic.
 
     Nothing is converted before the first one is asked for: who reads by batch never asks.
     """
-    headers = batch.column("headers")
     yield from starmap(
         Record,
         zip(
@@ -84,12 +93,30 @@ def records_of(topic: str, batch: pa.RecordBatch) -> Iterator[Record]:
             batch.column("partition").to_pylist(),
             batch.column("offset").to_pylist(),
             batch.column("timestamp").cast(pa.int64()).to_pylist(),
-            batch.column("key").to_pylist(),
-            batch.column("value").to_pylist(),
-            repeat(()) if headers.null_count == len(headers) else map(_pairs, headers.to_pylist()),
+            *(_plain_columns(batch) if rows is None else _typed_columns(batch, rows)),
             strict=False,
         ),
     )
+
+
+def _plain_columns(batch: pa.RecordBatch) -> tuple[Iterable[Any], Iterable[Any], Iterable[Headers]]:
+    """Keys, values and headers."""
+    headers = batch.column("headers")
+    return (
+        batch.column("key").to_pylist(),
+        batch.column("value").to_pylist(),
+        repeat(()) if headers.null_count == len(headers) else map(_pairs, headers.to_pylist()),
+    )
+
+
+def _typed_columns(
+    batch: pa.RecordBatch, rows: TopicSchema
+) -> tuple[Iterable[Any], Iterable[Any], Iterable[Headers]]:
+    """Keys, rows as dicts, and no headers: typed records have none."""
+    key = rows.key_column
+    keys = repeat(None) if key is None else key_bytes(batch.column(key)).to_pylist()
+    values = batch.select(range(len(READER_COLUMNS), batch.num_columns))
+    return keys, values.to_pylist(maps_as_pydicts="strict"), repeat(())
 
 
 def _pairs(row: list[dict[str, str | bytes | None]] | None) -> Headers:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+
+class DataclassInstance(Protocol):
+    """An instance of any dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
 
 Headers = tuple[tuple[str, bytes | None], ...]
+#: What is sent: bytes or text; to a typed topic, a row of its columns.
+Value = bytes | str | Mapping[str, Any] | DataclassInstance
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -23,14 +33,18 @@ def timestamp_us_of(when: datetime) -> int:
 
 
 class Record(NamedTuple):
-    """One record as a consumer reads it. ``timestamp`` is in microseconds since the epoch."""
+    """One record as a consumer reads it. ``timestamp`` is in microseconds since the epoch.
+
+    ``value`` is bytes or None; in a typed topic, a dict of its columns. ``key`` is the key's bytes;
+    in a typed topic, those of its key column.
+    """
 
     topic: str
     partition: int
     offset: int
     timestamp: int
     key: bytes | None
-    value: bytes | None
+    value: Any
     headers: Headers = ()
 
     @property

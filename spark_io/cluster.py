@@ -11,9 +11,23 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 import runnel
+from schemas.columns import TopicSchema
 from schemas.errors import NotFoundError
+from schemas.topic import Topic
 from spark_io.options import ReadOptions
 from spark_io.partitions import LogBounds, LogSlice, plan_slices
+
+
+def topic_schema(options: ReadOptions) -> TopicSchema | None:
+    """The columns of a typed topic, as of now; None of a topic without a schema.
+
+    Raises NotFoundError for a topic that does not exist, UnreachableError.
+    """
+    with runnel.connect(options.sc) as cluster:
+        # Says how to create the topic, if there is none.
+        cluster.topic(options.topic)
+        found = cluster.get("topic", options.topic)
+    return found.spec.row_schema if isinstance(found, Topic) else None
 
 
 def plan_read(options: ReadOptions) -> list[LogSlice]:

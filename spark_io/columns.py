@@ -1,6 +1,8 @@
 """The columns of a read: their Spark types, and how each is built from records. Pure.
 
-The columns are those of Kafka's source. A user's own schema may name fewer, in any order; only
+The columns are those of Kafka's source; of a typed topic, where a record stands, its timestamp,
+and the topic's own columns. What Spark has no type for becomes the next wider one: unsigned
+numbers, and times to the microsecond. A user's own schema may name fewer, in any order; only
 those are built then, so ``.schema("offset long")`` never touches a value. Types are exact
 because Spark compares them with the first batch that a task yields.
 """
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -23,6 +26,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from runnel.arrow_columns import arrow_type
+from schemas.column_types import ColumnType, ListOf, MapOf, Scalar, Struct, Timestamp
+from schemas.columns import Column as TopicColumn
+from schemas.columns import TopicSchema
 from schemas.errors import InvalidRequestError
 from schemas.kinds import nearest
 
@@ -38,22 +45,80 @@ class Column:
     spark_type: DataType
     arrow_type: pa.DataType
     source: str | None = None
-    #: Keys and values may be null; everything else always has a value.
+    #: Keys and values may be null, and what a topic says of its columns; nothing else.
     may_be_null: bool = False
+    #: What Spark is told where no schema is given.
+    nullable: bool = True
+
+    @property
+    def ddl(self) -> str:
+        return f"{self.name} {self.spark_type.simpleString()}"
 
 
+_PARTITION: Final = Column("partition", IntegerType(), pa.int32())
+_OFFSET: Final = Column("offset", LongType(), pa.int64(), source="offset")
+_TIMESTAMP: Final = Column(
+    "timestamp", TimestampType(), pa.timestamp("us", tz="UTC"), source="timestamp"
+)
+#: Of a topic without a schema.
 COLUMNS: Final = (
     Column("key", BinaryType(), pa.binary(), source="key", may_be_null=True),
     Column("value", BinaryType(), pa.binary(), source="value", may_be_null=True),
     Column("topic", StringType(), pa.string()),
-    Column("partition", IntegerType(), pa.int32()),
-    Column("offset", LongType(), pa.int64(), source="offset"),
-    Column("timestamp", TimestampType(), pa.timestamp("us", tz="UTC"), source="timestamp"),
+    _PARTITION,
+    _OFFSET,
+    _TIMESTAMP,
     Column("timestampType", IntegerType(), pa.int32()),
 )
-_BY_NAME: Final = {column.name: column for column in COLUMNS}
-FULL_SCHEMA: Final = StructType([StructField(c.name, c.spark_type) for c in COLUMNS])
-DDL: Final = ", ".join(f"{c.name} {c.spark_type.simpleString()}" for c in COLUMNS)
+
+
+def columns_of(rows: TopicSchema | None) -> tuple[Column, ...]:
+    """The columns that a topic can be read with; ``rows`` is the schema of a typed one."""
+    if rows is None:
+        return COLUMNS
+    return (_PARTITION, _OFFSET, _TIMESTAMP, *map(_typed, rows.columns))
+
+
+def full_schema(columns: Sequence[Column]) -> StructType:
+    """The Spark schema of a read that names none."""
+    return StructType([StructField(c.name, c.spark_type, c.nullable) for c in columns])
+
+
+def _typed(column: TopicColumn) -> Column:
+    spark_type = from_arrow_type(_widened(column.parsed), prefer_timestamp_ntz=True)
+    return Column(
+        column.name,
+        spark_type,
+        to_arrow_type(spark_type, timezone="UTC"),
+        source=column.name,
+        may_be_null=column.nullable,
+        nullable=column.nullable,
+    )
+
+
+_WIDER: Final = {
+    "uint8": pa.int16(),
+    "uint16": pa.int32(),
+    "uint32": pa.int64(),
+    "uint64": pa.decimal128(20, 0),
+}
+
+
+def _widened(type_: ColumnType) -> pa.DataType:
+    """The Arrow type that Spark has a type for and that holds all values of a column type."""
+    match type_:
+        case Scalar(name=name):
+            return _WIDER.get(name) or arrow_type(type_)
+        case Timestamp(zone=zone):
+            return pa.timestamp("us", tz=zone and "UTC")
+        case ListOf(item=item):
+            return pa.list_(_widened(item))
+        case MapOf(value=value):
+            return pa.map_(pa.string(), _widened(value))
+        case Struct(fields=fields):
+            return pa.struct([pa.field(name, _widened(inner)) for name, inner in fields])
+        case _:
+            return arrow_type(type_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,34 +134,36 @@ class Projection:
         return tuple(dict.fromkeys(c.source for c in self.columns if c.source is not None))
 
 
-def project(schema: StructType) -> Projection:
+def project(schema: StructType, columns: Sequence[Column] = COLUMNS) -> Projection:
     """Check the schema of a read. Raises InvalidRequestError that names the allowed columns."""
-    columns = []
+    known = {column.name: column for column in columns}
+    ddl = ", ".join(column.ddl for column in columns)
+    chosen = []
     fields = []
     for field in schema.fields:
-        column = _BY_NAME.get(field.name)
+        column = known.get(field.name)
         if column is None:
-            meant = nearest(field.name, _BY_NAME)
+            meant = nearest(field.name, known)
             hint = f"; did you mean {meant}?" if meant else ""
             raise InvalidRequestError(
-                f"schema: there is no column {field.name!r}{hint} The columns are: {DDL}"
+                f"schema: there is no column {field.name!r}{hint} The columns are: {ddl}"
             )
         if field.dataType != column.spark_type:
             raise InvalidRequestError(
                 f"schema: column {field.name} is {column.spark_type.simpleString()}, not"
-                f" {field.dataType.simpleString()}; cast it after reading. The columns are: {DDL}"
+                f" {field.dataType.simpleString()}; cast it after reading. The columns are: {ddl}"
             )
         if column.may_be_null and not field.nullable:
             raise InvalidRequestError(
                 f"schema: column {field.name} may be null, so it cannot be NOT NULL"
             )
-        if column in columns:
+        if column in chosen:
             raise InvalidRequestError(f"schema: column {field.name} stands twice")
-        columns.append(column)
+        chosen.append(column)
         fields.append(pa.field(column.name, column.arrow_type, nullable=field.nullable))
-    if not columns:
-        raise InvalidRequestError(f"schema: name at least one column of: {DDL}")
-    return Projection(tuple(columns), pa.schema(fields))
+    if not chosen:
+        raise InvalidRequestError(f"schema: name at least one column of: {ddl}")
+    return Projection(tuple(chosen), pa.schema(fields))
 
 
 class ColumnBuilder:
@@ -119,9 +186,13 @@ class ColumnBuilder:
         """The columns asked for, from records of the projection's sources (at most max_rows)."""
         rows = records.num_rows
         arrays: Sequence[pa.Array] = [
-            records.column(column.source)
+            _as_spark_has_it(records.column(column.source), column.arrow_type)
             if column.source is not None
             else self._constants[column.name].slice(0, rows)
             for column in self._projection.columns
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._projection.schema)
+
+
+def _as_spark_has_it(values: pa.Array, type_: pa.DataType) -> pa.Array:
+    return values if values.type == type_ else values.cast(type_)

@@ -14,7 +14,8 @@ from pyspark.sql.types import StructType
 
 from runnel.profile import default_sc
 from schemas.errors import UnsupportedError
-from spark_io.columns import FULL_SCHEMA, project
+from spark_io.cluster import topic_schema
+from spark_io.columns import Column, columns_of, full_schema, project
 from spark_io.options import ReadOptions, parse_read_options
 from spark_io.reader import TopicReader
 
@@ -34,13 +35,16 @@ class RunnelDataSource(DataSource):
         return "runnel"
 
     def schema(self) -> StructType:
-        """The columns of a read that names none. Bad options are refused here, by ``load()``."""
-        self._read_options()
-        return FULL_SCHEMA
+        """The columns of a read that names none. Bad options are refused here, by ``load()``.
+
+        Asks the SC, because a typed topic has columns of its own. Raises NotFoundError.
+        """
+        return full_schema(self._columns(self._read_options()))
 
     def reader(self, schema: StructType) -> TopicReader:
         """Batch reads. Raises InvalidRequestError for bad options and schemas."""
-        return TopicReader(self._read_options(), project(schema))
+        options = self._read_options()
+        return TopicReader(options, project(schema, self._columns(options)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         _refuse("writing to a topic", "cluster.producer(topic).send_table(table)")
@@ -52,6 +56,9 @@ class RunnelDataSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         _refuse("writeStream", "cluster.producer(topic).send_table(table)")
+
+    def _columns(self, options: ReadOptions) -> tuple[Column, ...]:
+        return columns_of(topic_schema(options))
 
     def _read_options(self) -> ReadOptions:
         options: dict[str, Any] = dict(self.options)

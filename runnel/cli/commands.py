@@ -29,9 +29,11 @@ _HOMES: Final = {
     "explain": ("runnel.cli.explain", "explain"),
     "delete": ("runnel.cli.objects", "delete"),
     "wait": ("runnel.cli.objects", "wait"),
+    "topic": ("runnel.cli.topic", "app"),
     "partition": ("runnel.cli.partition", "app"),
     "produce": ("runnel.cli.produce", "produce"),
     "consume": ("runnel.cli.consume", "consume"),
+    "bench": ("runnel.cli.bench", "app"),
 }
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import pyarrow as pa
 import typer
@@ -19,8 +21,14 @@ from runnel.cli.arguments import ScOption, TopicArgument
 from runnel.cli.context import connected
 from runnel.cli.readiness import say_what_is_awaited
 from runnel.consumer import Start
-from schemas.errors import InvalidRequestError
+from schemas.columns import READER_COLUMNS
+from schemas.errors import InvalidRequestError, NotFoundError
 from schemas.quantities import parse_duration_ms
+from schemas.topic import Topic
+
+#: Of columns in a table, by their Arrow types.
+_WIDTHS: Final = {"bool": 5, "int8": 4, "int16": 6, "uint8": 3, "uint16": 5, "date32[day]": 10}
+_USUAL_WIDTH: Final = 16
 
 
 class RecordOutput(StrEnum):
@@ -53,9 +61,9 @@ def consume(
     if sum(chosen) > 1:
         raise InvalidRequestError("give one of --from-beginning, --tail, --offset and --at")
     partitions = None if partition is None else [partition]
-    write = _Writer(output, topic, key_separator)
     with connected(sc) as cluster:
         say_what_is_awaited(cluster, topic, committing=True, wanted=partitions)
+        write = _Writer(output, topic, key_separator, typed=_is_typed(cluster, topic))
         if tail is not None:
             batches = _tail(cluster, topic, tail, partitions, follow)
         else:
@@ -74,6 +82,15 @@ def consume(
             # Following has no other end than this one.
             if not follow:
                 raise
+
+
+def _is_typed(cluster: runnel.Cluster, topic: str) -> bool:
+    try:
+        found = cluster.get("topic", topic)
+    except NotFoundError:
+        # Whoever opens the topic says so, and how to create it.
+        return False
+    return isinstance(found, Topic) and found.spec.row_schema is not None
 
 
 def _start(from_beginning: bool, offset: int | None, at: str | None) -> Start:
@@ -150,7 +167,12 @@ def _tail(
 class _Writer:
     """Prints batches; flushes after each, so that a pipe sees records as they come."""
 
-    def __init__(self, output: RecordOutput, topic: str, key_separator: str | None) -> None:
+    def __init__(
+        self, output: RecordOutput, topic: str, key_separator: str | None, *, typed: bool = False
+    ) -> None:
+        if typed and key_separator is not None:
+            raise InvalidRequestError("--key-separator: records of a typed topic are JSON objects")
+        self._typed = typed
         self._output = output
         self._topic = topic
         self._separator = key_separator.encode() if key_separator is not None else None
@@ -160,6 +182,15 @@ class _Writer:
         if batch.num_rows == 0:
             return
         match self._output:
+            case RecordOutput.VALUE if self._typed:
+                data = "".join(f"{_json(row)}\n" for row in rows_json(batch)).encode()
+            case RecordOutput.JSON if self._typed:
+                data = "".join(
+                    json.dumps(record, ensure_ascii=False) + "\n"
+                    for record in typed_json(self._topic, batch)
+                ).encode()
+            case RecordOutput.TABLE if self._typed:
+                data = self._typed_table(batch).encode()
             case RecordOutput.VALUE:
                 data = self._values(batch)
             case RecordOutput.JSON:
@@ -193,6 +224,86 @@ class _Writer:
             key, value = shown(row["key"]), shown(row["value"])
             lines.append(f"{row['partition']:>9} {row['offset']:>10}  {when:26}  {key:20}  {value}")
         return "\n".join(lines) + "\n"
+
+    def _typed_table(self, batch: pa.RecordBatch) -> str:
+        """Widths follow the columns' names and types: they are the same for every batch."""
+        fields = list(batch.schema)[len(READER_COLUMNS) :]
+        widths = [max(len(f.name), _WIDTHS.get(str(f.type), _USUAL_WIDTH)) for f in fields]
+        place = "{:>9} {:>10}  {:26}  "
+        lines = []
+        if not self._header_printed:
+            columns = "  ".join(f"{f.name:{w}}" for f, w in zip(fields, widths, strict=True))
+            lines.append(place.format("PARTITION", "OFFSET", "TIMESTAMP") + columns.rstrip())
+            self._header_printed = True
+        for row, values in zip(_places(batch), rows_json(batch), strict=True):
+            when = row["timestamp"].astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+            cells = (
+                f"{_cell(value):{width}}"
+                for value, width in zip(values.values(), widths, strict=True)
+            )
+            line = place.format(row["partition"], row["offset"], when) + "  ".join(cells)
+            lines.append(line.rstrip())
+        return "\n".join(lines) + "\n"
+
+
+def _places(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = batch.select(READER_COLUMNS).to_pylist()
+    return found
+
+
+def rows_json(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The columns of typed records as JSON has them, so that ``runnel produce`` takes them again.
+
+    Decimals are text, for their digits; so are dates and times, and binary in base64.
+    """
+    rows = batch.select(range(len(READER_COLUMNS), batch.num_columns))
+    return [
+        {name: value_json(value) for name, value in row.items()}
+        for row in rows.to_pylist(maps_as_pydicts="strict")
+    ]
+
+
+def typed_json(topic: str, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Typed records as JSON: where they stand, and their columns under ``value``."""
+    for place, row in zip(_places(batch), rows_json(batch), strict=True):
+        yield {
+            "topic": topic,
+            "partition": place["partition"],
+            "offset": place["offset"],
+            "timestamp": place["timestamp"].astimezone(UTC).isoformat(timespec="microseconds"),
+            "value": row,
+        }
+
+
+def value_json(value: Any) -> Any:
+    """One value of a column as JSON has it; what is no number in JSON is text."""
+    match value:
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case Decimal():
+            return format(value, "f")
+        case date():
+            return value.isoformat()
+        case bytes():
+            return base64.b64encode(value).decode()
+        case list():
+            return [value_json(item) for item in value]
+        case dict():
+            return {name: value_json(part) for name, part in value.items()}
+        case _:
+            return value
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+
+
+def _cell(value: Any) -> str:
+    """A value for a line of a table."""
+    if value is None:
+        return "-"
+    text = value if isinstance(value, str) else _json(value)
+    return shown(text.encode())
 
 
 def shown(data: bytes | None) -> str:

@@ -51,13 +51,18 @@ class Chunk:
     input_bytes: int
 
 
-def read_chunks(path: Path, rule: KeyRule) -> Iterator[Chunk]:
-    """The records of a file in order. Raises NotFoundError, InvalidRequestError."""
+def kind_of(path: Path) -> str:
+    """What a file is by its suffix. Raises NotFoundError, InvalidRequestError for a directory."""
     if not path.exists():
         raise NotFoundError(f"{path}: there is no such file")
     if path.is_dir():
         raise InvalidRequestError(f"{path}: is a directory; name a file")
-    kind = SUFFIXES.get(path.suffix.lower(), "lines")
+    return SUFFIXES.get(path.suffix.lower(), "lines")
+
+
+def read_chunks(path: Path, rule: KeyRule) -> Iterator[Chunk]:
+    """The records of a file in order. Raises NotFoundError, InvalidRequestError."""
+    kind = kind_of(path)
     try:
         if kind in ("lines", "ndjson"):
             with path.open("rb") as file:
@@ -146,7 +151,7 @@ def _csv_chunks(path: Path, rule: KeyRule) -> Iterator[Chunk]:
 
 def _columnar_chunks(path: Path, rule: KeyRule, kind: str) -> Iterator[Chunk]:
     _no_separator(rule, path)
-    for batch in _columnar_batches(path, kind):
+    for batch in columnar_batches(path, kind):
         table = pa.Table.from_batches([batch])
         if "value" in table.column_names and rule.field is None:
             names = [name for name in RECORD_COLUMNS if name in table.column_names]
@@ -155,7 +160,8 @@ def _columnar_chunks(path: Path, rule: KeyRule, kind: str) -> Iterator[Chunk]:
             yield _rows_chunk(table, rule, path, batch.nbytes)
 
 
-def _columnar_batches(path: Path, kind: str) -> Iterator[pa.RecordBatch]:
+def columnar_batches(path: Path, kind: str) -> Iterator[pa.RecordBatch]:
+    """The batches of a Parquet file, or of an Arrow file or stream. Raises ArrowException."""
     if kind == "parquet":
         with pa.parquet.ParquetFile(path) as file:
             yield from file.iter_batches(batch_size=65_536)

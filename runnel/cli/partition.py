@@ -1,25 +1,49 @@
-"""``runnel partition``: decisions about single partitions."""
+"""``runnel partition``: decide about single partitions, and look into them."""
 
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from runnel.cli import completion
-from runnel.cli.arguments import ScOption, TimeoutOption, parse_timeout
+from runnel.cli.arguments import OutputOption, ScOption, TimeoutOption, parse_timeout
 from runnel.cli.context import administered
+from runnel.cli.segments import segments
+from runnel.cli.tables import Output
 from schemas.errors import InvalidRequestError
 from schemas.ids import format_term
 from schemas.partition import Partition
 
-app = typer.Typer(help="Decide about single partitions.", no_args_is_help=True)
+app = typer.Typer(help="Decide about single partitions, look into them.", no_args_is_help=True)
+
+
+PathOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        metavar="PATH",
+        help="Look into a directory of an SPU that is stopped, without a cluster: its log directory"
+        " or one of partitions/<uid> in it.",
+        show_default=False,
+    ),
+]
+
+
+class DumpOutput(StrEnum):
+    TABLE = "table"
+    JSON = "json"
 
 
 @app.callback()
 def _group() -> None:
     pass
+
+
+app.command()(segments)
 
 
 @app.command()
@@ -83,3 +107,74 @@ def _ask(partition: Partition, leader: int | None) -> None:
     print(f"  live replicas, which hold every committed record: {live}")
     who = f"SPU {leader}" if leader is not None else "the replica that holds most of the others"
     typer.confirm(f"let {who} lead, and lose the committed records that it lacks?", abort=True)
+
+
+@app.command()
+def verify(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PARTITION|TOPIC]...",
+            autocompletion=completion.partitions,
+            show_default=False,
+        ),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All partitions.")] = False,
+    path: PathOption = None,
+    output: OutputOption = Output.TABLE,
+    sc: ScOption = None,
+) -> None:
+    """Verify every checksum and index of partitions on every replica, and compare the replicas.
+
+    Each SPU reads its own files while it serves, slowly enough not to be noticed. A replica whose
+    records are damaged stops and is rebuilt from the leader; a damaged index is built again.
+
+    Ends with 0 if all is well, with 1 if anything was damaged or replicas differ, with 5 if nothing
+    was, but not all replicas could be asked.
+    """
+    if [bool(names), everything, path is not None].count(True) != 1:
+        raise InvalidRequestError("name partitions or topics, or give --all, or --dir PATH")
+    from runnel.cli.partition_verify import verify_cluster, verify_offline
+
+    if path is not None:
+        raise typer.Exit(verify_offline(path, output))
+    raise typer.Exit(verify_cluster(names or (), output, sc))
+
+
+@app.command()
+def dump(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PARTITION]", autocompletion=completion.partitions, show_default=False
+        ),
+    ] = None,
+    offset: Annotated[int | None, typer.Option(min=0, help="From this offset on.")] = None,
+    at: Annotated[
+        str | None, typer.Option(metavar="TIME|-1h", help="From a time on: ISO 8601, or ago.")
+    ] = None,
+    tail: Annotated[int | None, typer.Option(min=0, help="The last N batches.")] = None,
+    count: Annotated[
+        int | None, typer.Option("-n", "--count", min=0, help="Stop after N batches.")
+    ] = None,
+    records: Annotated[
+        bool, typer.Option("--records", help="Print the records of each batch below it.")
+    ] = False,
+    path: PathOption = None,
+    output: Annotated[DumpOutput, typer.Option("-o", "--output")] = DumpOutput.TABLE,
+    sc: ScOption = None,
+) -> None:
+    """Print the batches of a partition as its leader serves them, control batches included.
+
+    With --dir they come from the files of a stopped SPU (or one segment file), each with its place,
+    after what the directory says of segments, indexes and checkpoint.
+    """
+    from runnel.cli.partition_dump import dump_leader, dump_stored, make_choice
+
+    choice = make_choice(offset, at, tail, count, records)
+    if path is not None:
+        dump_stored(path, name, choice, as_json=output is DumpOutput.JSON)
+    elif name is None:
+        raise InvalidRequestError("name a partition, or give --dir PATH")
+    else:
+        dump_leader(name, choice, sc, as_json=output is DumpOutput.JSON)

@@ -9,24 +9,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TransferSpeedColumn,
-)
 
 import runnel
 from runnel.cli.arguments import ScOption, TopicArgument
 from runnel.cli.context import connected
-from runnel.cli.failure import say, stderr
+from runnel.cli.failure import say
 from runnel.cli.inputs import KeyRule, read_chunks, split_line
+from runnel.cli.produce_rows import TypedInput, progress_of
 from runnel.cli.readiness import say_what_is_awaited
 from runnel.cli.tables import count
 from runnel.producer import ProducerOptions
+from schemas.columns import TopicSchema
 from schemas.errors import InvalidRequestError
-from schemas.topic import Compression
+from schemas.topic import Compression, Topic
 
 
 class AcksChoice(StrEnum):
@@ -52,9 +47,16 @@ def produce(
         Compression | None, typer.Option(help="Default: the topic's.", show_default=False)
     ] = None,
     linger_ms: Annotated[float, typer.Option(min=0, help="How long a batch waits.")] = 5.0,
+    skip_bad_rows: Annotated[
+        bool, typer.Option("--skip-bad-rows", help="Typed topics: send the rows that fit.")
+    ] = False,
     sc: ScOption = None,
 ) -> None:
-    """Send records to a topic: one a line from standard input, or those of a file."""
+    """Send records to a topic: one a line from standard input, or those of a file.
+
+    To a typed topic: rows with its columns, JSON objects where lines are read. A file with a row
+    that does not fit is refused before anything of it is sent.
+    """
     if key_separator is not None and key_field is not None:
         raise InvalidRequestError("give --key-separator or --key-field, not both")
     if key_separator == "":
@@ -67,9 +69,13 @@ def produce(
     with connected(sc) as cluster:
         say_what_is_awaited(cluster, topic, committing=acks is AcksChoice.COMMITTED)
         producer = cluster.producer(topic, **options)
+        rows = _schema(cluster, topic)
         try:
             with producer:
-                if file is None:
+                if rows is not None:
+                    _check_rule(rule, rows)
+                    records, size = TypedInput(producer, rows, skip_bad_rows).produce(file)
+                elif file is None:
                     records, size = _produce_lines(producer, rule)
                 else:
                     records, size = _produce_file(producer, file, rule)
@@ -85,6 +91,20 @@ def produce(
         f"produced {count(records, 'record')} to {topic} in {seconds:.2f} s"
         f" ({records / seconds:,.0f} records/s, {size / seconds / 1e6:,.1f} MB/s)"
     )
+
+
+def _schema(cluster: runnel.Cluster, topic: str) -> TopicSchema | None:
+    found = cluster.get("topic", topic)
+    return found.spec.row_schema if isinstance(found, Topic) else None
+
+
+def _check_rule(rule: KeyRule, rows: TopicSchema) -> None:
+    """Keys of a typed topic are where the topic has them. Raises InvalidRequestError."""
+    if rule.separator is not None:
+        raise InvalidRequestError("--key-separator: records of a typed topic are rows of columns")
+    if rule.field is not None and rule.field != rows.key_column:
+        has = f"is in its column {rows.key_column}" if rows.key_column else "is not declared"
+        raise InvalidRequestError(f"--key-field: the key of a typed topic {has} (spec.keyColumn)")
 
 
 def _produce_lines(producer: runnel.Producer, rule: KeyRule) -> tuple[int, int]:
@@ -107,20 +127,10 @@ def _produce_lines(producer: runnel.Producer, rule: KeyRule) -> tuple[int, int]:
 
 def _produce_file(producer: runnel.Producer, file: Path, rule: KeyRule) -> tuple[int, int]:
     records = size = 0
-    columns = (
-        TextColumn(f"{file.name}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TransferSpeedColumn(),
-        TextColumn("{task.fields[records]:,} records"),
-        TimeElapsedColumn(),
-    )
-    total = file.stat().st_size if file.is_file() else None
-    with Progress(*columns, console=stderr, transient=True) as progress:
-        task = progress.add_task("produce", total=total, records=0)
+    with progress_of(file) as advance:
         for chunk in read_chunks(file, rule):
             producer.send_table(chunk.table)
             records += chunk.table.num_rows
             size += chunk.table.nbytes
-            progress.update(task, advance=chunk.input_bytes, records=records)
+            advance(chunk.input_bytes, records)
     return records, size

@@ -6,22 +6,24 @@ import os
 import zlib
 from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users write it
 
+import runnel
 from schemas.protocol import Api
 from spark_io.cluster import plan_read
-from spark_io.columns import FULL_SCHEMA, project
+from spark_io.columns import COLUMNS, full_schema, project
 from spark_io.options import parse_read_options
 from spark_io.reader import TopicReader
 from tests.integration.spark.cluster import RunningCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
-COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+KAFKAS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
 
 
 def load(spark: SparkSession, topic: str, schema: str | None = None, **options: str) -> DataFrame:
@@ -51,7 +53,7 @@ def test_all_records_once_with_kafkas_columns(
     cluster: RunningCluster, spark: SparkSession, orders: str
 ) -> None:
     frame = load(spark, orders)
-    assert frame.columns == COLUMNS
+    assert frame.columns == KAFKAS
     rows = frame.collect()
     expected = cluster.client.read(orders).to_pylist()
     found = sorted(rows, key=lambda row: (row["partition"], row["offset"]))
@@ -113,7 +115,7 @@ def test_starting_and_ending_offsets(
 def test_empty_topic(cluster: RunningCluster, spark: SparkSession) -> None:
     frame = load(spark, cluster.topic("empty", partitions=2))
     assert frame.collect() == []
-    assert frame.columns == COLUMNS
+    assert frame.columns == KAFKAS
 
 
 def test_a_frame_is_the_same_however_often_it_is_evaluated(
@@ -244,7 +246,7 @@ def test_many_small_log_batches_reach_spark_as_few_large_ones(
     # Counted where they are yielded: from the reader that tasks run, before Spark cuts anything.
     options = parse_read_options({"topic": topic}, lambda: cluster.sc)
     (piece,) = plan_read(options)
-    yielded = [b.num_rows for b in TopicReader(options, project(FULL_SCHEMA)).read(piece)]
+    yielded = [b.num_rows for b in TopicReader(options, project(full_schema(COLUMNS))).read(piece)]
     assert sum(yielded) == count * each
     assert all(rows >= 1_000 for rows in yielded[:-1])
     assert len(yielded) <= 2
@@ -277,3 +279,46 @@ def test_records_go_from_the_spu_to_tasks_and_never_through_the_driver(
     assert cluster.proxy.answer_bytes > rows * len(value)
     assert cluster.proxy.fetching_pids
     assert os.getpid() not in cluster.proxy.fetching_pids
+
+
+def test_a_typed_topic_has_its_own_columns(cluster: RunningCluster, spark: SparkSession) -> None:
+    topic = "typed"
+    columns = [
+        {"name": "orderId", "type": "int64", "nullable": False},
+        {"name": "amount", "type": "decimal(12, 2)"},
+        {"name": "count", "type": "uint32"},
+        {"name": "tags", "type": "list<string>"},
+    ]
+    cluster.client.apply(runnel.Topic(topic, partitions=2, schema=columns, key_column="orderId"))
+    cluster.client.wait("topic", topic, "provisioned")
+    with cluster.client.producer(topic) as producer:
+        producer.send({"orderId": 1, "amount": Decimal("9.9"), "count": 7, "tags": ["a", None]})
+    cluster.client.apply(
+        runnel.Topic(
+            topic,
+            partitions=2,
+            schema=[*columns, {"name": "note", "type": "string"}],
+            key_column="orderId",
+        )
+    )
+    with cluster.client.producer(topic) as producer:
+        producer.send_table(pa.table({"orderId": [2, 3], "note": ["b", None]}))
+    frame = load(spark, topic)
+    assert frame.dtypes == [
+        ("partition", "int"),
+        ("offset", "bigint"),
+        ("timestamp", "timestamp"),
+        ("orderId", "bigint"),
+        ("amount", "decimal(12,2)"),
+        ("count", "bigint"),
+        ("tags", "array<string>"),
+        ("note", "string"),
+    ]
+    rows = frame.select("orderId", "amount", "count", "tags", "note").orderBy("orderId").collect()
+    assert [tuple(row) for row in rows] == [
+        (1, Decimal("9.90"), 7, ["a", None], None),
+        (2, None, None, None, "b"),
+        (3, None, None, None, None),
+    ]
+    assert load(spark, topic, schema="orderId long").agg(F.sum("orderId")).collect()[0][0] == 6
+    assert "there is no column 'value'" in error_of(load(spark, topic, schema="value binary").count)

@@ -282,7 +282,7 @@ def test_a_mistyped_command_is_answered_with_the_right_one(command: CommandLine)
     listed = command("--help").out
     assert [line.split()[0] for line in listed[listed.index("Commands:") :].splitlines()[1:]] == [
         "cluster", "sc", "spu", "create", "apply", "diff", "edit", "get", "describe", "explain",
-        "delete", "wait", "partition", "produce", "consume",
+        "delete", "wait", "topic", "partition", "produce", "consume", "bench",
     ]  # fmt: skip
 
 

@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
+from schemas.columns import TopicSchema
 from schemas.kinds import KINDS
 from schemas.metadata import Object
 from schemas.partition import PartitionStatus
 from schemas.quantities import Millis, check_name, parse_duration_ms, parse_size
 from schemas.spu import Ingress, PublicEndpoint
 from schemas.topic import PartitionAssignment, TopicSpec
+from tests.unit.schemas.typed import as_spec, topic_schemas
 
 names = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True).filter(
     lambda name: name not in {".", ".."}
@@ -29,6 +31,11 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 durations = st.integers(0, 2**63 - 1).map(Millis)
 
 _INT_BOUND = 2**62
+#: Fields of a topic's spec that not any combination is possible of.
+_CHOSEN_TOGETHER = {
+    "partitions", "replication_factor", "assignment", "min_in_sync_replicas",
+    "columns", "key_column", "timestamp_column",
+}  # fmt: skip
 
 
 def objects() -> st.SearchStrategy[Object]:
@@ -39,6 +46,8 @@ def model(cls: type[Any]) -> st.SearchStrategy[Any]:
     """Instances of a model, each optional field given or left out."""
     if cls is TopicSpec:
         return _topic_specs()
+    if cls is TopicSchema:
+        return topic_schemas()
     if cls is Ingress:
         return st.builds(Ingress, hostname=texts) | st.builds(Ingress, ip=texts)
     return st.fixed_dictionaries(
@@ -115,7 +124,7 @@ def _topic_specs() -> st.SearchStrategy[TopicSpec]:
     free = {
         name: field(TopicSpec, name, info)
         for name, info in fields.items()
-        if name not in {"partitions", "replication_factor", "assignment", "min_in_sync_replicas"}
+        if name not in _CHOSEN_TOGETHER
     }
     computed = st.fixed_dictionaries(
         {},
@@ -127,9 +136,12 @@ def _topic_specs() -> st.SearchStrategy[TopicSpec]:
     )
     manual = st.fixed_dictionaries({"assignment": rows}, optional=free)
 
-    def with_minimum(values: dict[str, Any]) -> st.SearchStrategy[TopicSpec]:
+    typed = (st.none() | topic_schemas()).map(as_spec)
+
+    def with_minimum(parts: tuple[dict[str, Any], ...]) -> st.SearchStrategy[TopicSpec]:
+        values = {name: value for part in parts for name, value in part.items()}
         replicas = TopicSpec(**values).replica_count
         minimum = st.none() | st.integers(1, replicas)
         return minimum.map(lambda least: TopicSpec(**values, min_in_sync_replicas=least))
 
-    return (computed | manual).flatmap(with_minimum)
+    return st.tuples(computed | manual, typed).flatmap(with_minimum)

@@ -87,6 +87,7 @@ def test_the_numbers_are_pinned() -> None:
         "UNSUPPORTED": 35,
         "UNAUTHORIZED": 36,
         "DIVERGED": 37,
+        "STORAGE_FULL": 38,
         "INVALID_REQUEST": 40,
         "INVALID_MANIFEST": 41,
         "RECORD_TOO_LARGE": 42,

@@ -110,7 +110,7 @@ def problems(text: str) -> list[str]:
             HEAD + "spec:\n  xyzzy: 3\n",
             "f.yaml:6: spec.xyzzy: unknown field; known fields: partitions, replicationFactor,"
             " ignoreRackAssignment, assignment, minInSyncReplicas, retention, segment,"
-            " compression, durability, maxRecordSize",
+            " compression, durability, maxRecordSize, schema, keyColumn, timestampColumn",
             id="given-a-field-near-to-none-then-all-fields",
         ),
         pytest.param(

@@ -41,6 +41,8 @@ from schemas.protocol import (
     ListOffsetsResponse,
     ProduceRequest,
     ProduceResponse,
+    VerifyRequest,
+    VerifyResponse,
     pack_error,
     pack_frame,
     raise_for_status,
@@ -69,6 +71,15 @@ PARTS: dict[Any, st.SearchStrategy[Any]] = {
     DivergedResponse: st.builds(DivergedResponse, i64),
     ListOffsetsRequest: st.builds(ListOffsetsRequest, uids, i64),
     ListOffsetsResponse: st.builds(ListOffsetsResponse, i64, i64, i64, u64),
+    VerifyRequest: st.builds(VerifyRequest, uids, i64, i64, i64, u32),
+    VerifyResponse: st.builds(
+        VerifyResponse,
+        *[i64] * 5,
+        *[u64] * 4,
+        *[u32] * 2,
+        st.binary(min_size=16, max_size=16),
+        st.integers(0, 255),
+    ),
 }
 parts = pytest.mark.parametrize("cls", PARTS, ids=lambda cls: cls.__name__)
 

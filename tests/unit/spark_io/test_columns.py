@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
+    ByteType,
     DataType,
     IntegerType,
     LongType,
@@ -17,8 +18,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from runnel.arrow_columns import arrow_schema
+from schemas.columns import Column as TopicColumn
+from schemas.columns import TopicSchema
 from schemas.errors import InvalidRequestError
-from spark_io.columns import FULL_SCHEMA, ColumnBuilder, project
+from spark_io.columns import COLUMNS, ColumnBuilder, columns_of, full_schema, project
 
 T = pa.timestamp("us", tz="UTC")
 
@@ -40,12 +44,12 @@ def records(rows: int) -> pa.RecordBatch:
 
 
 def test_all_columns_have_the_types_that_spark_checks() -> None:
-    assert FULL_SCHEMA.simpleString() == (
+    assert full_schema(COLUMNS).simpleString() == (
         "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
         "timestamp:timestamp,timestampType:int>"
     )
-    projection = project(FULL_SCHEMA)
-    assert projection.schema == to_arrow_schema(FULL_SCHEMA, timezone="UTC")
+    projection = project(full_schema(COLUMNS))
+    assert projection.schema == to_arrow_schema(full_schema(COLUMNS), timezone="UTC")
     built = ColumnBuilder(projection, "orders", 7, max_rows=8).build(records(3))
     assert built.schema.equals(projection.schema)
     assert built.to_pylist()[0] == {
@@ -109,3 +113,70 @@ def test_given_only_constants_then_no_source_is_read() -> None:
         "timestamp",
     )
     assert project(schema(("topic", StringType()))).sources == ()
+
+
+# Of a typed topic
+
+TYPES = {
+    "given-a-number-then-it": ("int64", "bigint", pa.array([1])),
+    "given-unsigned-numbers-then-the-next-wider": ("uint16", "int", pa.array([65535], pa.uint16())),
+    "given-the-largest-unsigned-then-a-decimal": (
+        "uint64",
+        "decimal(20,0)",
+        pa.array([2**64 - 1], pa.uint64()),
+    ),
+    "given-a-decimal-then-it": ("decimal(12, 2)", "decimal(12,2)", None),
+    "given-a-point-in-time-then-a-timestamp": ("timestamp(ms, Asia/Tokyo)", "timestamp", None),
+    "given-a-wall-clock-then-without-a-zone": ("timestamp(s)", "timestamp_ntz", None),
+    "given-a-list-then-an-array": ("list<uint8>", "array<smallint>", pa.array([[1, None]])),
+    "given-a-struct-then-its-fields": (
+        "struct<a: uint32, b: timestamp(s, UTC)>",
+        "struct<a:bigint,b:timestamp>",
+        None,
+    ),
+    "given-a-map-then-it": ("map<string, uint8>", "map<string,smallint>", None),
+    "given-the-others-then-they": ("date32", "date", None),
+}
+
+
+@pytest.mark.parametrize(("type_", "spark_type", "values"), TYPES.values(), ids=TYPES)
+def test_types_of_typed_columns(type_: str, spark_type: str, values: pa.Array | None) -> None:
+    rows = TopicSchema(columns=(TopicColumn(name="a", type=type_),))
+    columns = columns_of(rows)
+    assert [c.name for c in columns] == ["partition", "offset", "timestamp", "a"]
+    wanted = full_schema(columns)
+    assert wanted["a"].dataType.simpleString() == spark_type
+    projection = project(wanted, columns)
+    assert projection.schema == to_arrow_schema(wanted, timezone="UTC")
+    read = arrow_schema(rows.columns).field("a").type
+    found = pa.nulls(2, read) if values is None else values.cast(read)
+    records = pa.RecordBatch.from_arrays(
+        [
+            pa.array(range(len(found)), pa.int64()),
+            pa.array(range(len(found)), pa.int64()).cast(T),
+            found,
+        ],
+        ["offset", "timestamp", "a"],
+    )
+    built = ColumnBuilder(projection, "orders", 3, max_rows=8).build(records)
+    built.validate(full=True)
+    assert built.schema.equals(projection.schema)
+    assert built.column("a").to_pylist() == found.to_pylist()
+
+
+def test_given_a_column_that_is_never_null_then_spark_may_rely_on_it() -> None:
+    columns = columns_of(
+        TopicSchema(
+            columns=(
+                TopicColumn(name="a", type="int8", nullable=False),
+                TopicColumn(name="b", type="int8"),
+            )
+        )
+    )
+    assert [field.nullable for field in full_schema(columns)] == [True, True, True, False, True]
+    narrow = schema(("a", ByteType(), False))
+    assert project(narrow, columns).sources == ("a",)
+    with pytest.raises(InvalidRequestError, match="column b may be null"):
+        project(schema(("b", ByteType(), False)), columns)
+    with pytest.raises(InvalidRequestError, match=r"no column 'value'.* a tinyint, b tinyint"):
+        project(schema(("value", BinaryType())), columns)

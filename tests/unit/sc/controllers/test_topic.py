@@ -20,6 +20,7 @@ from sc.controllers.actions import (
 from sc.controllers.recovery import RESTORED
 from sc.controllers.topic import CREATE_CHUNK, partition_uid, reconcile
 from sc.store.view import View
+from schemas.columns import Column
 from schemas.metadata import Metadata
 from schemas.partition import Partition
 from schemas.spu import SpuResolution
@@ -338,7 +339,41 @@ OLD_SETTINGS = partition_of(made(partitions=1), 0, (1,))
 NEW_SETTINGS = OLD_SETTINGS.spec.model_copy(update={"log": BIGGER_RECORDS.spec.log_settings})
 GOING = made(TopicResolution.DELETING, deleting=True, partitions=2, reason=DELETING_REASON)
 
+TYPED_ROWS: dict[str, Any] = {
+    "columns": (
+        Column(name="id", type="int64"),
+        Column(name="at", type="timestamp(us)", nullable=False),
+    ),
+    "key_column": "id",
+    "timestamp_column": "at",
+}
+
+
+def typed(topic: Topic) -> Topic:
+    """The topic with columns."""
+    return topic.model_copy(update={"spec": topic.spec.model_copy(update=TYPED_ROWS)})
+
+
+TYPED = typed(made(DONE, partitions=1, replica_map=((1,),)))
+GROWN = TYPED.model_copy(
+    update={
+        "spec": TYPED.spec.model_copy(
+            update={"columns": (*TYPED_ROWS["columns"], Column(name="note", type="string"))}
+        )
+    }
+)
+TYPED_PARTITION = partition_of(TYPED, 0, (1,))
+GROWN_SETTINGS = TYPED_PARTITION.spec.model_copy(update={"log": GROWN.spec.log_settings})
+
 SETTINGS_AND_DELETION = [
+    pytest.param(
+        cluster(TYPED, TYPED_PARTITION), (), id="given-columns-that-partitions-know-then-nothing"
+    ),
+    pytest.param(
+        cluster(GROWN, TYPED_PARTITION),
+        (WritePartitionSpec(TYPED_PARTITION, GROWN_SETTINGS),),
+        id="given-a-column-added-then-partitions-are-told",
+    ),
     pytest.param(
         cluster(BIGGER_RECORDS, OLD_SETTINGS),
         (WritePartitionSpec(OLD_SETTINGS, NEW_SETTINGS),),
@@ -411,6 +446,11 @@ def restored(**spec: Any) -> RestoreTopic:
             cluster(partition_of("t", 0, (1, 2)), partition_of("t", 3, (2, 3))),
             (restored(partitions=4, replication_factor=2),),
             id="given-topic-removed-by-hand-then-restored-from-its-partitions",
+        ),
+        pytest.param(
+            cluster(partition_of(typed(topic_of("t")), 0, (1, 2))),
+            (restored(partitions=1, replication_factor=2, **TYPED_ROWS),),
+            id="given-typed-topic-removed-by-hand-then-its-columns-come-back",
         ),
         pytest.param(
             cluster(partition_of("t", 0, (1,), deleting=True), partition_of("t", 1)),
