@@ -46,17 +46,25 @@ class Space:
     @property
     def available(self) -> int:
         """What may still be written."""
-        of_disk = max(0, self.free - self.reserve)
-        return of_disk if self.limit is None else min(of_disk, max(0, self.limit - self.used))
+        if self.limit is None:
+            return self._of_disk
+        return min(self._of_disk, max(0, self.limit - self.used))
+
+    @property
+    def _of_disk(self) -> int:
+        return max(0, self.free - self.reserve)
 
     def room(self, before: Room) -> Room:
         """How much room there is, where it was ``before`` a moment ago."""
         if self.available <= 0:
             return Room.NONE
         limit = self.used + self.available
-        if before is Room.NONE and self.used * 100 > limit * _REOPEN_PERCENT:
+        # Others may fill the disk: what replicas use says little of it then.
+        enough = self.used * 100 <= limit * _REOPEN_PERCENT and self._of_disk >= self.reserve // 4
+        if before is Room.NONE and not enough:
             return Room.NONE
-        return Room.SCARCE if self.used * 100 > limit * _WARN_PERCENT else Room.PLENTY
+        much = self.used * 100 <= limit * _WARN_PERCENT and self._of_disk >= self.reserve
+        return Room.PLENTY if much else Room.SCARCE
 
     def describe(self) -> str:
         """What is used of what, and what helps."""

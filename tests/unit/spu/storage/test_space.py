@@ -41,6 +41,18 @@ def space(used: int, limit: int | None = None, free: int = DISK, total: int = DI
             id="given-a-disk-nearly-full-then-scarce",
         ),
         pytest.param(
+            space(1, None, free=2 * MAX_RESERVE_BYTES - 1),
+            Room.PLENTY,
+            Room.SCARCE,
+            id="given-a-disk-that-others-fill-then-scarce",
+        ),
+        pytest.param(
+            space(1, None, free=MAX_RESERVE_BYTES + 1),
+            Room.NONE,
+            Room.NONE,
+            id="given-none-of-a-disk-then-a-bit-is-not-enough",
+        ),
+        pytest.param(
             space(1, 100 * GIB, free=MAX_RESERVE_BYTES),
             Room.PLENTY,
             Room.NONE,
