@@ -110,7 +110,7 @@ def encode(uid: PartitionUid, message: Message | Damaged) -> list[Buffer]:
         case Position(_, _, boot, storage, last_term, leo, unfit):
             place = (bytes.fromhex(boot), uid_bytes(storage), last_term, leo, unfit is not None)
             fixed = _POSITION.pack(who, term, attach, *place)
-            return pack_frame(Kind.POSITION, 0, fixed, (unfit or "").encode()[:_MAX_REASON_BYTES])
+            return pack_frame(Kind.POSITION, 0, fixed, _reason((unfit or "").encode()).encode())
         case Cut(_, _, boot, to_term, end):
             fixed = _CUT.pack(who, term, attach, bytes.fromhex(boot), to_term, end)
             return pack_frame(Kind.CUT, 0, fixed)
@@ -167,7 +167,7 @@ def decode(
             message = Attach(term, attach)
         case Kind.POSITION:
             uid, term, attach, boot, storage, last, leo, unfit = _unpack(_POSITION, fixed)
-            reason = bytes(tail[:_MAX_REASON_BYTES]).decode(errors="replace") if unfit else None
+            reason = _reason(tail) if unfit else None
             message = Position(term, attach, boot.hex(), uid_text(storage), last, leo, reason)
         case Kind.CUT:
             uid, term, attach, boot, to_term, end = _unpack(_CUT, fixed)
@@ -193,6 +193,11 @@ def decode(
         case _:
             raise ProtocolError(f"an SPU knows no replication message {kind}; upgrade it")
     return uid_text(uid), message
+
+
+def _reason(text: bytes | memoryview) -> str:
+    """As much of a reason as travels, without half a character at its end."""
+    return bytes(text[:_MAX_REASON_BYTES]).decode(errors="ignore")
 
 
 def _producers(tail: memoryview) -> ProducerDump:

@@ -32,7 +32,7 @@ async def test_given_patch_then_what_it_names_changes_and_the_rest_stays(sc: Run
     assert now["spec"]["partitions"] == 3
     # Taken out, it is what it is when left out.
     assert now["spec"]["compression"] == "none"
-    assert now["spec"]["retention"] == {"time": "2d", "size": "1Gi"}
+    assert now["spec"]["retention"] == {"time": "2d", "size": "1Gi", "grace": "1m"}
     assert (await call(sc, "GET", "/v1/topics/t"))[1]["spec"] == now["spec"]
 
 

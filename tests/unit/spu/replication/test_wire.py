@@ -64,6 +64,15 @@ def test_given_a_message_then_it_comes_out_as_it_went_in(message: Message) -> No
     assert decode(*through(encode(UID, message))) == (UID, message)
 
 
+def test_given_a_long_reason_then_it_is_cut_between_characters() -> None:
+    """As `Position` says it again when it is asked again: byte for byte."""
+    message = Position(TERM, 9, BOOT, STORAGE, 0, 0, "…" * 2_000)
+    _, first = decode(*through(encode(UID, message)))
+    assert isinstance(first, Position)
+    assert first.unfit == "…" * (4096 // len("…".encode()))
+    assert decode(*through(encode(UID, first))) == (UID, first)
+
+
 def test_given_batches_back_to_back_then_they_come_out_one_by_one() -> None:
     batches = (stored(5, 1), stored(6, 4))
     data = b"".join(bytes(batch.data) for batch in batches)
