@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -210,8 +210,11 @@ def _print(
         return
     columns = _COLUMNS | (_PLACE if places else {})
     widths = list(columns.values())
+    found_batches = iter(batches)
+    # What cannot be asked for at all is an error and no table.
+    first = list(islice(found_batches, 1))
     print(format_row(list(columns), widths))
-    for batch in batches:
+    for batch in chain(first, found_batches):
         found = batch_json(batch, name, records=choice.records)
         print(format_row(_cells(found, places=places), widths))
         if batch.problem is not None:

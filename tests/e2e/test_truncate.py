@@ -1,4 +1,4 @@
-"""``runnel topic truncate`` and ``runnel partition segments``, as users call them."""
+"""``runnel topic truncate`` and ``runnel partition``, as users call them."""
 
 from __future__ import annotations
 
@@ -94,3 +94,10 @@ def test_refused(
 
 def test_given_no_such_topic_then_3(cluster: Command) -> None:
     assert "none" in cluster.fails("topic", "truncate", "none", "--all", "--yes", code=3)
+
+
+def test_given_no_such_partition_then_an_error_and_no_table(cluster: Command) -> None:
+    for command in (("dump",), ("verify",), ("segments",)):
+        done = cluster.run("partition", *command, "none-0")
+        assert (done.returncode, done.stdout) == (3, b""), command
+        assert b"none-0" in done.stderr
