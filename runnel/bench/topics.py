@@ -7,8 +7,6 @@ not heard while it is deleted. Where that cannot be done, its name is said.
 from __future__ import annotations
 
 import secrets
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +14,7 @@ from typing import Final
 
 from runnel.bench.settings import Settings
 from runnel.blocking import Cluster
+from runnel.local.undisturbed import undisturbed
 from schemas.errors import InvalidRequestError, NotFoundError, RunnelError
 from schemas.spu import Spu, SpuResolution
 from schemas.topic import DEFAULT_MAX_RECORD_SIZE, Topic, partition_name
@@ -51,7 +50,7 @@ def topic_for(
             cluster.wait("partition", partition_name(name, index), "online", _PLACED_S)
         yield name, _settled(settings, made)
     finally:
-        with _undisturbed():
+        with undisturbed():
             _delete(cluster, name, say)
 
 
@@ -100,16 +99,3 @@ def _delete(cluster: Cluster, name: str, say: Callable[[str], None]) -> None:
         return
     except RunnelError as error:
         say(f"topic {name} may be left ({error.message}); see: runnel get topic {name}")
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ctrl-C was for the measurement, not for clearing up after it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +19,7 @@ from runnel.local.plan import OWN_KVS, SPU_GROUP, ClusterPlan, Daemon
 from runnel.local.processes import port_is_free
 from runnel.local.starting import Progress, Startup
 from runnel.local.state import LOCK, ClusterState, DataDirectory, is_ours
+from runnel.local.undisturbed import undisturbed
 from runnel.profile import Profile, forget_profile, save_profile
 from runnel.sc_client import ScClient
 from schemas.errors import (
@@ -143,7 +141,7 @@ class LocalCluster:
             try:
                 asyncio.run(startup.bring_up(missing))
             except BaseException:
-                with _undisturbed():
+                with undisturbed():
                     # The SC first: it would start its SPUs again.
                     stop(reversed(startup.started))
                     stop(s.process for s in self._directory.spus() if s.name not in running)
@@ -195,7 +193,7 @@ class LocalCluster:
                 stop(ran[name] for name in ("sc-0",) if name in ran)
                 result = _move(old, new, progress)
             except BaseException as error:
-                with _undisturbed():
+                with undisturbed():
                     stop(helper.started)
                     self._directory.save(replace(state, processes=ran))
                     if "sc-0" in ran:
@@ -327,19 +325,6 @@ class LocalCluster:
         except FileNotFoundError:
             return []
         return text.splitlines()[-lines:] if lines else []
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ctrl-C is for what was begun, not for taking it back."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _both(error: BaseException, again: RunnelError) -> RunnelError:

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
-from schemas.errors import NotFoundError, RunnelError, error_from
+from runnel.local.admin_process import run_admin
+from schemas.errors import NotFoundError
 
 #: Bytes that were verified, and bytes that there are.
 Progress = Callable[[int, int], None]
@@ -41,26 +39,9 @@ def choose(partitions: list[dict[str, Any]], name: str | None, path: Path) -> di
 
 
 def _run(verb: str, path: Path, progress: Progress | None = None) -> list[dict[str, Any]]:
-    command = [sys.executable, "-P", "-m", "spu.admin"]
-    pipe = subprocess.PIPE
-    last = "it said nothing"
-    with subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        to, answers = cast(IO[str], process.stdin), cast(IO[str], process.stdout)
-        to.write(json.dumps({"verb": verb, "path": str(path)}))
-        to.close()
-        for text in answers:
-            try:
-                line = json.loads(text)
-            except ValueError:
-                # The last words of a process that cannot run.
-                last = text.strip() or last
-                continue
-            if "done" in line:
-                return cast(list[dict[str, Any]], line["done"]["partitions"])
-            if "error" in line:
-                raise error_from(**line["error"])
-            if progress is not None and "stage" in line:
-                progress(line["count"], line["total"])
-    raise RunnelError(f"the look at {path} ended early: {last}")
+    def say(line: dict[str, Any]) -> None:
+        if progress is not None:
+            progress(line["count"], line["total"])
+
+    done = run_admin("spu.admin", {"verb": verb, "path": str(path)}, f"the look at {path}", say)
+    return cast(list[dict[str, Any]], done["partitions"])

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
-from typing import IO, Any, cast
+from typing import Any
 
-from schemas.errors import RunnelError, error_from
+from runnel.local.admin_process import run_admin
 
 #: A line to show while it takes time.
 Progress = Callable[[str], None]
@@ -37,26 +34,8 @@ def migrate(source: str, target: str, cluster: str, progress: Progress) -> dict[
 
 
 def _run(request: dict[str, Any], progress: Progress | None = None) -> dict[str, Any]:
-    command = [sys.executable, "-P", "-m", "sc.admin"]
-    pipe = subprocess.PIPE
-    last = "it said nothing"
-    with subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        to, answers = cast(IO[str], process.stdin), cast(IO[str], process.stdout)
-        to.write(json.dumps(request))
-        to.close()
-        for text in answers:
-            try:
-                line = json.loads(text)
-            except ValueError:
-                # The last words of a process that cannot run.
-                last = text.strip() or last
-                continue
-            if "done" in line:
-                return cast(dict[str, Any], line["done"])
-            if "error" in line:
-                raise error_from(**line["error"])
-            if progress is not None and "stage" in line:
-                progress(f"{line['stage']}: {line['count']:,} of {line['total']:,}")
-    raise RunnelError(f"the work on the store ended early: {last}")
+    def say(line: dict[str, Any]) -> None:
+        if progress is not None:
+            progress(f"{line['stage']}: {line['count']:,} of {line['total']:,}")
+
+    return run_admin("sc.admin", request, "the work on the store", say)
