@@ -141,6 +141,22 @@ def test_given_all_truncated_then_the_active_segment_is_completed_and_goes(tmp_p
     opened.crash()
 
 
+def test_given_a_segment_completed_during_the_run_then_it_stays_until_it_was_synced(
+    tmp_path: Path,
+) -> None:
+    """The next run opens every completed segment that waits for its fsync."""
+    opened = three_segments(tmp_path)
+    log = opened.log
+    log.truncate_prefix(12)
+    plan = log.plan_sync(11)
+    log.begin_next(NOW_US)
+    plan.run()
+    assert [segment.base_offset for segment in log.synced(plan)] == [0, 4]
+    opened.sync()
+    assert [segment.base_offset for segment in log.segments] == [12]
+    opened.crash()
+
+
 @pytest.mark.parametrize(
     ("offset", "start"),
     [
