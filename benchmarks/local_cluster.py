@@ -22,7 +22,9 @@ def local_cluster(spus: int = 1) -> Iterator[str]:
     plan = cluster.plan(spus, free_base_port(cluster.data_dir, spus), None)
     try:
         cluster.start(plan, lambda _step: None)
-        yield plan.sc_address
+        try:
+            yield plan.sc_address
+        finally:
+            cluster.stop()
     finally:
-        cluster.stop()
         shutil.rmtree(directory)

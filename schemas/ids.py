@@ -7,6 +7,7 @@ KV the restarts are left out: that part is the *election term*.
 
 from __future__ import annotations
 
+import functools
 import uuid
 from typing import NewType
 
@@ -60,6 +61,8 @@ def uid_bytes(uid: str) -> bytes:
     return uuid.UUID(uid).bytes
 
 
+@functools.lru_cache(1 << 14)
 def uid_text(raw: bytes) -> PartitionUid:
     """The canonical text of 16 uid bytes."""
+    # Remembered, as every request names a partition.
     return PartitionUid(str(uuid.UUID(bytes=raw)))

@@ -321,9 +321,6 @@ class Replica:
             )
         self._home.space.require_room()
         base_offset = self._append(batch, header, leading.term)
-        if self._runner.state.leading is None:
-            # What followed from it ended the leadership: nobody would tell who waits now.
-            raise self._refusal() or self._not_leading()
         next_offset = base_offset + header.record_count
         match request.acks:
             case Acks.COMMITTED:

@@ -3,7 +3,8 @@
 The core (`spu.replication.core`) decides; this carries out, in order, what it puts out, and tells
 it what became of that. Invariants that the core asks of whoever runs it:
 
-- what was appended is told in the turn in which it was written (`wrote`);
+- what was appended (`wrote`) is told before anything else is. All that arrives in one turn of the
+  loop is told at once: many small batches cost the core one input;
 - no fsync that began before a cut is told after it: runs of group commit are held back while the
   log is cut or replaced, in a storage thread, one such work after the other;
 - a promise is told as durable when the journal's write of it is done, in order.
@@ -172,6 +173,8 @@ class ReplicaRunner:
         self._commit = self._group_commit()
         self._inputs: deque[Input] = deque()
         self._stepping = False
+        # Whether the log is longer than the core was told.
+        self._untold = False
         self._ticked_ms = home.clock_ms()
         self._write: asyncio.Future[None] | None = None
         self._work: deque[tuple[Callable[[], None], Input]] = deque()
@@ -202,7 +205,7 @@ class ReplicaRunner:
         state, leading = self.state, self.state.leading
         if leading is None:
             return True
-        if state.lac + 1 < state.log.leo or state.newest.pending is not None:
+        if self._untold or state.lac + 1 < state.log.leo or state.newest.pending is not None:
             return False
         others = (spu for spu in state.promise.replicas if spu != state.spu)
         return all(self._is_settled(leading, spu) for spu in others)
@@ -227,25 +230,20 @@ class ReplicaRunner:
     def feed(self, event: Input) -> None:
         """Take an input, and carry out everything that follows from it before this returns,
         unless it comes while others are worked off: then it is the next."""
-        if self._stepping:
-            self._inputs.append(event)
-            return
-        if not isinstance(event, Wrote | Tick):
-            self.tell_time()
+        if not self._stepping:
+            self._tell_of_writes()
+            if not isinstance(event, Tick):
+                self.tell_time()
         self._inputs.append(event)
-        self._stepping = True
-        try:
-            while self._inputs:
-                self._step(self._inputs.popleft())
-        finally:
-            self._stepping = False
-        self._watcher.moved()
+        self._work_off_inputs()
 
     def tell_time(self) -> None:
         """While all was quiet time was not told, and nobody may be taken for late for that. Before
-        a record is written: between that and `wrote` nothing may be told."""
+        a record is written: what is written is told before time is."""
+        if self._untold or self.state.leading is None:
+            return
         now_ms = self._home.clock_ms()
-        if self.state.leading is not None and now_ms - self._ticked_ms >= 2 * TICK_MS:
+        if now_ms - self._ticked_ms >= 2 * TICK_MS:
             self._ticked_ms = now_ms
             self.feed(Tick())
 
@@ -275,9 +273,12 @@ class ReplicaRunner:
             write.result()
 
     def wrote(self) -> None:
-        """Something was appended by whoever serves clients, in this turn."""
-        self.feed(Wrote(self.log.leo))
-        self._follow_up()
+        """Something was appended by whoever serves clients; what follows from it comes later in
+        this turn of the loop."""
+        self._commit.wake()
+        if not self._untold:
+            self._untold = True
+            asyncio.get_running_loop().call_soon(self._tell_now)
 
     def tick(self, now_us: int) -> None:
         """Let time pass: the core's, truncation, retention, ``segment.time``, background fsyncs,
@@ -384,7 +385,31 @@ class ReplicaRunner:
         await self._commit.quiet()
         self.log.close()
 
-    # The core's outputs
+    # The core's inputs and outputs
+
+    def _tell_now(self) -> None:
+        self._tell_of_writes()
+        self._work_off_inputs()
+
+    def _tell_of_writes(self) -> None:
+        """Have what was appended be the next input, if it was not told yet."""
+        if self._untold:
+            self._untold = False
+            self._inputs.append(Wrote(self.log.leo))
+            if self.settings.durability is Durability.REPLICATED:
+                # The page cache is enough.
+                self._inputs.append(Synced(self.log.orderly_leo))
+
+    def _work_off_inputs(self) -> None:
+        if self._stepping or not self._inputs:
+            return
+        self._stepping = True
+        try:
+            while self._inputs:
+                self._step(self._inputs.popleft())
+        finally:
+            self._stepping = False
+        self._watcher.moved()
 
     def _step(self, event: Input) -> None:
         if self.halted is not None and not isinstance(event, Learned | Left | Promised):

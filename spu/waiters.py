@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from schemas.errors import DeadlineExceededError, RunnelError
@@ -22,7 +21,7 @@ _SWEEP_AT: Final = 64
 class Waiter:
     """One waiting request. `cancel` when nobody wants to be told any more."""
 
-    __slots__ = ("_home", "_timer", "told", "until", "wake_bytes")
+    __slots__ = ("_home", "_timer", "deadline_s", "timeout_ms", "told", "until", "wake_bytes")
 
     def __init__(
         self, until: int, told: Told, wake_bytes: int = 0, home: set[Waiter] | None = None
@@ -30,6 +29,9 @@ class Waiter:
         self.until = until
         self.wake_bytes = wake_bytes
         self.told: Told | None = told
+        #: Of those whose home watches the time for all of them.
+        self.timeout_ms = 0
+        self.deadline_s = 0.0
         self._home = home
         self._timer: TimerHandle | None = None
         if home is not None:
@@ -38,10 +40,9 @@ class Waiter:
     def __lt__(self, other: Waiter) -> bool:
         return self.until < other.until
 
-    def start_timer(
-        self, loop: AbstractEventLoop, after_ms: int, error: RunnelError | None
-    ) -> None:
-        self._timer = loop.call_later(after_ms / 1000, partial(self.tell, error))
+    def start_timer(self, loop: AbstractEventLoop, after_ms: int) -> None:
+        """Be told so much later that the wait is over."""
+        self._timer = loop.call_later(after_ms / 1000, self.tell, None)
 
     def tell(self, error: RunnelError | None) -> None:
         """Release the request; later calls do nothing."""
@@ -60,11 +61,16 @@ class Waiter:
 
 
 class OffsetWaiters:
-    """Requests that wait until an offset is passed, the nearest first."""
+    """Requests that wait until an offset is passed, the nearest first.
+
+    Mostly all are released long before their time, so one timer watches over all of them.
+    """
 
     def __init__(self) -> None:
         self._heap: list[Waiter] = []
         self._sweep_at = _SWEEP_AT
+        self._timer: TimerHandle | None = None
+        self._timer_s = 0.0
 
     def __len__(self) -> int:
         return sum(waiter.told is not None for waiter in self._heap)
@@ -78,15 +84,11 @@ class OffsetWaiters:
             heapq.heapify(self._heap)
             self._sweep_at = max(_SWEEP_AT, 2 * len(self._heap))
         waiter = Waiter(until, told)
-        waiter.start_timer(
-            loop,
-            timeout_ms,
-            DeadlineExceededError(
-                f"not committed within {timeout_ms} ms; it may still be. Send the same batch"
-                " again with its producer id and sequence to find out"
-            ),
-        )
+        waiter.timeout_ms = timeout_ms
+        waiter.deadline_s = loop.time() + timeout_ms / 1000
         heapq.heappush(self._heap, waiter)
+        if self._timer is None or waiter.deadline_s < self._timer_s:
+            self._start_timer(loop, waiter.deadline_s)
         return waiter
 
     def release(self, upto: int) -> None:
@@ -99,6 +101,32 @@ class OffsetWaiters:
         failed, self._heap = self._heap, []
         for waiter in failed:
             waiter.tell(error)
+        self._stop_timer()
+
+    def _start_timer(self, loop: AbstractEventLoop, at_s: float) -> None:
+        self._stop_timer()
+        self._timer_s = at_s
+        self._timer = loop.call_at(at_s, self._time_passed, loop)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_passed(self, loop: AbstractEventLoop) -> None:
+        """Tell those whose time is over, and look again when the next one's is."""
+        self._timer = None
+        late = [w for w in self._heap if w.told is not None and w.deadline_s <= self._timer_s]
+        for waiter in late:
+            waiter.tell(
+                DeadlineExceededError(
+                    f"not committed within {waiter.timeout_ms} ms; it may still be. Send the same"
+                    " batch again with its producer id and sequence to find out"
+                )
+            )
+        left = [waiter.deadline_s for waiter in self._heap if waiter.told is not None]
+        if left and self._timer is None:
+            self._start_timer(loop, min(left))
 
 
 class RecordWaiters:
@@ -121,7 +149,7 @@ class RecordWaiters:
         """Wait until ``offset`` is committed and the byte count reaches ``wake_bytes``, or for
         ``max_wait_ms``: either is told as None."""
         waiter = Waiter(offset, told, wake_bytes, self._waiting)
-        waiter.start_timer(loop, max_wait_ms, None)
+        waiter.start_timer(loop, max_wait_ms)
         return waiter
 
     def release(self, lac: int, committed_bytes: int) -> None:

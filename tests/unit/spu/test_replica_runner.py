@@ -26,13 +26,18 @@ from schemas.errors import (
 )
 from schemas.ids import PartitionUid, Term, next_election
 from schemas.messages import DeleteReplicas, ReplicaRole, Tombstone
-from schemas.protocol import FetchFlags, FetchRequest
+from schemas.protocol import FetchFlags, FetchRequest, ProduceResponse
 from schemas.topic import Durability
 from spu import replica as replica_module
+from spu import replica_runner as runner_module
 from spu.peer_connection import PeerConnection
 from spu.replica import Replica
 from spu.replica_runner import ReplicaRunner
+from spu.replication.core import step
+from spu.replication.events import Input, Synced, Tick, Wrote
+from spu.replication.follower import Step
 from spu.replication.messages import Append, Attach, Batch, Cut, Message, Position, Reset
+from spu.replication.state import ReplicaState
 from spu.replication.wire import Damaged
 from spu.storage.data_dir import DataDir, PartitionMeta
 from spu.storage.journal import JournalEntry
@@ -49,6 +54,7 @@ from tests.unit.spu.builders import (
     new_uid,
     open_spu,
     produce,
+    produce_request,
     settings_of,
     until,
 )
@@ -169,6 +175,51 @@ def fetched(replica: Replica, request: FetchRequest) -> bytes:
         return bytes(replica.fetch(request, wait=True).data)
     except RunnelError:
         return b""
+
+
+@pytest.fixture
+def inputs(monkeypatch: pytest.MonkeyPatch) -> list[Input]:
+    """What cores are told from here on."""
+    found: list[Input] = []
+
+    def noted(state: ReplicaState, event: Input, now_ms: int) -> Step:
+        found.append(event)
+        return step(state, event, now_ms)
+
+    monkeypatch.setattr(runner_module, "step", noted)
+    return found
+
+
+@pytest.mark.parametrize("durability", Durability)
+async def test_given_many_batches_in_one_turn_then_the_core_is_told_once(
+    tmp_path: Path, inputs: list[Input], durability: Durability
+) -> None:
+    spu = await open_spu(tmp_path, assignment_of(log=settings_of(durability=durability)))
+    replica = await spu.serve()
+    inputs.clear()
+    end, answers = replica.leo, list[ProduceResponse | RunnelError]()
+    for _ in range(20):
+        replica.produce(produce_request(), memoryview(batch_of(1)), answers.append)
+    assert inputs == []
+    await until(lambda: len(answers) == 20)
+    assert [event for event in inputs if isinstance(event, Wrote)] == [Wrote(end + 20)]
+    assert [getattr(answer, "base_offset", answer) for answer in answers] == [*range(end, end + 20)]
+    await spu.host.close()
+
+
+async def test_given_an_event_in_the_turn_of_an_append_then_the_append_is_told_first(
+    tmp_path: Path, inputs: list[Input]
+) -> None:
+    settings = settings_of(durability=Durability.REPLICATED)
+    spu = await open_spu(tmp_path, assignment_of(log=settings))
+    replica = await spu.serve()
+    inputs.clear()
+    answers: list[object] = []
+    replica.produce(produce_request(), memoryview(batch_of(1)), answers.append)
+    replica._runner.feed(Tick())
+    assert inputs == [Wrote(replica.leo), Synced(replica.leo), Tick()]
+    assert len(answers) == 1
+    await spu.host.close()
 
 
 @pytest.mark.parametrize("found", ["at-start", "when-assigned"])

@@ -41,6 +41,31 @@ async def test_given_no_commit_in_time_then_the_outcome_is_unknown() -> None:
     assert len(told) == 1
 
 
+async def test_given_several_deadlines_then_each_is_told_at_its_own() -> None:
+    loop = asyncio.get_running_loop()
+    told: list[str] = []
+    waiters = OffsetWaiters()
+
+    def tell(name: str, error: RunnelError | None) -> None:
+        told.append(f"{name}: {error.message[:24] if error else 'done'}")
+
+    waiters.add(loop, 5, 60_000, partial(tell, "patient"))
+    waiters.add(loop, 1, 5, partial(tell, "released"))
+    # Nearer than the one that is watched for.
+    waiters.add(loop, 6, 10, partial(tell, "second"))
+    waiters.add(loop, 7, 2, partial(tell, "first"))
+    waiters.release(1)
+    await until(lambda: len(told) >= 3)
+    assert told == [
+        "released: done",
+        "first: not committed within 2 m",
+        "second: not committed within 10 ",
+    ]
+    assert len(waiters) == 1
+    waiters.release(5)
+    assert told[3:] == ["patient: done"]
+
+
 async def test_given_clients_that_leave_then_their_entries_do_not_pile_up() -> None:
     loop = asyncio.get_running_loop()
     waiters = OffsetWaiters()
