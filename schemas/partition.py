@@ -75,7 +75,8 @@ class PartitionStatus(Status):
     lrs: tuple[LiveReplica, ...] = ()
     """The live replica set: replicas that hold every committed record."""
     start_offset: int = 0
-    """The first offset that is kept."""
+    """The last truncation that took effect: records below are gone. Retention may have taken more,
+    which is not written here: ask the partition's leader for its earliest offset."""
     sealed_offset: int | None = None
     """Of a sealed partition, the offset after its last record."""
 

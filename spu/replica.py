@@ -492,13 +492,15 @@ class Replica:
         self._changed(self)
 
     def _standing(self) -> tuple[object, ...]:
-        """What a report says, but for positions, which change with every append."""
+        """What a report says, but for positions, which change with every append: of the log's start
+        only that a truncation has taken effect."""
         promise, refusal = self._runner.state.promise, self._refusal()
         return (
             self.role,
             self.is_serving,
             self._runner.assigned,
             promise,
+            self._runner.truncated,
             refusal and refusal.message,
         )
 

@@ -310,9 +310,14 @@ class ReplicaRunner:
     def visible_start(self) -> int:
         """The first offset that readers are shown: that of the SC's truncation, as far as all
         before it is committed. The log itself begins with the batch that holds it, or before."""
+        return max(self.log.log_start, self.truncated)
+
+    @property
+    def truncated(self) -> int:
+        """How far the SC's truncation has taken effect: never above what is committed."""
         assignment = self._newest.assignment
         wanted = 0 if assignment is None else assignment.truncate_before
-        return max(self.log.log_start, min(wanted, self.state.lac + 1))
+        return min(wanted, self.state.lac + 1)
 
     def _truncate(self) -> None:
         """Let the log begin where readers are shown it. Each replica does so by itself, when it

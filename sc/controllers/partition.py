@@ -234,8 +234,14 @@ def _led(
     wish = _with_live_set(view, partition, leader, refusals, now_ms) if report.fit else status
     if leads:
         shortage = _shortage(view, partition, wish.lrs, now_ms)
+        truncated = partition.spec.truncate_before or 0
+        done = report.log_start >= truncated > status.start_offset
         wish = wish.model_copy(
-            update={"resolution": PartitionResolution.ONLINE, "reason": shortage}
+            update={
+                "resolution": PartitionResolution.ONLINE,
+                "reason": shortage,
+                "start_offset": truncated if done else status.start_offset,
+            }
         )
     else:
         wish = _offline(wish, f"SPU {leader} is taking over")

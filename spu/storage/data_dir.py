@@ -31,7 +31,7 @@ from schemas.errors import InvalidRequestError, StorageFailedError
 from schemas.ids import PartitionUid, StorageId
 from schemas.topic import LogSettings
 from spu.storage.checkpoint import Checkpoint, write_checkpoint
-from spu.storage.durable import replace_file, sync_directory
+from spu.storage.durable import UNFINISHED, replace_file, sync_directory
 
 FORMAT_VERSION: Final = 1
 _LEFTOVER: Final = "."
@@ -270,6 +270,8 @@ class DataDir:
     def _remove_leftovers(self) -> None:
         for leftover in (self.path / "partitions").glob(f"{_LEFTOVER}*"):
             shutil.rmtree(leftover)
+        for file in self.path.glob(f"*{UNFINISHED}"):
+            file.unlink()
 
 
 def new_storage_id() -> StorageId:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import struct
 from pathlib import Path
 from typing import Any, Final
@@ -48,15 +49,20 @@ def write_all(fd: int, data: Buffer, position: int) -> None:
 
 def replace_file(path: Path, data: Buffer, *, durable: bool = True) -> None:
     """Give ``path`` the content ``data`` in one step; with ``durable`` wait for the disk."""
-    unfinished = path.with_name(path.name + UNFINISHED)
-    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    # A name of its own: two threads may find that the same file is to be made again.
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}{UNFINISHED}")
+    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
-        write_all(fd, data, 0)
-        if durable:
-            sync_file(fd)
-    finally:
-        os.close(fd)
-    os.rename(unfinished, path)
+        try:
+            write_all(fd, data, 0)
+            if durable:
+                sync_file(fd)
+        finally:
+            os.close(fd)
+        os.rename(unfinished, path)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
     if durable:
         sync_directory(path.parent)
 

@@ -37,6 +37,9 @@ def test_given_an_offset_then_the_records_below_it_are_gone(cluster: Command, to
     assert "the first available one is 41" in refused
     assert states(cluster, f"{topic}-0") == ["partiallyTruncated"]
     assert "truncateBefore: 41" in cluster("describe", "partition", f"{topic}-0")
+    deadline = time.monotonic() + DEADLINE_S
+    while cluster.json("get", "partition", f"{topic}-0")["status"]["startOffset"] != 41:
+        assert time.monotonic() < deadline
     # Never back.
     out = cluster("topic", "truncate", topic, "--before", "7", "--yes")
     assert out.splitlines()[1].split() == ["short-0", "41", "0"]

@@ -449,6 +449,42 @@ LED = [
 ]
 
 
+def truncated(before: int, start: int = 0) -> Partition:
+    """Led, and to be truncated; ``start`` is what the status says."""
+    partition = led(1)
+    return partition.model_copy(
+        update={
+            "spec": partition.spec.model_copy(update={"truncate_before": before}),
+            "status": partition.status.model_copy(update={"start_offset": start}),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "status", "reported", "expected"),
+    [
+        pytest.param(40, 0, 0, None, id="given-a-leader-that-has-not-truncated-then-nothing"),
+        pytest.param(40, 0, 39, None, id="given-retention-alone-then-nothing"),
+        pytest.param(40, 0, 40, 40, id="given-a-leader-that-has-truncated-then-it-is-written"),
+        pytest.param(40, 0, 90, 40, id="given-retention-beyond-then-the-truncation-is-written"),
+        pytest.param(40, 40, 90, None, id="given-it-is-written-then-nothing"),
+        pytest.param(60, 40, 90, 60, id="given-a-further-one-then-it-is-written"),
+    ],
+)
+def test_start_offset(before: int, status: int, reported: int, expected: int | None) -> None:
+    partition = truncated(before, status)
+    report = LEADING.model_copy(update={"log_start": reported})
+    view = view_of(partition, *spus(1), sessions=[session_of(1, report)])
+    wanted = (
+        ()
+        if expected is None
+        else (
+            WriteStatus(partition, partition.status.model_copy(update={"start_offset": expected})),
+        )
+    )
+    assert reconcile(view, KEY, NOW) == wanted
+
+
 def grave(partition: Partition, *ids: int) -> tuple[Tombstone, ...]:
     return tuple(Tombstone(uid=PartitionUid(partition.uid), spu_id=i) for i in ids)
 

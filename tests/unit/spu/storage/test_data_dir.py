@@ -13,6 +13,7 @@ from schemas.errors import InvalidRequestError, StorageFailedError
 from schemas.ids import PartitionUid
 from schemas.topic import LogSettings, Retention
 from spu.storage.data_dir import DataDir
+from spu.storage.durable import UNFINISHED
 from tests.unit.spu.builders import CLUSTER, UID, new_uid
 
 
@@ -118,8 +119,10 @@ def test_given_leftovers_of_a_crash_then_open_removes_them(tmp_path: Path) -> No
     for name in (".new-x", ".deleted-y"):
         (tmp_path / "partitions" / name).mkdir()
         (tmp_path / "partitions" / name / "file").touch()
+    (tmp_path / f"run.json.0123abcd{UNFINISHED}").write_bytes(b"half")
     directory = DataDir.open(tmp_path, 1)
     assert list((tmp_path / "partitions").iterdir()) == []
+    assert not list(tmp_path.glob(f"*{UNFINISHED}"))
     directory.close()
 
 
