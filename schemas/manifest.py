@@ -16,8 +16,8 @@ import yaml
 from schemas.errors import ManifestError
 from schemas.kinds import BY_KIND
 from schemas.metadata import Object
-from schemas.validation import build_object
-from schemas.yaml_lines import YamlError, read_documents
+from schemas.validation import build_object, format_path
+from schemas.yaml_lines import Document, YamlError, read_documents
 
 SUFFIXES = (".yaml", ".yml", ".json")
 _LINE_BREAKS = frozenset("\r\x85\u2028\u2029\ufeff")
@@ -25,11 +25,24 @@ _LINE_BREAKS = frozenset("\r\x85\u2028\u2029\ufeff")
 
 @dataclass(frozen=True, slots=True)
 class LoadedObject:
-    """An object and where its manifest begins."""
+    """An object and the document that describes it, which begins at ``line`` of ``source``."""
 
     object: Object
     source: str
-    line: int
+    document: Document
+
+    @property
+    def line(self) -> int:
+        return self.document.line
+
+    def located(self, message: str) -> str:
+        """``message`` with file and line: of the field whose path it begins with, or of the nearest
+        thing around it."""
+        field, colon, _ = message.partition(":")
+        lines = {format_path(path): line for path, line in self.document.lines.items()}
+        while colon and field and field not in lines:
+            field = field[: max(field.rfind("."), field.rfind("["), 0)]
+        return f"{self.source}:{lines.get(field, self.line)}: {message}"
 
 
 def load_paths(paths: Sequence[str], stdin: TextIO) -> list[LoadedObject]:
@@ -104,7 +117,7 @@ def _load_text(text: str, source: str, problems: list[str]) -> list[LoadedObject
         obj, found = build_object(document.data)
         problems.extend(document.report(source, found))
         if obj is not None and not document.problems:
-            loaded.append(LoadedObject(obj, source, document.line))
+            loaded.append(LoadedObject(obj, source, document))
     return loaded
 
 

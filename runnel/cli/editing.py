@@ -56,7 +56,7 @@ def diff(filename: FilesOption, sc: ScOption = None) -> None:
             try:
                 lines = _difference(cluster, item.object)
             except RunnelError as error:
-                error.message = f"{item.source}:{item.line}: {error.message}"
+                error.message = item.located(error.message)
                 worst = max(worst, failure.report(error), failure.EXIT_USAGE)
                 continue
             for line in lines:

@@ -47,7 +47,7 @@ def apply(filename: FilesOption, dry_run: DryRunOption = False, sc: ScOption = N
             try:
                 print(cluster.apply(item.object, dry_run=dry_run))
             except RunnelError as error:
-                error.message = f"{item.source}:{item.line}: {error.message}"
+                error.message = item.located(error.message)
                 raise
 
 

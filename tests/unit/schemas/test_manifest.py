@@ -346,6 +346,43 @@ def test_documents_and_where_they_begin() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        pytest.param("spec.partitions: fewer", "topic.yaml:9: ", id="given-a-field-then-its-line"),
+        pytest.param(
+            "spec.schema[1].type: cannot change", "topic.yaml:14: ", id="given-a-list-then-its-line"
+        ),
+        pytest.param(
+            "spec.schema[1].nullable: new", "topic.yaml:13: ", id="given-a-default-then-its-item"
+        ),
+        pytest.param("spec.schema: cannot go", "topic.yaml:10: ", id="given-a-block-then-its-line"),
+        pytest.param("spec.group: set by", "topic.yaml:8: ", id="given-no-such-field-then-around"),
+        pytest.param("Topic t: conflict", "topic.yaml:4: ", id="given-no-field-then-the-document"),
+        pytest.param("no colon at all", "topic.yaml:4: ", id="given-no-path-then-the-document"),
+    ],
+)
+def test_an_error_of_the_sc_is_told_by_line(message: str, expected: str) -> None:
+    text = """\
+# The line of a document is that of its first field.
+
+---
+apiVersion: runnel/v1
+kind: Topic
+metadata:
+  name: t
+spec:
+  partitions: 2
+  schema:
+  - name: a
+    type: int64
+  - name: b
+    type: string
+"""
+    (item,) = load_text(text, "topic.yaml")
+    assert item.located(message) == expected + message
+
+
 @pytest.mark.parametrize("word", ["no", "on", "yes", "off", "y", "2024-01-01", "1e3", "null_"])
 def test_given_words_that_older_yaml_converts_then_they_stay_text(word: str) -> None:
     (loaded,) = load_text(topic(word))
