@@ -1,7 +1,7 @@
 """The topic of a measurement: one of the user's, which stays, or one of its own, which does not.
 
-A topic of our own is deleted whatever happens: on success, on failure, and on Ctrl-C, which is
-not heard while it is deleted. Where that cannot be done, its name is said.
+A topic of our own is deleted whatever happens: on success, on failure, on SIGTERM, and on Ctrl-C,
+which is not heard while it is deleted. Where that cannot be done, its name is said.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from runnel.bench.settings import Settings
 from runnel.blocking import Cluster
-from runnel.local.undisturbed import undisturbed
+from runnel.local.undisturbed import ended_by_sigterm, undisturbed
 from schemas.errors import InvalidRequestError, NotFoundError, RunnelError
 from schemas.spu import Spu, SpuResolution
 from schemas.topic import DEFAULT_MAX_RECORD_SIZE, Topic, partition_name
@@ -42,13 +42,14 @@ def topic_for(
     _require_spus(cluster, settings.replication_factor or 1)
     name = f"{PREFIX}{secrets.token_hex(4)}"
     try:
-        made = cluster.create(_manifest(name, settings))
-        if not isinstance(made, Topic):
-            raise TypeError(made)
-        cluster.wait("topic", name, "provisioned", _PLACED_S)
-        for index in range(made.spec.partition_count):
-            cluster.wait("partition", partition_name(name, index), "online", _PLACED_S)
-        yield name, _settled(settings, made)
+        with ended_by_sigterm():
+            made = cluster.create(_manifest(name, settings))
+            if not isinstance(made, Topic):
+                raise TypeError(made)
+            cluster.wait("topic", name, "provisioned", _PLACED_S)
+            for index in range(made.spec.partition_count):
+                cluster.wait("partition", partition_name(name, index), "online", _PLACED_S)
+            yield name, _settled(settings, made)
     finally:
         with undisturbed():
             _delete(cluster, name, say)

@@ -109,14 +109,25 @@ RUNNING = {
 
 
 @pytest.mark.parametrize("arguments", RUNNING.values(), ids=RUNNING)
-async def test_given_ctrl_c_then_its_topic_is_gone(
-    cluster: Command, arguments: tuple[str, ...]
+@pytest.mark.parametrize(
+    ("signal_sent", "code", "lines"),
+    [
+        pytest.param(signal.SIGINT, 130, ["interrupted"], id="given-ctrl-c"),
+        pytest.param(signal.SIGTERM, 143, [], id="given-sigterm"),
+    ],
+)
+async def test_given_a_signal_then_its_topic_is_gone(
+    cluster: Command,
+    arguments: tuple[str, ...],
+    signal_sent: signal.Signals,
+    code: int,
+    lines: list[str],
 ) -> None:
     before = topics(cluster)
     process = cluster.start("bench", *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     await eventually(lambda: topics(cluster) != before, timeout_s=60)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal_sent)
     out, said = process.communicate(timeout=TIMEOUT_S)
-    assert (process.returncode, out) == (130, b"")
-    assert said.decode().splitlines() == ["interrupted"]
+    assert (process.returncode, out) == (code, b"")
+    assert said.decode().splitlines() == lines
     assert topics(cluster) == before
