@@ -160,6 +160,11 @@ class Replica:
         return isinstance(self._runner.halted, StorageFailedError)
 
     @property
+    def awaits_room(self) -> bool:
+        """Whether a full disk halted it, so that it may be opened again."""
+        return self._runner.awaits_room
+
+    @property
     def is_serving(self) -> bool:
         """Leading, with the own-term control record committed."""
         return self._refusal() is None and self._runner.state.is_serving
@@ -548,7 +553,7 @@ class Replica:
             base_offset = self._log.append(batch, header, term, self._home.clock_us())
         except OSError as error:
             # A full disk loses nothing that was acknowledged: a restart finds the log fit.
-            runner.halt(f"a write failed: {error}")
+            runner.halt(f"a write failed: {error}", error)
             raise self._refusal() or error from error
         self.written()
         runner.wrote()

@@ -18,7 +18,6 @@ and requests out, the listener that looks replicas up.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -50,12 +49,16 @@ from spu.storage.data_dir import DataDir, PartitionMeta
 from spu.storage.file_pool import FilePool
 from spu.storage.journal import Journal, JournalChange, JournalEntry, Seen
 from spu.storage.recovery import RecoveredLog, recover
+from spu.storage.space import Room
 
 _log = get_logger("spu.replica_host")
 
 ArgsT = TypeVarTuple("ArgsT")
 ResultT = TypeVar("ResultT")
 
+#: How often replicas that a full disk halted are opened again: where there is room, and where not.
+_REOPEN_S: Final = 5.0
+_RETRY_S: Final = 60.0
 TICK_S: Final = 1.0
 #: A bound far above what one SPU is meant to hold.
 MAX_REPLICAS: Final = 100_000
@@ -101,6 +104,7 @@ class ReplicaHost:
         self._journal: Journal | None = None
         self._writer: JournalWriter | None = None
         self._home: ReplicaHome | None = None
+        self._reopened_s = -_RETRY_S
 
     # Life
 
@@ -121,7 +125,6 @@ class ReplicaHost:
         self._writer = JournalWriter(self._journal, self._storage)
         self._home = ReplicaHome(
             spu_id=self.spu_id,
-            boot=secrets.token_hex(8),
             files=self._files,
             storage=self._storage,
             reads=self.read_threads,
@@ -317,6 +320,35 @@ class ReplicaHost:
         for replica in self._replicas.values():
             replica.tick(now_us)
 
+    async def reopen_halted(self) -> None:
+        """Open replicas again that a full disk halted, as after a restart of this SPU.
+
+        Every `_REOPEN_S` where there is room (a quota may say otherwise), and every `_RETRY_S`
+        where there is none: only a replica that takes part follows retention and truncation, which
+        may be what makes room.
+        """
+        now_s = asyncio.get_running_loop().time()
+        waiting = [uid for uid, replica in self._replicas.items() if replica.awaits_room]
+        pause_s = _RETRY_S if self.space.room is Room.NONE else _REOPEN_S
+        if not waiting or now_s < self._reopened_s + pause_s:
+            return
+        self._reopened_s = now_s
+        for uid in waiting:
+            async with self._lock:
+                replica = self._replicas.get(uid)
+                if replica is None or not replica.awaits_room:
+                    continue
+                # The journal has what it was told last before its entry is read.
+                await replica.recorded()
+                await replica.close()
+                await self._recover(uid)
+                # If it could not be read, the one that is halted stays, and is tried again.
+                self._unreadable.pop(uid, None)
+                if (again := self._replicas[uid]) is not replica:
+                    _log.info("opened a replica again", partition=again.meta.name)
+                    self.links.tell_connected(again)
+                    self._changed(again)
+
     # How
 
     def _take_up(self, replicas: Iterable[Replica]) -> None:
@@ -492,6 +524,10 @@ class ReplicaHost:
         while True:
             await asyncio.sleep(TICK_S)
             self.space.tick()
+            try:
+                await self.reopen_halted()
+            except RunnelError as error:
+                _log.warning("cannot open replicas again", error=error.message)
             async for replica in self.links.in_slices():
                 try:
                     replica.tick(self._clock_us())

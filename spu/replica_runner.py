@@ -10,15 +10,17 @@ it what became of that. Invariants that the core asks of whoever runs it:
 - a promise is told as durable when the journal's write of it is done, in order.
 
 What cannot be made durable ends it: a failed fsync or damage makes the replica unfit, over restarts
-too, until it is repaired from its leader; a failed write (a full disk) or a journal that cannot be
-written halts it until the SPU is restarted, as what the disk holds is in order. A halted replica
-still learns what the SC says.
+too, until it is repaired from its leader; a failed write or a journal that cannot be written halts
+it until the SPU is restarted, as what the disk holds is in order. One that a full disk halted
+(`awaits_room`) is opened again by the host, as after a restart. A halted replica still learns what
+the SC says.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import secrets
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -107,11 +109,10 @@ class Surroundings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaHome:
-    """What all replicas of an SPU share. ``boot`` is random for each process; ``record_storage``
-    durably notes another storage id in a replica's directory, and blocks."""
+    """What all replicas of an SPU share. ``record_storage`` durably notes another storage id in a
+    replica's directory, and blocks."""
 
     spu_id: int
-    boot: str
     files: FilePool
     storage: Executor
     reads: Executor
@@ -160,6 +161,7 @@ class ReplicaRunner:
         self.meta = meta
         self.entry = entry
         self.halted: RunnelError | None = None
+        self.awaits_room = False
         self._home = home
         self._watcher = watcher
         self._damage = found.unfit
@@ -169,7 +171,8 @@ class ReplicaRunner:
         self.log = PartitionLog(directory, settings, home.files, found)
         view = LogView(found.log_start, found.leo, found.leo, found.history)
         lac = max(found.lac, found.log_start - 1)
-        self.state: ReplicaState = recovered(home.spu_id, home.boot, entry.promise, view, lac)
+        boot = secrets.token_hex(8)
+        self.state: ReplicaState = recovered(home.spu_id, boot, entry.promise, view, lac)
         self._commit = self._group_commit()
         self._inputs: deque[Input] = deque()
         self._stepping = False
@@ -294,7 +297,7 @@ class ReplicaRunner:
             try:
                 self.log.begin_next(now_us)
             except OSError as error:
-                self.halt(f"a new segment cannot be made: {error}")
+                self.halt(f"a new segment cannot be made: {error}", error)
                 return
         if self.state.leading is not None:
             self.log.apply_retention(now_us, self.state.lac + 1)
@@ -365,10 +368,11 @@ class ReplicaRunner:
         self._commit.stop()
         self.feed(Failed(reason))
 
-    def halt(self, error: str | RunnelError) -> None:
-        """Take no part any more until the SPU is started again: what is on the disk is in order."""
+    def halt(self, error: str | RunnelError, cause: OSError | None = None) -> None:
+        """Take no part any more until it is opened again: what is on the disk is in order."""
         if self.halted is not None:
             return
+        self.awaits_room = cause is not None and cause.errno in _DISK_FULL
         if isinstance(error, str):
             _log.error("replica halted", partition=self.meta.name, reason=error)
             error = StorageFailedError(error)
@@ -427,7 +431,7 @@ class ReplicaRunner:
                 self._carry_out(output)
             except OSError as error:
                 # A full disk loses nothing that was acknowledged.
-                self.halt(f"a write failed: {error}")
+                self.halt(f"a write failed: {error}", error)
             except RunnelError as error:
                 self.halt(f"the log does not take what its leader sent: {error.message}")
 
@@ -438,6 +442,7 @@ class ReplicaRunner:
             case AppendControl(term):
                 self._append_control(term)
             case Store(batches):
+                self._home.space.require_last_room()
                 now_us = self._home.clock_us()
                 self.log.append_batches([batch.data for batch in batches], now_us)
                 self._watcher.written()
@@ -516,7 +521,7 @@ class ReplicaRunner:
     def _sync_failed(self, error: BaseException) -> None:
         if isinstance(error, CheckpointFailedError):
             # The log itself is whole: the next start reads more of it, and that is all.
-            self.halt(f"a checkpoint cannot be written: {error}")
+            self.halt(f"a checkpoint cannot be written: {error}", error)
         else:
             self.fail(f"an fsync failed: {error}")
 
@@ -548,7 +553,7 @@ class ReplicaRunner:
                     await loop.run_in_executor(self._home.storage, work)
                 except (Damage, OSError, RunnelError) as error:
                     if isinstance(error, OSError) and error.errno in _DISK_FULL:
-                        self.halt(f"the log cannot be cut: {error}")
+                        self.halt(f"the log cannot be cut: {error}", error)
                     else:
                         self.fail(f"the log cannot be cut: {error}")
                     continue

@@ -3,11 +3,13 @@
 Looked at with every tick: scarce room is logged, and what was truncated is deleted whatever its
 grace. Where there is none, records of clients are refused; followers still take what their leader
 has, and leaders still write control records: that is what the reserve of `spu.storage.space` is
-for. Clients are let in again by themselves when there is room.
+for. Followers that use that up halt. Clients are let in again by themselves when there is room, and
+replicas that a full disk halted are opened again.
 """
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,6 +44,7 @@ class SpaceWatch:
         self._replicas = replicas
         self.room = Room.PLENTY
         self._refusal: str | None = None
+        self._exhausted: str | None = None
 
     def look(self) -> Space:
         """What there is now. Raises OSError."""
@@ -54,6 +57,11 @@ class SpaceWatch:
         if self._refusal is not None:
             raise StorageFullError(self._refusal)
 
+    def require_last_room(self) -> None:
+        """Raise OSError, as of a full disk, where followers may not write any more."""
+        if self._exhausted is not None:
+            raise OSError(errno.ENOSPC, self._exhausted)
+
     def tick(self) -> None:
         """Look, free what can be freed, and begin or cease to refuse."""
         space = self.look()
@@ -65,6 +73,9 @@ class SpaceWatch:
             say = _log.info if room is Room.PLENTY else _log.warning
             say("room for records", room=room.value, before=self.room.value, why=space.describe())
         self.room = room
+        self._exhausted = None
+        if space.is_exhausted:
+            self._exhausted = f"no room for records of leaders either: {space.describe()}"
         self._refusal = None
         if room is Room.NONE:
             self._refusal = (

@@ -192,9 +192,9 @@ class ReplicaState:
 
     ``promise`` is durable; ``wish`` is the newest one on its way to the disk. ``becoming`` is the
     term that it leads in once its promise is durable; a term that was promised by an earlier
-    process is never led in again. ``boot`` is random for each process; ``last_attach`` is the
-    newest attachment, as (term, number), that this process has followed. While the log is being
-    cut (``cutting``) or replaced (``rebuild``), nothing is written to it and nothing said of it.
+    process is never led in again. ``boot`` is random for each opening of the log; ``last_attach``
+    is the newest attachment, as (term, number), that was followed since. While the log is being cut
+    (``cutting``) or replaced (``rebuild``), nothing is written to it and nothing said of it.
     """
 
     spu: int

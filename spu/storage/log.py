@@ -57,7 +57,8 @@ RetiredFiles = tuple[TruncatedSegment, ...]
 
 
 class CheckpointFailedError(OSError):
-    """A checkpoint or an index could not be written, on a full disk for example."""
+    """A checkpoint or an index could not be written, on a full disk for example; ``errno`` says
+    why."""
 
 
 @dataclass(slots=True)
@@ -94,7 +95,7 @@ class SyncPlan:
             if self.checkpoint is not None:
                 write_checkpoint(self.directory, self.checkpoint)
         except OSError as error:
-            raise CheckpointFailedError(str(error)) from error
+            raise CheckpointFailedError(error.errno, error.strerror, error.filename) from error
 
 
 class PartitionLog:

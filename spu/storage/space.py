@@ -2,8 +2,10 @@
 
 Two bounds count: what the replicas may take (``storage.size``), and the disk itself, of which a
 reserve is kept free, so that checkpoints, the journal, control records and what followers still
-get have a place when clients are refused already. Once refused they stay so until a little more
-than the bound is free: else every deleted segment would let in one batch.
+get have a place when clients are refused already. Followers are stopped when half of it is gone, or
+when they take a tenth more than ``storage.size``: the rest is for the journal and checkpoints. Once
+refused clients stay so until a little more than the bound is free: else every deleted segment would
+let in one batch.
 """
 
 from __future__ import annotations
@@ -49,6 +51,12 @@ class Space:
         if self.limit is None:
             return self._of_disk
         return min(self._of_disk, max(0, self.limit - self.used))
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether followers, too, must not write any more."""
+        over = 0 if self.limit is None else self.used - self.limit - self.limit // 10
+        return self.free < self.reserve // 2 or over > 0
 
     @property
     def _of_disk(self) -> int:

@@ -65,6 +65,25 @@ def test_room(seen: Space, before: Room, room: Room) -> None:
 
 
 @pytest.mark.parametrize(
+    ("seen", "exhausted"),
+    [
+        pytest.param(space(0), False, id="given-nothing-then-no"),
+        pytest.param(space(100, 100), False, id="given-all-then-followers-go-on"),
+        pytest.param(space(110, 100), False, id="given-a-tenth-more-then-followers-go-on"),
+        pytest.param(space(111, 100), True, id="given-more-than-that-then-they-stop"),
+        pytest.param(
+            space(1, free=MAX_RESERVE_BYTES // 2), False, id="given-half-the-reserve-then-no"
+        ),
+        pytest.param(
+            space(1, free=MAX_RESERVE_BYTES // 2 - 1), True, id="given-less-of-it-then-they-stop"
+        ),
+    ],
+)
+def test_exhaustion(seen: Space, exhausted: bool) -> None:
+    assert seen.is_exhausted is exhausted
+
+
+@pytest.mark.parametrize(
     ("seen", "available", "says"),
     [
         pytest.param(
