@@ -19,6 +19,7 @@ from spu.config import SpuConfig
 from spu.control import SpuControl
 from spu.http import start_http_server
 from spu.listener import Listener
+from spu.open_files import allowed, divide
 from spu.replica_host import ReplicaHost
 
 log = get_logger(__name__)
@@ -30,6 +31,7 @@ def _clock_us() -> int:
 
 async def serve(config: SpuConfig) -> None:
     """Run until a signal asks to stop. Raises RunnelError or OSError when it cannot start."""
+    files = divide(allowed())
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -42,6 +44,7 @@ async def serve(config: SpuConfig) -> None:
             control,
             _clock_us,
             storage_size=config.storage_size,
+            open_files=files.logs,
         )
         control.attach(host)
         with held():
@@ -49,7 +52,7 @@ async def serve(config: SpuConfig) -> None:
         spare_what_is_there()
         stack.push_async_callback(host.close)
         private = await host.peers.listen(config.private.host, config.private.port)
-        listener = Listener(host)
+        listener = Listener(host, files.clients)
         public = await listener.start(config.public.host, config.public.port)
         stack.push_async_callback(listener.close)
         runner, http = await start_http_server(

@@ -46,7 +46,7 @@ from spu.replica_runner import ReplicaHome
 from spu.replication.state import Member, Promise
 from spu.space_watch import SpaceWatch
 from spu.storage.data_dir import DataDir, PartitionMeta
-from spu.storage.file_pool import FilePool
+from spu.storage.file_pool import DEFAULT_CAPACITY, FilePool
 from spu.storage.journal import Journal, JournalChange, JournalEntry, Seen
 from spu.storage.recovery import RecoveredLog, recover
 from spu.storage.space import Room
@@ -64,15 +64,15 @@ TICK_S: Final = 1.0
 MAX_REPLICAS: Final = 100_000
 _STORAGE_THREADS: Final = 8
 _READ_THREADS: Final = 4
-_OPEN_FILES: Final = 256
 
 
 class ReplicaHost:
     """``link`` leads to the SC; ``clock_us`` is wall time.
 
     ``data_dir`` is a path; `open` locks it, `close` releases it. ``cluster_uid``, where it is
-    known by configuration, must match the directory's. ``storage_size``: bytes that all replicas
-    may take, None for the disk but for a reserve.
+    known by configuration, must match the directory's. ``storage_size``: bytes that all
+    replicas may take, None for the disk but for a reserve. ``open_files``: how many files its logs
+    have open at once.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class ReplicaHost:
         clock_us: Callable[[], int],
         cluster_uid: str | None = None,
         storage_size: int | None = None,
+        open_files: int = DEFAULT_CAPACITY,
     ) -> None:
         self.spu_id = spu_id
         self._path = data_dir
@@ -96,7 +97,7 @@ class ReplicaHost:
         self._unreadable: dict[PartitionUid, ReplicaReport] = {}
         self._storage = ThreadPoolExecutor(_STORAGE_THREADS, "runnel-storage")
         self.read_threads = ThreadPoolExecutor(_READ_THREADS, "runnel-read")
-        self._files = FilePool(_OPEN_FILES)
+        self._files = FilePool(open_files)
         self.space = SpaceWatch(data_dir, storage_size, self._replicas)
         self._lock = asyncio.Lock()
         self._ticker: asyncio.Task[None] | None = None

@@ -46,7 +46,7 @@ from schemas.topic import (
 #: So many partitions are created by one action: a transaction of a KV store is bounded.
 CREATE_CHUNK = 100
 #: Room on a disk that a new replica must find. Not what it may grow to: nobody knows that.
-REPLICA_BYTES = 16 << 20
+REPLICA_BYTES = 1 << 20
 _PARTITION_NAMESPACE = uuid.UUID("0b9ad7a4-6d1d-4c0e-9f1e-6d1a0b6f9a51")
 
 

@@ -1,16 +1,22 @@
 """A bounded set of open files that all logs of an SPU share.
 
 Ten thousand partitions do not fit a process's file descriptors, so no log owns one: it asks for
-a file when it needs it, and the pool closes the files that were not used for longest. A file in
-use is pinned and stays open; a log keeps its active segment pinned from the first unsynced write
-to the fsync that covers it, so that the error of a write in between is reported to that fsync.
+a file when it needs it, and the pool closes the files that were not used for longest. A file is
+in use for the length of a block or a write, and stays open for that. What was written and not yet
+synced is *held* open until its log says `release`, so that the error of a write in between is
+reported to the fsync that covers it. Where more files are held than the pool may have, it syncs
+the one that was not used for longest, and closes it: no log waits for others, and none is refused.
+If that fsync fails, so does whatever its log does with the file next: the fsync it relies on.
+
 A path that was forgotten may name another file soon (a log that was cut uses its names again):
 whoever has the old one open keeps it to the end of his block, and nobody else gets it. The pool
-is shared by the event loop and storage threads and guards itself.
+is shared by the event loop and storage threads and guards itself; it opens and closes with its lock
+held, and syncs without it.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections import OrderedDict
@@ -18,87 +24,170 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from schemas.batch import Buffer
+from spu.storage.durable import sync_file, write_all
+
 DEFAULT_CAPACITY: Final = 256
+_NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 
 
 class _OpenFile:
-    __slots__ = ("fd", "forgotten", "pins")
+    """``users`` counts blocks and writes that use it now, ``writes`` all writes there were."""
 
-    def __init__(self, fd: int) -> None:
+    __slots__ = ("fd", "forgotten", "held", "path", "users", "writes")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
         self.fd = fd
-        self.pins = 0
+        self.users = 0
+        self.writes = 0
+        self.held = False
         self.forgotten = False
 
 
 class FilePool:
-    """Open files by path, least recently used first. ``capacity`` counts files, pinned or not."""
+    """Open files by path. ``capacity`` counts all of them; those that are in use at once (one for
+    each thread) may exceed it."""
 
     def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
         self._capacity = capacity
-        self._files: OrderedDict[str, _OpenFile] = OrderedDict()
+        self._files: dict[str, _OpenFile] = {}
+        # Those that nobody uses just now, least recently used first: with and without data that its
+        # log has not synced.
+        self._held: OrderedDict[str, _OpenFile] = OrderedDict()
+        self._idle: OrderedDict[str, _OpenFile] = OrderedDict()
+        # Paths whose data the pool could not sync.
+        self._failed: dict[str, OSError] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._files)
 
-    def pin(self, path: str) -> int:
-        """The descriptor of ``path``, readable and writable, open until `unpin`.
-
-        Raises OSError.
-        """
-        return self._pin(path).fd
-
-    def unpin(self, path: str) -> None:
-        """Give back what `pin` gave; the path was not forgotten since."""
-        self._unpin(self._files[path])
-
     @contextmanager
     def open(self, path: str) -> Iterator[int]:
-        """Pin ``path`` for a block."""
-        file = self._pin(path)
+        """The descriptor of ``path``, readable and writable, for a block. Raises OSError."""
+        file = self._use(path)
         try:
             yield file.fd
         finally:
-            self._unpin(file)
+            self._leave(file)
+
+    def create(self, path: str) -> None:
+        """Make an empty file. Raises OSError, FileExistsError among them."""
+        self._leave(self._use(path, os.O_CREAT | os.O_EXCL))
+
+    def write(self, path: str, data: Buffer, position: int) -> None:
+        """Write all of ``data`` at ``position`` of a file that is there, and hold it from now on,
+        however far that came. Raises OSError."""
+        file = self._use(path)
+        try:
+            file.held = True
+            file.writes += 1
+            write_all(file.fd, data, position)
+        finally:
+            self._leave(file)
+
+    def release(self, path: str) -> None:
+        """All that was written to ``path`` is durable, or nobody's business any more."""
+        with self._lock:
+            if (file := self._files.get(path)) is not None and file.held:
+                file.held = False
+                if self._held.pop(path, None) is not None:
+                    self._idle[path] = file
 
     def forget(self, path: str) -> None:
         """Close ``path``, now or when the last `open` block that uses it ends."""
         with self._lock:
-            file = self._files.pop(path, None)
-            if file is not None:
+            self._failed.pop(path, None)
+            if (file := self._files.pop(path, None)) is not None:
                 file.forgotten = True
-                if file.pins == 0:
-                    os.close(file.fd)
+                if not file.users:
+                    self._close(file)
 
     def close(self) -> None:
-        """Close everything, pinned or not."""
+        """Close everything, in use or not."""
         with self._lock:
             for file in self._files.values():
                 os.close(file.fd)
-            self._files.clear()
+            for files in (self._files, self._held, self._idle):
+                files.clear()
 
-    def _pin(self, path: str) -> _OpenFile:
+    def _use(self, path: str, flags: int = 0) -> _OpenFile:
+        while True:
+            with self._lock:
+                if (failure := self._failed.get(path)) is not None:
+                    raise OSError(failure.errno, failure.strerror, path)
+                file = self._files.get(path)
+                if file is not None and not flags & os.O_EXCL:
+                    return self._used(file)
+                if len(self._files) < self._capacity or self._evict_idle() or not self._held:
+                    try:
+                        return self._open(path, flags)
+                    except OSError as error:
+                        if error.errno not in _NO_DESCRIPTORS:
+                            raise
+                        # Others have what the process may have: what is left is made do with.
+                        if self._evict_idle():
+                            continue
+                        if not self._held:
+                            raise
+                oldest = self._used(next(iter(self._held.values())))
+            self._sync_and_close(oldest)
+
+    def _used(self, file: _OpenFile) -> _OpenFile:
+        file.users += 1
+        self._held.pop(file.path, None)
+        self._idle.pop(file.path, None)
+        return file
+
+    def _leave(self, file: _OpenFile) -> None:
         with self._lock:
-            file = self._files.get(path)
-            if file is None:
-                self._evict()
-                file = self._files[path] = _OpenFile(os.open(path, os.O_RDWR | os.O_CLOEXEC))
-            else:
-                self._files.move_to_end(path)
-            file.pins += 1
-            return file
-
-    def _unpin(self, file: _OpenFile) -> None:
-        with self._lock:
-            file.pins -= 1
-            if file.forgotten and file.pins == 0:
-                os.close(file.fd)
-
-    def _evict(self) -> None:
-        if len(self._files) < self._capacity:
-            return
-        for path, file in self._files.items():
-            if file.pins == 0:
-                del self._files[path]
-                os.close(file.fd)
+            file.users -= 1
+            if file.users:
                 return
+            if file.forgotten:
+                self._close(file)
+            elif self._files.get(file.path) is not file:
+                # The pool was closed.
+                return
+            elif file.held:
+                self._held[file.path] = file
+            else:
+                self._idle[file.path] = file
+
+    def _open(self, path: str, flags: int) -> _OpenFile:
+        file = _OpenFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644))
+        self._files[path] = file
+        return self._used(file)
+
+    def _sync_and_close(self, file: _OpenFile) -> None:
+        """Give back the descriptor of a held file, which the caller uses."""
+        writes, failure = file.writes, None
+        try:
+            sync_file(file.fd)
+        except OSError as error:
+            failure = error
+        with self._lock:
+            if failure is not None and not file.forgotten:
+                self._failed[file.path] = failure
+            # Somebody may have written behind that fsync, or be about to.
+            if file.users == 1 and (file.writes == writes or failure is not None):
+                file.users = 0
+                if not file.forgotten:
+                    del self._files[file.path]
+                self._close(file)
+                return
+        self._leave(file)
+
+    def _evict_idle(self) -> bool:
+        if not self._idle:
+            return False
+        path, file = self._idle.popitem(last=False)
+        del self._files[path]
+        os.close(file.fd)
+        return True
+
+    def _close(self, file: _OpenFile) -> None:
+        self._held.pop(file.path, None)
+        self._idle.pop(file.path, None)
+        os.close(file.fd)

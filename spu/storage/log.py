@@ -36,7 +36,7 @@ from schemas.topic import MAX_BATCH_BYTES, Durability, LogSettings
 from spu.producers import ProducerDump, ProducerSnapshot, ProducerTable, newest_snapshot
 from spu.replication.history import Epoch, cut, extended, forgotten, last_term
 from spu.storage.checkpoint import Checkpoint, checkpoint_of, write_checkpoint
-from spu.storage.durable import sync_directory, sync_file, write_all
+from spu.storage.durable import sync_directory, sync_file
 from spu.storage.file_pool import FilePool
 from spu.storage.index import IndexSummary, write_index
 from spu.storage.lifecycle import TruncatedSegment, retire, segment_infos
@@ -119,7 +119,8 @@ class PartitionLog:
         # Not what it was before a restart, whatever a watcher has seen then.
         self._version = secrets.randbits(62) | 1
         self._reader = LogReader(files)
-        self._fd: int | None = None
+        # Whether the active segment has something that waits for its fsync.
+        self._holds = False
         self._unsynced: list[Segment] = []
         self._new_names = False
         self._wanted_start = found.log_start
@@ -243,10 +244,7 @@ class PartitionLog:
         active.completed_us = max(now_us, 1)
         self._version += 1
         self._unsynced.append(active)
-        if self._fd is None:
-            # Every segment waiting for its fsync holds one pin, dropped when it is synced.
-            self._files.pin(active.path)
-        self._fd = None
+        self._holds = False
         if active.size >= _ROLL_CHECKPOINT_BYTES:
             self._checkpoint_due = True
 
@@ -276,7 +274,7 @@ class PartitionLog:
             directory=self.directory,
             files=self._files,
             completed=tuple(self._unsynced),
-            active=active if active is not None and self._fd is not None else None,
+            active=active if self._holds else None,
             active_size=active.size if active is not None else 0,
             new_names=self._new_names,
             leo=self.leo,
@@ -298,18 +296,18 @@ class PartitionLog:
         self._durable_bytes = plan.size_bytes
         for segment in plan.completed:
             self._unsynced.remove(segment)
-            self._files.unpin(segment.path)
+            self._files.release(segment.path)
             # Read again from its file, if anybody asks.
             segment.index = None
         active = plan.active
         if (
             active is not None
-            and self._fd is not None
+            and self._holds
             and active is self._segments[-1]
             and active.size == plan.active_size
         ):
-            self._files.unpin(active.path)
-            self._fd = None
+            self._files.release(active.path)
+            self._holds = False
         if plan.checkpoint is not None:
             self._checkpoint_bytes = plan.size_bytes
             if plan.checkpoint.log_start > self.log_start:
@@ -546,9 +544,8 @@ class PartitionLog:
         active = self._room_for(header.length, term, now_us)
         if active.end_offset != base_offset:
             raise AssertionError(f"{active.path} ends at {active.end_offset}, not {base_offset}")
-        if self._fd is None:
-            self._fd = self._files.pin(active.path)
-        write_all(self._fd, batch, active.size)
+        self._holds = True
+        self._files.write(active.path, batch, active.size)
         if not active.size:
             active.opened_us = now_us
         active.note(header, base_offset)
@@ -574,7 +571,7 @@ class PartitionLog:
 
     def _begin_segment(self, now_us: int) -> Segment:
         segment = Segment(str(self.directory), self.leo, self.leo, opened_us=now_us)
-        os.close(os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+        self._files.create(segment.path)
         self._new_names = True
         self._segments = (*self._segments, segment)
         self._version += 1
@@ -597,9 +594,7 @@ class PartitionLog:
     def _sync_remaining(self, segments: tuple[Segment, ...]) -> None:
         """Make ``segments`` durable, which a cut leaves."""
         for segment in segments:
-            if segment in self._unsynced or (
-                self._fd is not None and segment is self._segments[-1]
-            ):
+            if segment in self._unsynced or (self._holds and segment is self._segments[-1]):
                 with self._files.open(segment.path) as fd:
                     sync_file(fd)
         if self._new_names:
@@ -631,13 +626,13 @@ class PartitionLog:
         finish_cut(self.directory, replace(checkpoint, cut_at=last.size))
 
     def _release(self) -> None:
-        """Unpin what waits for its fsync."""
+        """Hold no more what waits for its fsync."""
         for segment in self._unsynced:
-            self._files.unpin(segment.path)
+            self._files.release(segment.path)
         self._unsynced.clear()
-        if self._fd is not None:
-            self._files.unpin(self._segments[-1].path)
-            self._fd = None
+        if self._holds:
+            self._files.release(self._segments[-1].path)
+            self._holds = False
 
     def _drop_below_start(self) -> tuple[Segment, ...]:
         kept = 0

@@ -34,6 +34,7 @@ from schemas.protocol import EARLIEST, LATEST, Acks, ProduceResponse, SegmentSta
 from schemas.topic import Durability, LogSettings
 from spu.replication.events import AskElection
 from spu.storage import durable
+from spu.storage import file_pool as file_pool_module
 from spu.storage import log as log_module
 from spu.storage.journal import Journal, JournalChange
 from spu.storage.segment import Damage
@@ -575,7 +576,7 @@ async def test_given_a_full_disk_then_it_stops_and_a_restart_finds_it_fit(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(log_module, "write_all", fail)
+        patch.setattr(file_pool_module, "write_all", fail)
         with pytest.raises(StorageFailedError, match="No space left"):
             await produce(replica, batch_of())
     with pytest.raises(StorageFailedError):

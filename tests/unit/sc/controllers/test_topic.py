@@ -176,7 +176,7 @@ GROUP = group_of(replicas=1, min_id=2)
 #: In the range of the group, and outside of it.
 STAYS, LEAVES = member_of(GROUP, 2), member_of(GROUP, 3)
 
-NO_ROOM = "replicationFactor 2 needs 2 SPUs with 16Mi of free storage each; 1 of {} online has that"
+NO_ROOM = "replicationFactor 2 needs 2 SPUs with 1Mi of free storage each; 1 of {} online has that"
 PLACING = [
     pytest.param(
         cluster(WAITING),

@@ -1,0 +1,52 @@
+"""How an SPU divides the files that its process may have open: pure, but for `allowed`.
+
+Clients are refused before files of logs cannot be opened, as a write that fails halts its replica.
+What is left over is for everything else: threads that write checkpoints and sync directories, the
+journal, the sessions with the SC and other SPUs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from dataclasses import dataclass
+from typing import Final
+
+from schemas.errors import InvalidRequestError
+
+_OTHERS: Final = 64
+_MIN_LOGS: Final = 16
+_MAX_LOGS: Final = 4_096
+_MIN_CLIENTS: Final = 8
+_MAX_CLIENTS: Final = 1_000
+LEAST: Final = _OTHERS + _MIN_LOGS + _MIN_CLIENTS
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFiles:
+    """How many files logs may have open together, and how many clients may be connected."""
+
+    logs: int
+    clients: int
+
+
+def allowed() -> int:
+    """How many files this process may open, when it has asked for as many as it may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # Some systems lie about the upper limit: what there is will do then.
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return 1 << 20 if soft == resource.RLIM_INFINITY else soft
+
+
+def divide(limit: int) -> OpenFiles:
+    """Each its part of ``limit``. Raises InvalidRequestError where that is too little."""
+    if limit < LEAST:
+        raise InvalidRequestError(
+            f"an SPU needs {LEAST} open files at least, and this process may have {limit}: raise"
+            " the limit (ulimit -n)"
+        )
+    logs = min(_MAX_LOGS, max(_MIN_LOGS, (limit - _OTHERS) // 4))
+    return OpenFiles(logs, min(_MAX_CLIENTS, limit - _OTHERS - logs))
