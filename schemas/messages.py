@@ -20,7 +20,7 @@ from pydantic import Field, TypeAdapter
 from schemas.ids import PartitionUid, StorageId, Term
 from schemas.model import CaselessEnum, Model
 from schemas.partition import LiveReplica
-from schemas.topic import LogSettings
+from schemas.topic import SharedLogSettings
 
 SESSION_VERSION: Final = 1
 MIN_SESSION_VERSION: Final = 1
@@ -139,7 +139,7 @@ class Assignment(Model):
     topic: str
     index: int
     replicas: tuple[int, ...]
-    log: LogSettings
+    log: SharedLogSettings
     leader: int | None = None
     term: Term = Term(0)
     lrs: tuple[LiveReplica, ...] = ()

@@ -10,7 +10,7 @@ from schemas.ids import Term
 from schemas.metadata import Object, OwnerReference, Status
 from schemas.model import CaselessEnum, Model
 from schemas.spu import MAX_SPU_ID
-from schemas.topic import LogSettings
+from schemas.topic import LogSettings, SharedLogSettings
 
 #: Annotation of a partition that waits for an `UncleanElection`, which is its value.
 UNCLEAN_ELECTION: Final = "runnel/unclean-election"
@@ -43,7 +43,7 @@ class PartitionSpec(Model):
     """open, or sealed: nothing is appended any more."""
     truncate_before: int | None = Field(default=None, ge=0)
     """Records below this offset are to go."""
-    log: LogSettings = LogSettings()
+    log: SharedLogSettings = LogSettings()
     """Settings of the log."""
 
 

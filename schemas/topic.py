@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+import marshal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -10,6 +11,8 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     field_validator,
     model_serializer,
     model_validator,
@@ -86,6 +89,30 @@ class LogSettings(Model):
     """The largest record that is accepted."""
     row_schema: TopicSchema | None = Field(default=None, alias="schema")
     """Of a typed topic, the columns of its records: batches of others are refused."""
+
+
+#: What was parsed, by mode and content.
+_PARSED: Final[dict[tuple[str, bytes], LogSettings]] = {}
+_MOST_PARSED: Final = 1_000
+
+
+def _shared(data: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> LogSettings:
+    try:
+        # Version 2 writes what is equal alike; what is not plain data is refused.
+        key = info.mode, marshal.dumps(data, 2)
+    except ValueError:
+        return handler(data)  # type: ignore[no-any-return]
+    found = _PARSED.get(key)
+    if found is None:
+        found = handler(data)
+        if len(_PARSED) >= _MOST_PARSED:
+            _PARSED.clear()
+        _PARSED[key] = found
+    return found
+
+
+#: Settings of a partition: one object for all that say the same, as there may be very many.
+SharedLogSettings = Annotated[LogSettings, WrapValidator(_shared)]
 
 
 class PartitionAssignment(Model):

@@ -1,15 +1,22 @@
 """Group commit for the journal: changes that arrive together share one write and one fsync.
 
 An SPU that takes over a thousand partitions records a thousand terms at once; each leadership
-waits for its own entry, and they all travel in one frame. Order is the order of the calls.
+waits for its own entry, and they travel in a few frames. A frame holds a bounded number of them:
+who waited goes on within one turn of the event loop, and heartbeats are due in between. Order is
+the order of the calls.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from concurrent.futures import Executor
+from typing import Final
 
 from spu.storage.journal import Journal, JournalChange
+
+#: So many changes share a write.
+MAX_SHARED: Final = 256
 
 
 class JournalWriter:
@@ -18,17 +25,17 @@ class JournalWriter:
     def __init__(self, journal: Journal, executor: Executor) -> None:
         self._journal = journal
         self._executor = executor
-        self._pending: list[JournalChange] = []
-        self._written: asyncio.Future[None] | None = None
+        # Changes that share a write, and who waits for it, in order.
+        self._pending: deque[tuple[list[JournalChange], asyncio.Future[None]]] = deque()
         self._task: asyncio.Task[None] | None = None
 
     def submit(self, change: JournalChange) -> asyncio.Future[None]:
         """A future that is done once ``change`` is durable, or has a StorageFailedError."""
         loop = asyncio.get_running_loop()
-        self._pending.append(change)
-        if self._written is None:
-            self._written = loop.create_future()
-        written = self._written
+        if not self._pending or len(self._pending[-1][0]) >= MAX_SHARED:
+            self._pending.append(([], loop.create_future()))
+        changes, written = self._pending[-1]
+        changes.append(change)
         if self._task is None:
             self._task = loop.create_task(self._write())
         return written
@@ -47,10 +54,7 @@ class JournalWriter:
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()
         while self._pending:
-            changes, self._pending = self._pending, []
-            written, self._written = self._written, None
-            if written is None:
-                raise AssertionError("changes are pending but nobody waits for them")
+            changes, written = self._pending.popleft()
             try:
                 await loop.run_in_executor(self._executor, self._journal.append, changes)
             except Exception as error:

@@ -155,6 +155,11 @@ class Replica:
         return ReplicaRole.IDLE
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing has happened to it since a tick that left nothing to be done soon."""
+        return self._runner.idle
+
+    @property
     def is_halted(self) -> bool:
         """Whether a failed write ended it: not all that it holds can be made durable."""
         return isinstance(self._runner.halted, StorageFailedError)

@@ -18,7 +18,7 @@ and requests out, the listener that looks replicas up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +41,7 @@ from schemas.messages import (
 )
 from spu.journal_writer import JournalWriter
 from spu.replica import Replica
-from spu.replica_links import ReplicaLinks, ScLink
+from spu.replica_links import ReplicaLinks, ScLink, parts_of, sliced
 from spu.replica_runner import ReplicaHome
 from spu.replication.state import Member, Promise
 from spu.space_watch import SpaceWatch
@@ -64,6 +64,10 @@ TICK_S: Final = 1.0
 MAX_REPLICAS: Final = 100_000
 _STORAGE_THREADS: Final = 8
 _READ_THREADS: Final = 4
+#: Idle replicas are ticked so seldom, a share of them each time: nothing of theirs is urgent.
+_IDLE_TICKS: Final = 5
+
+_Found = tuple[PartitionMeta, RecoveredLog]
 
 
 class ReplicaHost:
@@ -138,9 +142,9 @@ class ReplicaHost:
         )
         self.peers.found(self._journal.peers.values())
         unclean = await self._on_disk(self._directory.went_down_uncleanly)
-        uids = self._directory.partition_uids()
-        await asyncio.gather(*(self._recover(uid, unclean_boot=unclean) for uid in uids))
-        await asyncio.gather(*(replica.recorded() for replica in self._replicas.values()))
+        await self._recover(self._directory.partition_uids(), unclean_boot=unclean)
+        for replica in self._replicas.values():
+            await replica.recorded()
         # Not before: what an unclean boot makes of replicas is in the journal now.
         await self._on_disk(self._directory.record_start)
         self.links.keep(self._replicas.values(), others=False)
@@ -174,7 +178,7 @@ class ReplicaHost:
     @property
     def free_bytes(self) -> int:
         """What there is room for in the log directory."""
-        return self.space.look().available
+        return self.space.seen.available
 
     @property
     def cluster_uid(self) -> str | None:
@@ -230,9 +234,9 @@ class ReplicaHost:
                 message.stamp.incarnation,
             )
             told: list[Replica] = []
-            for uid, assignment in newest.items():
+            async for uid in sliced(newest):
                 if (replica := self._replicas.get(uid)) is not None:
-                    replica.assign(assignment, message.stamp.incarnation)
+                    replica.assign(newest[uid], message.stamp.incarnation)
                     told.append(replica)
             gone = set(message.removed)
             if message.complete:
@@ -243,8 +247,9 @@ class ReplicaHost:
                 told.append(replica)
             entries = tuple(replica.entry for replica in created)
             await self._record(JournalChange(entries, (), self._newer(message)))
-            self._take_up(created)
-            await asyncio.gather(*(replica.recorded() for replica in told))
+            await self._take_up(created)
+            for replica in told:
+                await replica.recorded()
             complete = message.complete
             held = self._replicas.values() if complete else (*created, *told)
             self.links.keep(held, others=not complete)
@@ -266,9 +271,10 @@ class ReplicaHost:
             await self._record(JournalChange(seen=self._newer_than(newest, message.stamp)))
             known = [lead for lead in message.leads if lead.uid in self._replicas]
             incarnation = message.stamp.incarnation
-            await asyncio.gather(
-                *(self._lead(self._replicas[lead.uid], lead, incarnation) for lead in known)
-            )
+            for some in parts_of(known):
+                await asyncio.gather(
+                    *(self._lead(self._replicas[lead.uid], lead, incarnation) for lead in some)
+                )
             unknown = [lead.uid for lead in message.leads if lead.uid not in self._replicas]
             if unknown:
                 raise NotFoundError(
@@ -290,18 +296,15 @@ class ReplicaHost:
             unknown = {t.uid for t in mine if not self._knows(t.uid)}
             if unknown:
                 on_disk = await self._on_disk(self._opened().partition_uids)
-                await asyncio.gather(*map(self._recover, sorted(unknown & set(on_disk))))
-            for tombstone in mine:
-                if tombstone.uid in self._unreadable:
-                    # Whose it is cannot be read, so no tombstone is known to name it.
-                    continue
-                try:
-                    await self._delete(tombstone)
-                except StorageFailedError as error:
-                    _log.error("cannot delete", partition=tombstone.uid, error=error.message)
+                await self._recover(sorted(unknown & set(on_disk)))
+            # Where it cannot be read whose one is, no tombstone is known to name it.
+            readable = [t for t in mine if t.uid not in self._unreadable]
+            for some in parts_of(readable):
+                failed = await self._delete({t.uid for t in some if self._is_named(t)})
+                for uid, error in failed.items():
+                    _log.error("cannot delete", partition=uid, error=error.message)
                     failure = failure or error
-                else:
-                    done.append(tombstone)
+                done.extend(t for t in some if t.uid not in failed)
         if failure is not None and not done:
             raise failure
         return done
@@ -342,7 +345,7 @@ class ReplicaHost:
                 # The journal has what it was told last before its entry is read.
                 await replica.recorded()
                 await replica.close()
-                await self._recover(uid)
+                await self._recover([uid])
                 # If it could not be read, the one that is halted stays, and is tried again.
                 self._unreadable.pop(uid, None)
                 if (again := self._replicas[uid]) is not replica:
@@ -352,24 +355,41 @@ class ReplicaHost:
 
     # How
 
-    def _take_up(self, replicas: Iterable[Replica]) -> None:
+    async def _take_up(self, replicas: list[Replica]) -> None:
         """Hold replicas that were made just now, and say that they are there."""
-        for replica in replicas:
+        async for replica in sliced(replicas):
             self._replicas[replica.meta.uid] = replica
             replica.begin(unclean_boot=False)
             self._changed(replica)
 
-    async def _recover(self, uid: PartitionUid, *, unclean_boot: bool = False) -> None:
-        directory, journal = self._opened(), self._journal
-        path = directory.partition_path(uid)
+    async def _recover(self, uids: Sequence[PartitionUid], *, unclean_boot: bool = False) -> None:
+        """Hold what the disk has of these, or know it as unreadable."""
 
-        def work() -> tuple[PartitionMeta, RecoveredLog]:
-            return directory.read_meta(uid), recover(path, self._clock_us())
+        async def some(part: Sequence[PartitionUid]) -> None:
+            found = await self._on_disk(self._read, part)
+            for uid, one in zip(part, found, strict=True):
+                self._recovered(uid, one, unclean_boot=unclean_boot)
 
-        entry = journal.entries.get(uid) if journal else None
-        try:
-            meta, found = await self._on_disk(work)
-        except RunnelError as error:
+        await asyncio.gather(*map(some, parts_of(uids)))
+
+    def _read(self, uids: Sequence[PartitionUid]) -> list[_Found | RunnelError]:
+        """What the disk has of each. Blocks."""
+        directory = self._opened()
+        found: list[_Found | RunnelError] = []
+        for uid in uids:
+            try:
+                meta = directory.read_meta(uid)
+                found.append((meta, recover(directory.partition_path(uid), self._clock_us())))
+            except RunnelError as error:
+                found.append(error)
+        return found
+
+    def _recovered(
+        self, uid: PartitionUid, read: _Found | RunnelError, *, unclean_boot: bool
+    ) -> None:
+        entry = self._journal.entries.get(uid) if self._journal else None
+        if isinstance(read, RunnelError):
+            error = read
             _log.error("cannot read a partition directory", partition=uid, error=error.message)
             self._unreadable[uid] = ReplicaReport(
                 uid=uid,
@@ -380,6 +400,7 @@ class ReplicaHost:
                 reason=error.message,
             )
             return
+        meta, found = read
         if entry is None:
             entry = JournalEntry(uid, Promise(meta.storage_id), assigned=False)
         elif entry.promise.storage != meta.storage_id:
@@ -413,10 +434,10 @@ class ReplicaHost:
         failures.extend(map(self._storage_failed, outcome.failed.values()))
         for failure in failures:
             _log.error("cannot make a replica", error=failure.message)
-        await asyncio.gather(*map(self._recover, outcome.present))
+        await self._recover(outcome.present)
         not_made = {*outcome.present, *outcome.failed}
         replicas = []
-        for meta, assignment in wanted:
+        async for meta, assignment in sliced(wanted):
             if meta.uid in not_made:
                 continue
             before = journal.entries.get(meta.uid) if journal else None
@@ -445,33 +466,43 @@ class ReplicaHost:
             _log.warning("cannot lead", partition=replica.meta.name, error=error.message)
             self._changed(replica)
 
-    async def _delete(self, tombstone: Tombstone) -> None:
-        """Delete the directory, then the journal's entry, if they are of the storage named.
-
-        May be repeated wherever it ended: an entry without a directory is a deletion half done.
-        """
-        uid, directory, journal = tombstone.uid, self._opened(), self._journal
-        replica = self._replicas.get(uid)
-        entry = journal.entries.get(uid) if journal else None
+    def _is_named(self, tombstone: Tombstone) -> bool:
+        """Whether a tombstone names a storage that is here, or what is left of one."""
+        replica = self._replicas.get(tombstone.uid)
+        entry = self._journal.entries.get(tombstone.uid) if self._journal else None
         if replica is not None:
             # While it takes another storage id it has two.
             held = {replica.meta.storage_id, replica.report().storage_id}
         elif entry is not None:
             held = {StorageId(entry.promise.storage)}
         else:
-            return
-        if tombstone.storage_id is not None and tombstone.storage_id not in held:
-            return
-        if replica is not None:
-            await replica.abandon()
+            return False
+        return tombstone.storage_id is None or tombstone.storage_id in held
+
+    async def _delete(self, uids: set[PartitionUid]) -> dict[PartitionUid, StorageFailedError]:
+        """Delete directories, then the journal's entries; gives those that could not be deleted.
+
+        May be repeated wherever it ended: an entry without a directory is a deletion half done.
+        """
+        if not uids:
+            return {}
+        directory = self._opened()
+        here = [replica for uid in uids if (replica := self._replicas.get(uid)) is not None]
+        await asyncio.gather(*(replica.abandon() for replica in here))
         try:
-            await self._on_disk(directory.remove_partition, uid)
+            errors = await self._on_disk(directory.remove_partitions, sorted(uids))
+            failed = {uid: self._storage_failed(error) for uid, error in errors.items()}
+        except StorageFailedError as error:
+            failed = dict.fromkeys(uids, error)
         finally:
             # Cancelled, or failed after the rename: a replica without a directory must not stay.
-            if not directory.partition_path(uid).exists():
-                self._replicas.pop(uid, None)
-        await self._record(JournalChange(removed=(uid,)))
-        _log.info("deleted a replica", uid=uid)
+            for uid in uids:
+                if not directory.partition_path(uid).exists():
+                    self._replicas.pop(uid, None)
+        if gone := uids - failed.keys():
+            await self._record(JournalChange(removed=tuple(sorted(gone))))
+            _log.info("deleted replicas", count=len(gone), first=min(gone))
+        return failed
 
     def _knows(self, uid: PartitionUid) -> bool:
         return uid in self._replicas or uid in self._unreadable
@@ -522,6 +553,7 @@ class ReplicaHost:
         self._link.report(replica.report())
 
     async def _tick_for_ever(self) -> None:
+        turn = 0
         while True:
             await asyncio.sleep(TICK_S)
             self.space.tick()
@@ -529,7 +561,12 @@ class ReplicaHost:
                 await self.reopen_halted()
             except RunnelError as error:
                 _log.warning("cannot open replicas again", error=error.message)
+            turn = (turn + 1) % _IDLE_TICKS
+            number = 0
             async for replica in self.links.in_slices():
+                number += 1
+                if replica.is_idle and number % _IDLE_TICKS != turn:
+                    continue
                 try:
                     replica.tick(self._clock_us())
                 except Exception as error:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import Final, Protocol
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
 
 from schemas.ids import PartitionUid
 from schemas.logs import get_logger
@@ -23,8 +23,24 @@ from spu.replication.wire import Damaged
 
 _log = get_logger("spu.replica_links")
 
+ItemT = TypeVar("ItemT")
+
 #: So many replicas are told something before others have their turn.
 SLICE: Final = 100
+
+
+async def sliced(items: Iterable[ItemT]) -> AsyncIterator[ItemT]:
+    """All items; others may run in between."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % SLICE == 0:
+            await asyncio.sleep(0)
+
+
+def parts_of(items: Sequence[ItemT]) -> Iterator[Sequence[ItemT]]:
+    """All items, as many at a time as share a turn of the loop or of a thread."""
+    for start in range(0, len(items), SLICE):
+        yield items[start : start + SLICE]
 
 
 class ScLink(Protocol):
@@ -79,10 +95,8 @@ class ReplicaLinks:
 
     async def in_slices(self) -> AsyncIterator[Replica]:
         """All replicas; others may run in between."""
-        for number, replica in enumerate(tuple(self._replicas.values()), 1):
+        async for replica in sliced(tuple(self._replicas.values())):
             yield replica
-            if number % SLICE == 0:
-                await asyncio.sleep(0)
 
     # PeerHandler: what peers say and ask
 

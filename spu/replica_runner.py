@@ -162,6 +162,8 @@ class ReplicaRunner:
         self.entry = entry
         self.halted: RunnelError | None = None
         self.awaits_room = False
+        #: Nothing happened since a tick that left nothing but what time alone brings.
+        self.idle = False
         self._home = home
         self._watcher = watcher
         self._damage = found.unfit
@@ -233,6 +235,7 @@ class ReplicaRunner:
     def feed(self, event: Input) -> None:
         """Take an input, and carry out everything that follows from it before this returns,
         unless it comes while others are worked off: then it is the next."""
+        self.idle = False
         if not self._stepping:
             self._tell_of_writes()
             if not isinstance(event, Tick):
@@ -279,6 +282,7 @@ class ReplicaRunner:
         """Something was appended by whoever serves clients; what follows from it comes later in
         this turn of the loop."""
         self._commit.wake()
+        self.idle = False
         if not self._untold:
             self._untold = True
             asyncio.get_running_loop().call_soon(self._tell_now)
@@ -287,6 +291,7 @@ class ReplicaRunner:
         """Let time pass: the core's, truncation, retention, ``segment.time``, background fsyncs,
         deletion of what was truncated."""
         if not self._takes_part():
+            self.idle = self._working is None
             return
         if not self.is_quiet:
             self._ticked_ms = self._home.clock_ms()
@@ -304,6 +309,7 @@ class ReplicaRunner:
         self._truncate()
         self._commit.sync_now()
         self._delete(self.log.take_expired(now_us))
+        self.idle = self.is_quiet and not self.log.needs_sync
 
     def free_space(self) -> None:
         """Delete what was truncated now, whatever its grace."""

@@ -43,6 +43,7 @@ class SpaceWatch:
         self.limit_bytes = limit_bytes
         self._replicas = replicas
         self.room = Room.PLENTY
+        self._seen: Space | None = None
         self._refusal: str | None = None
         self._exhausted: str | None = None
 
@@ -50,7 +51,13 @@ class SpaceWatch:
         """What there is now. Raises OSError."""
         disk = shutil.disk_usage(self._path)
         used = sum(replica.stored_bytes for replica in self._replicas.values())
-        return Space(used, self.limit_bytes, disk.free, disk.total)
+        self._seen = Space(used, self.limit_bytes, disk.free, disk.total)
+        return self._seen
+
+    @property
+    def seen(self) -> Space:
+        """What there was when it was looked last, which is with every tick. Raises OSError."""
+        return self.look() if self._seen is None else self._seen
 
     def require_room(self) -> None:
         """Raise StorageFullError where records are refused."""

@@ -11,8 +11,10 @@ Success wakes nobody: the SPU's report does.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final, TypeVar
 
 from sc.controllers.actions import SendAssignment, SendComplete, SendDelete, SendLead
 from schemas.causality import caused_by, current_cause
@@ -32,8 +34,13 @@ from schemas.messages import (
 )
 
 RETRY_S = 1.0
+#: So many partitions are in one message, but for the complete list: either end works one off in a
+#: few turns of its loop, and long before the time for an answer is over.
+MESSAGE_PARTS: Final = 500
 
 log = get_logger(__name__)
+
+PartT = TypeVar("PartT")
 
 Send = Callable[[int, Message], Awaitable[None]]
 
@@ -86,13 +93,13 @@ class Outbox:
             found, self.peers = tuple(self.peers.values()), None
             self._send(Peers(peers=found), ())
         elif self.assignments:
-            batch, self.assignments = tuple(self.assignments.values()), {}
+            batch = _take(self.assignments)
             self._send(AssignPartitions(assignments=batch, stamp=self.stamp), batch)
         elif self.leads:
-            leads, self.leads = tuple(self.leads.values()), {}
+            leads = _take(self.leads)
             self._send(LeadPartitions(leads=leads, stamp=self.stamp), leads)
         elif self.deletes:
-            graves, self.deletes = tuple(self.deletes.values()), {}
+            graves = _take(self.deletes)
             self._send(DeleteReplicas(tombstones=graves, stamp=self.stamp), graves)
         return self.sending
 
@@ -107,6 +114,12 @@ class Outbox:
     def _assigning(self, assignment: Assignment) -> bool:
         sending = self._on_way.get(assignment.uid)
         return isinstance(sending, Assignment) and sending.revision >= assignment.revision
+
+
+def _take(waiting: dict[str, PartT]) -> tuple[PartT, ...]:
+    """As much as one message holds of what waits, the oldest first."""
+    keys = list(itertools.islice(waiting, MESSAGE_PARTS))
+    return tuple(waiting.pop(key) for key in keys)
 
 
 @dataclass(slots=True)

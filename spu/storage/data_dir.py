@@ -31,7 +31,7 @@ from schemas.errors import InvalidRequestError, StorageFailedError
 from schemas.ids import PartitionUid, StorageId
 from schemas.topic import LogSettings
 from spu.storage.checkpoint import Checkpoint, write_checkpoint
-from spu.storage.durable import UNFINISHED, replace_file, sync_directory
+from spu.storage.durable import UNFINISHED, replace_file, sync_directory, write_file
 
 FORMAT_VERSION: Final = 1
 _LEFTOVER: Final = "."
@@ -228,18 +228,31 @@ class DataDir:
         sync_directory(self.path / "partitions")
         return Creation(tuple(present), failed)
 
-    def remove_partition(self, uid: PartitionUid) -> None:
-        """Delete a replica's directory; gone for good from the moment of the rename.
+    def remove_partitions(self, uids: Iterable[PartitionUid]) -> dict[PartitionUid, OSError]:
+        """Delete replicas' directories; gone for good from the moment of the renames.
 
-        Finishes a removal that was begun before; does nothing where there is no directory.
+        Finishes removals that were begun before; does nothing where there is no directory. Gives
+        those that failed: they do not stop the others. Raises OSError where all did.
         """
         parent = self.path / "partitions"
-        doomed = parent / f"{_LEFTOVER}deleted-{uid}"
-        _remove_tree(doomed)
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(parent / uid, doomed)
+        failed: dict[PartitionUid, OSError] = {}
+        doomed: dict[PartitionUid, Path] = {}
+        for uid in uids:
+            path = parent / f"{_LEFTOVER}deleted-{uid}"
+            try:
+                _remove_tree(path)
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(parent / uid, path)
+                doomed[uid] = path
+            except OSError as error:
+                failed[uid] = error
         sync_directory(parent)
-        _remove_tree(doomed)
+        for uid, path in doomed.items():
+            try:
+                _remove_tree(path)
+            except OSError as error:
+                failed[uid] = error
+        return failed
 
     def close(self) -> None:
         """Release the lock."""
@@ -252,7 +265,8 @@ class DataDir:
         _remove_tree(unfinished)
         try:
             unfinished.mkdir()
-            replace_file(unfinished / "meta.json", json.dumps(meta.to_json(), indent=1).encode())
+            # Its name is made durable with that of the checkpoint.
+            write_file(unfinished / "meta.json", json.dumps(meta.to_json(), indent=1).encode())
             write_checkpoint(unfinished, Checkpoint())
             os.rename(unfinished, self.partition_path(meta.uid))
         except OSError:

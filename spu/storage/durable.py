@@ -47,18 +47,24 @@ def write_all(fd: int, data: Buffer, position: int) -> None:
         written += os.pwrite(fd, memoryview(data)[written:], position + written)
 
 
+def write_file(path: Path, data: Buffer, *, durable: bool = True) -> None:
+    """Write a new file; with ``durable`` wait for its bytes, not for its name. Raises
+    FileExistsError, OSError."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        write_all(fd, data, 0)
+        if durable:
+            sync_file(fd)
+    finally:
+        os.close(fd)
+
+
 def replace_file(path: Path, data: Buffer, *, durable: bool = True) -> None:
     """Give ``path`` the content ``data`` in one step; with ``durable`` wait for the disk."""
     # A name of its own: two threads may find that the same file is to be made again.
     unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}{UNFINISHED}")
-    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
-        try:
-            write_all(fd, data, 0)
-            if durable:
-                sync_file(fd)
-        finally:
-            os.close(fd)
+        write_file(unfinished, data, durable=durable)
         os.rename(unfinished, path)
     except OSError:
         unfinished.unlink(missing_ok=True)

@@ -42,9 +42,10 @@ class JournalEntry:
     assigned: bool = True
     assignment: Assignment | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> str:
+        """One row of a frame. The assignment is most of it, and writes itself."""
         promise = self.promise
-        return {
+        row = {
             "uid": self.uid,
             "storageId": promise.storage,
             "term": promise.term,
@@ -57,10 +58,11 @@ class JournalEntry:
             "leading": promise.leading,
             "unfit": promise.unfit,
             "assigned": self.assigned,
-            # None is a value here (no retention by time), so it is not left out.
-            "assignment": self.assignment
-            and self.assignment.model_dump(mode="json", by_alias=True),
         }
+        # None is a value here (no retention by time), so it is not left out.
+        held = self.assignment
+        assignment = "null" if held is None else held.model_dump_json(by_alias=True)
+        return f'{_dump(row)[:-1]},"assignment":{assignment}}}'
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
@@ -145,11 +147,12 @@ class Journal:
         """
         if self._failure is not None:
             raise StorageFailedError(self._failure)
-        rows: list[dict[str, Any]] = []
+        changes = tuple(changes)
+        rows: list[str] = []
         for change in changes:
             rows.extend(entry.to_json() for entry in change.entries)
-            rows.extend({"removed": uid} for uid in change.removed)
-            rows.extend({"peer": peer.to_json()} for peer in change.peers)
+            rows.extend(_dump({"removed": uid}) for uid in change.removed)
+            rows.extend(_peer_row(peer) for peer in change.peers)
             if change.seen is not None:
                 rows.append(_seen_row(change.seen))
         if not rows:
@@ -159,7 +162,8 @@ class Journal:
             write_all(self._fd, frame, self._size)
             sync_file(self._fd)
             self._size += len(frame)
-            self._apply(rows)
+            for change in changes:
+                self._apply(change)
             if self._size > max(_COMPACT_ABOVE_BYTES, 4 * self._compacted_size):
                 self._compact()
         except OSError as error:
@@ -172,17 +176,24 @@ class Journal:
             self._fd = -1
 
     def _load(self, data: bytes) -> None:
-        at = 0
-        while (body := _read_frame(data, at)) is not None:
-            try:
-                self._apply(json.loads(body))
-            except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-                raise StorageFailedError(
-                    f"{self.path} holds at byte {at} what no version of this SPU writes"
-                    f" ({type(error).__name__}: {error}); restore the file, or replace this SPU's"
-                    " log directory by an empty one"
-                ) from error
-            at += _FRAME.size + len(body)
+        at = place = 0
+        # The last row of each uid and where its frame begins: only that one is made an entry of.
+        newest: dict[str, tuple[dict[str, Any], int]] = {}
+        try:
+            while (body := _read_frame(data, at)) is not None:
+                place = at
+                self._read(json.loads(body), newest, place)
+                at += _FRAME.size + len(body)
+            for row, begun in newest.values():
+                place = begun
+                entry = JournalEntry.from_json(row)
+                self.entries[entry.uid] = entry
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            raise StorageFailedError(
+                f"{self.path} holds at byte {place} what no version of this SPU writes"
+                f" ({type(error).__name__}: {error}); restore the file, or replace this SPU's"
+                " log directory by an empty one"
+            ) from error
         self._size = at
         if at == len(data):
             return
@@ -197,21 +208,34 @@ class Journal:
         os.ftruncate(self._fd, at)
         sync_file(self._fd)
 
-    def _apply(self, rows: list[dict[str, Any]]) -> None:
+    def _apply(self, change: JournalChange) -> None:
+        self.entries.update((entry.uid, entry) for entry in change.entries)
+        for uid in change.removed:
+            self.entries.pop(uid, None)
+        self.peers.update((peer.spu_id, peer) for peer in change.peers)
+        if change.seen is not None:
+            self.seen = change.seen
+
+    def _read(
+        self,
+        rows: list[dict[str, Any]],
+        newest: dict[str, tuple[dict[str, Any], int]],
+        at: int,
+    ) -> None:
         for row in rows:
             if "removed" in row:
-                self.entries.pop(row["removed"], None)
+                newest.pop(row["removed"], None)
             elif "peer" in row:
                 peer = Peer.model_validate(row["peer"])
                 self.peers[peer.spu_id] = peer
             elif "seen" in row:
                 self.seen = Seen(row["seen"], Stamp.model_validate(row["stamp"]))
             else:
-                self.entries[row["uid"]] = JournalEntry.from_json(row)
+                newest[row["uid"]] = row, at
 
     def _compact(self) -> None:
         rows = [entry.to_json() for entry in self.entries.values()]
-        rows += [{"peer": peer.to_json()} for peer in self.peers.values()]
+        rows += [_peer_row(peer) for peer in self.peers.values()]
         if self.seen is not None:
             rows.append(_seen_row(self.seen))
         frame = _frame(rows)
@@ -226,12 +250,21 @@ def _members(rows: Iterable[Iterable[Any]]) -> Members:
     return tuple(Member(*row) for row in rows)
 
 
-def _seen_row(seen: Seen) -> dict[str, Any]:
-    return {"seen": seen.revision, "stamp": seen.stamp.to_json()}
+def _dump(row: dict[str, Any]) -> str:
+    return json.dumps(row, separators=(",", ":"))
 
 
-def _frame(rows: list[dict[str, Any]]) -> bytes:
-    body = json.dumps(rows, separators=(",", ":")).encode()
+def _seen_row(seen: Seen) -> str:
+    return _dump({"seen": seen.revision, "stamp": seen.stamp.to_json()})
+
+
+def _peer_row(peer: Peer) -> str:
+    return _dump({"peer": peer.to_json()})
+
+
+def _frame(rows: list[str]) -> bytes:
+    """A frame of rows that are JSON already."""
+    body = f"[{','.join(rows)}]".encode()
     return _FRAME.pack(_MAGIC, len(body), crc32c(body)) + body
 
 

@@ -189,10 +189,10 @@ def _journal() -> list[bytes]:
         leading=True,
     )
     rows: list[list[dict[str, Any]]] = [
-        [JournalEntry(UID, promise, assignment=assignment_of()).to_json()],
+        [json.loads(JournalEntry(UID, promise, assignment=assignment_of()).to_json())],
         [{"seen": 9, "stamp": STAMP.to_json()}],
         [{"peer": Peer(spu_id=2, host="spu-2", port=9006).to_json()}],
-        [JournalEntry(UID, promise, assigned=False).to_json(), {"removed": UID}],
+        [json.loads(JournalEntry(UID, promise, assigned=False).to_json()), {"removed": UID}],
     ]
     bodies = [json.dumps(one, separators=(",", ":")).encode() for one in rows]
     framed = [struct.pack("<H", len(body)) + body for body in bodies]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -275,9 +276,10 @@ async def test_given_an_order_to_lead_before_the_assignment_of_its_revision_then
 async def test_given_an_entry_of_the_earlier_format_then_its_assignment_says_the_minimum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def earlier(entry: JournalEntry) -> dict[str, Any]:
+    def earlier(entry: JournalEntry) -> str:
         new = {"incarnation", "replicas", "minInSync", "pending"}
-        return {key: value for key, value in to_json(entry).items() if key not in new}
+        row = json.loads(to_json(entry))
+        return json.dumps({key: value for key, value in row.items() if key not in new})
 
     to_json = JournalEntry.to_json
     with monkeypatch.context() as patch:

@@ -64,8 +64,8 @@ def test_given_a_partition_then_its_meta_reads_back(tmp_path: Path) -> None:
     assert directory.partition_uids() == [UID]
     assert directory.read_meta(UID) == meta
     assert directory.new_meta(UID, "orders-0", "orders", 0, settings).storage_id != meta.storage_id
-    directory.remove_partition(UID)
-    directory.remove_partition(UID)
+    assert directory.remove_partitions([UID]) == {}
+    assert directory.remove_partitions([UID]) == {}
     assert directory.partition_uids() == []
     directory.close()
 
@@ -109,7 +109,7 @@ def test_given_a_removal_half_done_then_it_is_finished(tmp_path: Path) -> None:
     doomed = tmp_path / "partitions" / f".deleted-{UID}"
     doomed.mkdir()
     (doomed / "file").touch()
-    directory.remove_partition(UID)
+    assert directory.remove_partitions([UID]) == {}
     assert list((tmp_path / "partitions").iterdir()) == []
     directory.close()
 
