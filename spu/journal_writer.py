@@ -16,7 +16,7 @@ from typing import Final
 from spu.storage.journal import Journal, JournalChange
 
 #: So many changes share a write.
-MAX_SHARED: Final = 256
+MAX_SHARED: Final = 64
 
 
 class JournalWriter:

@@ -27,14 +27,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from pydantic import TypeAdapter
+
 from schemas.errors import InvalidRequestError, StorageFailedError
 from schemas.ids import PartitionUid, StorageId
-from schemas.topic import LogSettings
+from schemas.topic import LogSettings, SharedLogSettings
 from spu.storage.checkpoint import Checkpoint, write_checkpoint
 from spu.storage.durable import UNFINISHED, replace_file, sync_directory, write_file
 
 FORMAT_VERSION: Final = 1
 _LEFTOVER: Final = "."
+_LOG_SETTINGS: Final = TypeAdapter[LogSettings](SharedLogSettings)
 _RUN: Final = "run.json"
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -75,7 +78,7 @@ class PartitionMeta:
             name=data["name"],
             topic=data["topic"],
             index=data["index"],
-            log=LogSettings.model_validate(data["log"]),
+            log=_LOG_SETTINGS.validate_python(data["log"]),
         )
 
 

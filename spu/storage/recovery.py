@@ -33,8 +33,13 @@ from spu.storage.checkpoint import (
 )
 from spu.storage.durable import UNFINISHED, sync_directory, sync_file
 from spu.storage.index import IndexSummary, SparseIndex, read_index, read_summary, write_index
-from spu.storage.lifecycle import TruncatedSegment, find_truncated, retire
-from spu.storage.segment import INDEX_SUFFIX, Damage, Segment, find_batch, scan, segment_bases
+from spu.storage.lifecycle import (
+    TRUNCATED_SUFFIX,
+    TruncatedSegment,
+    find_truncated,
+    retire,
+)
+from spu.storage.segment import INDEX_SUFFIX, Damage, Segment, bases_of, find_batch, scan
 from spu.storage.truncation import finish_cut
 
 _log = get_logger("spu.storage.recovery")
@@ -90,14 +95,19 @@ class _Recovery:
         self._log = log
         # Terms never fall along a log; this is the last one met.
         self._term = 0
+        self._retired = False
 
     def run(self) -> None:
-        for leftover in self._directory.glob(f"*{UNFINISHED}"):
-            leftover.unlink()
-        self._recover()
-        self._log.truncated = find_truncated(self._directory)
+        # Looked at once: there may be ten thousand directories.
+        names = os.listdir(self._directory)
+        for name in names:
+            if name.endswith(UNFINISHED):
+                (self._directory / name).unlink()
+        self._recover(names)
+        if self._retired or any(name.endswith(TRUNCATED_SUFFIX) for name in names):
+            self._log.truncated = find_truncated(self._directory)
 
-    def _recover(self) -> None:
+    def _recover(self, names: list[str]) -> None:
         checkpoint, log = self._checkpoint, self._log
         log.producers = ProducerTable(checkpoint.producers)
         log.settled = newest_snapshot(
@@ -110,9 +120,11 @@ class _Recovery:
         log.history, log.lac = checkpoint.history, checkpoint.lac
         log.log_start = checkpoint.log_start
         log.leo = checkpoint.durable_leo
-        checkpoint = self._checkpoint = finish_cut(self._directory, checkpoint)
-        bases = segment_bases(self._directory)
-        self._remove_orphans(bases)
+        if checkpoint.cut_at is not None:
+            checkpoint = self._checkpoint = finish_cut(self._directory, checkpoint)
+            names = os.listdir(self._directory)
+        bases = bases_of(names)
+        self._remove_orphans(bases, names)
         if not self._trusted:
             self._without_checkpoint(bases)
         elif bases:
@@ -171,14 +183,15 @@ class _Recovery:
             segment = self._segment(kept.pop(0))
             segment.end_offset = kept[0]
             retire(segment, self._now_us)
+            self._retired = True
         return kept
 
-    def _remove_orphans(self, bases: list[int]) -> None:
+    def _remove_orphans(self, bases: list[int], names: list[str]) -> None:
         """Indexes of segments that are gone: another segment may get their name."""
-        names = {self._segment(base).index_path for base in bases}
-        for path in self._directory.glob(f"*{INDEX_SUFFIX}"):
-            if path not in names:
-                path.unlink()
+        ours = {self._segment(base).index_path.name for base in bases}
+        for name in names:
+            if name.endswith(INDEX_SUFFIX) and name not in ours:
+                (self._directory / name).unlink()
 
     def _read_history(self, bases: list[int]) -> History:
         """The terms of what was durable, from the log itself."""
@@ -348,19 +361,19 @@ class _Recovery:
         known = self._trusted and self._checkpoint.history_known
         if log.leo > self._checkpoint.durable_leo or log.cut_bytes or not known:
             active = log.segments[-1] if log.segments else None
-            if active is not None and active.index is not None:
-                write_index(active.index_path, active.summary(), active.index.to_bytes())
-            write_checkpoint(
-                self._directory,
-                checkpoint_of(
-                    active,
-                    log_start=log.log_start,
-                    lac=log.lac,
-                    history=log.history,
-                    producers=log.producers.dump(),
-                    settled=log.settled,
-                ),
+            checkpoint = checkpoint_of(
+                active,
+                log_start=log.log_start,
+                lac=log.lac,
+                history=log.history,
+                producers=log.producers.dump(),
+                settled=log.settled,
             )
+            # Of use only to a scan that begins inside the segment, or where one was deleted.
+            wanted = checkpoint.scan_position or log.cut_bytes
+            if active is not None and active.index is not None and wanted:
+                write_index(active.index_path, active.summary(), active.index.to_bytes())
+            write_checkpoint(self._directory, checkpoint)
 
     def _date_from_file(self, segment: Segment) -> None:
         segment.written_us = segment.opened_us = os.stat(segment.path).st_mtime_ns // 1000

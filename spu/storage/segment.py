@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -91,8 +91,13 @@ class Segment:
 
 
 def segment_bases(directory: Path) -> list[int]:
-    """Base offsets of the segment files in a directory, in order. Other names are not ours."""
-    found = (int(name[1]) for name in map(_NAME.fullmatch, os.listdir(directory)) if name)
+    """Base offsets of the segment files in a directory, in order."""
+    return bases_of(os.listdir(directory))
+
+
+def bases_of(names: Iterable[str]) -> list[int]:
+    """Base offsets of the segment files among ``names``, in order. Other names are not ours."""
+    found = (int(name[1]) for name in map(_NAME.fullmatch, names) if name)
     return sorted(base for base in found if base <= _MAX_OFFSET)
 
 
