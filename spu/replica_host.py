@@ -562,16 +562,18 @@ class ReplicaHost:
             except RunnelError as error:
                 _log.warning("cannot open replicas again", error=error.message)
             turn = (turn + 1) % _IDLE_TICKS
-            number = 0
-            async for replica in self.links.in_slices():
-                number += 1
-                if replica.is_idle and number % _IDLE_TICKS != turn:
-                    continue
-                try:
-                    replica.tick(self._clock_us())
-                except Exception as error:
-                    # Time goes on for the others.
-                    _log.error("a tick failed", partition=replica.meta.name, exc_info=error)
+            for part in parts_of(tuple(self._replicas.values())):
+                for number, replica in enumerate(part):
+                    if not replica.is_idle or number % _IDLE_TICKS == turn:
+                        self._tick(replica)
+                await asyncio.sleep(0)
+
+    def _tick(self, replica: Replica) -> None:
+        try:
+            replica.tick(self._clock_us())
+        except Exception as error:
+            # Time goes on for the others.
+            _log.error("a tick failed", partition=replica.meta.name, exc_info=error)
 
     @staticmethod
     def _clock_ms() -> int:

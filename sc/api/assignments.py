@@ -1,6 +1,15 @@
-"""The assignment feed, computed from the local store."""
+"""The assignment feed, computed from the local store.
+
+An answer is of one revision however long it takes: what it is made of is taken from the store at
+once, as objects do not change. The rest is done in slices, since there may be very many partitions
+and SPUs give an SC up that is silent for long.
+"""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
 
 from sc.controller import Controller
 from sc.store.local_store import LocalStore
@@ -16,26 +25,41 @@ from schemas.partition import Partition, PartitionResolution
 from schemas.spu import Spu, SpuResolution
 from schemas.topic import Topic
 
+#: So many partitions are written down before others have their turn.
+SLICE: Final = 250
 
-def assignments(controller: Controller, topics: frozenset[str]) -> Assignments:
+
+async def assignments(controller: Controller, topics: frozenset[str]) -> Assignments:
     """The assignments of some topics, or of all when the set is empty."""
     store = controller.view.store
+    revision = store.revision
     if topics:
         found = [t for name in sorted(topics) if (t := store.get(Topic, name)) is not None]
     else:
         found = store.objects(Topic)
+    taken = [(topic, _partitions(store, topic)) for topic in found if not topic.deleting]
+    spus = {spu.spec.spu_id: spu for spu in store.objects(Spu)}
     return Assignments(
         cluster=controller.keys.cluster,
         cluster_uid=controller.office.cluster_uid,
-        revision=store.revision,
-        topics=tuple(_topic(store, topic) for topic in found if not topic.deleting),
+        revision=revision,
+        topics=tuple([await _topic(topic, partitions, spus) for topic, partitions in taken]),
     )
 
 
-def _topic(store: LocalStore, topic: Topic) -> TopicAssignment:
-    partitions = [
-        p for p in store.partitions_of("Topic", topic.name) if p.spec.owner.uid == topic.uid
-    ]
+def _partitions(store: LocalStore, topic: Topic) -> list[Partition]:
+    found = store.partitions_of("Topic", topic.name)
+    return [partition for partition in found if partition.spec.owner.uid == topic.uid]
+
+
+async def _topic(
+    topic: Topic, partitions: list[Partition], spus: Mapping[int, Spu]
+) -> TopicAssignment:
+    leaders = []
+    for number, partition in enumerate(partitions, 1):
+        leaders.append(_partition(spus, partition))
+        if number % SLICE == 0:
+            await asyncio.sleep(0)
     return TopicAssignment(
         name=topic.name,
         uid=topic.uid,
@@ -46,13 +70,13 @@ def _topic(store: LocalStore, topic: Topic) -> TopicAssignment:
         compression=topic.spec.compression,
         durability=topic.spec.durability,
         max_record_size=topic.spec.max_record_size,
-        partitions=tuple(_partition(store, p) for p in partitions),
+        partitions=tuple(leaders),
     )
 
 
-def _partition(store: LocalStore, partition: Partition) -> PartitionLeader:
+def _partition(spus: Mapping[int, Spu], partition: Partition) -> PartitionLeader:
     status = partition.status
-    spu = store.spu(status.leader) if status.leader is not None else None
+    spu = spus.get(status.leader) if status.leader is not None else None
     leading = status.resolution is PartitionResolution.ONLINE and spu is not None
     endpoint = _endpoint(spu) if leading and spu is not None else None
     return PartitionLeader(
@@ -63,11 +87,11 @@ def _partition(store: LocalStore, partition: Partition) -> PartitionLeader:
         endpoint=endpoint,
         term=status.term,
         reason=status.reason,
-        replicas=_replicas(store, partition),
+        replicas=_replicas(spus, partition),
     )
 
 
-def _replicas(store: LocalStore, partition: Partition) -> tuple[ReplicaEndpoint, ...]:
+def _replicas(spus: Mapping[int, Spu], partition: Partition) -> tuple[ReplicaEndpoint, ...]:
     """Where followers are read; nothing where there is none."""
     if len(partition.spec.replicas) < 2:
         return ()
@@ -75,7 +99,7 @@ def _replicas(store: LocalStore, partition: Partition) -> tuple[ReplicaEndpoint,
     return tuple(
         ReplicaEndpoint(spu=spu_id, endpoint=_endpoint(spu), live=spu_id in live)
         for spu_id in partition.spec.replicas
-        if (spu := store.spu(spu_id)) is not None
+        if (spu := spus.get(spu_id)) is not None
         and spu.status.resolution is not SpuResolution.OFFLINE
     )
 

@@ -113,7 +113,7 @@ class Feeds:
             try:
                 while True:
                     changed.clear()
-                    current = assignments(self._controller, topics)
+                    current = await assignments(self._controller, topics)
                     body = current.model_dump_json(by_alias=True, exclude={"revision"})
                     if body != last:
                         last = body

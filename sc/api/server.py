@@ -190,7 +190,8 @@ class PublicServer:
         topics = frozenset(query.all("topic"))
         if query.flag("watch"):
             return await self.feeds.assignments(request, topics)
-        return _text(assignments(self._controller, topics).model_dump_json(by_alias=True))
+        found = await assignments(self._controller, topics)
+        return _text(found.model_dump_json(by_alias=True))
 
     # -- objects ----------------------------------------------------------------------------
 

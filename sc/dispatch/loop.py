@@ -10,6 +10,7 @@ cluster began to recover is not carried out after it.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -53,6 +54,8 @@ from schemas.logs import get_logger
 from schemas.partition import Partition, PartitionStatus
 
 WORKERS = 64
+#: So many writes of one reconcile are under way at once, where their order does not matter.
+TOGETHER = 64
 RETRY_BASE_MS = 50.0
 RETRY_CAP_MS = 10_000.0
 CATCH_UP_S = 1.0
@@ -134,12 +137,12 @@ class ControllerLoop:
                 # Placement counts what exists, so each one must see what the one before created;
                 # and an SPU goes only while nothing is being placed on it.
                 async with self._placing:
-                    for action in self._look(key):
-                        await self._carry_out(action, cause, incarnation)
+                    # To place very many partitions takes long: once is enough for one turn.
+                    await asyncio.sleep(0)
+                    await self._carry_out_all(self._look(key), cause, incarnation)
             else:
                 with self._counting(actions):
-                    for action in actions:
-                        await self._carry_out(action, cause, incarnation)
+                    await self._carry_out_all(actions, cause, incarnation)
         except ConflictError as error:
             self._metrics.conflicts.inc()
             # A moment for the mirror to catch up; revisions of other users of the KV never show.
@@ -184,6 +187,26 @@ class ControllerLoop:
         finally:
             self._view.elected.subtract(elected)
 
+    async def _carry_out_all(
+        self, actions: tuple[Action, ...], cause: str, incarnation: int
+    ) -> None:
+        """In order, but for writes of objects that have nothing to do with each other: a topic may
+        have very many partitions. Raises what the first of those raised, when all have ended."""
+        for independent, some in itertools.groupby(actions, _is_independent):
+            together = list(some)
+            size = TOGETHER if independent else 1
+            for start in range(0, len(together), size):
+                done = await asyncio.gather(
+                    *(
+                        self._carry_out(action, cause, incarnation)
+                        for action in together[start : start + size]
+                    ),
+                    return_exceptions=True,
+                )
+                for outcome in done:
+                    if outcome is not None:
+                        raise outcome
+
     async def _carry_out(self, action: Action, cause: str, incarnation: int) -> None:
         if self._view.incarnation != incarnation:
             raise ConflictError("a recovery of the cluster began meanwhile")
@@ -224,6 +247,11 @@ class ControllerLoop:
         self._failures[key] = attempt + 1
         ceiling = min(RETRY_CAP_MS, RETRY_BASE_MS * 2.0 ** min(attempt, 16))
         self._queue.add_after(key, cause, ceiling * random.uniform(0.5, 1.0))  # noqa: S311
+
+
+def _is_independent(action: Action) -> bool:
+    """Whether others of its kind may be carried out at the same time."""
+    return isinstance(action, MarkDeleting | WritePartitionSpec | RemoveTombstone)
 
 
 def _subject(action: KvAction) -> dict[str, str]:

@@ -150,7 +150,7 @@ class PartitionLog:
     @property
     def truncated_bytes(self) -> int:
         """What truncated segments that are not deleted yet take of the disk."""
-        return sum(one.size for one in self._truncated)
+        return sum(one.size for one in self._truncated) if self._truncated else 0
 
     def segment_infos(self) -> list[SegmentInfo]:
         """Every segment with its state, the truncated ones first."""

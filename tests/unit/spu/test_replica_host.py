@@ -94,7 +94,8 @@ async def test_given_a_thousand_assignments_then_the_journal_is_written_a_few_ti
         for uid in uids
     )
     await spu.host.lead(LeadPartitions(leads=leads, stamp=STAMP))
-    assert writes <= 5
+    # Each bounded number of changes shares one.
+    assert writes <= 10
     await until(lambda: all(replica.is_serving for replica in spu.host.replicas()))
     await spu.host.close()
 
