@@ -35,7 +35,7 @@ from schemas.ids import PartitionUid
 from schemas.partition import PartitionResolution
 from schemas.protocol import LATEST, Api, ListOffsetsRequest
 
-_POLL_S: Final = 0.2
+_POLL_S: Final = 0.5
 _LIMIT_S: Final = 900.0
 _IN_FLIGHT: Final = 200
 #: Nothing happens for so long before an idle daemon is measured.

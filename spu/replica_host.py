@@ -45,7 +45,7 @@ from spu.replica_links import ReplicaLinks, ScLink, parts_of, sliced
 from spu.replica_runner import ReplicaHome
 from spu.replication.state import Member, Promise
 from spu.space_watch import SpaceWatch
-from spu.storage.data_dir import DataDir, PartitionMeta
+from spu.storage.data_dir import Creation, DataDir, PartitionMeta
 from spu.storage.file_pool import DEFAULT_CAPACITY, FilePool
 from spu.storage.journal import Journal, JournalChange, JournalEntry, Seen
 from spu.storage.recovery import RecoveredLog, recover
@@ -62,7 +62,7 @@ _RETRY_S: Final = 60.0
 TICK_S: Final = 1.0
 #: A bound far above what one SPU is meant to hold.
 MAX_REPLICAS: Final = 100_000
-_STORAGE_THREADS: Final = 8
+_STORAGE_THREADS: Final = 16
 _READ_THREADS: Final = 4
 #: Idle replicas are ticked so seldom, a share of them each time: nothing of theirs is urgent.
 _IDLE_TICKS: Final = 5
@@ -430,7 +430,7 @@ class ReplicaHost:
                 wanted.append((directory.new_meta(a.uid, a.name, a.topic, a.index, a.log), a))
             except RunnelError as error:
                 failures.append(error)
-        outcome = await self._on_disk(directory.create_partitions, [meta for meta, _ in wanted])
+        outcome = await self._make_directories([meta for meta, _ in wanted])
         failures.extend(map(self._storage_failed, outcome.failed.values()))
         for failure in failures:
             _log.error("cannot make a replica", error=failure.message)
@@ -454,6 +454,22 @@ class ReplicaHost:
             entry = JournalEntry(meta.uid, promise, assignment=assignment)
             replicas.append(self._replica(meta, entry, RecoveredLog()))
         return replicas, outcome.present, failures
+
+    async def _make_directories(self, metas: Sequence[PartitionMeta]) -> Creation:
+        """Make them in several threads, as each waits for the disk. Raises StorageFailedError."""
+        create = self._opened().create_partitions
+        made = await asyncio.gather(
+            *(self._on_disk(create, part) for part in parts_of(metas)), return_exceptions=True
+        )
+        present: list[PartitionUid] = []
+        failed: dict[PartitionUid, OSError] = {}
+        for outcome in made:
+            # Not before all have ended.
+            if isinstance(outcome, BaseException):
+                raise outcome
+            present.extend(outcome.present)
+            failed |= outcome.failed
+        return Creation(tuple(present), failed)
 
     def _replica(self, meta: PartitionMeta, entry: JournalEntry, found: RecoveredLog) -> Replica:
         path = self._opened().partition_path(meta.uid)

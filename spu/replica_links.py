@@ -26,7 +26,7 @@ _log = get_logger("spu.replica_links")
 ItemT = TypeVar("ItemT")
 
 #: So many replicas are told something before others have their turn.
-SLICE: Final = 100
+SLICE: Final = 64
 
 
 async def sliced(items: Iterable[ItemT]) -> AsyncIterator[ItemT]:

@@ -11,6 +11,7 @@ gone, and removes the topic.
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from dataclasses import dataclass
 
@@ -45,6 +46,9 @@ from schemas.topic import (
 
 #: So many partitions are created by one action: a transaction of a KV store is bounded.
 CREATE_CHUNK = 100
+#: So many are created by one look at a topic. The next look places the rest beside them: to make
+#: all of very many at once would keep SPUs waiting for a heartbeat.
+CREATE_AT_ONCE = 1_000
 #: Room on a disk that a new replica must find. Not what it may grow to: nobody knows that.
 REPLICA_BYTES = 1 << 20
 _PARTITION_NAMESPACE = uuid.UUID("0b9ad7a4-6d1d-4c0e-9f1e-6d1a0b6f9a51")
@@ -172,8 +176,7 @@ def _provision(
     lost, known = RESTORED in topic.metadata.annotations, len(topic.status.replica_map)
     created = tuple(
         _new_partition(owner, log, i, placement.rows[i], view.incarnation, lost=lost or i < known)
-        for i in missing
-        if i in placement.rows
+        for i in itertools.islice((i for i in missing if i in placement.rows), CREATE_AT_ONCE)
     )
     starts = range(0, len(created), CREATE_CHUNK)
     actions.extend(CreatePartitions(topic, created[i : i + CREATE_CHUNK]) for i in starts)

@@ -178,14 +178,16 @@ class Spu:
         return replica
 
 
-async def open_spu(path: Path, *assignments: Assignment, spu_id: int = 1) -> Spu:
+async def open_spu(
+    path: Path, *assignments: Assignment, spu_id: int = 1, open_files: int = 256
+) -> Spu:
     spu: Spu
 
     def report(report: ReplicaReport) -> None:
         spu.reports.append(report)
 
     link = FakeLink(report)
-    spu = Spu(ReplicaHost(path, spu_id, link, lambda: spu.now_us), link)
+    spu = Spu(ReplicaHost(path, spu_id, link, lambda: spu.now_us, open_files=open_files), link)
     await spu.host.open()
     await spu.host.join_cluster(CLUSTER)
     if assignments:

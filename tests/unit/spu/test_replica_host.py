@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 import uuid
 from pathlib import Path
 
@@ -335,4 +338,80 @@ async def test_given_no_room_then_records_are_refused_until_there_is_some(tmp_pa
 
     await until(has_room)
     await produce(replica, batch_of())
+    await spu.host.close()
+
+
+def open_logs(path: Path) -> int:
+    """How many segment files below ``path`` this process has open."""
+    found = 0
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            name = os.readlink(f"/proc/self/fd/{fd}")
+            found += name.startswith(str(path)) and name.endswith(".log")
+    return found
+
+
+async def test_given_many_more_partitions_than_open_files_then_all_are_written_and_read_back(
+    tmp_path: Path,
+) -> None:
+    uids = [new_uid() for _ in range(200)]
+    spu = await open_spu(tmp_path, *(assignment_of(uid) for uid in uids), open_files=8)
+    await asyncio.gather(*(spu.serve(uid) for uid in uids))
+    replicas = [spu.host.replica(uid) for uid in uids]
+    written = asyncio.gather(*(produce(replica, batch_of()) for replica in replicas))
+    most = 0
+    while not written.done():
+        most = max(most, open_logs(tmp_path))
+        await asyncio.sleep(0)
+    written.result()
+    # Of each thread one may be in use beyond the bound.
+    assert most <= 8 + 24
+    assert all(replica.fit for replica in replicas)
+    await spu.host.close()
+    again = await open_spu(tmp_path, open_files=8)
+    await until(lambda: all(replica.is_serving for replica in again.host.replicas()))
+    for uid in uids:
+        found = again.host.replica(uid).fetch(fetch_request(1), wait=True)
+        assert headers(found.data)[0].base_offset == 1
+    await again.host.close()
+
+
+async def test_given_a_directory_that_cannot_be_removed_then_the_others_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uids = [new_uid() for _ in range(3)]
+    spu = await open_spu(tmp_path, *(assignment_of(uid) for uid in uids))
+    graves = tuple(Tombstone(uid=uid, spu_id=1, storage_id=spu.storage_id(uid)) for uid in uids)
+    rename = os.rename
+
+    def failing(source: Path, target: Path) -> None:
+        if Path(source).name == uids[1]:
+            raise OSError(5, "Input/output error", str(source))
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", failing)
+        done = await spu.host.delete(DeleteReplicas(tombstones=graves, stamp=STAMP))
+    assert {one.uid for one in done} == {uids[0], uids[2]}
+    assert [replica.meta.uid for replica in spu.host.replicas()] == [uids[1]]
+    assert await spu.host.delete(DeleteReplicas(tombstones=graves, stamp=STAMP)) == list(graves)
+    assert spu.host.replicas() == []
+    await spu.host.close()
+    again = await open_spu(tmp_path)
+    assert again.host.reports() == []
+    await again.host.close()
+
+
+async def test_given_nothing_happens_then_a_replica_is_idle_until_something_does(
+    tmp_path: Path,
+) -> None:
+    spu = await open_spu(tmp_path, assignment_of())
+    replica = await spu.serve()
+    assert not replica.is_idle
+    spu.host.tick(spu.now_us)
+    await until(lambda: replica.leo == 1)
+    spu.host.tick(spu.now_us)
+    assert replica.is_idle
+    await produce(replica, batch_of())
+    assert not replica.is_idle
     await spu.host.close()

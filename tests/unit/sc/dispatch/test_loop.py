@@ -16,6 +16,7 @@ from sc.controllers.actions import (
     EndSpu,
     Key,
     KvAction,
+    MarkDeleting,
     ProvisionAction,
     ProvisionSpu,
     RegisterSpu,
@@ -327,3 +328,43 @@ async def test_given_recovery_that_begins_between_two_actions_then_the_second_is
         bench.queue.add(A, "x")
         await bench.until(lambda: bench.looks("a") == 2)
     assert [line for line in bench.log if line.startswith("write")] == ["write a x"]
+
+
+async def test_given_independent_writes_then_they_are_under_way_together(bench: Bench) -> None:
+    marked = tuple(MarkDeleting(partition_of(topic_of("a"), index)) for index in range(3))
+    bench.actions[A] = [(write("a"), *marked, write("b"))]
+    bench.mirrored.clear()
+    bench.queue.add(A, "x")
+    async with bench.running():
+        # The first one stands alone, and is waited for.
+        await bench.until(lambda: "wait 7" in bench.log)
+        assert bench.log == ["look a x", "write a x", "wait 7"]
+        bench.mirrored.set()
+        await bench.until(lambda: "write b x" in bench.log)
+    marking = ["write MarkDeleting x", "wait 7"] * 3
+    assert sorted(bench.log[3:-2]) == sorted(marking)
+    assert bench.log[-2:] == ["write b x", "wait 7"]
+
+
+async def test_given_independent_writes_then_none_waits_for_the_mirror_to_show_another(
+    bench: Bench,
+) -> None:
+    bench.actions[A] = [tuple(MarkDeleting(partition_of(topic_of("a"), i)) for i in range(3))]
+    bench.mirrored.clear()
+    bench.queue.add(A, "x")
+    async with bench.running():
+        await bench.until(lambda: bench.log.count("wait 7") == 3)
+        bench.mirrored.set()
+        await bench.until(lambda: bench.queue.idle)
+
+
+async def test_given_one_of_several_writes_lost_then_all_have_ended_before_it_looks_again(
+    bench: Bench,
+) -> None:
+    bench.actions[A] = [tuple(MarkDeleting(partition_of(topic_of("a"), i)) for i in range(3))]
+    bench.writes = [ConflictError("lost", revision=9)]
+    bench.queue.add(A, "x")
+    async with bench.running():
+        await bench.until(lambda: bench.looks() == 2)
+    again = len(bench.log) - 1 - bench.log[::-1].index("look a x")
+    assert bench.log[:again].count("write MarkDeleting x") == 3

@@ -9,6 +9,7 @@ import pytest
 
 from sc.controllers.actions import SendAssignment, SendComplete, SendDelete, SendLead
 from sc.controllers.partition import assignment_of
+from sc.dispatch import spu_updater as spu_updater_module
 from sc.dispatch.spu_updater import Outbox, SpuUpdater
 from schemas.causality import caused_by, current_cause
 from schemas.errors import (
@@ -115,6 +116,43 @@ def test_outbox(actions: list[Send], messages: list[Message]) -> None:
     for action in actions:
         outbox.add(action)
     assert drain(outbox) == messages
+
+
+def test_given_very_many_then_messages_are_bounded_and_the_oldest_go_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spu_updater_module, "MESSAGE_PARTS", 1)
+    outbox = Outbox(STAMP)
+    for action in (
+        SendDelete(1, (grave(), grave(1))),
+        SendLead(1, lead(1)),
+        SendLead(1, lead()),
+        SendAssignment(1, A0),
+        SendAssignment(1, A1),
+        SendAssignment(1, A0_NEWER),
+    ):
+        outbox.add(action)
+    assert drain(outbox) == [
+        assign(A0_NEWER),
+        assign(A1),
+        leads(lead(1)),
+        leads(lead()),
+        deletes(grave()),
+        deletes(grave(1)),
+    ]
+
+
+def test_given_a_part_is_on_its_way_then_what_waits_behind_it_is_still_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spu_updater_module, "MESSAGE_PARTS", 1)
+    outbox = Outbox(STAMP)
+    outbox.add(SendAssignment(1, A0))
+    outbox.add(SendAssignment(1, A1))
+    assert outbox.next() == assign(A0)
+    outbox.add(SendAssignment(1, A0))
+    outbox.sent()
+    assert drain(outbox) == [assign(A1)]
 
 
 @pytest.mark.parametrize(
