@@ -195,7 +195,7 @@ class Bench:
         self.found["create_sc_s"] = sc.cpu_s - sc_cpu_s
 
     async def _idle(self) -> None:
-        await asyncio.sleep(_SETTLE_S)
+        await asyncio.sleep(min(_SETTLE_S, self._plan.idle_s))
         daemons = {"spu": self._daemons.spu, "sc": self._daemons.sc}
         before = {name: daemon.cpu_s for name, daemon in daemons.items()}
         began = time.perf_counter()

@@ -145,8 +145,11 @@ class Replica:
 
     @property
     def role(self) -> ReplicaRole:
+        return self._role(self._refusal())
+
+    def _role(self, refusal: RunnelError | None) -> ReplicaRole:
         state = self._runner.state
-        if self._refusal() is not None:
+        if refusal is not None:
             return ReplicaRole.STOPPED
         if state.leading is not None:
             return ReplicaRole.LEADER
@@ -209,7 +212,7 @@ class Replica:
         return ReplicaReport(
             uid=self.meta.uid,
             storage_id=StorageId(promise.storage),
-            role=self.role,
+            role=self._role(refusal),
             term=Term(promise.term),
             revision=promise.revision,
             lrs=tuple(LiveReplica(spu_id=m.spu, storage_id=m.storage) for m in promise.lrs),
@@ -504,12 +507,12 @@ class Replica:
     def _standing(self) -> tuple[object, ...]:
         """What a report says, but for positions, which change with every append: of the log's start
         only that a truncation has taken effect."""
-        promise, refusal = self._runner.state.promise, self._refusal()
+        state, refusal = self._runner.state, self._refusal()
         return (
-            self.role,
-            self.is_serving,
+            self._role(refusal),
+            refusal is None and state.is_serving,
             self._runner.assigned,
-            promise,
+            state.promise,
             self._runner.truncated,
             refusal and refusal.message,
         )

@@ -16,7 +16,7 @@ leaves the log unusable, and the caller stops for good.
 from __future__ import annotations
 
 import os
-import secrets
+import random
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -117,7 +117,7 @@ class PartitionLog:
         self._segments: tuple[Segment, ...] = tuple(found.segments)
         self._truncated = tuple(found.truncated)
         # Not what it was before a restart, whatever a watcher has seen then.
-        self._version = secrets.randbits(62) | 1
+        self._version = random.getrandbits(62) | 1
         self._reader = LogReader(files)
         # Whether the active segment has something that waits for its fsync.
         self._holds = False
