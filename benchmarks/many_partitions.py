@@ -24,11 +24,12 @@ from typing import Any, Final
 
 import psutil
 
-from benchmarks.own_daemons import HOST, SPU_ID, OwnDaemons, own_daemons
+from benchmarks.own_daemons import SPU_ID, OwnDaemons, own_daemons
 from runnel.address import Address
 from runnel.client import Cluster
 from runnel.connection import SpuConnection, open_connection
 from runnel.consumer import Consumer
+from runnel.local.plan import HOST
 from runnel.sc_client import ScClient
 from schemas.errors import RunnelError
 from schemas.ids import PartitionUid

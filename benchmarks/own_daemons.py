@@ -158,7 +158,7 @@ def own_daemons(spu_files: int | None) -> Iterator[OwnDaemons]:
         file.write_text(yaml.safe_dump(config))
         command = [sys.executable, "-P", "-m", module, "-c", str(file)]
         daemons.append(Daemon(command, directory / f"{module}.log", files))
-    running = OwnDaemons(directory, plan, *daemons)
+    running = OwnDaemons(directory, plan, sc=daemons[0], spu=daemons[1])
     watcher = threading.Thread(target=running.watch_files, daemon=True)
     try:
         running.sc.start()

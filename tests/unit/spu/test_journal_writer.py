@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,11 +37,15 @@ async def test_given_very_many_changes_then_writes_are_bounded_and_in_order(
     journal = Journal.open(tmp_path / "journal")
     changes = [change() for _ in range(2 * MAX_SHARED + 1)]
     told: list[int] = []
+
+    def tell(number: int, _done: asyncio.Future[None]) -> None:
+        told.append(number)
+
     with ThreadPoolExecutor(2) as threads:
         writer = JournalWriter(journal, threads)
         for number, one in enumerate(changes):
             written = writer.submit(one)
-            written.add_done_callback(lambda _done, number=number: told.append(number))
+            written.add_done_callback(partial(tell, number))
         await written
         await asyncio.sleep(0)
         await writer.close()
