@@ -10,7 +10,8 @@ A batch is a fixed header of 96 bytes and a payload. All integers are little-end
         24    4 length          of the whole batch, header included
         28    2 magic           0x4252, the letters RB
         30    1 codec           0 none, 1 lz4, 2 zstd
-        31    1 flags           bit 0: control batch, never delivered to readers
+        31    1 flags           bit 0: control batch, never delivered to readers;
+                                bit 1: its records have application transaction ids
         32    4 schema id       0: the record schema below
         36    4 record count    offsets run from base to base + count - 1
         40    8 first timestamp smallest, in microseconds since the epoch
@@ -18,8 +19,8 @@ A batch is a fixed header of 96 bytes and a payload. All integers are little-end
         56    8 producer id     0: no duplicate detection
         64    4 producer epoch
         68    4 sequence        of this batch, per producer epoch and partition
-        72    8 first application transaction id   -1: none
-        80    8 last application transaction id    -1: none
+        72    8 first application transaction id   smallest of the records'; -1: none
+        80    8 last application transaction id    largest; -1: none
         88    8 zero
         96    … payload
 
@@ -54,7 +55,9 @@ HEADER: Final = struct.Struct("<IIqQIHBBIIqqQIIqqQ")
 HEADER_SIZE: Final = 96
 MAGIC: Final = 0x4252
 CONTROL_FLAG: Final = 1
+TRANSACTION_IDS_FLAG: Final = 2
 NO_TRANSACTION: Final = -1
+MAX_TRANSACTION_ID: Final = (1 << 63) - 1
 _LEADER_PART: Final = struct.Struct("<IIqQ")
 _LEADER_BODY: Final = struct.Struct("<IqQ")
 _CLIENT_START: Final = 24
@@ -121,6 +124,11 @@ class BatchHeader:
     @property
     def is_control(self) -> bool:
         return bool(self.flags & CONTROL_FLAG)
+
+    @property
+    def has_transaction_ids(self) -> bool:
+        """Whether its records have ids: from ``first_transaction_id`` to the last one's."""
+        return bool(self.flags & TRANSACTION_IDS_FLAG)
 
     @property
     def next_offset(self) -> int:

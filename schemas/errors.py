@@ -22,6 +22,7 @@ about an error is its place in the tree::
     │   ├── StorageFailedError         a disk failed or holds damage; the replica stops
     │   ├── OffsetOutOfRangeError      below the log start or above the end
     │   ├── DivergedError              the log lost records that the reader has read
+    │   ├── TransactionIdTooLowError   below the last transaction id of the partition
     │   ├── UnsupportedError           asked for something this version refuses
     │   └── UnauthorizedError          an SPU that is not registered
     └── InvalidRequestError            the caller's input is wrong
@@ -60,6 +61,7 @@ class ErrorCode(IntEnum):
     UNAUTHORIZED = 36
     DIVERGED = 37
     STORAGE_FULL = 38
+    TRANSACTION_ID_TOO_LOW = 39
     INVALID_REQUEST = 40
     INVALID_MANIFEST = 41
     RECORD_TOO_LARGE = 42
@@ -175,6 +177,20 @@ class DivergedError(TerminalError):
         self.diverged_at = diverged_at
 
 
+class TransactionIdTooLowError(TerminalError):
+    """A record has an application transaction id below the last one of its partition.
+
+    The batch was not appended. ``last_transaction_id`` is the largest id that stands there, in a
+    committed record.
+    """
+
+    code = ErrorCode.TRANSACTION_ID_TOO_LOW
+
+    def __init__(self, message: str, *, last_transaction_id: int) -> None:
+        super().__init__(message, lastTransactionId=last_transaction_id)
+        self.last_transaction_id = last_transaction_id
+
+
 class UnsupportedError(TerminalError):
     code = ErrorCode.UNSUPPORTED
 
@@ -227,6 +243,10 @@ def error_from(code: int | str, message: str, details: dict[str, Any] | None = N
     elif known is ErrorCode.DIVERGED:
         place = details.get("divergedAt", 0)
         error = DivergedError(message, diverged_at=place if isinstance(place, int) else 0)
+    elif known is ErrorCode.TRANSACTION_ID_TOO_LOW:
+        last = details.get("lastTransactionId", 0)
+        last = last if isinstance(last, int) else 0
+        error = TransactionIdTooLowError(message, last_transaction_id=last)
     else:
         error = _leaves(RunnelError).get(known, RunnelError)(message)
     # Not as keywords: another process may call a detail ``message``.

@@ -23,7 +23,14 @@ from dataclasses import astuple, dataclass
 from enum import IntEnum, IntFlag
 from typing import ClassVar, Final, Self
 
-from schemas.errors import DivergedError, ErrorCode, ProtocolError, RunnelError, error_from
+from schemas.errors import (
+    DivergedError,
+    ErrorCode,
+    ProtocolError,
+    RunnelError,
+    TransactionIdTooLowError,
+    error_from,
+)
 from schemas.ids import PartitionUid, uid_bytes, uid_text
 from schemas.topic import MAX_BATCH_BYTES
 
@@ -71,6 +78,13 @@ class FetchFlags(IntFlag):
 NO_FLAGS: Final = FetchFlags(0)
 
 
+class PositionBy(IntEnum):
+    """What a position of `ListOffsetsRequest` counts."""
+
+    TIMESTAMP = 0
+    TRANSACTION_ID = 1
+
+
 class SegmentState(IntEnum):
     """How far a segment of a log is in its life."""
 
@@ -106,7 +120,11 @@ def pack_error(
     api: int, correlation: int, error: RunnelError
 ) -> list[bytes | bytearray | memoryview]:
     """A response that carries an error instead of a result."""
-    fixed = DivergedResponse(error.diverged_at).pack() if isinstance(error, DivergedError) else b""
+    fixed = b""
+    if isinstance(error, DivergedError):
+        fixed = DivergedResponse(error.diverged_at).pack()
+    elif isinstance(error, TransactionIdTooLowError):
+        fixed = TransactionIdTooLowResponse(error.last_transaction_id).pack()
     return pack_frame(
         api, correlation, fixed, error.message.encode(errors="replace")[:4096], status=error.code
     )
@@ -135,6 +153,9 @@ def raise_for_status(
     message = bytes(tail).decode(errors="replace")
     if header.status == ErrorCode.DIVERGED:
         raise DivergedError(message, diverged_at=DivergedResponse.unpack(fixed).diverged_at)
+    if header.status == ErrorCode.TRANSACTION_ID_TOO_LOW:
+        last = TransactionIdTooLowResponse.unpack(fixed).last_transaction_id
+        raise TransactionIdTooLowError(message, last_transaction_id=last)
     raise error_from(header.status, message)
 
 
@@ -319,43 +340,75 @@ class DivergedResponse(_Fixed):
 
 
 @dataclass(frozen=True, slots=True)
-class ListOffsetsRequest(_Fixed):
-    """Ask for an offset: `EARLIEST`, `LATEST` (one above the last committed), or the first
-    record at or after a timestamp in microseconds (0 and up)."""
+class TransactionIdTooLowResponse(_Fixed):
+    """What an answer with the status TRANSACTION_ID_TOO_LOW holds beside its message.
 
-    uid: PartitionUid
-    position: int
-    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<16sq")
+    ``last_transaction_id``: no record with an id below it is appended to the partition.
+    """
+
+    last_transaction_id: int
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<q")
 
     def pack(self) -> bytes:
-        return self.LAYOUT.pack(uid_bytes(self.uid), self.position)
+        return self.LAYOUT.pack(self.last_transaction_id)
 
     @classmethod
     def unpack(cls, data: memoryview | bytes) -> Self:
-        uid, position = cls._fields(data)
-        return cls(uid_text(uid), position)  # type: ignore[arg-type]
+        return cls(*cls._fields(data))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsRequest(_Fixed):
+    """Ask for an offset: `EARLIEST`, `LATEST` (one above the last committed), or the first
+    record at or after a timestamp in microseconds (0 and up). ``by`` says what a position of 0 and
+    up is."""
+
+    uid: PartitionUid
+    position: int
+    by: PositionBy = PositionBy.TIMESTAMP
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<16sqB")
+    ADDED: ClassVar[int] = 1
+
+    def pack(self) -> bytes:
+        return self.LAYOUT.pack(uid_bytes(self.uid), self.position, self.by)
+
+    @classmethod
+    def unpack(cls, data: memoryview | bytes) -> Self:
+        uid, position, by = cls._fields(data)
+        try:
+            return cls(uid_text(uid), position, PositionBy(by))  # type: ignore[arg-type]
+        except ValueError as error:
+            raise ProtocolError(f"bad request for an offset: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsResponse(_Fixed):
     """The offset asked for, and the bounds of the log.
 
-    For a timestamp the offset is of the first *batch* whose last timestamp is at or after it;
-    the reader skips the earlier records of that batch.
+    For a timestamp the offset is of the first *batch* whose last timestamp is at or after it, for
+    a transaction id of the first one whose last id is that or a larger one; the reader skips the
+    earlier records of that batch. ``by`` repeats what the position was taken for: an SPU of an
+    earlier version takes every position for a timestamp, and does not say so.
     """
 
     offset: int
     log_start: int
     lac: int
     size_bytes: int
-    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<qqqQ")
+    by: PositionBy = PositionBy.TIMESTAMP
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<qqqQB")
+    ADDED: ClassVar[int] = 1
 
     def pack(self) -> bytes:
-        return self.LAYOUT.pack(self.offset, self.log_start, self.lac, self.size_bytes)
+        return self.LAYOUT.pack(self.offset, self.log_start, self.lac, self.size_bytes, self.by)
 
     @classmethod
     def unpack(cls, data: memoryview | bytes) -> Self:
-        return cls(*cls._fields(data))  # type: ignore[arg-type]
+        *numbers, by = cls._fields(data)
+        try:
+            return cls(*numbers, PositionBy(by))  # type: ignore[arg-type, call-arg]
+        except ValueError as error:
+            raise ProtocolError(f"bad answer with an offset: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

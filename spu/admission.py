@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from schemas.batch import HEADER_SIZE, BatchHeader, verify_client_part
+from schemas.batch import (
+    HEADER_SIZE,
+    NO_TRANSACTION,
+    TRANSACTION_IDS_FLAG,
+    BatchHeader,
+    verify_client_part,
+)
 from schemas.columns import TopicSchema, column_count, names
 from schemas.errors import InvalidRequestError, NotReadyError, RecordTooLargeError
 from schemas.topic import MAX_BATCH_BYTES
@@ -17,8 +23,8 @@ def admit(batch: memoryview, max_record_bytes: int, partition: str) -> BatchHead
     """The header of a batch that may be appended to ``partition``.
 
     Raises CorruptBatchError, RecordTooLargeError for a batch of one record that cannot hold
-    it within ``max_record_bytes``, InvalidRequestError for a batch above `MAX_BATCH_BYTES` or
-    with flags that are the leader's.
+    it within ``max_record_bytes``, InvalidRequestError for a batch above `MAX_BATCH_BYTES`,
+    with flags that are the leader's, or with transaction ids that contradict each other.
     """
     if len(batch) > MAX_BATCH_BYTES:
         raise InvalidRequestError(
@@ -32,11 +38,28 @@ def admit(batch: memoryview, max_record_bytes: int, partition: str) -> BatchHead
             f"a record of {payload} bytes is more than maxRecordSize {max_record_bytes} of"
             f" {partition}; send smaller records or raise maxRecordSize"
         )
-    if header.flags:
+    if header.flags & ~TRANSACTION_IDS_FLAG:
         raise InvalidRequestError(
-            f"batch flags are {header.flags:#x}; clients send 0, control records are the leader's"
+            f"batch flags are {header.flags:#x}; clients send 0, or {TRANSACTION_IDS_FLAG} for"
+            " records with transaction ids: control records are the leader's"
         )
+    _admit_transaction_ids(header)
     return header
+
+
+def _admit_transaction_ids(header: BatchHeader) -> None:
+    first, last = header.first_transaction_id, header.last_transaction_id
+    if not header.has_transaction_ids:
+        if first != NO_TRANSACTION or last != NO_TRANSACTION:
+            raise InvalidRequestError(
+                f"the batch says that its transaction ids are {first} to {last}, and its flags that"
+                f" it has none; set flag {TRANSACTION_IDS_FLAG}, or both ids to {NO_TRANSACTION}"
+            )
+    elif not 0 <= first <= last:
+        raise InvalidRequestError(
+            f"the batch says that its transaction ids are {first} to {last}; they are 0 and up, and"
+            " the first is not above the last"
+        )
 
 
 def admit_schema(header: BatchHeader, rows: TopicSchema | None, partition: str) -> None:

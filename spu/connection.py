@@ -17,7 +17,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol, cast
 
@@ -314,11 +314,12 @@ class Connection(asyncio.BufferedProtocol):
     def _list_offsets(self, request: _Request, asked: ListOffsetsRequest) -> None:
         replica = self._partitions.replica(asked.uid)
         if asked.position < 0:
-            self._answer(request, replica.list_offsets(asked.position).pack())
+            found_now = replica.list_offsets(asked.position)
+            self._answer(request, replace(found_now, by=asked.by).pack())
             return
         request.replica = replica
         found = self._loop.run_in_executor(
-            self._partitions.read_threads, replica.offset_for_timestamp, asked.position
+            self._partitions.read_threads, replica.find_offset, asked.position, asked.by
         )
         found.add_done_callback(partial(self._listed, request, replica))
 

@@ -13,8 +13,9 @@ from concurrent.futures import Executor
 from functools import partial
 
 from schemas.logs import get_logger
-from spu.storage.log import PartitionLog, RetiredFiles, SyncPlan
+from spu.storage.log import PartitionLog, RetiredFiles
 from spu.storage.segment import Segment
+from spu.storage.sync_plan import SyncPlan
 
 _log = get_logger("spu.group_commit")
 

@@ -15,12 +15,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from schemas.batch import BatchHeader
+from schemas.batch import MAX_TRANSACTION_ID, NO_TRANSACTION, BatchHeader
 from schemas.errors import FencedError, InvalidRequestError, NotReadyError
 
 REMEMBERED_BATCHES: Final = 5
 MAX_PRODUCERS: Final = 2_000
 _SEQUENCES: Final = 1 << 32
+_NO_PRODUCER: Final = 0
 
 #: Producer id, epoch, and (sequence, base offset, next offset) of its last batches.
 ProducerDump = tuple[tuple[int, int, tuple[tuple[int, int, int], ...]], ...]
@@ -139,6 +140,29 @@ def dump_from(rows: Iterable[Any]) -> ProducerDump:
         (producer_id, epoch, tuple((a, b, c) for a, b, c in batches))
         for producer_id, epoch, batches in rows
     )
+
+
+def with_last_id(dump: ProducerDump, last_id: int) -> ProducerDump:
+    """A dump that says the last transaction id of its log as well, where there is one.
+
+    It is the row of producer 0, which no producer is: SPUs of earlier versions take it for one that
+    is silent, keep it, and pass it on.
+    """
+    if last_id == NO_TRANSACTION:
+        return dump
+    return (*dump, (_NO_PRODUCER, 0, ((last_id, 0, 0),)))
+
+
+def split_last_id(dump: ProducerDump) -> tuple[ProducerDump, int]:
+    """What `with_last_id` made of: producers alone, and the id or `NO_TRANSACTION`."""
+    ids = [
+        batch[0]
+        for producer_id, _, batches in dump
+        if producer_id == _NO_PRODUCER
+        for batch in batches
+    ]
+    alone = tuple(row for row in dump if row[0] != _NO_PRODUCER)
+    return alone, min(max(ids, default=NO_TRANSACTION), MAX_TRANSACTION_ID)
 
 
 def newest_snapshot(snapshots: Iterable[ProducerSnapshot], leo: int) -> ProducerSnapshot:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -34,6 +34,7 @@ from schemas.errors import (
     OffsetOutOfRangeError,
     RunnelError,
     StorageFailedError,
+    TransactionIdTooLowError,
 )
 from schemas.ids import StorageId, Term
 from schemas.messages import Assignment, Lead, ReplicaReport, ReplicaRole
@@ -49,6 +50,7 @@ from schemas.protocol import (
     FetchResponse,
     ListOffsetsResponse,
     ListSegmentsResponse,
+    PositionBy,
     ProduceRequest,
     ProduceResponse,
     SegmentInfo,
@@ -332,6 +334,10 @@ class Replica:
                 ),
                 answer,
             )
+        if header.has_transaction_ids and header.first_transaction_id < self._log.last_id:
+            return self._when_committed(
+                self._log.last_id_end, request, self._too_low(header), answer
+            )
         self._home.space.require_room()
         base_offset = self._append(batch, header, leading.term)
         next_offset = base_offset + header.record_count
@@ -403,11 +409,18 @@ class Replica:
         self._require_serving()
         return self._bounds(self.lac + 1)
 
-    def offset_for_timestamp(self, timestamp_us: int) -> ListOffsetsResponse:
-        """The first batch at or after a time. Blocks on the disk: call it from a thread."""
+    def find_offset(self, position: int, by: PositionBy) -> ListOffsetsResponse:
+        """The first batch at or after a time, or of a transaction id or a larger one.
+
+        Blocks on the disk: call it from a thread. Raises as `list_offsets`; Damage, OSError.
+        """
         self._require_serving()
-        found = self._log.offset_for_timestamp(timestamp_us, self.lac + 1)
-        return self._bounds(max(found, self.log_start))
+        match by:
+            case PositionBy.TIMESTAMP:
+                found = self._log.offset_for_timestamp(position, self.lac + 1)
+            case PositionBy.TRANSACTION_ID:
+                found = self._log.offset_for_transaction_id(position, self.lac + 1)
+        return replace(self._bounds(max(found, self.log_start)), by=by)
 
     def list_segments(self) -> tuple[ListSegmentsResponse, list[SegmentInfo]]:
         """Every segment of this replica's log, whoever leads. Raises what it refuses by."""
@@ -605,6 +618,14 @@ class Replica:
             f"offset {offset} of {self.meta.name} was truncated; the first one available is"
             f" {log_start}",
             firstAvailable=log_start,
+        )
+
+    def _too_low(self, header: BatchHeader) -> TransactionIdTooLowError:
+        last = self._log.last_id
+        return TransactionIdTooLowError(
+            f"the batch begins with transaction id {header.first_transaction_id}, and"
+            f" {self.meta.name} is at {last}: ids of a partition never fall; give {last} or more",
+            last_transaction_id=last,
         )
 
     def _naming(self, reason: str) -> str:

@@ -83,10 +83,11 @@ from spu.space_watch import SpaceWatch
 from spu.storage.data_dir import PartitionMeta, new_storage_id
 from spu.storage.file_pool import FilePool
 from spu.storage.journal import JournalChange, JournalEntry
-from spu.storage.log import CheckpointFailedError, PartitionLog, RetiredFiles
+from spu.storage.log import PartitionLog, RetiredFiles
 from spu.storage.reader import ReadResult
 from spu.storage.recovery import RecoveredLog
 from spu.storage.segment import Damage
+from spu.storage.sync_plan import CheckpointFailedError
 
 _log = get_logger("spu.replica_runner")
 
@@ -466,7 +467,7 @@ class ReplicaRunner:
                 if (connection := self._home.around.connection(to)) is None:
                     return
                 if isinstance(message, Reset):
-                    producers = self.log.producers.dump_before(message.start)
+                    producers = self.log.known_before(message.start)
                     message = replace(message, producers=producers)
                 connection.send(self.meta.uid, message)
             case Push():

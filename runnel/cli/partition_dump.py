@@ -177,6 +177,9 @@ def print_log(found: dict[str, Any]) -> None:
         )
         if checkpoint["cutAt"] is not None:
             print(f"            a cut at byte {checkpoint['cutAt']} is not finished")
+        if checkpoint["lastTransactionIdBeforeStart"] is not None:
+            last_id = checkpoint["lastTransactionIdBeforeStart"]
+            print(f"            transaction ids up to {last_id} before the log start")
         for epoch in checkpoint["history"]:
             print(f"term        {format_term(epoch['term'])} from offset {epoch['start']}")
     for name in found["otherFiles"]:
@@ -195,7 +198,11 @@ def _index_text(index: dict[str, Any] | None) -> str:
         return "none"
     if index.get("damaged"):
         return "damaged"
-    return f"{index['entries']:,} entries over {index['covered']:,} bytes"
+    if index.get("ofEarlierVersion"):
+        return "of an earlier version"
+    last_id = index["lastTransactionId"]
+    ids = "" if last_id is None else f", transaction ids up to {last_id}"
+    return f"{index['entries']:,} entries over {index['covered']:,} bytes{ids}"
 
 
 # Batches

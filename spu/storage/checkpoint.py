@@ -14,8 +14,15 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from schemas.batch import MAX_TRANSACTION_ID, NO_TRANSACTION
 from schemas.errors import StorageFailedError
-from spu.producers import NO_PRODUCERS, ProducerDump, ProducerSnapshot, dump_from
+from spu.producers import (
+    NO_PRODUCERS,
+    ProducerDump,
+    ProducerSnapshot,
+    dump_from,
+    split_last_id,
+)
 from spu.replication.history import Epoch, History
 from spu.storage.durable import read_document, write_document
 from spu.storage.segment import Segment
@@ -31,6 +38,7 @@ _MAX_OFFSET: Final = (1 << 63) - 1
 class Checkpoint:
     """Offsets are absolute; ``segment`` is a base offset, ``scan_position`` a byte in it.
 
+    ``id_before_start`` is the last transaction id of the records below ``log_start``.
     ``durable_leo`` is the offset after the last durable record, ``lac`` the last committed one
     known then (never above it), ``history`` the terms up to ``durable_leo`` with that of the
     record before ``log_start``, ``opened_us`` when the segment got its first batch, ``producers``
@@ -48,6 +56,7 @@ class Checkpoint:
     scan_offset: int = 0
     durable_leo: int = 0
     lac: int = -1
+    id_before_start: int = NO_TRANSACTION
     history: History = ()
     opened_us: int = 0
     producers: ProducerDump = ()
@@ -60,6 +69,7 @@ def checkpoint_of(
     active: Segment | None,
     *,
     log_start: int,
+    id_before_start: int,
     lac: int,
     history: History,
     producers: ProducerDump,
@@ -79,6 +89,7 @@ def checkpoint_of(
         scan_offset=scan_offset,
         durable_leo=active.end_offset,
         lac=min(lac, active.end_offset - 1),
+        id_before_start=id_before_start,
         history=history,
         opened_us=active.opened_us,
         producers=producers,
@@ -98,6 +109,7 @@ def write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
             "scanOffset": checkpoint.scan_offset,
             "durableLeo": checkpoint.durable_leo,
             "lac": checkpoint.lac,
+            "idBeforeStart": checkpoint.id_before_start,
             "history": checkpoint.history,
             "openedUs": checkpoint.opened_us,
             "producers": checkpoint.producers,
@@ -125,7 +137,8 @@ def read_checkpoint(directory: Path) -> Checkpoint | None:
 
 def _parsed(data: dict[str, Any]) -> Checkpoint:
     durable_leo = data["durableLeo"]
-    producers = dump_from(data["producers"])
+    # An earlier version was told of the last id as of a producer, and wrote it as one.
+    producers, told_id = split_last_id(dump_from(data["producers"]))
     settled = data.get("settled", NO_PRODUCERS)
     return Checkpoint(
         log_start=data["logStart"],
@@ -134,12 +147,13 @@ def _parsed(data: dict[str, Any]) -> Checkpoint:
         scan_offset=data["scanOffset"],
         durable_leo=durable_leo,
         lac=data["lac"],
+        id_before_start=data.get("idBeforeStart", told_id),
         history=_history(data),
         opened_us=data["openedUs"],
         producers=producers,
         settled=ProducerSnapshot(durable_leo, producers)
         if settled is None
-        else ProducerSnapshot(settled[0], dump_from(settled[1])),
+        else ProducerSnapshot(settled[0], split_last_id(dump_from(settled[1]))[0]),
         cut_at=data.get("cutAt"),
         history_known="history" in data,
     )
@@ -149,7 +163,8 @@ def _is_possible(checkpoint: Checkpoint) -> bool:
     """Are all fields numbers, and offsets and terms in an order that a log can have?"""
     history = checkpoint.history
     cut_at = 0 if checkpoint.cut_at is None else checkpoint.cut_at
-    signed = [checkpoint.lac, checkpoint.opened_us, *(epoch.start for epoch in history)]
+    last_id = checkpoint.id_before_start
+    signed = [checkpoint.lac, checkpoint.opened_us, last_id, *(epoch.start for epoch in history)]
     unsigned = [
         checkpoint.log_start,
         checkpoint.segment,
@@ -167,6 +182,7 @@ def _is_possible(checkpoint: Checkpoint) -> bool:
         and all(type(number) is int and 0 <= number < _NUMBERS for number in unsigned)
         and checkpoint.segment <= checkpoint.scan_offset <= checkpoint.durable_leo <= _MAX_OFFSET
         and checkpoint.log_start <= checkpoint.durable_leo
+        and NO_TRANSACTION <= last_id <= MAX_TRANSACTION_ID
         # A segment begins with its first record, and a scan before the end of what is durable.
         and (
             checkpoint.scan_offset < checkpoint.durable_leo

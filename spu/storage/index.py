@@ -1,13 +1,14 @@
-"""The sparse index of a segment: where to start looking for an offset or a timestamp.
+"""The sparse index of a segment: where to start looking for an offset, a time, a transaction id.
 
-One entry about every 64 KiB: the offset of a batch, its position, and the largest timestamp of
-all batches before it. The last column only grows, so that the first batch at or after a
-timestamp is found by bisection whatever order the records' own timestamps have.
+One entry about every 64 KiB: the offset of a batch, its position, and the largest timestamp and
+the largest transaction id of all batches before it in the segment. The last two columns only grow,
+so that the first batch at or after a timestamp is found by bisection whatever order the records'
+own timestamps have.
 
 The index of the active segment lives in memory and is written with checkpoints; that of a
 completed segment is written once and loaded when somebody reads there. An index is only a
 shortcut: its file carries checksums and the length of log it covers, and one that is missing,
-stale or damaged is rebuilt from the log. It is therefore never fsynced.
+stale, damaged or of an earlier version is rebuilt from the log. It is therefore never fsynced.
 """
 
 from __future__ import annotations
@@ -19,33 +20,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from schemas.batch import crc32c
+from schemas.batch import NO_TRANSACTION, crc32c
 from spu.storage.durable import replace_file
 
 INDEX_INTERVAL_BYTES: Final = 64 << 10
 NO_TIMESTAMP: Final = -(1 << 63)
-_HEADER: Final = struct.Struct("<4sIqqqqqqI")
-_MAGIC: Final = b"RNLI"
+_HEADER: Final = struct.Struct("<4sIqqqqqqqI")
+_MAGIC: Final = b"RNI2"
+#: Of files that know nothing of transaction ids.
+_EARLIER_MAGIC: Final = b"RNLI"
 _CRC: Final = struct.Struct("<I")
+_COLUMNS: Final = 4
+_ENTRY_BYTES: Final = 8 * _COLUMNS
 
 
 class SparseIndex:
-    """Offsets, positions and earlier maxima of timestamps, side by side."""
+    """Offsets, positions and earlier maxima of timestamps and transaction ids, side by side."""
 
-    __slots__ = ("_next_at", "max_before_us", "offsets", "positions")
+    __slots__ = ("_next_at", "max_before_us", "max_id_before", "offsets", "positions")
 
     def __init__(self) -> None:
         self.offsets: array[int] = array("q")
         self.positions: array[int] = array("q")
         self.max_before_us: array[int] = array("q")
+        self.max_id_before: array[int] = array("q")
         self._next_at = 0
 
-    def note(self, offset: int, position: int, max_before_us: int) -> None:
+    def note(self, offset: int, position: int, max_before_us: int, max_id_before: int) -> None:
         """Take up a batch if the last entry lies far enough back."""
         if position >= self._next_at:
             self.offsets.append(offset)
             self.positions.append(position)
             self.max_before_us.append(max_before_us)
+            self.max_id_before.append(max_id_before)
             self._next_at = position + INDEX_INTERVAL_BYTES
 
     def position_before(self, offset: int) -> int:
@@ -58,6 +65,11 @@ class SparseIndex:
         at = bisect_left(self.max_before_us, timestamp_us) - 1
         return self.positions[at] if at >= 0 else 0
 
+    def position_before_id(self, transaction_id: int) -> int:
+        """A position with no record of that transaction id or a larger one before it."""
+        at = bisect_left(self.max_id_before, transaction_id) - 1
+        return self.positions[at] if at >= 0 else 0
+
     def entry_before(self, position: int) -> tuple[int, int] | None:
         """Offset and position of the last entry at or before ``position``."""
         at = bisect_right(self.positions, position) - 1
@@ -68,24 +80,31 @@ class SparseIndex:
         at = bisect_right(self.offsets, offset) - 1
         return (self.offsets[at], self.positions[at]) if at >= 0 else None
 
-    def cut(self, position: int) -> int:
-        """Drop entries at or after ``position``; gives the maximum known before it, if any."""
+    def cut(self, position: int) -> tuple[int, int]:
+        """Drop entries at or after ``position``; gives the largest timestamp and the largest
+        transaction id before the first of those, where there is one."""
         keep = bisect_left(self.positions, position)
-        known = self.max_before_us[keep] if keep < len(self.positions) else NO_TIMESTAMP
-        del self.offsets[keep:], self.positions[keep:], self.max_before_us[keep:]
+        known = NO_TIMESTAMP, NO_TRANSACTION
+        if keep < len(self.positions):
+            known = self.max_before_us[keep], self.max_id_before[keep]
+        for column in self._columns:
+            del column[keep:]
         self._next_at = self.positions[-1] + INDEX_INTERVAL_BYTES if self.positions else 0
         return known
 
+    @property
+    def _columns(self) -> tuple[array[int], ...]:
+        return self.offsets, self.positions, self.max_before_us, self.max_id_before
+
     def to_bytes(self) -> bytes:
-        return self.offsets.tobytes() + self.positions.tobytes() + self.max_before_us.tobytes()
+        return b"".join(column.tobytes() for column in self._columns)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         index = cls()
-        column = len(data) // 3
-        index.offsets.frombytes(data[:column])
-        index.positions.frombytes(data[column : 2 * column])
-        index.max_before_us.frombytes(data[2 * column :])
+        size = len(data) // _COLUMNS
+        for number, column in enumerate(index._columns):
+            column.frombytes(data[number * size : (number + 1) * size])
         if index.positions:
             index._next_at = index.positions[-1] + INDEX_INTERVAL_BYTES
         return index
@@ -101,6 +120,7 @@ class IndexSummary:
     max_timestamp_us: int
     opened_us: int
     completed_us: int
+    max_transaction_id: int
 
 
 def write_index(path: Path, summary: IndexSummary, entries: bytes) -> None:
@@ -114,6 +134,7 @@ def write_index(path: Path, summary: IndexSummary, entries: bytes) -> None:
         summary.max_timestamp_us,
         summary.opened_us,
         summary.completed_us,
+        summary.max_transaction_id,
         crc32c(entries),
     )
     replace_file(path, head + _CRC.pack(crc32c(head)) + entries, durable=False)
@@ -137,16 +158,25 @@ def read_index(path: Path) -> tuple[IndexSummary, SparseIndex] | None:
         return None
     found = _summary(data)
     entries = data[_HEADER.size + _CRC.size :]
-    if found is None or found[1:] != (len(entries), crc32c(entries)) or len(entries) % 24:
+    if found is None or found[1:] != (len(entries), crc32c(entries)) or len(entries) % _ENTRY_BYTES:
         return None
     return found[0], SparseIndex.from_bytes(entries)
+
+
+def is_of_earlier_version(path: Path) -> bool:
+    """Was this index file written by a version that knew no transaction ids?"""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_EARLIER_MAGIC)) == _EARLIER_MAGIC
+    except OSError:
+        return False
 
 
 def _summary(data: bytes) -> tuple[IndexSummary, int, int] | None:
     if len(data) < _HEADER.size + _CRC.size:
         return None
     head = data[: _HEADER.size]
-    magic, length, base, end, covered, max_us, opened, completed, crc = _HEADER.unpack(head)
+    magic, length, *numbers, crc = _HEADER.unpack(head)
     if magic != _MAGIC or _CRC.unpack_from(data, _HEADER.size)[0] != crc32c(head):
         return None
-    return IndexSummary(base, end, covered, max_us, opened, completed), length, crc
+    return IndexSummary(*numbers), length, crc

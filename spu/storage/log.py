@@ -2,12 +2,12 @@
 
 Appends go to the page cache on the event loop; `plan_sync` takes a picture of what was written,
 `SyncPlan.run` makes it durable in a storage thread, and `synced` takes note on the loop again.
-One plan runs at a time. Order on the disk: completed segments first, then the directory, then the
-active segment, then the index and checkpoint that speak of them. `orderly_leo` stops at a
-segment boundary until what lies before it is durable; nothing beyond it is acknowledged.
+One plan runs at a time. `orderly_leo` stops at a segment boundary until what lies before it is
+durable; nothing beyond it is acknowledged.
 
 A segment holds records of one term: a change of it begins another, on followers as on the leader.
-Which terms there are, and where each begins, is the log's ``history``.
+Which terms there are, and where each begins, is the log's ``history``. Its last transaction id is
+the largest of its segments', each of which knows its own, and of the records below the log start.
 
 Nothing here is committed or refused: `spu.replica` decides that. An OSError of a write or fsync
 leaves the log unusable, and the caller stops for good.
@@ -18,13 +18,13 @@ from __future__ import annotations
 import os
 import random
 from bisect import bisect_right
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
-from schemas.batch import BatchHeader, Buffer, read_header, stamp
+from schemas.batch import NO_TRANSACTION, BatchHeader, Buffer, read_header, stamp
 from schemas.errors import (
     CorruptBatchError,
     FencedError,
@@ -33,16 +33,24 @@ from schemas.errors import (
 )
 from schemas.protocol import SegmentInfo
 from schemas.topic import MAX_BATCH_BYTES, Durability, LogSettings
-from spu.producers import ProducerDump, ProducerSnapshot, ProducerTable, newest_snapshot
+from spu.producers import (
+    ProducerDump,
+    ProducerSnapshot,
+    ProducerTable,
+    newest_snapshot,
+    split_last_id,
+    with_last_id,
+)
 from spu.replication.history import Epoch, cut, extended, forgotten, last_term
 from spu.storage.checkpoint import Checkpoint, checkpoint_of, write_checkpoint
 from spu.storage.durable import sync_directory, sync_file
 from spu.storage.file_pool import FilePool
-from spu.storage.index import IndexSummary, write_index
+from spu.storage.index import write_index
 from spu.storage.lifecycle import TruncatedSegment, retire, segment_infos
 from spu.storage.reader import LogReader, ReadResult
 from spu.storage.recovery import RecoveredLog
 from spu.storage.segment import Damage, Segment
+from spu.storage.sync_plan import SyncPlan
 from spu.storage.truncation import cut_segment, finish_cut, producers_at
 
 #: A checkpoint is due after this much newly durable data.
@@ -54,48 +62,6 @@ _ROLL_CHECKPOINT_BYTES: Final = 1 << 20
 
 #: Files that are no part of a log any more.
 RetiredFiles = tuple[TruncatedSegment, ...]
-
-
-class CheckpointFailedError(OSError):
-    """A checkpoint or an index could not be written, on a full disk for example; ``errno`` says
-    why."""
-
-
-@dataclass(slots=True)
-class SyncPlan:
-    """What one run makes durable, and what is true once it has."""
-
-    directory: Path
-    files: FilePool
-    completed: tuple[Segment, ...]
-    active: Segment | None
-    active_size: int
-    new_names: bool
-    leo: int
-    size_bytes: int
-    indexes: tuple[tuple[Path, IndexSummary, bytes], ...]
-    checkpoint: Checkpoint | None
-
-    def run(self) -> None:
-        """Blocks on the disk. Raises OSError; then nothing of the plan may be relied on.
-
-        CheckpointFailedError: the records are durable, and what speeds up the next start is not.
-        """
-        for segment in self.completed:
-            with self.files.open(segment.path) as fd:
-                sync_file(fd)
-        if self.new_names:
-            sync_directory(self.directory)
-        if self.active is not None:
-            with self.files.open(self.active.path) as fd:
-                sync_file(fd)
-        try:
-            for path, summary, entries in self.indexes:
-                write_index(path, summary, entries)
-            if self.checkpoint is not None:
-                write_checkpoint(self.directory, self.checkpoint)
-        except OSError as error:
-            raise CheckpointFailedError(error.errno, error.strerror, error.filename) from error
 
 
 class PartitionLog:
@@ -111,6 +77,8 @@ class PartitionLog:
         self.log_start = found.log_start
         self.history = found.history
         self.producers = found.producers
+        #: The last transaction id below the log start; `NO_TRANSACTION` where there is none.
+        self.id_before_start = found.id_before_start
         self.size_bytes = sum(segment.size for segment in found.segments)
         self._files = files
         # Replaced, never changed in place: readers in threads hold on to the one they saw.
@@ -132,6 +100,11 @@ class PartitionLog:
         # Producers to roll back from: where all is committed, and at the last checkpoint.
         self._settled = found.settled
         self._latest = ProducerSnapshot(found.leo, found.producers.dump())
+        #: The largest transaction id of all records, those below the log start among them.
+        self.last_id = NO_TRANSACTION
+        #: The batch that has it ends here or before.
+        self.last_id_end = 0
+        self._find_last_id()
 
     @property
     def last_term(self) -> int:
@@ -285,6 +258,12 @@ class PartitionLog:
                 if segment.index is not None
             ),
             checkpoint=self._next_checkpoint(last) if due else None,
+            left_behind=tuple(
+                segment
+                for segment in self._segments
+                if self.log_start < self._wanted_start > segment.base_offset
+            ),
+            reader=self._reader,
         )
         self._new_names = False
         self._checkpoint_due = False
@@ -312,6 +291,7 @@ class PartitionLog:
             self._checkpoint_bytes = plan.size_bytes
             if plan.checkpoint.log_start > self.log_start:
                 self.log_start = plan.checkpoint.log_start
+                self.id_before_start = plan.checkpoint.id_before_start
                 self._version += 1
             self.history = forgotten(self.history, self.log_start)
         return self._drop_below_start()
@@ -347,11 +327,35 @@ class PartitionLog:
         Never below the log start. Blocks on the disk. Raises NotReadyError where the log is being
         cut, Damage, OSError.
         """
-        log_start, reader = self.log_start, self._reader
-        for segment in self._segments:
-            if segment.max_timestamp_us >= timestamp_us and segment.end_offset > log_start:
+        reader, log_start = self._reader, self.log_start
+        return self._first_batch(
+            (one for one in self._segments if one.max_timestamp_us >= timestamp_us),
+            lambda segment: reader.find_time(segment, timestamp_us, log_start),
+            upto_offset,
+        )
+
+    def offset_for_transaction_id(self, transaction_id: int, upto_offset: int) -> int:
+        """Base offset of the first batch with a record of an id or a larger one; otherwise as
+        `offset_for_timestamp`."""
+        reader, log_start = self._reader, self.log_start
+        return self._first_batch(
+            (one for one in self._segments if one.max_transaction_id >= transaction_id),
+            lambda segment: reader.find_id(segment, transaction_id, log_start),
+            upto_offset,
+        )
+
+    def _first_batch(
+        self,
+        segments: Iterable[Segment],
+        find: Callable[[Segment], int | None],
+        upto_offset: int,
+    ) -> int:
+        """Where the first batch is that ``find`` finds in one of ``segments``."""
+        log_start = self.log_start
+        for segment in segments:
+            if segment.end_offset > log_start:
                 try:
-                    found = reader.find_time(segment, timestamp_us, log_start)
+                    found = find(segment)
                 except Damage as error:
                     if segment in self._segments:
                         raise
@@ -453,6 +457,7 @@ class PartitionLog:
         checkpoint = checkpoint_of(
             last,
             log_start=self.log_start,
+            id_before_start=self.id_before_start,
             lac=self._lac,
             history=cut(self.history, offset),
             producers=producers.dump(),
@@ -465,15 +470,17 @@ class PartitionLog:
 
     def rebuild(self, start: int, last_term: int, producers: ProducerDump = ()) -> None:
         """Replace the log by an empty one that begins at ``start``, after a record of
-        ``last_term``; 0 and 0 for one that nothing was ever appended to. ``producers`` is what is
-        known of records below ``start``.
+        ``last_term``; 0 and 0 for one that nothing was ever appended to. ``producers`` is what
+        another log's `known_before` says of records below ``start``.
 
         Durable when this returns; a crash before leaves the log as it was, or the new one. Works
         on an unfit log, too. The caller guarantees what `truncate_suffix` asks for. Raises
         OSError; the log is unusable then.
         """
+        producers, last_id = split_last_id(producers)
         checkpoint = Checkpoint(
             log_start=start,
+            id_before_start=last_id,
             segment=start,
             scan_offset=start,
             durable_leo=start,
@@ -483,6 +490,14 @@ class PartitionLog:
             settled=ProducerSnapshot(start, producers),
         )
         self._replace((Segment(str(self.directory), start, start),), checkpoint)
+
+    def known_before(self, start: int) -> ProducerDump:
+        """What another log that begins at ``start``, at most this one's own start, has to know of
+        what was before: producers, and the last transaction id.
+
+        The id may be that of a committed record from ``start`` on, which the other log is sent.
+        """
+        return with_last_id(self.producers.dump_before(start), self.id_before_start)
 
     def set_aside(self, name: str) -> Path:
         """Move the segments to another directory below the log's, which it gives; durable when
@@ -555,6 +570,16 @@ class PartitionLog:
         self.history = extended(self.history, term, base_offset)
         self.size_bytes += header.length
         self._written_bytes += header.length
+        if active.max_transaction_id > self.last_id:
+            self.last_id, self.last_id_end = active.max_transaction_id, self.leo
+
+    def _find_last_id(self) -> None:
+        """Learn the last transaction id of a log that is opened or was replaced."""
+        self.last_id = max(
+            self.id_before_start,
+            max((one.max_transaction_id for one in self._segments), default=NO_TRANSACTION),
+        )
+        self.last_id_end = self.leo
 
     def _room_for(self, length: int, term: int, now_us: int) -> Segment:
         """The segment that a batch of ``term`` goes to, made where there is none."""
@@ -585,6 +610,8 @@ class PartitionLog:
         return checkpoint_of(
             last,
             log_start=self._wanted_start,
+            # As of the log start; the plan looks for what was left behind since.
+            id_before_start=self.id_before_start,
             lac=self._lac,
             history=forgotten(self.history, self._wanted_start),
             producers=latest.dump,
@@ -612,6 +639,7 @@ class PartitionLog:
         self._version += 1
         self._reader = LogReader(self._files)
         self.log_start = checkpoint.log_start
+        self.id_before_start = checkpoint.id_before_start
         self.history = checkpoint.history
         self.producers = ProducerTable(checkpoint.producers)
         self.size_bytes = sum(segment.size for segment in segments)
@@ -621,6 +649,7 @@ class PartitionLog:
         self._lac = checkpoint.lac
         self._settled = checkpoint.settled
         self._latest = ProducerSnapshot(self.leo, checkpoint.producers)
+        self._find_last_id()
         for segment in gone:
             self._files.forget(segment.path)
         finish_cut(self.directory, replace(checkpoint, cut_at=last.size))

@@ -12,10 +12,13 @@ import errno
 import os
 import struct
 import threading
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from schemas.batch import HEADER_SIZE, MAGIC
+from schemas.batch import HEADER_SIZE, MAGIC, NO_TRANSACTION, BatchHeader, read_header
+from schemas.errors import CorruptBatchError
 from spu.storage.file_pool import FilePool
 from spu.storage.index import INDEX_INTERVAL_BYTES, SparseIndex, read_index, write_index
 from spu.storage.segment import Damage, Segment, scan
@@ -84,6 +87,53 @@ class LogReader:
                 return base
             position += length
         return None
+
+    def find_id(self, segment: Segment, transaction_id: int, log_start: int) -> int | None:
+        """As `find_time`, of the first batch with a record of that transaction id or a larger
+        one."""
+        position = self.index(segment, wait=True).position_before_id(transaction_id)
+        for header in self._headers(segment, position):
+            if (
+                header.has_transaction_ids
+                and header.last_transaction_id >= transaction_id
+                and header.next_offset > log_start
+            ):
+                return header.base_offset
+        return None
+
+    def id_before(self, segment: Segment, offset: int) -> int:
+        """The largest transaction id in ``segment`` below ``offset``, a batch boundary.
+
+        Blocks on the disk. Raises Damage, OSError.
+        """
+        if segment.end_offset <= offset:
+            return segment.max_transaction_id
+        index = self.index(segment, wait=True)
+        at = bisect_right(index.offsets, offset) - 1
+        if at < 0:
+            return NO_TRANSACTION
+        found = index.max_id_before[at]
+        for header in self._headers(segment, index.positions[at]):
+            if header.base_offset >= offset:
+                break
+            if header.has_transaction_ids:
+                found = max(found, header.last_transaction_id)
+        return found
+
+    def _headers(self, segment: Segment, position: int) -> Iterator[BatchHeader]:
+        """The headers of a segment from a batch on, with the disk's time. Nothing is verified.
+
+        Raises Damage where none can stand, OSError.
+        """
+        limit = segment.size
+        while position < limit:
+            data = self._pread(segment, position, min(HEADER_SIZE, limit - position), wait=True)
+            try:
+                header = read_header(data)
+            except CorruptBatchError as error:
+                raise Damage(segment.path, position, error.message) from error
+            yield header
+            position += header.length
 
     def batch_start(self, segment: Segment, offset: int) -> int:
         """Base offset of the batch that holds ``offset``, which lies in ``segment``. Blocks."""

@@ -21,6 +21,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from schemas.batch import NO_TRANSACTION
 from schemas.logs import get_logger
 from spu.producers import NO_PRODUCERS, ProducerSnapshot, ProducerTable, newest_snapshot
 from spu.replication.history import History, extended, forgotten, last_term
@@ -53,13 +54,15 @@ class UnfitError(Exception):
 class RecoveredLog:
     """A log as it was found. All of it is durable. ``unfit`` says what is wrong, if anything.
 
-    ``settled`` are the producers at a place that is committed, to roll back from.
+    ``settled`` are the producers at a place that is committed, to roll back from;
+    ``id_before_start`` is the last transaction id below the log start.
     """
 
     segments: list[Segment] = field(default_factory=list)
     log_start: int = 0
     leo: int = 0
     lac: int = -1
+    id_before_start: int = NO_TRANSACTION
     history: History = ()
     producers: ProducerTable = field(default_factory=ProducerTable)
     settled: ProducerSnapshot = NO_PRODUCERS
@@ -118,7 +121,7 @@ class _Recovery:
             checkpoint.lac + 1,
         )
         log.history, log.lac = checkpoint.history, checkpoint.lac
-        log.log_start = checkpoint.log_start
+        log.log_start, log.id_before_start = checkpoint.log_start, checkpoint.id_before_start
         log.leo = checkpoint.durable_leo
         if checkpoint.cut_at is not None:
             checkpoint = self._checkpoint = finish_cut(self._directory, checkpoint)
@@ -224,6 +227,7 @@ class _Recovery:
                 )
             segment.end_offset, segment.size = summary.end_offset, size
             segment.max_timestamp_us = summary.max_timestamp_us
+            segment.max_transaction_id = summary.max_transaction_id
             segment.opened_us = summary.opened_us
             segment.written_us = segment.completed_us = summary.completed_us
             segment.index = None
@@ -284,7 +288,7 @@ class _Recovery:
         index = found[1]
         if found[0].covered < position or index.entry_before(position) != (offset, position):
             return False
-        segment.max_timestamp_us = index.cut(position)
+        segment.max_timestamp_us, segment.max_transaction_id = index.cut(position)
         segment.index = index
         return True
 
@@ -364,6 +368,7 @@ class _Recovery:
             checkpoint = checkpoint_of(
                 active,
                 log_start=log.log_start,
+                id_before_start=log.id_before_start,
                 lac=log.lac,
                 history=log.history,
                 producers=log.producers.dump(),

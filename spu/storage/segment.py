@@ -15,7 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from schemas.batch import HEADER_SIZE, MAGIC, BatchHeader, read_header, verify, verify_leader_part
+from schemas.batch import (
+    HEADER_SIZE,
+    MAGIC,
+    NO_TRANSACTION,
+    BatchHeader,
+    read_header,
+    verify,
+    verify_leader_part,
+)
 from schemas.errors import CorruptBatchError
 from schemas.topic import MAX_BATCH_BYTES
 from spu.storage.index import NO_TIMESTAMP, IndexSummary, SparseIndex
@@ -52,6 +60,7 @@ class Segment:
     end_offset: int
     size: int = 0
     max_timestamp_us: int = NO_TIMESTAMP
+    max_transaction_id: int = NO_TRANSACTION
     opened_us: int = 0
     written_us: int = 0
     completed_us: int = 0
@@ -68,9 +77,11 @@ class Segment:
     def note(self, header: BatchHeader, offset: int) -> None:
         """Take up a batch that was written at the end."""
         if self.index is not None:
-            self.index.note(offset, self.size, self.max_timestamp_us)
+            self.index.note(offset, self.size, self.max_timestamp_us, self.max_transaction_id)
         if header.last_timestamp_us > self.max_timestamp_us:
             self.max_timestamp_us = header.last_timestamp_us
+        if header.has_transaction_ids and header.last_transaction_id > self.max_transaction_id:
+            self.max_transaction_id = header.last_transaction_id
         self.size += header.length
         self.end_offset = offset + header.record_count
 
@@ -87,6 +98,7 @@ class Segment:
             self.max_timestamp_us,
             self.opened_us,
             self.completed_us,
+            self.max_transaction_id,
         )
 
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from schemas.batch import NO_TRANSACTION
 from spu.replication.history import Epoch
 from spu.storage.checkpoint import CHECKPOINT_NAME, Checkpoint, read_checkpoint
-from spu.storage.index import read_index
+from spu.storage.index import is_of_earlier_version, read_index
 from spu.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Damage, Segment, segment_bases
 from spu.storage.verification import TO_THE_END, Problem, Severity, Verification
 
@@ -133,6 +134,9 @@ def _checkpoint(checkpoint: Checkpoint | None) -> dict[str, Any] | None:
         "scanPosition": checkpoint.scan_position,
         "cutAt": checkpoint.cut_at,
         "producers": len(checkpoint.producers),
+        "lastTransactionIdBeforeStart": None
+        if checkpoint.id_before_start == NO_TRANSACTION
+        else checkpoint.id_before_start,
         "history": [_epoch(epoch) for epoch in checkpoint.history],
     }
 
@@ -151,7 +155,12 @@ def _segment(segment: Segment) -> dict[str, Any]:
             "entries": len(entries.positions),
             "covered": summary.covered,
             "endOffset": summary.end_offset,
+            "lastTransactionId": None
+            if summary.max_transaction_id == NO_TRANSACTION
+            else summary.max_transaction_id,
         }
+    elif is_of_earlier_version(segment.index_path):
+        index = {"ofEarlierVersion": True}
     elif segment.index_path.exists():
         index = {"damaged": True}
     return {

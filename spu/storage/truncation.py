@@ -38,12 +38,14 @@ def cut_segment(reader: LogReader, files: FilePool, segment: Segment, offset: in
     """
     index = SparseIndex.from_bytes(reader.index(segment, wait=True).to_bytes())
     start, position = index.entry_for(offset) or (segment.base_offset, 0)
+    max_timestamp_us, max_transaction_id = index.cut(position)
     kept = Segment(
         segment.directory,
         segment.base_offset,
         start,
         position,
-        index.cut(position),
+        max_timestamp_us,
+        max_transaction_id,
         opened_us=segment.opened_us,
         written_us=segment.written_us,
         index=index,

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, Final, Protocol
 from schemas.batch import BatchHeader
 from schemas.errors import NotReadyError
 from spu.storage.checkpoint import CHECKPOINT_NAME, read_checkpoint
-from spu.storage.index import SparseIndex, read_index, write_index
+from spu.storage.index import SparseIndex, is_of_earlier_version, read_index, write_index
 from spu.storage.segment import Damage, Segment, scan
 
 DIGEST_BYTES: Final = 16
@@ -285,7 +285,9 @@ class Verification:
                 self._rebuild(segment, "is missing", Severity.NOTE)
             return
         self.indexes += 1
-        if found is None:
+        if found is None and is_of_earlier_version(path):
+            problem, severity = "is of an earlier version", Severity.NOTE
+        elif found is None:
             problem, severity = "its checksum does not fit", Severity.DAMAGE
         elif is_settled and found[0].covered != seen.size:
             problem = f"it covers {found[0].covered} bytes of a log of {seen.size}"

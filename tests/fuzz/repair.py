@@ -12,9 +12,9 @@ from typing import Final
 from schemas.batch import HEADER_SIZE, MAGIC, crc32c
 
 _DOCUMENT: Final = struct.Struct("<4sII")
-_INDEX_HEAD: Final = struct.Struct("<4sIqqqqqqI")
-_SUMMARY: Final = struct.Struct("<qqqqqq")
-_INDEX_ENTRY: Final = 24
+_INDEX_HEAD: Final = struct.Struct("<4sIqqqqqqqI")
+_SUMMARY: Final = struct.Struct("<qqqqqqq")
+_INDEX_ENTRY: Final = 32
 
 
 def batches(data: bytes) -> bytes:
@@ -43,9 +43,9 @@ def journal_frame(body: bytes) -> bytes:
 
 
 def index(data: bytes) -> bytes:
-    """An index file: ``data`` is its summary (six numbers), then its entries."""
+    """An index file: ``data`` is its summary (seven numbers), then its entries."""
     summary = _SUMMARY.unpack(data[: _SUMMARY.size].ljust(_SUMMARY.size, b"\0"))
     entries = data[_SUMMARY.size :]
     entries = entries[: len(entries) // _INDEX_ENTRY * _INDEX_ENTRY]
-    head = _INDEX_HEAD.pack(b"RNLI", len(entries), *summary, crc32c(entries))
+    head = _INDEX_HEAD.pack(b"RNI2", len(entries), *summary, crc32c(entries))
     return head + struct.pack("<I", crc32c(head)) + entries

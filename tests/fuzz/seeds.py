@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from schemas.batch import RECORD_SCHEMA, build, build_control, encode_records, stamp
-from schemas.errors import DivergedError, NotLeaderError
+from schemas.errors import DivergedError, NotLeaderError, TransactionIdTooLowError
 from schemas.messages import Peer
 from schemas.protocol import (
     Acks,
@@ -23,6 +23,7 @@ from schemas.protocol import (
     HelloResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    PositionBy,
     ProduceRequest,
     ProduceResponse,
     pack_error,
@@ -94,13 +95,18 @@ def _frames() -> list[bytes]:
         (Api.FETCH, FetchRequest(UID, 1, 2, 3, 4).pack(), b""),
         (Api.FETCH, FetchRequest(UID, 1, 2, 3, 4).pack()[:-1], b""),
         (Api.LIST_OFFSETS, ListOffsetsRequest(UID, -2).pack(), b""),
+        (Api.LIST_OFFSETS, ListOffsetsRequest(UID, 7, PositionBy.TRANSACTION_ID).pack(), b""),
         (Api.HELLO, HelloResponse(1, 2, 3).pack(), b"cluster"),
         (Api.PRODUCE, ProduceResponse(1, 2).pack(), b""),
         (Api.FETCH, FetchResponse(1, 2).pack(), b"t" * 200),
         (Api.LIST_OFFSETS, ListOffsetsResponse(1, 2, 3, 4).pack(), b""),
     ]
     made = [b"".join(pack_frame(api, 7, fixed, tail)) for api, fixed, tail in requests]
-    errors = [NotLeaderError("elsewhere"), DivergedError("lost", diverged_at=4)]
+    errors = [
+        NotLeaderError("elsewhere"),
+        DivergedError("lost", diverged_at=4),
+        TransactionIdTooLowError("below 9", last_transaction_id=9),
+    ]
     made += [b"".join(pack_error(Api.FETCH, 7, error)) for error in errors]
     return [*(bytes([9]) + one for one in made), bytes([40]) + b"".join(made)]
 
@@ -171,8 +177,8 @@ def _checkpoint() -> list[bytes]:
 
 
 def _index() -> list[bytes]:
-    summary = struct.pack("<qqqqqq", 0, 2, 256, 1_000, 0, 1)
-    entries = struct.pack("<qqq", 0, 0, -(1 << 63))
+    summary = struct.pack("<qqqqqqq", 0, 2, 256, 1_000, 0, 1, 9)
+    entries = struct.pack("<qqqq", 0, 0, -(1 << 63), -1)
     whole = next(content for name, content in log_directory().items() if name.endswith(".index"))
     return [bytes([1]) + summary + entries, bytes([3]) + summary + entries, bytes([0]) + whole]
 

@@ -12,10 +12,12 @@ from schemas.errors import (
     NotEnoughReplicasError,
     NotLeaderError,
     OffsetOutOfRangeError,
+    TransactionIdTooLowError,
 )
 from schemas.messages import ReplicaRole
 from schemas.protocol import EARLIEST, FetchRequest
 from schemas.topic import Durability
+from spu.replica import Replica
 from tests.integration.spu.cluster import Cluster
 from tests.unit.spu.builders import (
     UID,
@@ -184,6 +186,54 @@ async def test_given_a_follower_behind_the_logs_start_then_it_is_rebuilt_from_th
     await cluster.whole()
     again = await produce(cluster.replica(2), batch_of(producer_id=7, sequence=0))
     assert again.base_offset == first.base_offset
+
+
+async def test_given_transaction_ids_then_every_leader_refuses_lower_ones_even_if_all_are_gone(
+    cluster: Cluster,
+) -> None:
+    leader = await cluster.begin()
+    await cluster.whole()
+    await produce(leader, batch_of(3, ids=(40, 60)))
+
+    async def require_the_last(replica: Replica) -> None:
+        with pytest.raises(TransactionIdTooLowError) as refused:
+            await produce(replica, batch_of(ids=(59, 70)))
+        assert refused.value.last_transaction_id == 60
+
+    await require_the_last(leader)
+    await cluster.elect(1)
+    await cluster.whole()
+    await require_the_last(cluster.replica(1))
+    await cluster.elect(0)
+    await cluster.whole()
+    # One that is away is rebuilt from a log that has no record with an id any more.
+    await cluster.stop(2)
+    cluster.lrs = cluster.lrs[:2]
+    cluster.revision += 1
+    await cluster.assign()
+    for _ in range(100):
+        await produce(leader, batch_of(1, b"x" * 500))
+    await cluster.truncate(leader.leo - 1)
+    await until(lambda: leader._log.log_start > 60)
+    await cluster.start(2)
+    await cluster.assign()
+    await cluster.whole()
+    rebuilt = cluster.replica(2)
+    assert rebuilt._log.segments[0].base_offset == leader._log.log_start
+    assert not any(
+        header.has_transaction_ids for header in headers(memoryview(data_of(cluster, 2)))
+    )
+    await cluster.elect(2)
+    await cluster.whole()
+    await require_the_last(rebuilt)
+    await cluster.stop(2)
+    cluster.lrs = cluster.lrs[:2]
+    await cluster.start(2)
+    await cluster.assign()
+    await cluster.elect(0)
+    await cluster.whole()
+    await require_the_last(cluster.replica(0))
+    assert (await produce(cluster.replica(0), batch_of(ids=(60, 60)))).lac == cluster.replica(0).lac
 
 
 async def test_given_a_truncation_then_every_replica_follows_and_one_that_was_away_when_it_returns(

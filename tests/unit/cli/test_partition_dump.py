@@ -212,12 +212,19 @@ DESCRIBED: dict[str, Any] = {
         "scanPosition": 0,
         "cutAt": None,
         "producers": 1,
+        "lastTransactionIdBeforeStart": 41,
         "history": [{"term": TERM, "start": 0}],
     },
     "segments": [
         {"file": "0.log", "baseOffset": 0, "bytes": 9, "index": None},
         {"file": "1.log", "baseOffset": 1, "bytes": 9, "index": {"damaged": True}},
-        {"file": "2.log", "baseOffset": 2, "bytes": 9, "index": {"entries": 1, "covered": 9}},
+        {"file": "2.log", "baseOffset": 2, "bytes": 9, "index": {"ofEarlierVersion": True}},
+        {
+            "file": "3.log",
+            "baseOffset": 3,
+            "bytes": 9,
+            "index": {"entries": 1, "covered": 9, "lastTransactionId": 60},
+        },
     ],
     "otherFiles": ["cut-1"],
 }
@@ -239,7 +246,9 @@ def test_a_directory_is_described_before_its_batches(
     said = capsys.readouterr().out
     assert "log start 0, durable end 6, LAC 5" in said
     assert "0.1.2 from offset 0" in said
-    assert "1 entries over 9 bytes" in said
+    assert "1 entries over 9 bytes, transaction ids up to 60" in said
+    assert "of an earlier version" in said
+    assert "transaction ids up to 41 before the log start" in said
     batches = said[said.index("OFFSET      RECORDS") :].splitlines()
     rows = [line for line in batches if line[:1].isdigit() or line.startswith("-")]
     assert [row.split()[0] for row in rows] == ["0", "1", "3", "4", "-"]

@@ -59,7 +59,7 @@ def test_every_class_but_the_groups_has_a_code_of_its_own() -> None:
 @pytest.mark.parametrize("cls", [c for c in CLASSES if c not in GROUPS], ids=lambda c: c.__name__)
 def test_every_code_rebuilds_its_class(cls: type[RunnelError]) -> None:
     for code in (cls.code, cls.code.name, int(cls.code)):
-        given_details = {"firstAvailable": 3, "divergedAt": 5}
+        given_details = {"firstAvailable": 3, "divergedAt": 5, "lastTransactionId": 7}
         rebuilt = error_from(code, "what happened", given_details)
         assert type(rebuilt) is cls
         assert str(rebuilt) == rebuilt.message == "what happened"
@@ -88,6 +88,7 @@ def test_the_numbers_are_pinned() -> None:
         "UNAUTHORIZED": 36,
         "DIVERGED": 37,
         "STORAGE_FULL": 38,
+        "TRANSACTION_ID_TOO_LOW": 39,
         "INVALID_REQUEST": 40,
         "INVALID_MANIFEST": 41,
         "RECORD_TOO_LARGE": 42,

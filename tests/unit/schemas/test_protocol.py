@@ -17,6 +17,7 @@ from schemas.errors import (
     OffsetOutOfRangeError,
     ProtocolError,
     RunnelError,
+    TransactionIdTooLowError,
     error_from,
 )
 from schemas.ids import PartitionUid
@@ -39,8 +40,10 @@ from schemas.protocol import (
     HelloResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    PositionBy,
     ProduceRequest,
     ProduceResponse,
+    TransactionIdTooLowResponse,
     VerifyRequest,
     VerifyResponse,
     pack_error,
@@ -69,8 +72,11 @@ PARTS: dict[Any, st.SearchStrategy[Any]] = {
     ),
     FetchResponse: st.builds(FetchResponse, i64, i64),
     DivergedResponse: st.builds(DivergedResponse, i64),
-    ListOffsetsRequest: st.builds(ListOffsetsRequest, uids, i64),
-    ListOffsetsResponse: st.builds(ListOffsetsResponse, i64, i64, i64, u64),
+    TransactionIdTooLowResponse: st.builds(TransactionIdTooLowResponse, i64),
+    ListOffsetsRequest: st.builds(ListOffsetsRequest, uids, i64, st.sampled_from(PositionBy)),
+    ListOffsetsResponse: st.builds(
+        ListOffsetsResponse, i64, i64, i64, u64, st.sampled_from(PositionBy)
+    ),
     VerifyRequest: st.builds(VerifyRequest, uids, i64, i64, i64, u32),
     VerifyResponse: st.builds(
         VerifyResponse,
@@ -222,7 +228,8 @@ def received(error: RunnelError) -> RunnelError:
     frame = joined(pack_error(Api.FETCH, 9, error))
     header, fixed, tail = unpack_frame(memoryview(frame)[PREFIX.size :])
     assert (header.api, header.correlation) == (Api.FETCH, 9)
-    assert len(fixed) == (8 if isinstance(error, DivergedError) else 0)
+    has_more = isinstance(error, (DivergedError, TransactionIdTooLowError))
+    assert len(fixed) == (8 if has_more else 0)
     with pytest.raises(RunnelError) as raised:
         raise_for_status(header, tail, fixed)
     return raised.value
@@ -273,6 +280,27 @@ def test_the_offset_of_a_divergence_crosses() -> None:
     got = received(DivergedError("orders-0 differs from offset 70 on", diverged_at=70))
     assert isinstance(got, DivergedError)
     assert (got.diverged_at, got.message) == (70, "orders-0 differs from offset 70 on")
+
+
+def test_the_last_transaction_id_of_a_refusal_crosses() -> None:
+    got = received(TransactionIdTooLowError("orders-0 is at 70", last_transaction_id=70))
+    assert isinstance(got, TransactionIdTooLowError)
+    assert (got.last_transaction_id, got.message) == (70, "orders-0 is at 70")
+
+
+@pytest.mark.parametrize("cls", [ListOffsetsRequest, ListOffsetsResponse])
+def test_given_an_unknown_meaning_of_a_position_then_a_protocol_error(
+    cls: type[ListOffsetsRequest] | type[ListOffsetsResponse],
+) -> None:
+    with pytest.raises(ProtocolError, match="9 is not a valid PositionBy"):
+        cls.unpack(bytes(cls.LAYOUT.size - 1) + b"\x09")
+
+
+def test_given_positions_of_an_earlier_version_then_they_are_timestamps() -> None:
+    asked = ListOffsetsRequest(UID, 7, PositionBy.TRANSACTION_ID).pack()[:-1]
+    assert ListOffsetsRequest.unpack(asked).by is PositionBy.TIMESTAMP
+    told = ListOffsetsResponse(1, 2, 3, 4, PositionBy.TRANSACTION_ID).pack()[:-1]
+    assert ListOffsetsResponse.unpack(told) == ListOffsetsResponse(1, 2, 3, 4)
 
 
 def test_given_a_divergence_without_its_place_then_a_protocol_error() -> None:

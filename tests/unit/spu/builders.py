@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from schemas.batch import BatchHeader, Buffer, build, read_header, split_batches
+from schemas.batch import (
+    TRANSACTION_IDS_FLAG,
+    BatchHeader,
+    Buffer,
+    build,
+    read_header,
+    split_batches,
+)
 from schemas.errors import RunnelError
 from schemas.ids import PartitionUid, StorageId, Term, make_term
 from schemas.messages import (
@@ -40,8 +47,19 @@ DEADLINE_S = 20.0
 
 
 def batch_of(
-    count: int = 1, payload: bytes = b"x" * 32, time_us: int = 1_000, **header: int
+    count: int = 1,
+    payload: bytes = b"x" * 32,
+    time_us: int = 1_000,
+    ids: tuple[int, int] | None = None,
+    **header: int,
 ) -> bytearray:
+    """``ids``: the first and the last transaction id."""
+    if ids is not None:
+        header |= {
+            "flags": TRANSACTION_IDS_FLAG,
+            "first_transaction_id": ids[0],
+            "last_transaction_id": ids[1],
+        }
     return build(
         payload,
         record_count=count,

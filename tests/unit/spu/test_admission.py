@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.batch import BatchHeader, build, read_header
+from schemas.batch import (
+    CONTROL_FLAG,
+    TRANSACTION_IDS_FLAG,
+    BatchHeader,
+    build,
+    read_header,
+)
 from schemas.columns import Column, TopicSchema, schema_id
 from schemas.errors import InvalidRequestError, NotReadyError, RunnelError
-from spu.admission import admit_schema
+from spu.admission import admit, admit_schema
 
 ID = Column(name="orderId", type="int64", nullable=False)
 NOTE = Column(name="note", type="string")
@@ -89,3 +95,42 @@ def test_the_refusal_names_the_id_that_is_right() -> None:
     with pytest.raises(InvalidRequestError) as caught:
         admit_schema(header_of(OTHER), ORDERS, "orders-0")
     assert caught.value.details == {"schemaId": ORDERS.schema_id}
+
+
+# Flags and transaction ids
+
+IDS = TRANSACTION_IDS_FLAG
+
+
+@pytest.mark.parametrize(
+    ("flags", "first", "last", "says"),
+    [
+        pytest.param(0, -1, -1, None, id="given-no-ids-then-admitted"),
+        pytest.param(IDS, 0, 0, None, id="given-the-smallest-id-then-admitted"),
+        pytest.param(IDS, 7, 9, None, id="given-rising-ids-then-admitted"),
+        pytest.param(IDS, 9, 7, "ids are 9 to 7", id="given-falling-ids-then-refused"),
+        pytest.param(IDS, -1, 7, "ids are -1 to 7", id="given-a-first-below-0-then-refused"),
+        pytest.param(IDS, -1, -1, "ids are -1 to -1", id="given-a-flag-alone-then-refused"),
+        pytest.param(0, 7, 9, r"its flags that it has none", id="given-ids-alone-then-refused"),
+        pytest.param(0, -1, 9, r"its flags that it has none", id="given-a-last-alone-then-refused"),
+        pytest.param(CONTROL_FLAG, -1, -1, "flags are 0x1", id="given-a-control-flag-then-refused"),
+        pytest.param(IDS | 4, 7, 9, "flags are 0x6", id="given-an-unknown-flag-then-refused"),
+    ],
+)
+def test_flags_and_transaction_ids(flags: int, first: int, last: int, says: str | None) -> None:
+    batch = memoryview(
+        build(
+            b"",
+            record_count=1,
+            first_timestamp_us=0,
+            last_timestamp_us=0,
+            flags=flags,
+            first_transaction_id=first,
+            last_transaction_id=last,
+        )
+    )
+    if says is None:
+        assert admit(batch, 1 << 20, "orders-0").last_transaction_id == last
+        return
+    with pytest.raises(InvalidRequestError, match=says):
+        admit(batch, 1 << 20, "orders-0")

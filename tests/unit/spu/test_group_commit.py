@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spu.group_commit import GroupCommit
-from spu.storage import log as log_module
+from spu.storage import sync_plan
 from tests.unit.spu.builders import NOW_US, batch_of, new_log_directory, open_log, until
 
 
@@ -22,7 +22,7 @@ async def test_given_a_failed_run_then_there_is_no_other(
         runs.append(fd)
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(log_module, "sync_file", fail)
+    monkeypatch.setattr(sync_plan, "sync_file", fail)
     opened = open_log(new_log_directory(tmp_path))
     with ThreadPoolExecutor(1) as executor:
         commit = GroupCommit(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.batch import BatchHeader, read_header
+from schemas.batch import MAX_TRANSACTION_ID, NO_TRANSACTION, BatchHeader, read_header
 from schemas.errors import FencedError, InvalidRequestError, NotReadyError
 from spu import producers
 from spu.producers import (
@@ -15,6 +15,8 @@ from spu.producers import (
     ProducerSnapshot,
     ProducerTable,
     newest_snapshot,
+    split_last_id,
+    with_last_id,
 )
 from tests.unit.spu.builders import batch_of
 
@@ -147,3 +149,25 @@ def test_law_what_is_known_before_an_offset_and_the_rest_make_the_whole_table(
     for offset in range(start, len(written)):
         rebuilt.record(written[offset], offset)
     assert sorted(rebuilt.dump()) == sorted(whole.dump())
+
+
+# The last transaction id, which travels with producers
+
+
+@given(st.integers(NO_TRANSACTION, MAX_TRANSACTION_ID), st.integers(0, 9))
+def test_law_the_last_id_comes_off_a_dump_as_it_was_put_on(last_id: int, known: int) -> None:
+    dump = table(known).dump()
+    assert split_last_id(with_last_id(dump, last_id)) == (dump, last_id)
+
+
+def test_given_a_table_of_an_earlier_version_then_it_passes_the_last_id_on() -> None:
+    """It knows no such row, takes it for a producer, and dumps all of those."""
+    taken = ProducerTable(with_last_id(table(3).dump(), 41))
+    taken.record(header(4), 8)
+    assert split_last_id(taken.dump()) == (table(4).dump(), 41)
+    assert split_last_id(taken.dump_before(0)) == ((), 41)
+
+
+def test_given_a_last_id_that_none_can_be_then_the_largest() -> None:
+    assert split_last_id(((0, 0, (((1 << 64) - 1, 0, 0),)),)) == ((), MAX_TRANSACTION_ID)
+    assert split_last_id(((0, 0, ()),)) == ((), NO_TRANSACTION)

@@ -26,16 +26,23 @@ from schemas.errors import (
     RecordTooLargeError,
     RunnelError,
     StorageFailedError,
+    TransactionIdTooLowError,
 )
 from schemas.ids import MAX_RESTARTS, Term, make_term
 from schemas.messages import AssignPartitions, Lead, ReplicaRole, Stamp
 from schemas.partition import LiveReplica
-from schemas.protocol import EARLIEST, LATEST, Acks, ProduceResponse, SegmentState
+from schemas.protocol import (
+    EARLIEST,
+    LATEST,
+    Acks,
+    PositionBy,
+    ProduceResponse,
+    SegmentState,
+)
 from schemas.topic import Durability, LogSettings
 from spu.replication.events import AskElection
-from spu.storage import durable
+from spu.storage import durable, sync_plan
 from spu.storage import file_pool as file_pool_module
-from spu.storage import log as log_module
 from spu.storage.journal import Journal, JournalChange
 from spu.storage.segment import Damage
 from tests.unit.spu.builders import (
@@ -78,7 +85,7 @@ class StuckSync:
                 raise self.error
             original(fd)
 
-        monkeypatch.setattr(log_module, "sync_file", sync_file)
+        monkeypatch.setattr(sync_plan, "sync_file", sync_file)
 
     def release(self, error: OSError | None = None) -> None:
         self.error = error
@@ -442,6 +449,68 @@ async def test_given_a_wrong_expected_offset_then_conflict_once_the_decider_is_c
     assert replica.leo == 3
 
 
+# Transaction ids
+
+
+async def test_given_an_id_below_the_last_one_then_refused_after_a_restart_too(
+    tmp_path: Path,
+) -> None:
+    spu = await open_spu(tmp_path, assignment_of())
+    replica = await spu.serve()
+    assert (await produce(replica, batch_of(2, ids=(5, 9)))).base_offset == 1
+    assert (await produce(replica, batch_of(2))).base_offset == 3
+    with pytest.raises(TransactionIdTooLowError, match=r"id 8, and orders-0 is at 9") as refused:
+        await produce(replica, batch_of(ids=(8, 12)))
+    assert refused.value.last_transaction_id == 9
+    assert (await produce(replica, batch_of(ids=(9, 9)))).base_offset == 5
+    await spu.host.close()
+    again = await open_spu(tmp_path)
+    await until(lambda: again.replica.is_serving)
+    with pytest.raises(TransactionIdTooLowError):
+        await produce(again.replica, batch_of(ids=(8, 8)))
+    assert (await produce(again.replica, batch_of(ids=(9, 10)))).base_offset == 7
+    await again.host.close()
+
+
+async def test_given_a_duplicate_below_the_last_id_then_it_gets_its_first_offset(
+    spu: Spu,
+) -> None:
+    replica = await spu.serve()
+    batches = [batch_of(ids=(n, n), producer_id=7, sequence=n) for n in range(3)]
+    offsets = [(await produce(replica, batch)).base_offset for batch in batches]
+    again = batch_of(ids=(0, 0), producer_id=7, sequence=0)
+    assert (await produce(replica, again)).base_offset == offsets[0]
+    # Refused ones take no sequence: the next one follows the last that stands.
+    with pytest.raises(TransactionIdTooLowError):
+        await produce(replica, batch_of(ids=(1, 1), producer_id=7, sequence=3))
+    last = batch_of(ids=(2, 2), producer_id=7, sequence=3)
+    assert (await produce(replica, last)).base_offset == offsets[2] + 1
+
+
+async def test_given_an_uncommitted_larger_id_then_refused_once_that_is_committed(
+    spu: Spu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = await spu.serve()
+    stuck = StuckSync(monkeypatch)
+    await produce(replica, batch_of(ids=(5, 9)), produce_request(Acks.LEADER))
+    low = asyncio.create_task(produce(replica, batch_of(ids=(4, 4))))
+    await until(lambda: len(replica._commits) == 1)
+    assert not low.done()
+    stuck.release()
+    with pytest.raises(TransactionIdTooLowError):
+        await low
+    assert replica.leo == 2
+
+
+async def test_given_ids_then_they_are_positions(spu: Spu) -> None:
+    replica = await spu.serve()
+    for first in (10, 20):
+        await produce(replica, batch_of(2, ids=(first, first + 1)))
+    found = replica.find_offset(12, PositionBy.TRANSACTION_ID)
+    assert (found.offset, found.by, found.lac) == (3, PositionBy.TRANSACTION_ID, 4)
+    assert replica.find_offset(22, PositionBy.TRANSACTION_ID).offset == 5
+
+
 async def test_given_no_commit_in_time_then_the_outcome_is_unknown(
     spu: Spu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -507,8 +576,8 @@ async def test_given_positions_then_list_offsets_knows_them(spu: Spu) -> None:
     for time_us in (spu.now_us + 10, spu.now_us + 20):
         await produce(replica, batch_of(2, time_us=time_us))
     assert replica.list_offsets(LATEST).offset == 5
-    assert replica.offset_for_timestamp(spu.now_us + 11).offset == 3
-    assert replica.offset_for_timestamp(spu.now_us + 99).offset == 5
+    assert replica.find_offset(spu.now_us + 11, PositionBy.TIMESTAMP).offset == 3
+    assert replica.find_offset(spu.now_us + 99, PositionBy.TIMESTAMP).offset == 5
     with pytest.raises(InvalidRequestError, match="means nothing"):
         replica.list_offsets(-7)
 
@@ -528,7 +597,7 @@ async def test_given_a_checkpoint_that_cannot_be_written_then_the_next_start_ser
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("spu.storage.log.write_checkpoint", full)
+        patch.setattr(sync_plan, "write_checkpoint", full)
         await spu.host.close()
     again = await open_spu(tmp_path)
     assert again.replica.fit

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from schemas.batch import verify
 from schemas.errors import OffsetOutOfRangeError
 from schemas.topic import Durability, Retention
-from spu.storage import log as log_module
 from spu.storage import reader as reader_module
+from spu.storage import sync_plan
 from spu.storage.index import read_index
 from tests.unit.spu.builders import (
     NOW_US,
@@ -108,11 +108,11 @@ def test_given_a_sync_then_older_segments_and_names_are_durable_before_newer_dat
 ) -> None:
     synced: list[str] = []
     monkeypatch.setattr(
-        log_module,
+        sync_plan,
         "sync_file",
         lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink().name),
     )
-    monkeypatch.setattr(log_module, "sync_directory", lambda path: synced.append(path.name))
+    monkeypatch.setattr(sync_plan, "sync_directory", lambda path: synced.append(path.name))
     opened = logged(tmp_path, segment=1 << 10)
     for _ in range(15):
         opened.append(batch_of())

@@ -13,20 +13,23 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from schemas.batch import BatchHeader, read_header, stamp
-from spu.producers import ProducerTable
+from schemas.batch import NO_TRANSACTION, BatchHeader, read_header, stamp
+from spu.producers import ProducerTable, with_last_id
 from spu.replication.history import Epoch, History, extended, forgotten
 from tests.unit.spu.builders import NOW_US, OpenLog, batch_of, new_log_directory, open_log
 from tests.unit.spu.builders import settings_of as log_settings
 
 SMALL = log_settings(segment=1 << 10)
 
-#: Records, bytes of payload, producer, and by how much the term rises.
+#: Records, bytes of payload, producer, by how much the term rises, and the transaction id: None, or
+#: by how much it rises to the first one and from there to the last one.
+Wish = tuple[int, int, int, int, tuple[int, int] | None]
 a_batch = st.tuples(
     st.integers(1, 5),
     st.integers(0, 300),
     st.sampled_from([0, 7, 8]),
     st.sampled_from([0, 0, 0, 1]),
+    st.none() | st.tuples(st.integers(0, 2), st.integers(0, 2)),
 )
 
 
@@ -43,6 +46,8 @@ class Model:
     lac: int = -1
     #: Batches below are unknown to duplicate detection.
     known_from: int = 0
+    #: The last transaction id before where it began.
+    id_before: int = NO_TRANSACTION
 
     @property
     def headers(self) -> list[BatchHeader]:
@@ -70,6 +75,20 @@ class Model:
                 table.record(header, header.base_offset)
         return table.dump()
 
+    def last_id(self, below: int) -> int:
+        """The last transaction id of batches that begin below an offset."""
+        ids = [one.last_transaction_id for one in self.headers if one.base_offset < below]
+        return max([self.id_before, *ids])
+
+    def position(self, transaction_id: int) -> int:
+        """Where to read from for an id on; the end where it is above all."""
+        found = [
+            one.base_offset
+            for one in self.headers
+            if one.last_transaction_id >= transaction_id and one.next_offset > self.start
+        ]
+        return max(min(found, default=self.leo), self.start)
+
     def cut(self, leo: int) -> None:
         self.batches = [b for b in self.batches if read_header(b).base_offset < leo]
         self.durable = min(self.durable, leo)
@@ -81,8 +100,14 @@ class LogLaw(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.syncs = mock.patch.multiple(os, fsync=lambda fd: None, fdatasync=lambda fd: None)
-        self.syncs.start()
+        self.patches = [
+            mock.patch.multiple(os, fsync=lambda fd: None, fdatasync=lambda fd: None),
+            # Small segments, and yet several entries in an index and a scan from the middle.
+            mock.patch("spu.storage.index.INDEX_INTERVAL_BYTES", 300),
+            mock.patch("spu.storage.checkpoint.VERIFY_AGAIN_BYTES", 400),
+        ]
+        for patch in self.patches:
+            patch.start()
         self.path = new_log_directory(Path(tempfile.mkdtemp()))
         self.opened: OpenLog = open_log(self.path, SMALL)
         self.model = Model()
@@ -92,24 +117,29 @@ class LogLaw(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "opened"):
             self.opened.crash()
-            self.syncs.stop()
+            for patch in self.patches:
+                patch.stop()
             shutil.rmtree(self.path)
 
-    def _new(self, wish: tuple[int, int, int, int]) -> bytearray:
-        count, size, producer, rise = wish
+    def _new(self, wish: Wish) -> bytearray:
+        count, size, producer, rise, id_rise = wish
         self.term += rise
+        ids = None
+        if id_rise is not None:
+            first = max(self.model.last_id(self.model.leo), 0) + id_rise[0]
+            ids = first, first + id_rise[1]
         sequence = self.sequences.get(producer, 0)
         self.sequences[producer] = sequence + 1
-        return batch_of(count, b"p" * size, producer_id=producer, sequence=sequence)
+        return batch_of(count, b"p" * size, ids=ids, producer_id=producer, sequence=sequence)
 
     @rule(wish=a_batch)
-    def append(self, wish: tuple[int, int, int, int]) -> None:
+    def append(self, wish: Wish) -> None:
         batch = self._new(wish)
         assert self.opened.append(batch, self.term) == self.model.leo
         self.model.batches.append(bytes(batch))
 
     @rule(wishes=st.lists(a_batch, min_size=1, max_size=8))
-    def append_batches(self, wishes: list[tuple[int, int, int, int]]) -> None:
+    def append_batches(self, wishes: list[Wish]) -> None:
         new = []
         for wish in wishes:
             batch = self._new(wish)
@@ -170,11 +200,12 @@ class LogLaw(RuleBasedStateMachine):
         assert found.data
         assert expected.startswith(bytes(found.data))
 
-    @rule(start=st.integers(0, 40))
-    def rebuild(self, start: int) -> None:
+    @rule(start=st.integers(0, 40), last_id=st.integers(NO_TRANSACTION, 9))
+    def rebuild(self, start: int, last_id: int) -> None:
         before = (Epoch(self.term, start - 1),) if start else ()
-        self.opened.log.rebuild(start, self.term if start else 0)
-        self.model = Model(start, before, [], start, start, start, start - 1, start)
+        known = with_last_id((), last_id)
+        self.opened.log.rebuild(start, self.term if start else 0, known)
+        self.model = Model(start, before, [], start, start, start, start - 1, start, last_id)
 
     @rule(data=st.data())
     def crash(self, data: st.DataObject) -> None:
@@ -212,6 +243,14 @@ class LogLaw(RuleBasedStateMachine):
     @invariant()
     def same_producers(self) -> None:
         assert self.opened.log.producers.dump() == self.model.producers(self.model.known_from)
+
+    @invariant()
+    def same_transaction_ids(self) -> None:
+        log, model = self.opened.log, self.model
+        assert log.last_id == model.last_id(model.leo)
+        assert log.id_before_start == model.last_id(model.start)
+        for asked in {0, log.last_id // 2, log.last_id, log.last_id + 1} - {NO_TRANSACTION}:
+            assert log.offset_for_transaction_id(asked, log.leo) == model.position(asked)
 
     @invariant()
     def same_batches(self) -> None:

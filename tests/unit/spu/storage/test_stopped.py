@@ -13,7 +13,7 @@ import pytest
 from spu.storage.checkpoint import read_checkpoint, write_checkpoint
 from spu.storage.stopped import describe, is_partition_directory, open_stopped, verify_stopped
 from spu.storage.verification import Severity, Verification
-from tests.unit.spu.builders import batch_of, new_log_directory
+from tests.unit.spu.builders import batch_of, new_log_directory, open_log, settings_of
 from tests.unit.spu.storage.test_verification import filled, flip
 
 DAMAGE, NOTE = Severity.DAMAGE, Severity.NOTE
@@ -176,8 +176,23 @@ def test_a_directory_is_described(directory: Path) -> None:
     assert [one["index"] for one in found["segments"]] == [
         None,
         {"damaged": True},
-        {"entries": 1, "covered": 1024, "endOffset": 24},
+        {"entries": 1, "covered": 1024, "endOffset": 24, "lastTransactionId": None},
     ]
+    assert found["checkpoint"]["lastTransactionIdBeforeStart"] is None
+
+
+def test_transaction_ids_and_indexes_of_an_earlier_version_are_described(tmp_path: Path) -> None:
+    opened = open_log(new_log_directory(tmp_path), settings_of(segment=1 << 10))
+    for number in range(8):
+        opened.append(batch_of(2, b"x" * 160, ids=(number, 10 * number)))
+    opened.log.truncate_prefix(4)
+    opened.sync(checkpoint=True)
+    opened.crash()
+    (tmp_path / "00000000000000000000.index").write_bytes(b"RNLI and what followed")
+    found = describe(open_stopped(tmp_path))
+    assert found["checkpoint"]["lastTransactionIdBeforeStart"] == 10
+    assert found["segments"][0]["index"] == {"ofEarlierVersion": True}
+    assert found["segments"][1]["index"]["lastTransactionId"] == 70
 
 
 def test_what_is_a_directory_of_a_partition(directory: Path, tmp_path: Path) -> None:

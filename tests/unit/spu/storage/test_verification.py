@@ -143,7 +143,7 @@ def test_given_an_index_with_wrong_entries_then_it_is_mended(tmp_path: Path) -> 
     first, second = opened.log.segments[:2]
     wrong = Segment(first.directory, first.base_offset, first.end_offset, first.size)
     assert wrong.index is not None
-    wrong.index.note(first.base_offset + 1, 0, 7)
+    wrong.index.note(first.base_offset + 1, 0, 7, 7)
     write_index(first.index_path, first.summary(), wrong.index.to_bytes())
     (problem,) = verified(opened.log).problems
     assert problem.reason == "its entries are not those of the log; built again"
