@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from runnel import aio
     from runnel.admin import ApplyResult, History, HistoryEntry, PartitionOffsets
     from runnel.blocking import Cluster, Consumer, Producer, connect
-    from runnel.consumer import ConsumerSettings
+    from runnel.consumer import ConsumerSettings, TransactionId
     from runnel.delivery import Delivery, TableDelivery
     from runnel.manifests import Spu, Topic
     from runnel.record import BatchMetadata, Record, RecordMetadata
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         StorageFailedError,
         StorageFullError,
         TerminalError,
+        TransactionIdTooLowError,
         UnauthorizedError,
         UnreachableError,
         UnsupportedError,
@@ -92,6 +93,8 @@ __all__ = [
     "TableDelivery",
     "TerminalError",
     "Topic",
+    "TransactionId",
+    "TransactionIdTooLowError",
     "UnauthorizedError",
     "UnreachableError",
     "UnsupportedError",
@@ -110,6 +113,7 @@ _HOMES: Final = {
     "Producer": "runnel.blocking",
     "connect": "runnel.blocking",
     "ConsumerSettings": "runnel.consumer",
+    "TransactionId": "runnel.consumer",
     "Delivery": "runnel.delivery",
     "TableDelivery": "runnel.delivery",
     "Spu": "runnel.manifests",

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from runnel.client import Cluster, Opening
-from runnel.consumer import Consumer, ConsumerSettings
+from runnel.consumer import Consumer, ConsumerSettings, TransactionId
 from runnel.producer import Producer, ProducerMetrics, ProducerSettings
 from runnel.profile import default_sc
 
@@ -24,6 +24,7 @@ __all__ = [
     "Producer",
     "ProducerMetrics",
     "ProducerSettings",
+    "TransactionId",
     "connect",
 ]
 

@@ -16,7 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
 
-from schemas.batch import Buffer, read_payload
+from schemas.batch import (
+    TRANSACTION_ID,
+    BatchHeader,
+    Buffer,
+    read_payload,
+    require_transaction_ids,
+)
 from schemas.column_types import (
     ColumnType,
     Decimal,
@@ -90,14 +96,18 @@ def encode_rows(rows: pa.RecordBatch, codec: str = "none") -> pa.Buffer:
     return sink.getvalue()[len(rows.schema.serialize()) : -_END_OF_STREAM_LENGTH]
 
 
-def decode_rows(batch: Buffer, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows of one verified batch whose schema id stands for ``schema``; copies nothing where
-    the codec is none.
+def decode_rows(header: BatchHeader, batch: Buffer, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows of one verified batch whose schema id stands for ``schema``, with `TRANSACTION_ID`
+    behind them where they have ids; copies nothing where the codec is none.
 
     Raises CorruptBatchError as `read_payload` does, and where a column lacks what must be there.
     """
-    rows = read_payload(batch, schema)
-    for field, column in zip(schema, rows.columns, strict=True):
+    if header.has_transaction_ids:
+        rows = read_payload(batch, schema.append(TRANSACTION_ID))
+        require_transaction_ids(header, rows)
+    else:
+        rows = read_payload(batch, schema)
+    for field, column in zip(schema, rows.columns[: len(schema)], strict=True):
         if not field.nullable and column.null_count:
             raise CorruptBatchError(f"column {field.name} has nulls, and must not have any")
     return rows

@@ -8,6 +8,7 @@ for ``linger_s``, when a table comes for its partition, or on a flush. Laws:
   or in tables; with a key, that is the order of the key.
 - Every record is in exactly one batch; a batch exceeds ``batch_bytes`` only if it is one record.
 - Records without a key fill one partition's batch, then move on to the next partition.
+- All records of a batch have transaction ids, which do not fall, or none has.
 
 `append` is the hottest code of the library: it appends to plain lists, and allocates nothing
 but what the lists need. The clock and what a batch's sender is told by (``outcome``) are
@@ -21,7 +22,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, MutableSequence
 from itertools import pairwise
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,8 +35,15 @@ from runnel.columns import (
     record_sizes,
 )
 from runnel.record import Headers
-from schemas.batch import CODECS, RECORD_SCHEMA, build, encode_records
-from schemas.errors import InvalidRequestError, RecordTooLargeError
+from schemas.batch import (
+    CODECS,
+    RECORD_SCHEMA,
+    TRANSACTION_ID,
+    TRANSACTION_IDS_FLAG,
+    build,
+    encode_records,
+)
+from schemas.errors import InvalidRequestError, RecordTooLargeError, TransactionIdTooLowError
 from schemas.partitioner import partition_for, partitions_for, partitions_of
 
 O = TypeVar("O")  # noqa: E741 - the type of outcomes
@@ -45,15 +53,24 @@ _HEADERS: Final = RECORD_SCHEMA.field("headers").type
 _KNOWN_KEYS: Final = 1 << 16
 
 
+class IdsPart(TypedDict, total=False):
+    """Arguments of `build`."""
+
+    flags: int
+    first_transaction_id: int
+    last_transaction_id: int
+
+
 class PendingBatch(Generic[O]):
     """The records of one future batch: lists while it is open, Arrow when they came as a table.
 
-    ``size`` is the estimated bytes in memory and on the wire, before compression.
+    ``size`` is the estimated bytes in memory and on the wire, before compression. ``with_ids``: all
+    records have transaction ids, which are in ``ids``, or in the last column of a table.
     """
 
     __slots__ = (
-        "_records", "count", "headers", "keys", "opened_at", "outcome", "partition", "sealed",
-        "size", "timestamps", "values",
+        "_records", "count", "headers", "ids", "keys", "opened_at", "outcome", "partition",
+        "sealed", "size", "timestamps", "values", "with_ids",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +92,8 @@ class PendingBatch(Generic[O]):
         self.values: list[bytes | None] = []
         self.timestamps: MutableSequence[int] | npt.NDArray[np.int64] = array("q")
         self.headers: dict[int, Headers] = {}
+        self.with_ids = False
+        self.ids: array[int] | None = None
 
     def truncate(self) -> None:
         """Remove what an interrupted append left of a record."""
@@ -82,6 +101,25 @@ class PendingBatch(Generic[O]):
         del self.values[self.count :]
         del self.timestamps[self.count :]  # type: ignore[union-attr]
         self.headers.pop(self.count, None)
+        if self.ids is not None:
+            del self.ids[self.count :]
+
+    def begin_ids(self) -> None:
+        """Have all records come with transaction ids; none has come so far."""
+        self.with_ids, self.ids = True, array("q")
+
+    def take_id(self, transaction_id: int, topic: str) -> None:
+        """Append the id of the next record. Raises TransactionIdTooLowError where ids fall."""
+        ids = self.ids
+        if ids is None:
+            raise AssertionError("the batch is one of records without transaction ids")
+        if self.count and transaction_id < ids[self.count - 1]:
+            raise TransactionIdTooLowError(
+                f"transaction id {transaction_id} comes after {ids[self.count - 1]} for partition"
+                f" {topic}/{self.partition}: ids of a partition never fall",
+                last_transaction_id=ids[self.count - 1],
+            )
+        ids.append(transaction_id)
 
     def place(self, index: int) -> tuple[PendingBatch[O], int]:
         """Where a record of this batch is, as `Rows.place`."""
@@ -94,13 +132,13 @@ class PendingBatch(Generic[O]):
         return int(self.timestamps[index])
 
     def to_arrow(self) -> pa.RecordBatch:
-        """The records as Arrow columns of `RECORD_SCHEMA`."""
+        """The records as Arrow columns of `RECORD_SCHEMA`, and their transaction ids behind."""
         if self._records is not None:
             return self._records
         headers = (
             pa.array(self._header_rows(), _HEADERS) if self.headers else null_headers(self.count)
         )
-        return pa.RecordBatch.from_arrays(
+        records = pa.RecordBatch.from_arrays(
             [
                 pa.array(np.array(self.timestamps, np.int64)).cast(_TIMESTAMP),
                 pa.array(self.keys, pa.binary()),
@@ -109,6 +147,24 @@ class PendingBatch(Generic[O]):
             ],
             schema=RECORD_SCHEMA,
         )
+        return self._with_ids(records)
+
+    def _with_ids(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """Records that came one by one, with their ids if they have some."""
+        if self.ids is None:
+            return records
+        return records.append_column(TRANSACTION_ID, pa.array(np.array(self.ids, np.int64)))
+
+    def _ids_part(self, records: pa.RecordBatch) -> IdsPart:
+        """What the header says of the transaction ids of `to_arrow`."""
+        if not self.with_ids:
+            return {}
+        ids = records.column(records.num_columns - 1)
+        return {
+            "flags": TRANSACTION_IDS_FLAG,
+            "first_transaction_id": ids[0].as_py(),
+            "last_transaction_id": ids[-1].as_py(),
+        }
 
     def encode(
         self, codec: str, producer_id: int = 0, producer_epoch: int = 0, sequence: int = 0
@@ -125,9 +181,10 @@ class PendingBatch(Generic[O]):
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             sequence=sequence,
+            **self._ids_part(records),
         )
         self.timestamps, self._records = times, None
-        self.keys, self.values, self.headers = [], [], {}
+        self.keys, self.values, self.headers, self.ids = [], [], {}, None
         return encoded
 
     def _header_rows(self) -> list[list[dict[str, str | bytes | None]] | None]:
@@ -255,10 +312,12 @@ class Accumulator(Generic[O]):
         timestamp_us: int,
         headers: Headers = (),
         partition: int | None = None,
+        transaction_id: int | None = None,
     ) -> PendingBatch[O]:
         """Add one record; it is the last of the batch that is returned.
 
-        Raises RecordTooLargeError, InvalidRequestError for a partition that does not exist.
+        Raises RecordTooLargeError, InvalidRequestError for a partition that does not exist,
+        TransactionIdTooLowError.
         """
         size = len(value) if value is not None else 0
         sticks = False
@@ -279,10 +338,13 @@ class Accumulator(Generic[O]):
                 f" of topic {self._topic!r}; make it smaller or raise spec.maxRecordSize"
             )
         size += ROW_OVERHEAD_BYTES
+        with_ids = transaction_id is not None
         batch = self._open.get(partition)
-        if batch is None or batch.size + size > self._batch_bytes:
-            batch = self._make_room(partition, size, sticks=sticks)
+        if batch is None or batch.size + size > self._batch_bytes or batch.with_ids is not with_ids:
+            batch = self._make_room(partition, size, sticks=sticks, with_ids=with_ids)
         try:
+            if transaction_id is not None:
+                batch.take_id(transaction_id, self._topic)
             batch.keys.append(key)
             batch.values.append(value)
             batch.timestamps.append(timestamp_us)  # type: ignore[union-attr]
@@ -335,11 +397,14 @@ class Accumulator(Generic[O]):
                 self._append_run(rows, end, partition)
         rows.finish()
 
-    def append_table(self, rows: pa.RecordBatch) -> list[PendingBatch[O]]:
+    def append_table(
+        self, rows: pa.RecordBatch, *, with_ids: bool = False
+    ) -> list[PendingBatch[O]]:
         """Add the rows of `RECORD_SCHEMA`, split by key and sliced by size.
 
-        Whatever was gathered for the partitions they go to is sealed first. The caller has
-        checked the sizes of the records.
+        ``with_ids``: the last column are transaction ids, which do not fall. Whatever was gathered
+        for the partitions they go to is sealed first. The caller has checked the sizes of the
+        records.
         """
         if rows.num_rows == 0:
             return []
@@ -353,6 +418,7 @@ class Accumulator(Generic[O]):
             for start, end, size in _slices(part_sizes, self._batch_bytes):
                 records = part.slice(start, end - start)
                 batch = self._new_batch(partition, self._clock(), records, size)
+                batch.with_ids = with_ids
                 self.buffered_bytes += size
                 self._ready.append(batch)
                 made.append(batch)
@@ -394,6 +460,9 @@ class Accumulator(Generic[O]):
         """Fill one batch with rows of one partition, or seal it where not one fits."""
         where = self._sticky if partition is None else partition
         batch = self._open.get(where)
+        if batch is not None and batch.with_ids:
+            self._seal(batch)
+            return
         before = int(rows.ends[rows.done - 1]) if rows.done else 0
         room = self._batch_bytes - (batch.size if batch is not None else 0)
         stop = min(int(np.searchsorted(rows.ends, before + room, side="right")), end)
@@ -406,15 +475,23 @@ class Accumulator(Generic[O]):
         rows.moved(batch or self._begin(where, rows.opened_at), stop, size)
         self.buffered_bytes += size
 
-    def _make_room(self, partition: int, size: int, *, sticks: bool) -> PendingBatch[O]:
+    def _make_room(
+        self, partition: int, size: int, *, sticks: bool, with_ids: bool
+    ) -> PendingBatch[O]:
         """A batch with room for ``size`` bytes; a keyless record follows where the others go."""
         batch = self._open.get(partition)
-        while batch is not None and batch.size + size > self._batch_bytes:
+        while batch is not None and (
+            batch.size + size > self._batch_bytes or batch.with_ids is not with_ids
+        ):
             self._seal(batch)
             if sticks:
                 partition = self._sticky
             batch = self._open.get(partition)
-        return batch or self._begin(partition, self._clock())
+        if batch is None:
+            batch = self._begin(partition, self._clock())
+            if with_ids:
+                batch.begin_ids()
+        return batch
 
     def _begin(self, partition: int, opened_at: float) -> PendingBatch[O]:
         if not 0 <= partition < self._partitions:

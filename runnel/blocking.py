@@ -219,10 +219,16 @@ class Producer(Sends):
         """Counts since the producer was opened."""
         return self._inner.metrics
 
-    def send_table(self, table: Any, *, on_progress: Progress | None = None) -> TableDelivery:
+    def send_table(
+        self,
+        table: Any,
+        *,
+        transaction_ids: Any = None,
+        on_progress: Progress | None = None,
+    ) -> TableDelivery:
         """Add a table, as `runnel.producer.Producer.send_table`; waits while the buffer is full."""
         made: list[Batch] = []
-        for add_piece in self._inner.table_pieces(table, on_progress):
+        for add_piece in self._inner.table_pieces(table, transaction_ids, on_progress):
             made.extend(add_piece())
         return TableDelivery(made)
 

@@ -188,8 +188,9 @@ class Cluster(Admin):
     ) -> Consumer:
         """A consumer: ``async for record in cluster.consumer("orders", start="earliest")``.
 
-        ``start``: where to begin (earliest, latest, an offset, offsets by partition, or a
-        datetime: records from that time on). ``stop``: None follows for ever, "latest" ends at
+        ``start``: where to begin (earliest, latest, an offset, offsets by partition, a
+        datetime: records from that time on, or a `TransactionId`: from the first record on that
+        has this id or a larger one). ``stop``: None follows for ever, "latest" ends at
         what is committed when reading starts, offsets by partition are the first not read.
         ``settings``: bounds of memory and time, and whether followers are read.
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.batch import RECORD_SCHEMA
+from schemas.batch import MAX_TRANSACTION_ID, RECORD_SCHEMA, TRANSACTION_ID
 from schemas.errors import InvalidRequestError, RecordTooLargeError
 
 #: Bytes of each row of a batch.
@@ -67,6 +67,45 @@ def record_table(data: Any, now_us: int) -> pa.Table:
         else pa.chunked_array([null_headers(rows)]),
     ]
     return pa.Table.from_arrays(columns, schema=RECORD_SCHEMA)
+
+
+def with_transaction_ids(table: pa.Table, ids: Any) -> pa.Table:
+    """``table`` with the column `TRANSACTION_ID` behind: one id for all rows, or one for each.
+
+    Takes an int, an Arrow array, or what Arrow makes one of (numpy, lists, pandas). Raises
+    InvalidRequestError that names the first row at fault.
+    """
+    rows = table.num_rows
+    if isinstance(ids, int) and not isinstance(ids, bool):
+        ids = np.full(rows, ids, np.int64) if abs(ids) <= MAX_TRANSACTION_ID else [ids] * rows
+    try:
+        column = ids if isinstance(ids, pa.ChunkedArray) else pa.chunked_array([pa.array(ids)])
+        if not pa.types.is_integer(column.type) and not pa.types.is_null(column.type):
+            raise InvalidRequestError(
+                f"transaction_ids is of type {column.type}; give whole numbers, one or one a row"
+            )
+        column = column.cast(TRANSACTION_ID.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidRequestError(
+            f"transaction_ids: give a whole number from 0 to {MAX_TRANSACTION_ID}, or one a row:"
+            f" {error}"
+        ) from error
+    if len(column) != rows:
+        raise InvalidRequestError(f"transaction_ids has {len(column)} ids for {rows} rows")
+    if column.null_count:
+        row = int(np.flatnonzero(column.is_null().to_numpy())[0])
+        raise InvalidRequestError(f"transaction_ids: row {row} has none; all rows have one or none")
+    values = column.to_numpy()
+    if rows and values[0] < 0:
+        raise InvalidRequestError(f"transaction_ids: row 0 has {values[0]}; ids are 0 and up")
+    falls = np.flatnonzero(values[1:] < values[:-1])
+    if len(falls):
+        row = int(falls[0]) + 1
+        raise InvalidRequestError(
+            f"transaction_ids: row {row} has {values[row]} after {values[row - 1]}; ids never fall:"
+            " sort the table by them"
+        )
+    return table.append_column(TRANSACTION_ID, column)
 
 
 def null_headers(rows: int) -> pa.Array:

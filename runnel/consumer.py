@@ -17,19 +17,33 @@ from typing import Any, Final, Literal, Self
 
 import pyarrow as pa
 
-from runnel.cursor import Cursor
+from runnel.cursor import READ_TRANSACTION_ID, Cursor
 from runnel.partition_fetcher import FetchSettings, PartitionFetcher
 from runnel.partition_reader import PartitionReader, list_offsets
 from runnel.read_columns import ReadColumns, SchemaFollower
 from runnel.read_state import Chunk, ReadState
-from runnel.record import Record, timestamp_us_of
+from runnel.record import Record, as_transaction_id, timestamp_us_of
 from runnel.routing import TopicRoute
 from runnel.speculation import Speculation
 from schemas.columns import TopicSchema
 from schemas.errors import InvalidRequestError
-from schemas.protocol import EARLIEST, LATEST, ListOffsetsResponse
+from schemas.protocol import EARLIEST, LATEST, ListOffsetsResponse, PositionBy
 
-Start = Literal["earliest", "latest"] | int | Mapping[int, int] | datetime
+
+@dataclass(frozen=True, slots=True)
+class TransactionId:
+    """A place to start at: the first record with this transaction id or a larger one.
+
+    Raises InvalidRequestError for what is no id.
+    """
+
+    id: int
+
+    def __post_init__(self) -> None:
+        as_transaction_id(self.id)
+
+
+Start = Literal["earliest", "latest"] | int | Mapping[int, int] | datetime | TransactionId
 Stop = Literal["latest"] | Mapping[int, int] | None
 
 _MIN_FETCH_BYTES: Final = 64 << 10
@@ -45,6 +59,8 @@ class ConsumerSettings:
     of them as well, and take the first answer; this adds a tenth to the requests at most.
     ``follower_reads``: read from followers in general, which unburdens leaders. Records come a
     little later then, and are the same.
+    ``transaction_ids``: Arrow batches have a column ``transaction_id``, null where a record has
+    none; records have theirs in any case.
     """
 
     read_ahead_bytes: int = 64 << 20
@@ -52,6 +68,7 @@ class ConsumerSettings:
     give_up_ms: int = 120_000
     speculative_reads: bool = True
     follower_reads: bool = False
+    transaction_ids: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +91,8 @@ class Range:
             case bool():
                 raise InvalidRequestError(_bad("start", self.start))
             case int() as offset if offset >= 0:
+                pass
+            case TransactionId():
                 pass
             case Mapping() as offsets:
                 _check_offsets("start", offsets)
@@ -128,7 +147,7 @@ class Consumer:
         closed: Callable[[Consumer], None] = lambda _consumer: None,
     ) -> None:
         self.topic = topic
-        self.state = ReadState(topic)
+        self.state = ReadState(topic, with_ids=settings.transaction_ids)
         self._open_route = open_route
         self._ask_schema = ask_schema
         self._wanted = wanted
@@ -184,7 +203,8 @@ class Consumer:
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
         """The records as Arrow record batches with the columns partition, offset, timestamp,
         key, value, headers (of a typed topic: partition, offset, timestamp, and its columns as they
-        were when reading began); each batch is of one partition."""
+        were when reading began), and transaction_id if the settings say so; each batch is of one
+        partition."""
         while True:
             if (rest := self.state.rest()) is not None:
                 yield rest
@@ -240,6 +260,8 @@ class Consumer:
     async def _start(self) -> None:
         route = await self._open_route()
         rows = await self._ask_schema(route)
+        if rows is not None and self._settings.transaction_ids:
+            _require_no_column(self.topic, rows)
         columns = ReadColumns(rows) if rows is not None else None
         self.state.rows = rows
         partitions = self._wanted.chosen(self.topic, route.partition_count)
@@ -296,12 +318,12 @@ class Consumer:
     async def _cursor(self, route: TopicRoute, partition: int) -> tuple[Cursor, int]:
         """Where reading starts and ends, and the last add confirmed if it was told on the way."""
         lac = -1
-        not_before_us = None
+        not_before_us = not_before_id = None
 
-        async def ask(position: int) -> ListOffsetsResponse:
+        async def ask(position: int, by: PositionBy = PositionBy.TIMESTAMP) -> ListOffsetsResponse:
             nonlocal lac
             wait_s = self._settings.give_up_ms / 1000
-            found = await list_offsets(route, partition, position, wait_s)
+            found = await list_offsets(route, partition, position, wait_s, by)
             lac = max(lac, found.lac)
             return found
 
@@ -313,6 +335,9 @@ class Consumer:
             case datetime() as when:
                 not_before_us = max(0, timestamp_us_of(when))
                 position = (await ask(not_before_us)).offset
+            case TransactionId() as wanted:
+                not_before_id = wanted.id
+                position = (await ask(not_before_id, PositionBy.TRANSACTION_ID)).offset
             case int() as offset:
                 position = offset
             case offsets:
@@ -324,7 +349,10 @@ class Consumer:
                 stop = (await ask(LATEST)).offset
             case offsets:
                 stop = offsets[partition]
-        return Cursor(self.topic, partition, position, stop, not_before_us), lac
+        cursor = Cursor(
+            self.topic, partition, position, stop, not_before_us, not_before_id=not_before_id
+        )
+        return cursor, lac
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
@@ -338,9 +366,19 @@ def _check_offsets(name: str, offsets: Mapping[Any, Any]) -> None:
             raise InvalidRequestError(_bad(name, dict(offsets)))
 
 
+def _require_no_column(topic: str, rows: TopicSchema) -> None:
+    name = READ_TRANSACTION_ID.name
+    if name in (column.name for column in rows.columns):
+        raise InvalidRequestError(
+            f"topic {topic!r} has a column {name} of its own, so batches cannot have one of"
+            " transaction ids; read by record"
+        )
+
+
 def _bad(name: str, given: object) -> str:
     accepted = (
-        "'earliest', 'latest', an offset, a map of partitions to offsets, or a datetime"
+        "'earliest', 'latest', an offset, a map of partitions to offsets, a datetime, or a"
+        " TransactionId"
         if name == "start"
         else "None (follow), 'latest', or a map of partitions to offsets"
     )

@@ -23,6 +23,9 @@ from schemas.errors import CorruptBatchError, UnsupportedError
 READ_SCHEMA: Final = pa.schema(
     [pa.field("partition", pa.int32()), pa.field("offset", pa.int64()), *RECORD_SCHEMA]
 )
+_PLACE_COLUMNS: Final = 2
+#: Behind the other columns in batches whose records have transaction ids.
+READ_TRANSACTION_ID: Final = pa.field("transaction_id", pa.int64())
 #: Small batches are put together up to about this many bytes.
 COALESCE_BYTES: Final = 16 << 20
 
@@ -32,7 +35,8 @@ class Cursor:
     """The position in one partition.
 
     ``stop``: the first offset not to read, None for never. ``not_before_us``: records before
-    the first one with this timestamp or a later one are left out. ``term`` is that of the last
+    the first one with this timestamp or a later one are left out. ``not_before_id``: records before
+    the first one with this transaction id or a larger one are. ``term`` is that of the last
     batch that was seen. ``columns``: of a typed topic, how its batches are decoded; records are
     given in its schema then.
     """
@@ -44,6 +48,7 @@ class Cursor:
     not_before_us: int | None = None
     term: int = 0
     columns: ReadColumns | None = None
+    not_before_id: int | None = None
 
     @property
     def finished(self) -> bool:
@@ -52,14 +57,14 @@ class Cursor:
 
     def take(self, data: memoryview, lac: int | None = None) -> list[pa.RecordBatch]:
         """The due records of fetched batches, as record batches of `READ_SCHEMA` (of a typed
-        topic, of its own schema).
+        topic, of its own schema), those with transaction ids with `READ_TRANSACTION_ID` behind.
 
         Moves the position behind them. ``lac`` is the last add confirmed that came with them.
         Raises CorruptBatchError that names the place, also for a batch above ``lac``; the
         position is then where it was, and the same records can be read from another replica.
         """
         found: list[pa.RecordBatch] = []
-        before = self.position, self.term, self.not_before_us
+        before = self.position, self.term, self.not_before_us, self.not_before_id
         try:
             batches = split_batches(data)
             if not batches and len(data):
@@ -77,7 +82,7 @@ class Cursor:
                     found.extend(self._due(header, raw))
         except (CorruptBatchError, UnsupportedError) as error:
             place = f"{self.topic}/{self.partition} at offset {self.position}"
-            self.position, self.term, self.not_before_us = before
+            self.position, self.term, self.not_before_us, self.not_before_id = before
             raise type(error)(f"{place}: {error.message}") from error
         return list(_coalesced(found))
 
@@ -90,6 +95,10 @@ class Cursor:
         self.term = header.term
         if header.is_control or start >= end:
             return
+        if self.not_before_id is not None and (
+            not header.has_transaction_ids or header.last_transaction_id < self.not_before_id
+        ):
+            return
         decoded = decode_records(raw) if self.columns is None else self.columns.decode(header, raw)
         records = decoded.slice(start - header.base_offset, end - start)
         if self.not_before_us is not None:
@@ -101,17 +110,28 @@ class Cursor:
             self.not_before_us = None
             start += int(late[0])
             records = records.slice(int(late[0]))
+        if self.not_before_id is not None:
+            ids = records.column(records.num_columns - 1).to_numpy()
+            below = int(np.searchsorted(ids, self.not_before_id))
+            if below == len(ids):
+                return
+            self.not_before_id = None
+            start += below
+            records = records.slice(below)
         yield self._located(records, start)
 
     def _located(self, records: pa.RecordBatch, start: int) -> pa.RecordBatch:
         rows = records.num_rows
+        schema = READ_SCHEMA if self.columns is None else self.columns.schema
+        if records.num_columns > len(schema) - _PLACE_COLUMNS:
+            schema = schema.append(READ_TRANSACTION_ID)
         return pa.RecordBatch.from_arrays(
             [
                 pa.array(np.full(rows, self.partition, np.int32)),
                 pa.array(np.arange(start, start + rows, dtype=np.int64)),
                 *records.columns,
             ],
-            schema=READ_SCHEMA if self.columns is None else self.columns.schema,
+            schema=schema,
         )
 
 
@@ -119,7 +139,9 @@ def _coalesced(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     together: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        if together and size + batch.nbytes > COALESCE_BYTES:
+        if together and (
+            size + batch.nbytes > COALESCE_BYTES or batch.num_columns != together[0].num_columns
+        ):
             yield _joined(together)
             together, size = [], 0
         together.append(batch)

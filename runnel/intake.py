@@ -38,7 +38,7 @@ import pyarrow as pa
 from runnel.batching import Accumulator, Rows
 from runnel.columns import ROW_OVERHEAD_BYTES
 from runnel.delivery import Batch, Delivery, Outcome
-from runnel.record import Headers, Value, timestamp_us_of
+from runnel.record import Headers, Value, as_transaction_id, timestamp_us_of
 from schemas.errors import InvalidRequestError, OverloadedError
 
 #: How long a chunk is open: how much older than its record a timestamp may be.
@@ -156,8 +156,11 @@ class Intake:
         timestamp: int | datetime | None,
         headers: Any,
         partition: int | None,
+        transaction_id: int | None = None,
     ) -> Delivery:
         """Add a record that has no slot, behind all that have one."""
+        if transaction_id is not None:
+            transaction_id = as_transaction_id(transaction_id)
         when_us = time_ns() // 1000 if timestamp is None else _as_timestamp_us(timestamp)
         pairs = _as_headers(headers) if headers else ()
         accumulator = self._accumulator
@@ -168,21 +171,24 @@ class Intake:
                     self._gather()
                 if accumulator.buffered_bytes >= self._limit_bytes or self.closed:
                     self._require_room()
-                batch = accumulator.append(key, value, when_us, pairs, partition)
+                batch = accumulator.append(key, value, when_us, pairs, partition, transaction_id)
                 delivery._source, delivery._index = batch, batch.count - 1
             finally:
                 self._open_next()
         return delivery
 
-    def add_table(self, piece: pa.RecordBatch) -> list[Batch]:
-        """Add the rows of a table. Waits for room only where `put` does; the caller has drained
-        the buffer otherwise. Raises InvalidRequestError once closed."""
+    def add_table(self, piece: pa.RecordBatch, *, with_ids: bool = False) -> list[Batch]:
+        """Add the rows of a table, whose last column may be transaction ids.
+
+        Waits for room only where `put` does; the caller has drained the buffer otherwise. Raises
+        InvalidRequestError once closed.
+        """
         with self._lock:
             try:
                 self._gather()
                 if self._waits or self.closed:
                     self._require_room()
-                return self._accumulator.append_table(piece)
+                return self._accumulator.append_table(piece, with_ids=with_ids)
             finally:
                 self._open_next()
 
@@ -311,7 +317,7 @@ class Sends:
 
     _intake: Intake
 
-    # The last three are meant as keyword-only; saying so would make every call a third slower.
+    # The last four are meant as keyword-only; saying so would make every call a third slower.
     def send(
         self,
         value: Value | None,
@@ -319,6 +325,7 @@ class Sends:
         timestamp: int | datetime | None = None,
         headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None = None,
         partition: int | None = None,
+        transaction_id: int | None = None,
     ) -> Delivery:
         """Add one record; returns at once. Text is sent as UTF-8. For any thread.
 
@@ -326,9 +333,11 @@ class Sends:
         and timestamp are among them.
 
         ``timestamp``: a datetime with a time zone, or microseconds since the epoch. Left out, it
-        is now, read once for what is sent within 5 ms. Records of one key keep their order. When
+        is now, read once for what is sent within 5 ms. ``transaction_id``: the application's, 0 and
+        up, never below an earlier one of the partition. Records of one key keep their order. When
         the buffer is full, this raises OverloadedError (await `drain`), or waits in the blocking
-        facade. Raises RecordTooLargeError, InvalidRequestError.
+        facade. Raises RecordTooLargeError, InvalidRequestError, TransactionIdTooLowError for an id
+        below one that waits to be sent; the delivery fails with that where the leader refuses it.
         """
         if (
             type(value) is bytes
@@ -337,6 +346,7 @@ class Sends:
             and timestamp is None
             and headers is None
             and partition is None
+            and transaction_id is None
         ):
             indices, keys, values, chunk = self._intake.fields
             for index in indices:
@@ -353,15 +363,23 @@ class Sends:
             type(key) is not bytes and key is not None
         ):
             if self._intake.takes_rows:
-                return self._intake.put(value, key, timestamp, headers, partition)  # type: ignore[arg-type]
+                return self._intake.put(
+                    value,  # type: ignore[arg-type]
+                    key,  # type: ignore[arg-type]
+                    timestamp,
+                    headers,
+                    partition,
+                    transaction_id,
+                )
             return self.send(
                 value if value is None else _as_bytes("value", value),
                 key if key is None else _as_bytes("key", key),
                 timestamp,
                 headers,
                 partition,
+                transaction_id,
             )
-        return self._intake.put(value, key, timestamp, headers, partition)
+        return self._intake.put(value, key, timestamp, headers, partition, transaction_id)
 
 
 def _lengths(values: list[bytes | None]) -> npt.NDArray[np.int64]:

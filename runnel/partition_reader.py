@@ -16,21 +16,39 @@ from runnel.cursor import Cursor
 from runnel.partition_fetcher import Fetched, PartitionFetcher
 from runnel.read_state import Chunk
 from runnel.routing import TopicRoute
-from schemas.errors import CorruptBatchError, DivergedError, OffsetOutOfRangeError
-from schemas.protocol import EARLIEST, Api, ListOffsetsRequest, ListOffsetsResponse
+from schemas.errors import (
+    CorruptBatchError,
+    DivergedError,
+    OffsetOutOfRangeError,
+    UnsupportedError,
+)
+from schemas.protocol import EARLIEST, Api, ListOffsetsRequest, ListOffsetsResponse, PositionBy
 
 
 async def list_offsets(
-    route: TopicRoute, partition: int, position: int, give_up_s: float
+    route: TopicRoute,
+    partition: int,
+    position: int,
+    give_up_s: float,
+    by: PositionBy = PositionBy.TIMESTAMP,
 ) -> ListOffsetsResponse:
-    """Ask the leader for an offset; see `schemas.protocol.ListOffsetsRequest`."""
+    """Ask the leader for an offset; see `schemas.protocol.ListOffsetsRequest`.
+
+    Raises UnsupportedError where the leader is of a version that knows no such positions.
+    """
     response = await route.retrying(
         partition,
         Api.LIST_OFFSETS,
-        lambda uid: ListOffsetsRequest(uid, position).pack(),
+        lambda uid: ListOffsetsRequest(uid, position, by).pack(),
         give_up_s=give_up_s,
     )
-    return ListOffsetsResponse.unpack(response.fixed)
+    found = ListOffsetsResponse.unpack(response.fixed)
+    if found.by is not by:
+        raise UnsupportedError(
+            f"the leader of {route.name}/{partition} cannot find a transaction id: its SPU is of"
+            " an earlier version; upgrade it"
+        )
+    return found
 
 
 @dataclass(slots=True)

@@ -186,10 +186,13 @@ class PartitionSender:
             first_timestamp_us=header.first_timestamp_us,
             last_timestamp_us=header.last_timestamp_us,
             codec=header.codec,
+            flags=header.flags,
             schema_id=header.schema_id,
             producer_id=self.settings.producer_id,
             producer_epoch=self._epoch,
             sequence=self._sequence,
+            first_transaction_id=header.first_transaction_id,
+            last_transaction_id=header.last_transaction_id,
         )
         attempted.uncertain = False
         self._sequence = (self._sequence + 1) % _SEQUENCES

@@ -23,7 +23,13 @@ import pyarrow as pa
 
 from runnel.arrow_columns import row_sizes
 from runnel.batching import Accumulator
-from runnel.columns import check_sizes, chunks, record_sizes, record_table
+from runnel.columns import (
+    check_sizes,
+    chunks,
+    record_sizes,
+    record_table,
+    with_transaction_ids,
+)
 from runnel.delivery import Batch, Outcome, TableDelivery
 from runnel.intake import Intake, Sends
 from runnel.partition_sender import PartitionSender, SendCounts, SenderSettings
@@ -190,23 +196,30 @@ class Producer(Sends):
             self._intake.buffered_bytes(),
         )
 
-    async def send_table(self, table: Any, *, on_progress: Progress | None = None) -> TableDelivery:
+    async def send_table(
+        self,
+        table: Any,
+        *,
+        transaction_ids: Any = None,
+        on_progress: Progress | None = None,
+    ) -> TableDelivery:
         """Add a table with the column value, and if you like key, timestamp, headers; to a typed
         topic, with the topic's columns.
 
         Waits for room between pieces, so the table may be larger than the buffer. Records of one
-        key keep their order, among themselves and with those of `send`. ``on_progress`` is given
+        key keep their order, among themselves and with those of `send`. ``transaction_ids``: one
+        for all records, or an array with one for each that never falls. ``on_progress`` is given
         the records and bytes added so far. Raises InvalidRequestError that names the columns,
         RecordTooLargeError that names the row; nothing was sent then.
         """
         made: list[Batch] = []
-        for add_piece in self.table_pieces(table, on_progress):
+        for add_piece in self.table_pieces(table, transaction_ids, on_progress):
             await self.drain()
             made.extend(add_piece())
         return TableDelivery(made)
 
     def table_pieces(
-        self, table: Any, on_progress: Progress | None = None
+        self, table: Any, transaction_ids: Any = None, on_progress: Progress | None = None
     ) -> Iterator[Callable[[], list[Batch]]]:
         """Check a table and cut it; each piece is added by calling it. For any thread."""
         layout = self._layout
@@ -215,12 +228,15 @@ class Producer(Sends):
         else:
             rows, sizes_of = layout.table(table, self.topic), row_sizes
         check_sizes(rows, self._route.topic.max_record_size, self.topic, sizes_of)
+        with_ids = transaction_ids is not None
+        if with_ids:
+            rows = with_transaction_ids(rows, transaction_ids)
         wanted = self.settings.batch_bytes * min(self._route.partition_count, 16)
         sent_records = sent_bytes = 0
 
         def add(piece: pa.RecordBatch) -> list[Batch]:
             nonlocal sent_records, sent_bytes
-            made = self._intake.add_table(piece)
+            made = self._intake.add_table(piece, with_ids=with_ids)
             if on_progress is not None:
                 sent_records += piece.num_rows
                 sent_bytes += sum(batch.size for batch in made)

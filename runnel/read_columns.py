@@ -18,7 +18,7 @@ from runnel.arrow_columns import TIMESTAMP, arrow_schema, decode_rows, timestamp
 from runnel.partition_fetcher import Fetched, FetchSettings, PartitionFetcher
 from runnel.routing import TopicRoute
 from runnel.speculation import Speculation
-from schemas.batch import BatchHeader, Buffer, split_batches
+from schemas.batch import TRANSACTION_ID, BatchHeader, Buffer, split_batches
 from schemas.columns import TopicSchema, column_count
 from schemas.errors import CorruptBatchError, RetryableError, UnsupportedError
 
@@ -56,7 +56,8 @@ class ReadColumns:
             self._newest = rows
 
     def decode(self, header: BatchHeader, batch: Buffer) -> pa.RecordBatch:
-        """The records of one verified batch: timestamp, then the columns.
+        """The records of one verified batch: timestamp, then the columns, and transaction ids
+        behind them where they have some.
 
         Raises CorruptBatchError, UnsupportedError for a version that is not known.
         """
@@ -66,13 +67,15 @@ class ReadColumns:
                 f"the batch has {column_count(header.schema_id)} columns (schema id"
                 f" {header.schema_id:#010x}), and no version of the topic's schema is that"
             )
-        found = decode_rows(batch, arrow_schema(self._newest.columns[:count]))
-        columns = found.columns[: len(self.rows.columns)]
+        found = decode_rows(header, batch, arrow_schema(self._newest.columns[:count]))
+        columns = found.columns[: min(count, len(self.rows.columns))]
         missing = list(self._decoded)[1 + len(columns) :]
         columns += [pa.nulls(found.num_rows, field.type) for field in missing]
-        return pa.RecordBatch.from_arrays(
-            [self._timestamps(header, found), *columns], schema=self._decoded
-        )
+        columns.insert(0, self._timestamps(header, found))
+        if not header.has_transaction_ids:
+            return pa.RecordBatch.from_arrays(columns, schema=self._decoded)
+        columns.append(found.column(count))
+        return pa.RecordBatch.from_arrays(columns, schema=self._decoded.append(TRANSACTION_ID))
 
     def _timestamps(self, header: BatchHeader, found: pa.RecordBatch) -> pa.Array:
         if self.rows.timestamp_column is None:

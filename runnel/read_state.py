@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from runnel.arrow_columns import key_bytes
+from runnel.cursor import READ_SCHEMA, READ_TRANSACTION_ID
 from runnel.record import Headers, Record
 from schemas.columns import READER_COLUMNS, TopicSchema
 
@@ -33,12 +34,14 @@ class ReadState:
     """See the module's text. ``position`` maps partitions to the next offset to hand out.
 
     ``rows``: of a typed topic, the schema of what is handed out; set before the first chunk.
+    ``with_ids``: batches have a column of transaction ids, null where a record has none.
     """
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, *, with_ids: bool = False) -> None:
         self.position: dict[int, int] = {}
         self.rows: TopicSchema | None = None
         self._topic = topic
+        self._with_ids = with_ids
         self._chunk: Chunk | None = None
         self._records: Iterator[Record] = iter(())
 
@@ -70,7 +73,17 @@ class ReadState:
             return None
         # Offsets of one chunk rise, but may have gaps: the position is looked up.
         done = int(np.searchsorted(records.column("offset").to_numpy(), offset))
-        return records.slice(done) if done < records.num_rows else None
+        return self._as_asked(records.slice(done)) if done < records.num_rows else None
+
+    def _as_asked(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with transaction ids, or without."""
+        width = _width(self.rows)
+        if (records.num_columns > width) == self._with_ids:
+            return records
+        if not self._with_ids:
+            return records.select(range(width))
+        none = pa.nulls(records.num_rows, READ_TRANSACTION_ID.type)
+        return records.append_column(READ_TRANSACTION_ID, none)
 
     def _finish(self) -> None:
         if self._chunk is not None:
@@ -82,10 +95,12 @@ class ReadState:
 def records_of(
     topic: str, batch: pa.RecordBatch, rows: TopicSchema | None = None
 ) -> Iterator[Record]:
-    """The rows of a batch that a consumer hands out as records; ``rows``: of a typed topic.
+    """The rows of a batch that a cursor gives as records; ``rows``: of a typed topic.
 
     Nothing is converted before the first one is asked for: who reads by batch never asks.
     """
+    width = _width(rows)
+    ids = (batch.column(width).to_pylist(),) if batch.num_columns > width else ()
     yield from starmap(
         Record,
         zip(
@@ -94,9 +109,15 @@ def records_of(
             batch.column("offset").to_pylist(),
             batch.column("timestamp").cast(pa.int64()).to_pylist(),
             *(_plain_columns(batch) if rows is None else _typed_columns(batch, rows)),
+            *ids,
             strict=False,
         ),
     )
+
+
+def _width(rows: TopicSchema | None) -> int:
+    """How many columns there are but transaction ids."""
+    return len(READ_SCHEMA) if rows is None else len(READER_COLUMNS) + len(rows.columns)
 
 
 def _plain_columns(batch: pa.RecordBatch) -> tuple[Iterable[Any], Iterable[Any], Iterable[Headers]]:
@@ -115,7 +136,7 @@ def _typed_columns(
     """Keys, rows as dicts, and no headers: typed records have none."""
     key = rows.key_column
     keys = repeat(None) if key is None else key_bytes(batch.column(key)).to_pylist()
-    values = batch.select(range(len(READER_COLUMNS), batch.num_columns))
+    values = batch.select(range(len(READER_COLUMNS), _width(rows)))
     return keys, values.to_pylist(maps_as_pydicts="strict"), repeat(())
 
 

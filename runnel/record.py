@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from schemas.batch import MAX_TRANSACTION_ID
+from schemas.errors import InvalidRequestError
+
 
 class DataclassInstance(Protocol):
     """An instance of any dataclass."""
@@ -32,11 +35,25 @@ def timestamp_us_of(when: datetime) -> int:
     return (when - _EPOCH) // timedelta(microseconds=1)
 
 
+def as_transaction_id(transaction_id: Any) -> int:
+    """A transaction id that a user gave. Raises InvalidRequestError where it is none."""
+    if (
+        not isinstance(transaction_id, int)
+        or isinstance(transaction_id, bool)
+        or not 0 <= transaction_id <= MAX_TRANSACTION_ID
+    ):
+        raise InvalidRequestError(
+            f"transaction_id is {transaction_id!r}; give a whole number from 0 to"
+            f" {MAX_TRANSACTION_ID}"
+        )
+    return transaction_id
+
+
 class Record(NamedTuple):
     """One record as a consumer reads it. ``timestamp`` is in microseconds since the epoch.
 
     ``value`` is bytes or None; in a typed topic, a dict of its columns. ``key`` is the key's bytes;
-    in a typed topic, those of its key column.
+    in a typed topic, those of its key column. ``transaction_id`` is what the producer gave.
     """
 
     topic: str
@@ -46,6 +63,7 @@ class Record(NamedTuple):
     key: bytes | None
     value: Any
     headers: Headers = ()
+    transaction_id: int | None = None
 
     @property
     def time(self) -> datetime:

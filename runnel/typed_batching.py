@@ -110,7 +110,7 @@ class TypedBatch(PendingBatch[O]):
         """The records as Arrow columns of the topic's schema."""
         if self._records is not None:
             return self._records
-        return self._layout.to_arrow(self.values)  # type: ignore[arg-type]
+        return self._with_ids(self._layout.to_arrow(self.values))  # type: ignore[arg-type]
 
     def encode(
         self, codec: str, producer_id: int = 0, producer_epoch: int = 0, sequence: int = 0
@@ -128,8 +128,9 @@ class TypedBatch(PendingBatch[O]):
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             sequence=sequence,
+            **self._ids_part(records),
         )
-        self._records, self.values = None, []
+        self._records, self.values, self.ids = None, [], None
         return encoded
 
     def _times_of(self, records: pa.RecordBatch) -> npt.NDArray[np.int64]:
@@ -176,6 +177,7 @@ class TypedAccumulator(Accumulator[O]):
         timestamp_us: int,
         headers: Headers = (),
         partition: int | None = None,
+        transaction_id: int | None = None,
     ) -> PendingBatch[O]:
         """Add one row; its time is in it, or that of its batch. Raises as of any accumulator."""
         size = self._layout.reader.size(value)
@@ -188,14 +190,17 @@ class TypedAccumulator(Accumulator[O]):
         sticks = key is None and partition is None
         if partition is None:
             partition = self._sticky if key is None else self._partition_of(key)
+        with_ids = transaction_id is not None
         batch = self._open.get(partition)
-        if batch is None or batch.size + size > self._batch_bytes:
-            batch = self._make_room(partition, size, sticks=sticks)
+        if batch is None or batch.size + size > self._batch_bytes or batch.with_ids is not with_ids:
+            batch = self._make_room(partition, size, sticks=sticks, with_ids=with_ids)
         try:
+            if transaction_id is not None:
+                batch.take_id(transaction_id, self._topic)
             batch.values.append(value)
             batch.count += 1
         except BaseException:
-            # Ctrl-C between the two must not leave a row that nobody counts.
+            # Ctrl-C between these lines must not leave a row that nobody counts.
             batch.truncate()
             raise
         batch.size += size

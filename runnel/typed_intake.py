@@ -52,6 +52,7 @@ class TypedIntake(Intake):
         timestamp: int | datetime | None,
         headers: Any,
         partition: int | None,
+        transaction_id: int | None = None,
     ) -> Delivery:
         """Add one row. Raises MisfitError that names its columns, InvalidRequestError for what a
         typed topic has no place for."""
@@ -69,7 +70,8 @@ class TypedIntake(Intake):
                 f"the record does not fit the schema of topic {self._topic!r}: {error.message}",
                 error.misfits,
             ) from None
-        return super().put(row, layout.key_of(row), None, None, partition)  # type: ignore[arg-type]
+        key = layout.key_of(row)
+        return super().put(row, key, None, None, partition, transaction_id)  # type: ignore[arg-type]
 
     def _refuse_beside(self, key: Any, timestamp: Any, headers: Any) -> None:
         """What records have beside their value elsewhere is in columns here."""

@@ -91,6 +91,10 @@ RECORD_SCHEMA: Final = pa.schema(
     ]
 )
 
+#: Behind all others in batches with `TRANSACTION_IDS_FLAG`, of plain and typed topics.
+TRANSACTION_ID: Final = pa.field("transaction_id", pa.int64(), nullable=False)
+_SCHEMA_WITH_IDS: Final = RECORD_SCHEMA.append(TRANSACTION_ID)
+
 if HEADER.size != HEADER_SIZE:
     raise AssertionError("the header layout and its documented size disagree")
 
@@ -247,24 +251,28 @@ def build_control(kind: str, timestamp_us: int) -> bytearray:
 
 
 def encode_records(records: pa.RecordBatch, codec: str = "none") -> pa.Buffer:
-    """The payload of a batch: one Arrow IPC message. ``records`` must have `RECORD_SCHEMA`."""
+    """The payload of a batch: one Arrow IPC message. ``records`` must have `RECORD_SCHEMA`, and
+    may have the column `TRANSACTION_ID` behind."""
     if codec == "none":
         return records.serialize()
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=codec)
     # Only streams take options: write one and leave its schema message out.
-    with pa.ipc.new_stream(sink, RECORD_SCHEMA, options=options) as stream:
+    with_ids = records.num_columns > len(RECORD_SCHEMA)
+    schema = _SCHEMA_WITH_IDS if with_ids else RECORD_SCHEMA
+    with pa.ipc.new_stream(sink, schema, options=options) as stream:
         stream.write_batch(records)
-    return sink.getvalue()[_schema_message_length() : -_END_OF_STREAM_LENGTH]
+    return sink.getvalue()[_schema_message_length(with_ids) : -_END_OF_STREAM_LENGTH]
 
 
 @functools.cache
-def _schema_message_length() -> int:
-    return len(RECORD_SCHEMA.serialize())
+def _schema_message_length(with_ids: bool) -> int:
+    return len((_SCHEMA_WITH_IDS if with_ids else RECORD_SCHEMA).serialize())
 
 
 def decode_records(batch: Buffer) -> pa.RecordBatch:
-    """The records of one batch, without copying where the codec is none.
+    """The records of one batch, without copying where the codec is none: columns of
+    `RECORD_SCHEMA`, and `TRANSACTION_ID` behind them where they have ids.
 
     The caller has verified the batch. Raises CorruptBatchError as `read_payload` does and where a
     record lacks what no record lacks, UnsupportedError for an unknown schema.
@@ -272,7 +280,10 @@ def decode_records(batch: Buffer) -> pa.RecordBatch:
     header = read_header(batch)
     if header.schema_id != 0:
         raise UnsupportedError(f"this client does not know schema {header.schema_id}; upgrade it")
-    records = read_payload(batch, RECORD_SCHEMA)
+    with_ids = header.has_transaction_ids
+    records = read_payload(batch, _SCHEMA_WITH_IDS if with_ids else RECORD_SCHEMA)
+    if with_ids:
+        require_transaction_ids(header, records)
     if records.column("timestamp").null_count:
         raise CorruptBatchError("payload has a record without a timestamp")
     pairs = records.column("headers").values
@@ -311,6 +322,22 @@ def read_payload(batch: Buffer, schema: pa.Schema) -> pa.RecordBatch:
             f"payload has {records.num_rows} records, the header says {header.record_count}"
         )
     return records
+
+
+def require_transaction_ids(header: BatchHeader, records: pa.RecordBatch) -> None:
+    """Raise CorruptBatchError unless the last column is the ids that the header speaks of."""
+    column = records.column(records.num_columns - 1)
+    if column.null_count:
+        raise CorruptBatchError("payload has a record without a transaction id")
+    ids = column.to_numpy()
+    if (ids[1:] < ids[:-1]).any():
+        raise CorruptBatchError("transaction ids of the payload fall")
+    bounds = header.first_transaction_id, header.last_transaction_id
+    if (ids[0], ids[-1]) != bounds:
+        raise CorruptBatchError(
+            f"transaction ids of the payload go from {ids[0]} to {ids[-1]}, those of the header"
+            f" from {bounds[0]} to {bounds[1]}"
+        )
 
 
 def _decompressed_bytes(metadata: pa.Buffer, body: pa.Buffer) -> int:

@@ -12,6 +12,7 @@ import pytest
 
 from runnel import aio
 from runnel.record import time_of
+from schemas.errors import TransactionIdTooLowError
 from spu.listener import Listener
 from tests.unit.runnel.fake_sc import FakeSc
 from tests.unit.spu.builders import Spu, assignment_of, open_spu, settings_of
@@ -118,6 +119,34 @@ async def test_given_a_time_then_reading_starts_there(world: World) -> None:
             producer.send(b"%d" % time_us, timestamp=time_us, partition=0)
     consumer = world.cluster.consumer("orders", time_of(105), "latest", partitions=[0])
     assert [record.timestamp async for record in consumer] == [105, 106, 107, 108, 109]
+
+
+async def test_given_transaction_ids_then_reading_starts_at_one_and_lower_ones_are_refused(
+    world: World,
+) -> None:
+    async with world.cluster.producer("orders", batch_bytes=2_000) as producer:
+        for number in range(1_000):
+            producer.send(b"%d" % number, partition=0, transaction_id=number // 2)
+        ids = list(range(500, 600))
+        table = pa.table({"value": list(map(str, ids)), "key": ["k"] * 100})
+        placed = await (await producer.send_table(table, transaction_ids=ids))
+    for start, expected in ((123, range(246, 1_000)), (0, range(1_000)), (500, range(0))):
+        consumer = world.cluster.consumer(
+            "orders", aio.TransactionId(start), "latest", partitions=[0]
+        )
+        found = [int(r.value) for r in [r async for r in consumer] if r.key is None]
+        assert found == list(expected)
+    records = [
+        (record.value, record.transaction_id)
+        async for record in world.cluster.consumer("orders", aio.TransactionId(550), "latest")
+    ]
+    assert records == [(b"%d" % one, one) for one in ids[50:]]
+    async with world.cluster.producer("orders") as producer:
+        low = producer.send(b"low", partition=placed[0].partition, transaction_id=598)
+        with pytest.raises(TransactionIdTooLowError, match=r"and orders-. is at 599") as raised:
+            await producer.flush()
+        assert raised.value.last_transaction_id == 599
+        assert low.done()
 
 
 @pytest.mark.parametrize("acks", ["committed", "leader"])

@@ -24,6 +24,7 @@ from schemas.protocol import (
     HelloResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    PositionBy,
     ProduceRequest,
     ProduceResponse,
     pack_error,
@@ -109,6 +110,8 @@ class FakeSpu:
         self.cluster_uid = CLUSTER_UID
         #: A follower serves fetches that allow it, and nothing else.
         self.leads = True
+        #: Whether it finds transaction ids, or takes them for timestamps as earlier versions do.
+        self.knows_ids = True
         self.fetched: list[FetchRequest] = []
         self.produced: list[BatchHeader] = []
         self.fetches = 0
@@ -263,13 +266,16 @@ class FakeSpu:
         elif request.position < 0:
             offset = log.start
         else:
+            by_id = request.by is PositionBy.TRANSACTION_ID and self.knows_ids
             offset = next(
                 (
                     head.base_offset
                     for head in log.headers()
-                    if head.last_timestamp_us >= request.position
+                    if (head.last_transaction_id if by_id else head.last_timestamp_us)
+                    >= request.position
                 ),
                 log.end,
             )
         size = sum(len(batch) for batch in log.batches)
-        answer(ListOffsetsResponse(offset, log.start, log.lac, size).pack())
+        found = ListOffsetsResponse(offset, log.start, log.lac, size, request.by).pack()
+        answer(found if self.knows_ids else found[:-1])

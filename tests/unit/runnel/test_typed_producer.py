@@ -98,7 +98,7 @@ def test_given_no_timestamp_column_then_the_time_of_the_batch(codec: str) -> Non
     assert (header.first_timestamp_us, header.last_timestamp_us) == (NOW_US, NOW_US)
     assert (header.schema_id, header.record_count) == (rows.schema_id, 2)
     assert (header.producer_id, header.producer_epoch, header.sequence) == (7, 1, 3)
-    assert decode_rows(encoded, RowLayout(rows).arrow).to_pylist() == [
+    assert decode_rows(header, encoded, RowLayout(rows).arrow).to_pylist() == [
         {"note": "a"},
         {"note": None},
     ]
