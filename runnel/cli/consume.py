@@ -20,8 +20,9 @@ import runnel
 from runnel.cli.arguments import ScOption, TopicArgument
 from runnel.cli.context import connected
 from runnel.cli.readiness import say_what_is_awaited
-from runnel.consumer import Start
-from schemas.columns import READER_COLUMNS
+from runnel.consumer import ConsumerSettings, Start, Stop, TransactionId
+from schemas.batch import TRANSACTION_ID
+from schemas.columns import READER_COLUMNS, TopicSchema
 from schemas.errors import InvalidRequestError, NotFoundError
 from schemas.quantities import parse_duration_ms
 from schemas.topic import Topic
@@ -45,6 +46,10 @@ def consume(
     at: Annotated[
         str | None, typer.Option(metavar="TIME|-1h", help="From a time on: ISO 8601, or ago.")
     ] = None,
+    transaction_id: Annotated[
+        int | None,
+        typer.Option(min=0, help="From the first record with this transaction id or a larger one."),
+    ] = None,
     count: Annotated[int | None, typer.Option("-n", "--count", min=0, help="Stop after N.")] = None,
     partition: Annotated[int | None, typer.Option("--partition", "-p", min=0)] = None,
     follow: Annotated[
@@ -57,18 +62,23 @@ def consume(
     sc: ScOption = None,
 ) -> None:
     """Print records of a topic. Starts at its end and follows, unless told otherwise."""
-    chosen = [from_beginning, tail is not None, offset is not None, at is not None]
-    if sum(chosen) > 1:
-        raise InvalidRequestError("give one of --from-beginning, --tail, --offset and --at")
+    places = (tail, offset, at, transaction_id)
+    if sum([from_beginning, *(place is not None for place in places)]) > 1:
+        raise InvalidRequestError(
+            "give one of --from-beginning, --tail, --offset, --at and --transaction-id"
+        )
     partitions = None if partition is None else [partition]
     with connected(sc) as cluster:
         say_what_is_awaited(cluster, topic, committing=True, wanted=partitions)
-        write = _Writer(output, topic, key_separator, typed=_is_typed(cluster, topic))
+        rows = _schema(cluster, topic)
+        with_ids = output is RecordOutput.JSON and not _has_column(rows, TRANSACTION_ID.name)
+        settings = ConsumerSettings(transaction_ids=with_ids)
+        write = _Writer(output, topic, key_separator, typed=rows is not None, with_ids=with_ids)
         if tail is not None:
-            batches = _tail(cluster, topic, tail, partitions, follow)
+            batches = _tail(cluster, topic, tail, partitions, follow, settings)
         else:
-            start = _start(from_beginning, offset, at)
-            batches = _batches(cluster, topic, start, partitions, follow)
+            start = _start(from_beginning, offset, at, transaction_id)
+            batches = _batches(cluster, topic, start, partitions, follow, settings)
         try:
             left = count
             for batch in batches:
@@ -84,20 +94,28 @@ def consume(
                 raise
 
 
-def _is_typed(cluster: runnel.Cluster, topic: str) -> bool:
+def _schema(cluster: runnel.Cluster, topic: str) -> TopicSchema | None:
     try:
         found = cluster.get("topic", topic)
     except NotFoundError:
         # Whoever opens the topic says so, and how to create it.
-        return False
-    return isinstance(found, Topic) and found.spec.row_schema is not None
+        return None
+    return found.spec.row_schema if isinstance(found, Topic) else None
 
 
-def _start(from_beginning: bool, offset: int | None, at: str | None) -> Start:
+def _has_column(rows: TopicSchema | None, name: str) -> bool:
+    return rows is not None and any(column.name == name for column in rows.columns)
+
+
+def _start(
+    from_beginning: bool, offset: int | None, at: str | None, transaction_id: int | None
+) -> Start:
     if from_beginning:
         return "earliest"
     if offset is not None:
         return offset
+    if transaction_id is not None:
+        return TransactionId(transaction_id)
     return parse_time(at, datetime.now(UTC)) if at is not None else "latest"
 
 
@@ -126,9 +144,10 @@ def _batches(
     start: Start,
     partitions: Iterable[int] | None,
     follow: bool,
+    settings: ConsumerSettings,
 ) -> Iterator[pa.RecordBatch]:
-    stop = None if follow else "latest"
-    with cluster.consumer(topic, start, stop, partitions) as consumer:  # type: ignore[arg-type]
+    stop: Stop = None if follow else "latest"
+    with cluster.consumer(topic, start, stop, partitions, settings=settings) as consumer:
         yield from consumer.batches()
 
 
@@ -138,6 +157,7 @@ def _tail(
     wanted: int,
     partitions: list[int] | None,
     follow: bool,
+    settings: ConsumerSettings,
 ) -> Iterator[pa.RecordBatch]:
     """The last records by time, then what follows.
 
@@ -148,7 +168,7 @@ def _tail(
     reach = wanted
     while True:
         start = {p: max(f.earliest, f.latest - reach) for p, f in bounds.items()}
-        with cluster.consumer(topic, start, end, list(bounds)) as consumer:
+        with cluster.consumer(topic, start, end, list(bounds), settings=settings) as consumer:
             found = list(consumer.batches())
         records = sum(batch.num_rows for batch in found)
         if records >= wanted or all(start[p] == bounds[p].earliest for p in bounds):
@@ -160,7 +180,7 @@ def _tail(
         )
         yield from table.slice(max(0, table.num_rows - wanted)).to_batches()
     if follow:
-        with cluster.consumer(topic, end, None, list(bounds)) as consumer:
+        with cluster.consumer(topic, end, None, list(bounds), settings=settings) as consumer:
             yield from consumer.batches()
 
 
@@ -168,11 +188,18 @@ class _Writer:
     """Prints batches; flushes after each, so that a pipe sees records as they come."""
 
     def __init__(
-        self, output: RecordOutput, topic: str, key_separator: str | None, *, typed: bool = False
+        self,
+        output: RecordOutput,
+        topic: str,
+        key_separator: str | None,
+        *,
+        typed: bool = False,
+        with_ids: bool = False,
     ) -> None:
         if typed and key_separator is not None:
             raise InvalidRequestError("--key-separator: records of a typed topic are JSON objects")
         self._typed = typed
+        self._with_ids = with_ids
         self._output = output
         self._topic = topic
         self._separator = key_separator.encode() if key_separator is not None else None
@@ -187,7 +214,7 @@ class _Writer:
             case RecordOutput.JSON if self._typed:
                 data = "".join(
                     json.dumps(record, ensure_ascii=False) + "\n"
-                    for record in typed_json(self._topic, batch)
+                    for record in typed_json(self._topic, batch, with_ids=self._with_ids)
                 ).encode()
             case RecordOutput.TABLE if self._typed:
                 data = self._typed_table(batch).encode()
@@ -263,14 +290,24 @@ def rows_json(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     ]
 
 
-def typed_json(topic: str, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """Typed records as JSON: where they stand, and their columns under ``value``."""
-    for place, row in zip(_places(batch), rows_json(batch), strict=True):
+def typed_json(
+    topic: str, batch: pa.RecordBatch, *, with_ids: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Typed records as JSON: where they stand, and their columns under ``value``.
+
+    ``with_ids``: the last column are transaction ids.
+    """
+    ids: list[int | None] = [None] * batch.num_rows
+    if with_ids:
+        width = batch.num_columns - 1
+        ids, batch = batch.column(width).to_pylist(), batch.select(range(width))
+    for place, row, transaction_id in zip(_places(batch), rows_json(batch), ids, strict=True):
         yield {
             "topic": topic,
             "partition": place["partition"],
             "offset": place["offset"],
             "timestamp": place["timestamp"].astimezone(UTC).isoformat(timespec="microseconds"),
+            **({} if transaction_id is None else {"transactionId": transaction_id}),
             "value": row,
         }
 
@@ -327,6 +364,8 @@ def record_json(topic: str, row: dict[str, Any]) -> dict[str, Any]:
         "offset": row["offset"],
         "timestamp": row["timestamp"].astimezone(UTC).isoformat(timespec="microseconds"),
     }
+    if row.get(TRANSACTION_ID.name) is not None:
+        found["transactionId"] = row[TRANSACTION_ID.name]
     for name in ("key", "value"):
         found |= _bytes_json(name, row[name])
     if row["headers"]:

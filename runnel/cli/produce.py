@@ -14,12 +14,12 @@ import runnel
 from runnel.cli.arguments import ScOption, TopicArgument
 from runnel.cli.context import connected
 from runnel.cli.failure import say
-from runnel.cli.inputs import KeyRule, read_chunks, split_line
+from runnel.cli.inputs import KeyRule, read_chunks, splitter
 from runnel.cli.produce_rows import TypedInput, progress_of
 from runnel.cli.readiness import say_what_is_awaited
 from runnel.cli.tables import count
 from runnel.producer import ProducerOptions
-from schemas.columns import TopicSchema
+from schemas.columns import TopicSchema, names
 from schemas.errors import InvalidRequestError
 from schemas.topic import Compression, Topic
 
@@ -42,6 +42,10 @@ def produce(
     key_field: Annotated[
         str | None, typer.Option(metavar="F", help="The key is this field or column.")
     ] = None,
+    transaction_id_field: Annotated[
+        str | None,
+        typer.Option(metavar="F", help="The transaction id is this field or column; sort by it."),
+    ] = None,
     acks: Annotated[AcksChoice, typer.Option(help="When a record counts.")] = AcksChoice.COMMITTED,
     compression: Annotated[
         Compression | None, typer.Option(help="Default: the topic's.", show_default=False)
@@ -61,7 +65,12 @@ def produce(
         raise InvalidRequestError("give --key-separator or --key-field, not both")
     if key_separator == "":
         raise InvalidRequestError("--key-separator: cannot be empty")
-    rule = KeyRule(key_separator.encode() if key_separator else None, key_field)
+    if key_separator is not None and transaction_id_field is not None:
+        raise InvalidRequestError(
+            "--transaction-id-field needs rows with fields; give --key-field, not --key-separator"
+        )
+    separator = key_separator.encode() if key_separator else None
+    rule = KeyRule(separator, key_field, transaction_id_field)
     options: ProducerOptions = {"acks": acks.value, "linger_ms": linger_ms}
     if compression is not None:
         options["compression"] = compression.value
@@ -74,7 +83,8 @@ def produce(
             with producer:
                 if rows is not None:
                     _check_rule(rule, rows)
-                    records, size = TypedInput(producer, rows, skip_bad_rows).produce(file)
+                    typed = TypedInput(producer, rows, skip_bad_rows, transaction_id_field)
+                    records, size = typed.produce(file)
                 elif file is None:
                     records, size = _produce_lines(producer, rule)
                 else:
@@ -105,6 +115,11 @@ def _check_rule(rule: KeyRule, rows: TopicSchema) -> None:
     if rule.field is not None and rule.field != rows.key_column:
         has = f"is in its column {rows.key_column}" if rows.key_column else "is not declared"
         raise InvalidRequestError(f"--key-field: the key of a typed topic {has} (spec.keyColumn)")
+    if rule.id_field is not None and rule.id_field not in [one.name for one in rows.columns]:
+        raise InvalidRequestError(
+            f"--transaction-id-field: the topic has no column {rule.id_field}; there are"
+            f" {names(rows.columns)}"
+        )
 
 
 def _produce_lines(producer: runnel.Producer, rule: KeyRule) -> tuple[int, int]:
@@ -113,11 +128,12 @@ def _produce_lines(producer: runnel.Producer, rule: KeyRule) -> tuple[int, int]:
     records = size = 0
     if interactive:
         print("one record a line; end with Ctrl-D", file=sys.stderr)
+    split = splitter(rule, "<stdin>")
     while line := sys.stdin.buffer.readline():
         records += 1
-        key, value = split_line(line.rstrip(b"\r\n"), rule, "<stdin>", records)
+        key, value, transaction_id = split(line.rstrip(b"\r\n"), records)
         size += len(value) + len(key or b"")
-        delivery = producer.send(value, key)
+        delivery = producer.send(value, key, transaction_id=transaction_id)
         if interactive:
             producer.flush()
             sent = delivery.result()
@@ -129,7 +145,7 @@ def _produce_file(producer: runnel.Producer, file: Path, rule: KeyRule) -> tuple
     records = size = 0
     with progress_of(file) as advance:
         for chunk in read_chunks(file, rule):
-            producer.send_table(chunk.table)
+            producer.send_table(chunk.table, transaction_ids=chunk.transaction_ids)
             records += chunk.table.num_rows
             size += chunk.table.nbytes
             advance(chunk.input_bytes, records)

@@ -22,6 +22,7 @@ from rich.progress import (
 
 import runnel
 from runnel.cli.failure import say, stderr
+from runnel.cli.inputs import Ids
 from runnel.cli.tables import count
 from runnel.cli.typed_inputs import LineReader, Misfits, Unfit, check_file, read_pieces
 from schemas.columns import TopicSchema
@@ -45,13 +46,21 @@ def progress_of(file: Path) -> Iterator[Callable[[int, int], None]]:
 
 
 class TypedInput:
-    """Sends the rows of one input."""
+    """Sends the rows of one input. Their transaction ids are in the column ``id_field``."""
 
-    def __init__(self, producer: runnel.Producer, rows: TopicSchema, skip: bool) -> None:
+    def __init__(
+        self,
+        producer: runnel.Producer,
+        rows: TopicSchema,
+        skip: bool,
+        id_field: str | None = None,
+    ) -> None:
         self._producer = producer
         self._columns = rows.columns
         self._skip = skip
         self._misfits = Misfits()
+        self._id_field = id_field
+        self._ids = Ids(id_field or "")
 
     def produce(self, file: Path | None) -> tuple[int, int]:
         """Records and bytes that were sent. Raises InvalidRequestError that lists bad rows."""
@@ -67,7 +76,11 @@ class TypedInput:
         with progress_of(file) as advance:
             for piece in read_pieces(file, self._columns):
                 self._note(piece.misfits, piece.bad_rows)
-                self._producer.send_table(piece.table)
+                ids = None
+                if self._id_field is not None:
+                    column = piece.table[self._id_field].to_pylist()
+                    ids = self._ids.take_all(column, str(file), records)
+                self._producer.send_table(piece.table, transaction_ids=ids)
                 records += piece.table.num_rows
                 size += piece.table.nbytes
                 advance(piece.input_bytes, records)
@@ -90,7 +103,11 @@ class TypedInput:
                 if not (self._skip or interactive):
                     raise self._misfits.error(f"sent before it: {count(records, 'row')}")
                 continue
-            delivery = self._producer.send(dict(zip(names, row, strict=True)))
+            values = dict(zip(names, row, strict=True))
+            transaction_id = None
+            if self._id_field is not None:
+                transaction_id = self._ids.take(values[self._id_field], f"<stdin>:{number}")
+            delivery = self._producer.send(values, transaction_id=transaction_id)
             records += 1
             size += len(line)
             if interactive:

@@ -11,7 +11,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from schemas.batch import RECORD_SCHEMA, build, build_control, encode_records, stamp
+from schemas.batch import (
+    RECORD_SCHEMA,
+    TRANSACTION_ID,
+    TRANSACTION_IDS_FLAG,
+    build,
+    build_control,
+    encode_records,
+    stamp,
+)
 from schemas.errors import DivergedError, NotLeaderError, TransactionIdTooLowError
 from schemas.messages import Peer
 from schemas.protocol import (
@@ -30,6 +38,7 @@ from schemas.protocol import (
     pack_frame,
     unpack_frame,
 )
+from spu.producers import with_last_id
 from spu.replication.messages import (
     Ack,
     Append,
@@ -82,6 +91,22 @@ def stored(offset: int, count: int = 3, codec: str = "none") -> bytes:
     return bytes(batch)
 
 
+def stored_with_ids(offset: int, codec: str = "none") -> bytes:
+    """As `stored`; the records have transaction ids from 5 on."""
+    ids = pa.array([5, 5, 8], TRANSACTION_ID.type)
+    batch = build(
+        encode_records(records().append_column(TRANSACTION_ID, ids), codec),
+        record_count=3,
+        first_timestamp_us=0,
+        last_timestamp_us=2,
+        flags=TRANSACTION_IDS_FLAG,
+        first_transaction_id=5,
+        last_transaction_id=8,
+    )
+    stamp(batch, offset, TERM)
+    return bytes(batch)
+
+
 def _control(offset: int) -> bytes:
     batch = build_control("term", 0)
     stamp(batch, offset, TERM)
@@ -121,6 +146,7 @@ def _peer_wire() -> list[bytes]:
         Position(TERM, 9, BOOT, STORAGE, TERM - 1, 17, "an fsync failed"),
         Cut(TERM, 9, BOOT, TERM - 1, 12),
         Reset(TERM, 9, BOOT, 40, TERM - 1, ((7, 1, ((0, 5, 8), (1, 8, 9))), (9, 0, ((3, 1, 2),)))),
+        Reset(TERM, 9, BOOT, 40, TERM - 1, with_last_id(((7, 1, ((0, 5, 8),)),), 41)),
         Append(TERM, 9, BOOT, batches, 4, 0),
         Confirm(TERM, 9, BOOT, 41, 3),
         Ack(TERM, 9, 12, 11, gap=True),
@@ -138,7 +164,9 @@ def _peer_wire() -> list[bytes]:
 def _fetched() -> list[bytes]:
     data = stored(0) + _control(3) + stored(4, 2, "zstd") + stored(8, 1, "lz4")
     options = [(1, 0, 9), (9, 0, 0), (3, 2, 9), (5, 1, 1), (1, 5, 9)]
-    return [bytes(one) + data for one in options]
+    with_ids = stored(0) + stored_with_ids(3) + _control(6) + stored_with_ids(7, "zstd")
+    found = [bytes(one) + with_ids for one in [(1, 0, 10), (17, 0, 8), (25, 4, 6)]]
+    return [*(bytes(one) + data for one in options), *found]
 
 
 def _payload() -> list[bytes]:
@@ -155,7 +183,8 @@ def log_directory() -> dict[str, bytes]:
         for number in range(5):
             if number and not number % 2:
                 opened.log.roll(NOW_US)
-            opened.append(batch_of(1, producer_id=7, sequence=number))
+            ids = (number, number) if number < 3 else None
+            opened.append(batch_of(1, ids=ids, producer_id=7, sequence=number))
             opened.sync(lac=number - 1, checkpoint=number == 3)
         opened.crash()
         return {path.name: path.read_bytes() for path in Path(name).iterdir()}

@@ -202,6 +202,7 @@ def fetched(data: bytes) -> None:
         position,
         stop=position + 9 if options & 2 else None,
         not_before_us=lac if options & 4 else None,
+        not_before_id=lac if options & 16 else None,
     )
     _consume(cursor, data, None if options & 8 else lac)
 

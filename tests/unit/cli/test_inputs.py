@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from runnel.cli.inputs import CHUNK_LINES, KeyRule, read_chunks, read_lines, split_line
+from runnel.cli.inputs import CHUNK_LINES, KeyRule, read_chunks, read_lines, splitter
 from schemas.errors import InvalidRequestError
 
 Rows = list[tuple[bytes | None, bytes]]
@@ -68,7 +68,7 @@ BAD_LINES = {
 @pytest.mark.parametrize(("line", "rule", "expected"), BAD_LINES.values(), ids=BAD_LINES)
 def test_bad_lines(line: bytes, rule: KeyRule, expected: str) -> None:
     with pytest.raises(InvalidRequestError, match=expected):
-        split_line(line, rule, "f", 3)
+        splitter(rule, "f")(line, 3)
 
 
 def test_key_field_of_plain_lines_is_refused() -> None:
@@ -118,3 +118,74 @@ def test_separator_for_a_columnar_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "f.csv").write_text("a\n1\n")
     with pytest.raises(InvalidRequestError, match="use --key-field"):
         list(read_chunks(tmp_path / "f.csv", KeyRule(separator=b":")))
+
+
+# Transaction ids
+
+BY_ID = KeyRule(id_field="seq")
+
+
+def test_ids_of_lines_beside_keys() -> None:
+    data = b'{"seq": 4, "k": "a"}\n{"seq": 4, "k": "b"}\n{"seq": 9, "k": null}\n'
+    (chunk,) = read_lines(io.BytesIO(data), KeyRule(field="k", id_field="seq"), "f", ndjson=True)
+    assert chunk.transaction_ids == [4, 4, 9]
+    assert chunk.table.column("key").to_pylist() == [b"a", b"b", None]
+    (chunk,) = read_lines(io.BytesIO(data), BY_ID, "f", ndjson=True)
+    assert (chunk.transaction_ids, chunk.table.column("key").null_count) == ([4, 4, 9], 3)
+    (chunk,) = read_lines(io.BytesIO(data), KeyRule(), "f", ndjson=True)
+    assert chunk.transaction_ids is None
+
+
+BAD_IDS = {
+    "given-text-then-the-line-is-named": ('"7"', "f:2: field 'seq' is '7', and a transaction id"),
+    "given-a-fraction-then-refused": ("7.5", "f:2: field 'seq' is 7.5, and"),
+    "given-a-bool-then-refused": ("true", "f:2: field 'seq' is True, and"),
+    "given-null-then-refused": ("null", "f:2: field 'seq' is None, and"),
+    "given-a-negative-one-then-refused": ("-1", "f:2: field 'seq' is -1; transaction ids go"),
+    "given-too-large-a-one-then-refused": (str(1 << 63), "transaction ids go from 0 to"),
+    "given-a-fall-then-refused": ("3", "f:2: field 'seq' is 3 after 4: transaction ids never fall"),
+}
+
+
+@pytest.mark.parametrize(("value", "says"), BAD_IDS.values(), ids=BAD_IDS)
+def test_bad_ids(value: str, says: str) -> None:
+    split = splitter(BY_ID, "f")
+    assert split(b'{"seq": 4}', 1) == (None, b'{"seq": 4}', 4)
+    with pytest.raises(InvalidRequestError) as refused:
+        split(b'{"seq": %s}' % value.encode(), 2)
+    assert says in refused.value.message
+
+
+def test_given_rows_without_the_id_field_then_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="f:3: no field 'seq'"):
+        splitter(BY_ID, "f")(b"{}", 3)
+    with pytest.raises(InvalidRequestError, match="--transaction-id-field needs rows with fields"):
+        list(read_lines(io.BytesIO(b"a\n"), BY_ID, "f"))
+
+
+def test_ids_of_columns(tmp_path: Path) -> None:
+    csv = tmp_path / "f.csv"
+    csv.write_text("seq,name\n3,ann\n5,bo\n")
+    (chunk,) = read_chunks(csv, BY_ID)
+    assert chunk.transaction_ids == [3, 5]
+    assert json.loads(chunk.table.to_pylist()[1]["value"]) == {"seq": 5, "name": "bo"}
+    table = pa.table({"value": [b"1", b"2", b"3"], "seq": [1, 6, 2]})
+    pa.parquet.write_table(table.slice(0, 2), tmp_path / "f.parquet")
+    (chunk,) = read_chunks(tmp_path / "f.parquet", BY_ID)
+    assert (chunk.table.column_names, chunk.transaction_ids) == (["value"], [1, 6])
+    pa.parquet.write_table(table.select(["value"]), tmp_path / "g.parquet")
+    with pytest.raises(InvalidRequestError, match="no column 'seq'; its columns: value"):
+        list(read_chunks(tmp_path / "g.parquet", BY_ID))
+
+
+def test_given_ids_that_fall_between_batches_of_a_file_then_the_row_is_named(
+    tmp_path: Path,
+) -> None:
+    table = pa.table({"value": [b"1", b"2", b"3"], "seq": [1, 6, 2]})
+    path = tmp_path / "f.arrow"
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    chunks = read_chunks(path, BY_ID)
+    assert next(chunks).transaction_ids == [1, 6]
+    with pytest.raises(InvalidRequestError, match=r"f\.arrow: row 2: field 'seq' is 2 after 6"):
+        next(chunks)
