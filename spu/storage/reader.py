@@ -121,9 +121,9 @@ class LogReader:
         return found
 
     def _headers(self, segment: Segment, position: int) -> Iterator[BatchHeader]:
-        """The headers of a segment from a batch on, with the disk's time. Nothing is verified.
+        """The headers of a segment from the batch at ``position`` on; nothing is verified.
 
-        Raises Damage where none can stand, OSError.
+        Blocks on the disk. Raises Damage where no header can stand, OSError.
         """
         limit = segment.size
         while position < limit:

@@ -180,9 +180,10 @@ class _Recovery:
             raise UnfitError(f"{self._segment(self._checkpoint.segment).path} is missing")
 
     def _drop_truncated(self, bases: list[int]) -> list[int]:
-        """Finish a truncation: whole segments below the log start go."""
+        """Finish a truncation: whole segments below the log start go, up to the one that the
+        checkpoint is about, where the scan begins."""
         kept = list(bases)
-        while len(kept) > 1 and kept[1] <= self._checkpoint.log_start:
+        while kept[0] < self._checkpoint.segment and kept[1] <= self._checkpoint.log_start:
             segment = self._segment(kept.pop(0))
             segment.end_offset = kept[0]
             retire(segment, self._now_us)

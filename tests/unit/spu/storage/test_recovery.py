@@ -219,6 +219,31 @@ def test_given_a_large_segment_then_recovery_scans_only_its_end(tmp_path: Path) 
     without.crash()
 
 
+@pytest.mark.parametrize("roll", [False, True])
+def test_given_a_log_truncated_to_its_end_and_another_segment_since_then_it_is_fit(
+    tmp_path: Path, roll: bool
+) -> None:
+    opened = open_log(new_log_directory(tmp_path))
+    opened.append(batch_of(2))
+    opened.log.truncate_prefix(2)
+    opened.sync()
+    if roll:
+        opened.log.begin_next(NOW_US)
+    else:
+        opened.append(batch_of(), term=TERM + 1)
+    opened.crash()
+    again = open_log(tmp_path)
+    assert again.found.unfit is None
+    assert (again.log.log_start, again.log.leo) == (2, 2 if roll else 3)
+    assert len(again.log.segments) == 2
+    # What the checkpoint spoke of goes with the next one.
+    again.append(batch_of(), term=TERM + 1)
+    again.sync(checkpoint=True)
+    assert [segment.base_offset for segment in again.log.segments] == [2]
+    again.crash()
+    assert open_log(tmp_path).found.unfit is None
+
+
 def test_given_producers_then_checkpoint_and_scan_together_restore_them(tmp_path: Path) -> None:
     opened = open_log(new_log_directory(tmp_path))
     for sequence in range(8):
