@@ -16,7 +16,7 @@ from schemas.messages import ReplicaRole
 from schemas.protocol import ProduceResponse
 from schemas.topic import Durability
 from spu import replica_host
-from spu.storage import log as log_module
+from spu.storage import file_pool as file_pool_module
 from spu.storage.durable import write_all
 from spu.storage.space import Room
 from tests.integration.spu.cluster import Cluster
@@ -48,7 +48,7 @@ class Disks:
 @pytest.fixture
 def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disks:
     found = Disks(tmp_path)
-    monkeypatch.setattr(log_module, "write_all", found.write)
+    monkeypatch.setattr(file_pool_module, "write_all", found.write)
     monkeypatch.setattr(replica_host, "_REOPEN_S", 0.0)
     return found
 
