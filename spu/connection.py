@@ -5,7 +5,7 @@ one connection are appended in the order they arrived; answers go out as soon as
 Two bounds: beyond so many unanswered requests the socket is not read; and no fetch is carried out
 while the client does not take what was sent, nor a second one from the disk beside another, so
 a slow reader costs one answer, not all of them. When the client goes away, so does everything
-that waited for it.
+that waited for it. What is pushed to it is `spu.subscriptions`'s business.
 
 A request that is refused is answered and the connection lives; bytes that are not a frame are
 answered and end it, since nobody knows where the next frame begins.
@@ -33,6 +33,7 @@ from schemas.protocol import (
     Api,
     FetchRequest,
     FrameHeader,
+    Grant,
     HelloRequest,
     HelloResponse,
     ListOffsetsRequest,
@@ -40,15 +41,19 @@ from schemas.protocol import (
     ListSegmentsRequest,
     ProduceRequest,
     ProduceResponse,
+    SubscribeRequest,
+    SubscriptionEntry,
     VerifyRequest,
     VerifyResponse,
     pack_error,
     pack_frame,
     unpack_frame,
+    unpack_numbers,
 )
 from spu.frames import FrameReader
 from spu.replica import Found, Replica
 from spu.storage.segment import Damage
+from spu.subscriptions import Subscriptions
 from spu.verifying import Verifications
 from spu.waiters import Waiter
 
@@ -132,6 +137,7 @@ class Connection(asyncio.BufferedProtocol):
         self._disk_busy = False
         # Fetches that wait for the client to take what was sent, or for the disk.
         self._held_back: deque[tuple[_Request, bool]] = deque()
+        self._subscriptions = Subscriptions(partitions, self)
         self._verifications = Verifications(partitions, verifying)
         self._tasks: set[asyncio.Task[tuple[VerifyResponse, bytes]]] = set()
 
@@ -171,6 +177,7 @@ class Connection(asyncio.BufferedProtocol):
                 request.waiter.cancel()
         self._unanswered.clear()
         self._held_back.clear()
+        self._subscriptions.close()
         self._verifications.close()
         self._closed(self)
 
@@ -181,6 +188,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._writable = True
         self._take_up_fetches()
+        self._subscriptions.resume()
         self._parse_soon()
 
     # The listener's side
@@ -274,6 +282,18 @@ class Connection(asyncio.BufferedProtocol):
             self._list_segments(request, ListSegmentsRequest.unpack(fixed))
         elif header.api == Api.VERIFY:
             self._verify(request, VerifyRequest.unpack(fixed))
+        elif header.api == Api.SUBSCRIBE:
+            asked = SubscribeRequest.unpack(fixed)
+            self._subscribe(request, SubscriptionEntry.unpack_all(tail, asked.entry_bytes))
+        elif header.api == Api.CREDIT:
+            grants = Grant.unpack_all(tail)
+            self._unanswered.discard(request)
+            for grant in grants:
+                self._subscriptions.grant(grant.number, grant.credit)
+        elif header.api == Api.UNSUBSCRIBE:
+            ended = unpack_numbers(tail)
+            self._unanswered.discard(request)
+            self._subscriptions.remove(ended)
         else:
             raise UnsupportedError(f"this SPU knows no request {header.api}; upgrade it")
 
@@ -353,6 +373,14 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(request, refusal)
         else:
             self._answer(request, response.pack(), b"".join(one.pack() for one in segments))
+
+    # Subscriptions
+
+    def _subscribe(self, request: _Request, entries: list[SubscriptionEntry]) -> None:
+        self._subscriptions.check(entries)
+        # First: a client that gets no answer to this is not to wait for what it asked for.
+        self._answer(request, b"")
+        self._subscriptions.add(entries)
 
     # Verification
 
@@ -459,7 +487,19 @@ class Connection(asyncio.BufferedProtocol):
                 _log.error("a read failed", error=repr(error), peer=self._peer())
                 self._refuse(request, RunnelError(f"the SPU met a bug: {error!r}; see its log"))
 
-    # Answers out
+    # Pushes and answers out
+
+    @property
+    def takes_more(self) -> bool:
+        """Does the client take what is written?"""
+        transport = self._transport
+        return self._writable and transport is not None and not transport.is_closing()
+
+    def push(self, pieces: list[Buffer], error: RunnelError | None) -> None:
+        """Write a frame that no request asked for; ``error`` is what it says, if it is one."""
+        if error is not None:
+            self._count(error)
+        self._write(pieces)
 
     def _answer(self, request: _Request, fixed: bytes, *tail: Buffer) -> None:
         if request in self._unanswered:

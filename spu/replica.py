@@ -69,7 +69,7 @@ from spu.storage.journal import JournalEntry
 from spu.storage.log import PartitionLog
 from spu.storage.recovery import RecoveredLog
 from spu.storage.segment import Damage
-from spu.waiters import OffsetWaiters, RecordWaiters, Told, Waiter
+from spu.waiters import Listener, Listeners, OffsetWaiters, RecordWaiters, Told, Waiter
 
 MAX_WAIT_MS: Final = 600_000
 
@@ -78,11 +78,17 @@ Answer = Callable[[ProduceResponse | RunnelError], None]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a fetch found. ``enough``: answer now; otherwise more may come by waiting."""
+    """What a fetch found. ``enough``: answer now; otherwise more may come by waiting.
+
+    ``next_offset`` and ``last_term`` are of the last batch; where there is none, the offset that
+    was asked for and 0.
+    """
 
     response: FetchResponse
     data: memoryview
     enough: bool
+    next_offset: int
+    last_term: int
 
 
 class Replica:
@@ -102,6 +108,7 @@ class Replica:
         self._commits = OffsetWaiters()
         self._writes = OffsetWaiters()
         self._records = RecordWaiters()
+        self._listeners = Listeners()
         # These wait for a version of the log's segments.
         self._segments = RecordWaiters()
         self._runner = ReplicaRunner(home, meta, entry, directory, found, self)
@@ -384,7 +391,8 @@ class Replica:
             # The read ended at a segment's or the request's end, not at the end of the log.
             length > 0 and result.next_offset <= lac
         )
-        return Found(FetchResponse(log_start, lac), result.data, enough)
+        response = FetchResponse(log_start, lac)
+        return Found(response, result.data, enough, result.next_offset, result.last_term)
 
     def when_more(self, request: FetchRequest, found_bytes: int, told: Told) -> Waiter:
         """Wait for what ``request`` lacks, at most for its time; told as in `RecordWaiters`."""
@@ -395,6 +403,10 @@ class Replica:
             min(request.max_wait_ms, MAX_WAIT_MS),
             told,
         )
+
+    def listen(self, told: Told) -> Listener:
+        """Tell of every commit (None), and once of what ends or changes who serves (an error)."""
+        return self._listeners.add(told)
 
     def list_offsets(self, position: int) -> ListOffsetsResponse:
         """The offset `EARLIEST` or `LATEST` stands for. Raises NotReadyError, NotLeaderError."""
@@ -491,7 +503,7 @@ class Replica:
             self._committed_bytes = uncommitted.popleft()[1]
         if self._runner.state.leading is not None:
             self._commits.release(lac + 1)
-        if len(self._records) and not self._waking:
+        if (len(self._records) or len(self._listeners)) and not self._waking:
             # Once for all that the loop has at hand: readers like batches too.
             self._waking = True
             asyncio.get_running_loop().call_soon(self._wake_readers)
@@ -586,6 +598,7 @@ class Replica:
     def _wake_readers(self) -> None:
         self._waking = False
         self._records.release(self.lac, self._committed_bytes)
+        self._listeners.release()
 
     def _when_committed(
         self, until: int, request: ProduceRequest, result: int | RunnelError, answer: Answer
@@ -612,6 +625,7 @@ class Replica:
     def _fail_waiters(self, error: RunnelError) -> None:
         for waiters in (self._commits, self._writes, self._records, self._segments):
             waiters.fail(error)
+        self._listeners.fail(error)
 
     def _truncated(self, offset: int, log_start: int) -> OffsetOutOfRangeError:
         return OffsetOutOfRangeError(

@@ -2,7 +2,8 @@
 
 A waiting request is an entry here, not a task: it costs a heap or dict slot and a timer, is
 released by whoever moves the log, and is gone at once when its client goes away. Each is told
-exactly once, by a call with None (what it waits for has happened) or an error.
+exactly once, by a call with None (what it waits for has happened) or an error. A `Listener` stays
+and is told of every commit.
 """
 
 from __future__ import annotations
@@ -164,3 +165,42 @@ class RecordWaiters:
     def fail(self, error: RunnelError) -> None:
         for waiter in list(self._waiting):
             waiter.tell(error)
+
+
+class Listener:
+    """One that is told again and again, until it ends. `cancel` when it wants no more."""
+
+    __slots__ = ("_home", "told")
+
+    def __init__(self, told: Told, home: set[Listener]) -> None:
+        self.told = told
+        self._home = home
+        home.add(self)
+
+    def cancel(self) -> None:
+        self._home.discard(self)
+
+
+class Listeners:
+    """Who is told of every commit, with None, and of the end, with an error, once.
+
+    Unlike a waiter this has no timer: who listens to a log that nothing happens to costs nothing.
+    """
+
+    def __init__(self) -> None:
+        self._listening: set[Listener] = set()
+
+    def __len__(self) -> int:
+        return len(self._listening)
+
+    def add(self, told: Told) -> Listener:
+        return Listener(told, self._listening)
+
+    def release(self) -> None:
+        for listener in list(self._listening):
+            listener.told(None)
+
+    def fail(self, error: RunnelError) -> None:
+        for listener in list(self._listening):
+            listener.cancel()
+            listener.told(error)

@@ -32,10 +32,11 @@ _REMEMBERED_ENDS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """Whole batches, and the offset after the last of them."""
+    """Whole batches, the offset after the last of them, and its term; 0 where there is none."""
 
     data: memoryview
     next_offset: int
+    last_term: int = 0
 
 
 class LogReader:
@@ -57,7 +58,7 @@ class LogReader:
             position = self.locate(segment, offset, limit, wait=wait)
         count = min(max(max_bytes, HEADER_SIZE), limit - position)
         data = self._pread(segment, position, count, wait=wait)
-        end, next_offset = _whole_batches(data, segment, position, upto_offset)
+        end, next_offset, last_term = _whole_batches(data, segment, position, upto_offset)
         if not end:
             if len(data) < HEADER_SIZE:
                 raise Damage(segment.path, position, "the segment ends inside a batch header")
@@ -65,9 +66,9 @@ class LogReader:
             if length > limit - position:
                 raise Damage(segment.path, position, f"a batch of {length} bytes leaves the file")
             data = self._pread(segment, position, length, wait=wait)
-            end, next_offset = _whole_batches(data, segment, position, upto_offset)
+            end, next_offset, last_term = _whole_batches(data, segment, position, upto_offset)
         self._remember(next_offset, segment.base_offset, position + end)
-        return ReadResult(data[:end], next_offset)
+        return ReadResult(data[:end], next_offset, last_term)
 
     def _remember(self, next_offset: int, base_offset: int, end: int) -> None:
         """A sequential reader comes back for ``next_offset``: spare it the way there."""
@@ -82,7 +83,7 @@ class LogReader:
         limit = segment.size
         position = self.index(segment, wait=True).position_before_time(timestamp_us)
         while position < limit:
-            base, length, count, last_us = self._header(segment, position, limit, wait=True)
+            base, length, count, last_us, _ = self._header(segment, position, limit, wait=True)
             if last_us >= timestamp_us and base + count > log_start:
                 return base
             position += length
@@ -152,7 +153,7 @@ class LogReader:
             if len(chunk) - at < HEADER_SIZE:
                 count = min(INDEX_INTERVAL_BYTES, limit - position)
                 chunk, start, at = self._pread(segment, position, count, wait=wait), position, 0
-            base, length, count, _last_us = _header(chunk, at, segment, position)
+            base, length, count, _last_us, _term = _header(chunk, at, segment, position)
             if base <= offset < base + count:
                 return position
             position += length
@@ -160,7 +161,7 @@ class LogReader:
 
     def _header(
         self, segment: Segment, position: int, limit: int, *, wait: bool
-    ) -> tuple[int, int, int, int]:
+    ) -> tuple[int, int, int, int, int]:
         data = self._pread(segment, position, min(HEADER_SIZE, limit - position), wait=wait)
         return _header(data, 0, segment, position)
 
@@ -215,27 +216,28 @@ class LogReader:
 
 def _header(
     data: memoryview, at: int, segment: Segment, position: int
-) -> tuple[int, int, int, int]:
-    """Base offset, length, record count and last timestamp of a stored batch."""
+) -> tuple[int, int, int, int, int]:
+    """Base offset, length, record count, last timestamp and term of a stored batch."""
     if len(data) - at < HEADER_SIZE:
         raise Damage(segment.path, position, "the segment ends inside a batch header")
     fields = _WALK.unpack_from(data, at + _WALK_AT)
-    base, _term, length, magic, _codec, _flags, _schema, count, last_us = fields
+    base, term, length, magic, _codec, _flags, _schema, count, last_us = fields
     if magic != MAGIC or length < HEADER_SIZE:
         raise Damage(segment.path, position, "no batch header stands here")
-    return base, length, count, last_us
+    return base, length, count, last_us, term
 
 
 def _whole_batches(
     data: memoryview, segment: Segment, position: int, upto_offset: int
-) -> tuple[int, int]:
-    """Length and next offset of the whole batches below ``upto_offset`` at the start of data."""
-    at, next_offset = 0, -1
+) -> tuple[int, int, int]:
+    """Length, next offset and last term of the whole batches below ``upto_offset`` at the start
+    of data."""
+    at, next_offset, last_term = 0, -1, 0
     size = len(data)
     while size - at >= HEADER_SIZE:
-        base, length, count, _last_us = _header(data, at, segment, position + at)
+        base, length, count, _last_us, term = _header(data, at, segment, position + at)
         if at + length > size or (at and base >= upto_offset):
             break
         at += length
-        next_offset = base + count
-    return at, next_offset
+        next_offset, last_term = base + count, term
+    return at, next_offset, last_term

@@ -27,6 +27,7 @@ from schemas.protocol import (
     Api,
     FetchRequest,
     FetchResponse,
+    Grant,
     HelloRequest,
     HelloResponse,
     ListOffsetsRequest,
@@ -34,8 +35,12 @@ from schemas.protocol import (
     PositionBy,
     ProduceRequest,
     ProduceResponse,
+    PushResponse,
+    SubscribeRequest,
+    SubscriptionEntry,
     pack_error,
     pack_frame,
+    pack_numbers,
     unpack_frame,
 )
 from spu.producers import with_last_id
@@ -113,6 +118,11 @@ def _control(offset: int) -> bytes:
     return bytes(batch)
 
 
+_ENTRIES = b"".join(
+    SubscriptionEntry(number, UID, 4 * number, TERM, 1 << 18).pack() for number in (1, 2)
+)
+
+
 def _frames() -> list[bytes]:
     requests = [
         (Api.HELLO, HelloRequest(1, 1).pack(), b""),
@@ -121,6 +131,11 @@ def _frames() -> list[bytes]:
         (Api.FETCH, FetchRequest(UID, 1, 2, 3, 4).pack()[:-1], b""),
         (Api.LIST_OFFSETS, ListOffsetsRequest(UID, -2).pack(), b""),
         (Api.LIST_OFFSETS, ListOffsetsRequest(UID, 7, PositionBy.TRANSACTION_ID).pack(), b""),
+        (Api.SUBSCRIBE, SubscribeRequest(48).pack(), _ENTRIES),
+        (Api.SUBSCRIBE, SubscribeRequest(96).pack(), _ENTRIES),
+        (Api.CREDIT, b"", Grant(1, 1 << 20).pack() + Grant(2, 1).pack()),
+        (Api.UNSUBSCRIBE, b"", pack_numbers([1, 2, 3])),
+        (Api.PUSH, PushResponse(1, 2, 3).pack(), b"t" * 200),
         (Api.HELLO, HelloResponse(1, 2, 3).pack(), b"cluster"),
         (Api.PRODUCE, ProduceResponse(1, 2).pack(), b""),
         (Api.FETCH, FetchResponse(1, 2).pack(), b"t" * 200),
@@ -132,7 +147,7 @@ def _frames() -> list[bytes]:
         DivergedError("lost", diverged_at=4),
         TransactionIdTooLowError("below 9", last_transaction_id=9),
     ]
-    made += [b"".join(pack_error(Api.FETCH, 7, error)) for error in errors]
+    made += [b"".join(pack_error(api, 7, one)) for api in (Api.FETCH, Api.PUSH) for one in errors]
     return [*(bytes([9]) + one for one in made), bytes([40]) + b"".join(made)]
 
 

@@ -33,14 +33,20 @@ from schemas.protocol import (
     Api,
     FetchRequest,
     FetchResponse,
+    Grant,
     HelloRequest,
     HelloResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ProduceRequest,
     ProduceResponse,
+    PushResponse,
+    SubscribeRequest,
+    SubscriptionEntry,
+    pack_numbers,
     raise_for_status,
     unpack_frame,
+    unpack_numbers,
 )
 from spu import frames as spu_frames
 from spu.producers import ProducerTable
@@ -70,12 +76,14 @@ _REQUESTS: Final = {
     Api.PRODUCE: ProduceRequest,
     Api.FETCH: FetchRequest,
     Api.LIST_OFFSETS: ListOffsetsRequest,
+    Api.SUBSCRIBE: SubscribeRequest,
 }
 _RESPONSES: Final = {
     Api.HELLO: HelloResponse,
     Api.PRODUCE: ProduceResponse,
     Api.FETCH: FetchResponse,
     Api.LIST_OFFSETS: ListOffsetsResponse,
+    Api.PUSH: PushResponse,
 }
 
 
@@ -136,13 +144,28 @@ def _frames_of_client(stream: bytes, step: int) -> tuple[list[bytes], ProtocolEr
 def _request(frame: bytes) -> None:
     """What a client sends, as an SPU reads it: a request, or a ProtocolError."""
     try:
-        header, fixed, _tail = unpack_frame(memoryview(frame))
+        header, fixed, tail = unpack_frame(memoryview(frame))
         layout = _REQUESTS.get(header.api)  # type: ignore[call-overload]
         if layout is not None:
             request = layout.unpack(fixed)
             assert layout.unpack(request.pack()) == request
+        _rows(header.api, fixed, tail)
     except ProtocolError:
         pass
+
+
+def _rows(api: int, fixed: memoryview, tail: memoryview) -> None:
+    """The rows of a request's tail."""
+    match api:
+        case Api.SUBSCRIBE:
+            length = SubscribeRequest.unpack(fixed).entry_bytes
+            entries = SubscriptionEntry.unpack_all(tail, length)
+            packed = b"".join(entry.pack() for entry in entries)
+            assert SubscriptionEntry.unpack_all(packed, SubscriptionEntry.LAYOUT.size) == entries
+        case Api.CREDIT:
+            assert b"".join(grant.pack() for grant in Grant.unpack_all(tail)) == tail
+        case Api.UNSUBSCRIBE:
+            assert pack_numbers(unpack_numbers(tail)) == tail
 
 
 def _response(frame: bytes) -> None:

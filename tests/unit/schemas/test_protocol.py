@@ -36,6 +36,7 @@ from schemas.protocol import (
     FetchRequest,
     FetchResponse,
     FrameHeader,
+    Grant,
     HelloRequest,
     HelloResponse,
     ListOffsetsRequest,
@@ -43,13 +44,18 @@ from schemas.protocol import (
     PositionBy,
     ProduceRequest,
     ProduceResponse,
+    PushResponse,
+    SubscribeRequest,
+    SubscriptionEntry,
     TransactionIdTooLowResponse,
     VerifyRequest,
     VerifyResponse,
     pack_error,
     pack_frame,
+    pack_numbers,
     raise_for_status,
     unpack_frame,
+    unpack_numbers,
 )
 from schemas.topic import MAX_BATCH_BYTES
 
@@ -71,6 +77,8 @@ PARTS: dict[Any, st.SearchStrategy[Any]] = {
         FetchRequest, uids, i64, u32, u32, u32, u64, st.integers(0, 255).map(FetchFlags)
     ),
     FetchResponse: st.builds(FetchResponse, i64, i64),
+    SubscribeRequest: st.builds(SubscribeRequest, u32),
+    PushResponse: st.builds(PushResponse, i64, i64, i64),
     DivergedResponse: st.builds(DivergedResponse, i64),
     TransactionIdTooLowResponse: st.builds(TransactionIdTooLowResponse, i64),
     ListOffsetsRequest: st.builds(ListOffsetsRequest, uids, i64, st.sampled_from(PositionBy)),
@@ -141,6 +149,35 @@ def test_the_flag_of_followers_is_the_lowest_bit_of_the_last_byte() -> None:
     assert asked.pack()[-1] == 1
     assert FetchFlags.FOLLOWER_OK in FetchRequest.unpack(asked.pack()).flags
     assert FetchRequest.unpack(asked.pack()[:-1] + b"\xfe").flags & FetchFlags.FOLLOWER_OK == 0
+
+
+entries = st.builds(
+    SubscriptionEntry, u32, uids, i64, u64, u32, st.integers(0, 255).map(FetchFlags)
+)
+
+
+@given(st.lists(entries, max_size=4), st.binary(max_size=9))
+def test_law_subscriptions_round_trip_and_later_fields_are_ignored(
+    wanted: list[SubscriptionEntry], more: bytes
+) -> None:
+    tail = b"".join(entry.pack() + more for entry in wanted)
+    length = SubscriptionEntry.LAYOUT.size + len(more)
+    assert SubscriptionEntry.unpack_all(memoryview(tail), length) == wanted
+    with pytest.raises(ProtocolError, match="are no entries of"):
+        SubscriptionEntry.unpack_all(tail + b"x", length)
+    with pytest.raises(ProtocolError, match="has at least 48"):
+        SubscriptionEntry.unpack_all(tail, 47)
+
+
+@given(st.lists(st.builds(Grant, u32, u32), max_size=4), st.lists(u32, max_size=4))
+def test_law_grants_and_numbers_round_trip(grants: list[Grant], numbers: list[int]) -> None:
+    tail = b"".join(grant.pack() for grant in grants)
+    assert Grant.unpack_all(memoryview(tail)) == grants
+    assert unpack_numbers(memoryview(pack_numbers(numbers))) == numbers
+    with pytest.raises(ProtocolError, match="no whole number of grants"):
+        Grant.unpack_all(tail + b"x")
+    with pytest.raises(ProtocolError, match="no whole number of subscriptions"):
+        unpack_numbers(pack_numbers(numbers) + b"x")
 
 
 def test_given_another_magic_then_said() -> None:
