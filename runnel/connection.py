@@ -5,6 +5,8 @@ future of its response: many may be under way, and responses come in any order. 
 a deadline. When the connection breaks, all calls under way fail with `UnreachableError`; a
 connection is never reused after that (`runnel.connections` opens another).
 
+Partitions that the SPU pushes come here too and are handed to `runnel.subscriptions`.
+
 Neighbours: `runnel.frames` assembles what is received, `schemas.protocol` packs and unpacks.
 """
 
@@ -16,8 +18,10 @@ from typing import Final, cast
 
 from runnel.address import Address
 from runnel.frames import FrameAssembler
+from runnel.subscriptions import Subscriptions
 from schemas.errors import (
     DeadlineExceededError,
+    ErrorCode,
     InvalidRequestError,
     RunnelError,
     UnreachableError,
@@ -28,6 +32,7 @@ from schemas.protocol import (
     MIN_PROTOCOL_VERSION,
     PROTOCOL_VERSION,
     Api,
+    FrameHeader,
     HelloRequest,
     HelloResponse,
     pack_frame,
@@ -64,6 +69,17 @@ class SpuConnection(asyncio.BufferedProtocol):
         self._closed = asyncio.Event()
         self._failure: RunnelError | None = None
         self._heard_at = self._loop.time()
+        self.subscriptions = Subscriptions(self)
+
+    @property
+    def name(self) -> str:
+        """Whom messages are about."""
+        return f"the SPU at {self.address}"
+
+    @property
+    def heard_at(self) -> float:
+        """When the last bytes came, by the loop's clock."""
+        return self._heard_at
 
     @property
     def usable(self) -> bool:
@@ -102,6 +118,15 @@ class SpuConnection(asyncio.BufferedProtocol):
     async def request(self, api: Api, fixed: bytes, *tail: Buffer, timeout_s: float) -> Response:
         """`start` and wait for the response."""
         return await (await self.start(api, fixed, *tail, timeout_s=timeout_s))
+
+    async def ask(self, api: Api, fixed: bytes, tail: bytes, timeout_s: float) -> None:
+        """`request` something in whose response nothing stands."""
+        await self.request(api, fixed, tail, timeout_s=timeout_s)
+
+    def tell(self, api: Api, tail: bytes) -> None:
+        """Write a short request that has no response, at once; nothing on a broken connection."""
+        if self._failure is None and self._transport is not None:
+            self._transport.writelines(pack_frame(api, self._next_correlation(), b"", tail))
 
     async def hello(self, timeout_s: float) -> None:
         """Agree on a version; must come first. Raises UnsupportedError where none fits."""
@@ -160,22 +185,34 @@ class SpuConnection(asyncio.BufferedProtocol):
 
     def _answered(self, frame: memoryview) -> None:
         header, fixed, tail = unpack_frame(frame)
+        if header.api == Api.PUSH:
+            if header.status == ErrorCode.OK:
+                self.subscriptions.received(header.correlation, fixed, tail)
+            else:
+                self.subscriptions.refused(header.correlation, self._error(header, fixed, tail))
+            return
         future, timer = self._calls.pop(header.correlation, (None, None))
         if future is None or timer is None:
             return  # Its caller gave up already.
         timer.cancel()
         if future.done():
             return
+        if header.status == ErrorCode.OK:
+            future.set_result(Response(fixed, tail))
+        else:
+            future.set_exception(self._error(header, fixed, tail))
+
+    def _error(self, header: FrameHeader, fixed: memoryview, tail: memoryview) -> RunnelError:
+        """What a frame says whose status is not OK."""
         try:
             raise_for_status(header, tail, fixed)
         except RunnelError as error:
             error.details.setdefault("spu", str(self.address))
-            future.set_exception(error)
+            return error
         except ValueError:
-            text = bytes(tail).decode(errors="replace")
-            future.set_exception(RunnelError(f"{text} (unknown status {header.status})"))
-        else:
-            future.set_result(Response(fixed, tail))
+            pass
+        text = bytes(tail).decode(errors="replace")
+        return RunnelError(f"{text} (unknown status {header.status})")
 
     def _expire(self, correlation: int, timeout_s: float, silent_since: float) -> None:
         future, _timer = self._calls.pop(correlation)
@@ -224,6 +261,7 @@ class SpuConnection(asyncio.BufferedProtocol):
             timer.cancel()
             if not future.done():
                 future.set_exception(self._failure)
+        self.subscriptions.fail(self._failure)
         self._writable.set()
 
 

@@ -59,6 +59,7 @@ class ConsumerSettings:
     of them as well, and take the first answer; this adds a tenth to the requests at most.
     ``follower_reads``: read from followers in general, which unburdens leaders. Records come a
     little later then, and are the same.
+    ``push``: have leaders push records as they come, instead of asking for each answer.
     ``transaction_ids``: Arrow batches have a column ``transaction_id``, null where a record has
     none; records have theirs in any case.
     """
@@ -68,6 +69,7 @@ class ConsumerSettings:
     give_up_ms: int = 120_000
     speculative_reads: bool = True
     follower_reads: bool = False
+    push: bool = True
     transaction_ids: bool = False
 
 
@@ -273,6 +275,7 @@ class Consumer:
             give_up_s=self._settings.give_up_ms / 1000,
             follower_reads=self._settings.follower_reads,
             speculative_reads=self._settings.speculative_reads,
+            push=self._settings.push,
         )
         speculation = Speculation()
         for cursor, lac in cursors:

@@ -15,6 +15,15 @@ take. Rules:
 - Where the leader fails, records that are known to be there are read from a follower at once.
 - Followers are asked only for offsets at which a reader stands; every answer begins there, so
   positions neither go back nor skip, whoever answers.
+
+The leader is not asked anew for every answer, but pushes them (`runnel.subscriptions`): "asking"
+it means to wait for its next frame. Rules:
+
+- A reader at the end of its partition waits for that frame alone, for as long as it takes.
+- A frame is used only where the reader stands. When a follower has brought the reader on, or
+  another SPU leads, the subscription is given up and the leader is asked to push from there.
+- Refusals mean what those of a fetch mean. An SPU that knows no subscriptions is sent fetches, and
+  so is one that says nothing: a fetch that is due at once is overdue soon.
 """
 
 from __future__ import annotations
@@ -25,8 +34,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from runnel.connection import SpuConnection
 from runnel.routing import LEAST_WAIT_S, TopicRoute, may_retry
 from runnel.speculation import Speculation
+from runnel.subscriptions import Pushed, Subscription
 from schemas.assignments import PartitionLeader, ReplicaEndpoint
 from schemas.errors import DeadlineExceededError, NotReadyError, RunnelError
 from schemas.ids import PartitionUid, Term
@@ -50,7 +61,8 @@ class FetchSettings:
     """``fetch_bytes`` per request; an SPU answers after ``max_wait_ms`` with what there is.
 
     ``follower_reads``: followers are asked first. ``speculative_reads``: another replica is asked
-    as well when the first one does not answer in time.
+    as well when the first one does not answer in time. ``push``: leaders push, at most
+    ``fetch_bytes`` ahead; not with ``follower_reads``.
     """
 
     fetch_bytes: int
@@ -58,6 +70,7 @@ class FetchSettings:
     give_up_s: float
     follower_reads: bool = False
     speculative_reads: bool = True
+    push: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +120,19 @@ class PartitionFetcher:
         self._lac = lac
         # The term of a leader that a follower has overtaken, and the call it has yet to answer.
         self._silent: tuple[Term, asyncio.Task[Fetched]] | None = None
+        # What the leader of a term pushes.
+        self._subscription: tuple[Term, Subscription] | None = None
 
     async def fetch(self, offset: int, term: int) -> Fetched:
-        """What there is from ``offset`` on; perhaps nothing, after ``max_wait_ms``.
+        """What there is from ``offset`` on; perhaps nothing, after ``max_wait_ms`` or, where the
+        leader pushes, once.
 
         ``term`` is that of the batch before ``offset``, 0 if there is none. Failures that pass
         are retried until ``give_up_s`` are over. Raises DeadlineExceededError then, and what the
         leader refuses for good.
         """
+        if (pushed := await self._pushed(offset)) is not None:
+            return pushed
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._settings.give_up_s
         attempt = 0
@@ -138,10 +156,47 @@ class PartitionFetcher:
 
     def close(self) -> None:
         """Wait for nothing any more."""
+        self._forget_silent()
+        self._unsubscribe()
+
+    def _forget_silent(self) -> None:
         if self._silent is not None:
             # Where it has failed already, this also says that nobody wants to know why.
             self._silent[1].cancel()
             self._silent = None
+
+    # Push
+
+    async def _pushed(self, offset: int) -> Fetched | None:
+        """The next frame from ``offset`` on, if a leader pushes there and it has one, or nothing is
+        known to be due. Raises what the leader refuses for good."""
+        if self._subscription is None or (self._silent is not None and not self._silent[1].done()):
+            return None
+        _term, subscription = self._subscription
+        if subscription.offset != offset:
+            self._unsubscribe()
+            return None
+        if not subscription.ready:
+            if offset <= self._lac:
+                return None
+            await subscription.expect(known=False)
+        try:
+            return self._taken(subscription.take())
+        except RunnelError as error:
+            self._unsubscribe()
+            judged = self._route.judge(self._partition, error)
+            if not may_retry(judged):
+                raise judged from error
+            return None
+
+    def _taken(self, frame: Pushed) -> Fetched:
+        self._lac = frame.lac
+        return Fetched(frame.data, frame.lac, None)
+
+    def _unsubscribe(self) -> None:
+        if self._subscription is not None:
+            self._subscription[1].close()
+            self._subscription = None
 
     async def _round(self, offset: int, term: int, left_s: float) -> Fetched:
         known = offset <= self._lac
@@ -197,27 +252,37 @@ class PartitionFetcher:
     # What a race needs
 
     async def ask(self, source: Source, wanted: Wanted) -> Fetched:
-        """One request to one replica. Raises what it answers, or UnreachableError."""
+        """One answer of one replica. Raises what it refuses, or UnreachableError."""
         route, settings = self._route, self._settings
         loop = asyncio.get_running_loop()
         began_at = loop.time()
         leads = isinstance(source, PartitionLeader)
+        wait_ms = settings.max_wait_ms
+        if isinstance(source, PartitionLeader):
+            connection = await route.connect_to(self._partition, source, wanted.timeout_s)
+            if settings.push and not settings.follower_reads:
+                pushed = await self._ask_to_push(source, connection, wanted)
+                if pushed is not None:
+                    if wanted.known and len(pushed.data):
+                        self._speculation.answered((loop.time() - began_at) * 1000)
+                    return pushed
+            if connection.subscriptions.silent:
+                # Whatever it answers, it shows that it is there.
+                wait_ms = 0
+        else:
+            connection = await route.connection(source.endpoint, wanted.timeout_s)
         request = FetchRequest(
             wanted.uid,
             wanted.offset,
             settings.fetch_bytes,
             1,
-            settings.max_wait_ms,
+            wait_ms,
             wanted.term,
             NO_FLAGS if leads else FetchFlags.FOLLOWER_OK,
         )
-        if isinstance(source, PartitionLeader):
-            connection = await route.connect_to(self._partition, source, wanted.timeout_s)
-        else:
-            connection = await route.connection(source.endpoint, wanted.timeout_s)
         call = await connection.start(Api.FETCH, request.pack(), timeout_s=wanted.timeout_s)
         if isinstance(source, PartitionLeader):
-            due_s = 0.0 if wanted.known else settings.max_wait_ms / 1000
+            due_s = 0.0 if wanted.known else wait_ms / 1000
             route.watch_over(self._partition, source, call, due_s)
         response = await call
         answer = FetchResponse.unpack(response.fixed)
@@ -228,6 +293,42 @@ class PartitionFetcher:
             return Fetched(response.tail, answer.lac, None)
         self._lac = max(self._lac, answer.lac)
         return Fetched(response.tail, answer.lac, source.spu)
+
+    async def _ask_to_push(
+        self, leader: PartitionLeader, connection: SpuConnection, wanted: Wanted
+    ) -> Fetched | None:
+        """The leader's next frame, which may be empty if it is the first; None where it pushes
+        nothing. Raises as `ask`."""
+        subscriptions = connection.subscriptions
+        if (current := self._subscription) is not None:
+            term, subscription = current
+            moved = term != leader.term or subscription.offset != wanted.offset
+            if moved or subscription.ended:
+                self._unsubscribe()
+        if self._subscription is None:
+            if not subscriptions.supported or subscriptions.silent:
+                return None
+            most = self._settings.fetch_bytes
+            subscription = subscriptions.open(wanted.uid, wanted.offset, wanted.term, most)
+            self._subscription = (leader.term, subscription)
+        else:
+            subscription = self._subscription[1]
+        expected = subscription.expect(known=wanted.known)
+        self._route.watch_over(self._partition, leader, expected, 0.0)
+        try:
+            async with asyncio.timeout(wanted.timeout_s):
+                await expected
+            return self._taken(subscription.take())
+        except TimeoutError:
+            self._unsubscribe()
+            raise DeadlineExceededError(
+                f"SPU {leader.leader} has pushed nothing for {wanted.timeout_s:.1f} s"
+            ) from None
+        except RunnelError:
+            self._unsubscribe()
+            if not subscriptions.supported:
+                return None
+            raise
 
     def delay_s(self, known: bool) -> float:
         """How long a replica has to answer before another one is asked as well."""
@@ -248,7 +349,7 @@ class PartitionFetcher:
 
     def overtaken(self, leader: PartitionLeader, call: asyncio.Task[Fetched]) -> None:
         """A follower has answered what the leader was asked: keep that one call."""
-        self.close()
+        self._forget_silent()
         self._silent = (leader.term, call)
 
 

@@ -19,7 +19,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from runnel.address import Address
 from runnel.backoff import backoff_s
@@ -151,7 +151,7 @@ class TopicRoute:
         return await self._connections.get(Address(endpoint.host, endpoint.port), timeout_s)
 
     def watch_over(
-        self, index: int, leader: PartitionLeader, call: asyncio.Future[Response], due_s: float
+        self, index: int, leader: PartitionLeader, call: asyncio.Future[Any], due_s: float
     ) -> None:
         """End a call to a leader with UnreachableError once it is overdue and another one leads.
 
@@ -258,7 +258,7 @@ class _Overdue:
         route: TopicRoute,
         index: int,
         leader: PartitionLeader,
-        call: asyncio.Future[Response],
+        call: asyncio.Future[Any],
         due_s: float,
     ) -> None:
         self._route = route
@@ -292,7 +292,7 @@ class _Overdue:
             await asyncio.sleep(self._patience_s)
             self._patience_s = min(2 * self._patience_s, _MOST_PATIENCE_S)
 
-    def _end(self, _call: asyncio.Future[Response]) -> None:
+    def _end(self, _call: asyncio.Future[Any]) -> None:
         self._timer.cancel()
         if self._task is not None:
             self._task.cancel()

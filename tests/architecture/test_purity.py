@@ -20,8 +20,10 @@ CORES = (
     "sc.store",
     "sc.provisioning.crash_loop",
     "spu.replication",
+    "spu.push_queue",
     "runnel.batching",
     "runnel.speculation",
+    "runnel.read_window",
 )
 
 FORBIDDEN = {

@@ -1,7 +1,8 @@
 """A scripted SPU: partitions in memory, and for every produce or fetch a line of a script.
 
 Without a script it behaves. With one, each request takes the next step: an error to answer
-before anything is done, or one of the `Step` mishaps.
+before anything is done, or one of the `Step` mishaps. It pushes only if it is told that it can:
+one batch a frame, and each frame takes the next step of its script.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from schemas.batch import BatchHeader, read_header, stamp, verify_client_part
-from schemas.errors import NotLeaderError, NotReadyError, OffsetOutOfRangeError, RunnelError
+from schemas.errors import (
+    NotLeaderError,
+    NotReadyError,
+    OffsetOutOfRangeError,
+    RunnelError,
+    UnsupportedError,
+)
 from schemas.protocol import (
     LATEST,
     PREFIX,
@@ -21,15 +28,20 @@ from schemas.protocol import (
     FetchFlags,
     FetchRequest,
     FetchResponse,
+    Grant,
     HelloResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     PositionBy,
     ProduceRequest,
     ProduceResponse,
+    PushResponse,
+    SubscribeRequest,
+    SubscriptionEntry,
     pack_error,
     pack_frame,
     unpack_frame,
+    unpack_numbers,
 )
 from tests.unit.runnel.fake_sc import CLUSTER_UID
 
@@ -113,6 +125,22 @@ class FakeSpu:
         #: Whether it finds transaction ids, or takes them for timestamps as earlier versions do.
         self.knows_ids = True
         self.fetched: list[FetchRequest] = []
+        #: Does it know subscriptions?
+        self.pushes = False
+        self.push_script: deque[Step | RunnelError] = deque()
+        #: The entries of each SUBSCRIBE.
+        self.subscribed: list[list[SubscriptionEntry]] = []
+        self.unsubscribed: list[int] = []
+        #: Bytes that a subscription may be sent, the newest connection's.
+        self.credits: dict[int, int] = {}
+        self.most_credit = 0
+        self.pushed = 0
+        self._pushing: dict[int, asyncio.Task[None]] = {}
+        #: How many requests it did not know.
+        self.refused = 0
+        #: A frozen SPU takes frames and does nothing, until `thaw`.
+        self.frozen = False
+        self.unread: list[tuple[memoryview, asyncio.StreamWriter]] = []
         self.produced: list[BatchHeader] = []
         self.fetches = 0
         self.fetches_answered = 0
@@ -153,13 +181,26 @@ class FakeSpu:
             while True:
                 (length,) = PREFIX.unpack(await reader.readexactly(PREFIX.size))
                 frame = memoryview(await reader.readexactly(length))
-                self._dispatch(frame, writer)
+                if self.frozen:
+                    self.unread.append((frame, writer))
+                else:
+                    self._dispatch(frame, writer)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
             writer.transport.abort()
             self._writers.discard(writer)
             self._tasks.discard(task)
+
+    def thaw(self) -> None:
+        self.frozen = False
+        unread, self.unread = self.unread, []
+        for frame, writer in unread:
+            self._dispatch(frame, writer)
+
+    def unread_fetches(self) -> list[FetchRequest]:
+        frames = (unpack_frame(frame) for frame, _ in self.unread)
+        return [FetchRequest.unpack(fixed) for head, fixed, _ in frames if head.api == Api.FETCH]
 
     def _dispatch(self, frame: memoryview, writer: asyncio.StreamWriter) -> None:
         header, fixed, tail = unpack_frame(frame)
@@ -183,11 +224,69 @@ class FakeSpu:
                     self._list(ListOffsetsRequest.unpack(fixed), answer)
                 else:
                     refuse(NotLeaderError("another SPU leads"))
+            case Api.SUBSCRIBE if self.pushes:
+                entries = SubscriptionEntry.unpack_all(
+                    tail, SubscribeRequest.unpack(fixed).entry_bytes
+                )
+                self.subscribed.append(entries)
+                answer(b"")
+                for entry in entries:
+                    self.credits[entry.number] = entry.credit
+                    self._pushing[entry.number] = self._spawn(self._push(entry, writer))
+            case Api.CREDIT if self.pushes:
+                for grant in Grant.unpack_all(tail):
+                    self.credits[grant.number] += grant.credit
+                    self.most_credit = max(self.most_credit, self.credits[grant.number])
+                self._spawn(self.grown())
+            case Api.UNSUBSCRIBE if self.pushes:
+                for number in unpack_numbers(tail):
+                    self.unsubscribed.append(number)
+                    self._pushing[number].cancel()
+            case _:
+                self.refused += 1
+                refuse(UnsupportedError("an SPU of an earlier version"))
 
-    def _spawn(self, work) -> None:  # type: ignore[no-untyped-def]
+    def _spawn(self, work) -> asyncio.Task[None]:  # type: ignore[no-untyped-def]
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def grown(self) -> None:
+        """Say that a log or a credit has grown."""
+        async with self._grown:
+            self._grown.notify_all()
+
+    async def _push(self, entry: SubscriptionEntry, writer: asyncio.StreamWriter) -> None:
+        log, number, offset = self.logs[entry.uid], entry.number, entry.offset
+        told = False
+        while True:
+            step = self.push_script.popleft() if self.push_script else self._usual()
+            if offset < log.start:
+                step = OffsetOutOfRangeError(f"offset {offset} is not in the log")
+            if step is Step.SILENCE:
+                await self.may_speak.wait()
+            elif step is Step.DROP:
+                writer.transport.abort()
+                return
+            elif isinstance(step, RunnelError):
+                writer.writelines(pack_error(Api.PUSH, number, step))
+                return
+            async with self._grown:
+                while told and not (log.lac >= offset and self.credits[number] > 0):
+                    await self._grown.wait()
+            found = [
+                bytes(batch)
+                for batch in log.batches
+                if offset < read_header(batch).next_offset <= log.visible()
+            ][:1]
+            if found:
+                offset = read_header(found[0]).next_offset
+                self.credits[number] -= len(found[0])
+            told = True
+            self.pushed += 1
+            fixed = PushResponse(log.start, log.lac, offset).pack()
+            writer.writelines(pack_frame(Api.PUSH, number, fixed, *found))
 
     async def _produce(self, request, batch, answer, refuse, writer) -> None:  # type: ignore[no-untyped-def]
         self.produced.append(read_header(batch))
