@@ -1,5 +1,6 @@
 """Leaders killed and frozen, the SC killed, SPUs cut from each other, under a producer that never
-rests: every acknowledged record is read back exactly once, in order per key.
+rests and a reader that follows it: every acknowledged record is read exactly once, in order per
+key, by both who follows and who reads it all at the end.
 
 `RUNNEL_CHAOS_ROUNDS` says how many rounds (10), `RUNNEL_CHAOS_SEED` which.
 """
@@ -88,6 +89,34 @@ class Producing(threading.Thread):
                 self.acknowledged[key].append(number)
 
 
+class Following(threading.Thread):
+    """Reads on from the beginning, whatever happens; notes what each partition's records were."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(daemon=True)
+        self.read: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self.count = 0
+        self.error: BaseException | None = None
+        self._cluster = library.connect(address)
+        self._consumer = self._cluster.consumer(TOPIC, start="earliest")
+
+    def run(self) -> None:
+        try:
+            for record in self._consumer:
+                self.read[record.partition].append((record.offset, int(record.value or b"")))
+                self.count += 1
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def stop(self) -> None:
+        self._consumer.close()
+        self.join(60)
+        self._cluster.close()
+        if self.error is not None:
+            raise self.error
+
+
 class Rounds:
     """Faults in turn, each followed by its end and by the wait until all is whole again."""
 
@@ -134,14 +163,18 @@ class Rounds:
         self._fleet.start_spu(victim)
 
 
-def read_back(address: str) -> dict[bytes, list[int]]:
-    """All records of each key, in the order in which they stand."""
+def read_back(address: str) -> tuple[dict[bytes, list[int]], dict[int, list[tuple[int, int]]]]:
+    """All records of each key, and of each partition with their offsets, in the order in which
+    they stand."""
     with library.connect(address) as cluster:
         table = cluster.read(TOPIC)
-    found: dict[bytes, list[int]] = defaultdict(list)
-    for row in table.select(["key", "value"]).to_pylist():
-        found[row["key"]].append(int(row["value"]))
-    return found
+    by_key: dict[bytes, list[int]] = defaultdict(list)
+    by_partition: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for row in table.select(["key", "value", "partition", "offset"]).to_pylist():
+        number = int(row["value"])
+        by_key[row["key"]].append(number)
+        by_partition[row["partition"]].append((row["offset"], number))
+    return by_key, by_partition
 
 
 def test_every_acknowledged_record_is_there_once_and_in_order(
@@ -153,15 +186,23 @@ def test_every_acknowledged_record_is_there_once_and_in_order(
     )
     fleet.until(lambda: fleet.is_whole(TOPIC), "the topic is replicated")
     producing = Producing(fleet.address)
+    following = Following(fleet.address)
     producing.start()
+    following.start()
     rounds = Rounds(fleet, random.Random(SEED))
     for number in range(ROUNDS):
         before = producing.count
         rounds.run(number)
         fleet.until(lambda n=before: producing.count > n, "the producer goes on")  # type: ignore[misc]
+        read = following.count
+        fleet.until(lambda n=read: following.count > n, "the reader goes on")  # type: ignore[misc]
     producing.stop()
     fleet.until(lambda: fleet.is_whole(TOPIC), "all live at the end")
-    found = read_back(fleet.address)
+    found, stored = read_back(fleet.address)
+    total = sum(map(len, stored.values()))
+    fleet.until(lambda: following.count >= total, "the reader has read all")
+    following.stop()
+    assert following.read == stored, "who followed has read what is there, once and in order"
     for key, numbers in producing.acknowledged.items():
         known = set(numbers)
         there = [number for number in found[key] if number in known]
