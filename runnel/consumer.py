@@ -2,8 +2,8 @@
 
 Each partition has a `runnel.partition_reader`; their chunks come together in one queue and are
 handed out whole, so records of a partition are in order and partitions are interleaved. Memory
-is bounded: every partition holds at most two chunks, whose size is its share of
-``read_ahead_bytes``.
+is bounded: every partition holds at most two chunks, and what is pushed ahead of them, whose size
+is its share of ``read_ahead_bytes``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MAX_FETCH_BYTES: Final = 8 << 20
 class ConsumerSettings:
     """``give_up_ms``: how long to bear a partition whose leader does not answer.
 
-    ``max_wait_ms``: how long a leader holds a fetch when there is nothing new.
+    ``max_wait_ms``: how long an SPU that is sent fetches holds one when there is nothing new.
     ``speculative_reads``: where a partition has followers, send a fetch that is overdue to one
     of them as well, and take the first answer; this adds a tenth to the requests at most.
     ``follower_reads``: read from followers in general, which unburdens leaders. Records come a

@@ -61,8 +61,8 @@ class FetchSettings:
     """``fetch_bytes`` per request; an SPU answers after ``max_wait_ms`` with what there is.
 
     ``follower_reads``: followers are asked first. ``speculative_reads``: another replica is asked
-    as well when the first one does not answer in time. ``push``: leaders push, at most
-    ``fetch_bytes`` ahead; not with ``follower_reads``.
+    as well when the first one does not answer in time. ``push``: leaders push, two
+    thirds of ``fetch_bytes`` ahead at most; not with ``follower_reads``.
     """
 
     fetch_bytes: int
@@ -308,7 +308,8 @@ class PartitionFetcher:
         if self._subscription is None:
             if not subscriptions.supported or subscriptions.silent:
                 return None
-            most = self._settings.fetch_bytes
+            # The window lies beside two chunks; what was fetched is a chunk itself.
+            most = self._settings.fetch_bytes * 2 // 3
             subscription = subscriptions.open(wanted.uid, wanted.offset, wanted.term, most)
             self._subscription = (leader.term, subscription)
         else:

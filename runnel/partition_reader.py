@@ -1,9 +1,10 @@
-"""Reading one partition ahead of its user: one fetch at a time, at most two chunks held.
+"""Reading one partition ahead of its user: one answer at a time, at most two chunks held.
 
-The SPU holds a fetch until there are records (a long poll), so an idle partition costs one
-request now and then. Trouble that may pass is retried until nothing has worked for
-``give_up_s``; everything else ends the reader with the error. Where the batches come from is
-`runnel.partition_fetcher`'s business: here every answer continues the position, or is not taken.
+The SPU pushes records when there are some, or holds a fetch until then (a long poll), so an idle
+partition costs a request now and then at most. Trouble that may pass is retried until nothing has
+worked for ``give_up_s``; everything else ends the reader with the error. Where the batches come
+from is `runnel.partition_fetcher`'s business: here every answer continues the position, or is not
+taken.
 """
 
 from __future__ import annotations

@@ -87,6 +87,9 @@ class Partitions(Protocol):
     @property
     def read_threads(self) -> Executor: ...
 
+    @property
+    def client_reads(self) -> Executor: ...
+
     def replica(self, uid: PartitionUid) -> Replica: ...
 
 
@@ -433,7 +436,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._disk_busy = True
         future = self._loop.run_in_executor(
-            self._partitions.read_threads, partial(replica.fetch, fetch, wait=True)
+            self._partitions.client_reads, partial(replica.fetch, fetch, wait=True)
         )
 
         def done(future: asyncio.Future[Found]) -> None:

@@ -19,10 +19,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Send batches of subscription ``number``, one at least, and no others beyond ``max_bytes``."""
+    """Send batches of subscription ``number``, one at least, and no others beyond ``max_bytes``.
+
+    ``credit`` is what its client takes: where a turn costs much, it may be so long.
+    """
 
     number: int
     max_bytes: int
+    credit: int
 
 
 @dataclass(slots=True)
@@ -79,7 +83,7 @@ class PushQueue:
         number = self._queue.popleft()
         flow = self._flows[number]
         flow.queued, flow.busy, flow.more = False, True, False
-        return Turn(number, min(flow.credit, self._quantum))
+        return Turn(number, min(flow.credit, self._quantum), flow.credit)
 
     def done(self, number: int, sent_bytes: int, *, more: bool) -> None:
         """A turn has ended. ``more``: the read ended before the end of the log."""

@@ -64,6 +64,7 @@ TICK_S: Final = 1.0
 MAX_REPLICAS: Final = 100_000
 _STORAGE_THREADS: Final = 16
 _READ_THREADS: Final = 4
+_CLIENT_READ_THREADS: Final = 3
 #: Idle replicas are ticked so seldom, a share of them each time: nothing of theirs is urgent.
 _IDLE_TICKS: Final = 5
 
@@ -101,6 +102,8 @@ class ReplicaHost:
         self._unreadable: dict[PartitionUid, ReplicaReport] = {}
         self._storage = ThreadPoolExecutor(_STORAGE_THREADS, "runnel-storage")
         self.read_threads = ThreadPoolExecutor(_READ_THREADS, "runnel-read")
+        # Apart: however many clients read old data, followers that catch up are read for.
+        self.client_reads = ThreadPoolExecutor(_CLIENT_READ_THREADS, "runnel-client-read")
         self._files = FilePool(open_files)
         self.space = SpaceWatch(data_dir, storage_size, self._replicas)
         self._lock = asyncio.Lock()
@@ -167,6 +170,7 @@ class ReplicaHost:
                 if self._directory is not None and clean:
                     await self._on_disk(self._directory.record_stop)
             self.read_threads.shutdown()
+            self.client_reads.shutdown()
             self._storage.shutdown()
             self._files.close()
             if self._directory is not None:

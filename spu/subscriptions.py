@@ -3,8 +3,8 @@
 Each one stands at an offset of a log. When its log grows, or its client grants credit, it gets
 its turn (`spu.push_queue` says who is next and with how much), and the batches behind the offset
 are sent as one frame. What bounds the memory: no turn is taken while the client does not take
-what was written, and one read of old data is under way at a time, in a thread, while the other
-subscriptions go on. After some turns the loop gets to do other things.
+what was written, and one read that needs the disk is under way at a time, in a thread, while the
+other subscriptions go on. After some turns the loop gets to do other things.
 
 An error of one (another SPU leads, the offset was truncated, the logs diverged, …) is sent as an
 error frame and ends it; the connection and the other subscriptions live on. A subscription that has
@@ -41,6 +41,8 @@ _log = get_logger("spu.subscriptions")
 MAX_SUBSCRIPTIONS: Final = 10_000
 #: The most bytes of one frame, unless a batch is longer.
 QUANTUM_BYTES: Final = 1 << 20
+#: As much is read at once where the disk is needed: the way to a thread and back is long.
+COLD_BYTES: Final = 4 << 20
 #: After so many bytes the loop gets to do other things.
 _RUN_BYTES: Final = 2 << 20
 
@@ -49,7 +51,7 @@ class Partitions(Protocol):
     """What is needed of the replica host."""
 
     @property
-    def read_threads(self) -> Executor: ...
+    def client_reads(self) -> Executor: ...
 
     def replica(self, uid: PartitionUid) -> Replica: ...
 
@@ -66,7 +68,7 @@ class Client(Protocol):
 
 
 class _Subscription:
-    __slots__ = ("flags", "listener", "number", "offset", "replica", "term", "told", "uid")
+    __slots__ = ("cold", "flags", "listener", "number", "offset", "replica", "term", "told", "uid")
 
     def __init__(self, entry: SubscriptionEntry, replica: Replica, listener: Listener) -> None:
         self.number = entry.number
@@ -78,6 +80,9 @@ class _Subscription:
         self.listener = listener
         #: Has a frame been sent?
         self.told = False
+        #: Has it needed the disk, and not caught up since? It is read for in threads then: what
+        #: the system reads ahead would be found by the loop, but reading ahead is work too.
+        self.cold = False
 
     def request(self, max_bytes: int) -> FetchRequest:
         """What is read next, in the words of a fetch."""
@@ -188,15 +193,18 @@ class Subscriptions:
     def _take(self, turn: Turn) -> int:
         """One turn; gives how many bytes were sent."""
         subscription = self._open[turn.number]
-        try:
-            found = subscription.replica.fetch(subscription.request(turn.max_bytes))
-        except BlockingIOError:
-            self._cold.append((subscription, turn))
-            self._read_next()
-        except Exception as error:
-            self._failed(subscription, error)
-        else:
-            return self._send(subscription, found)
+        if not subscription.cold:
+            try:
+                found = subscription.replica.fetch(subscription.request(turn.max_bytes))
+            except BlockingIOError:
+                subscription.cold = True
+            except Exception as error:
+                self._failed(subscription, error)
+                return 0
+            else:
+                return self._send(subscription, found)
+        self._cold.append((subscription, turn))
+        self._read_next()
         return 0
 
     def _send(self, subscription: _Subscription, found: Found) -> int:
@@ -212,6 +220,7 @@ class Subscriptions:
             self._client.push(frame, None)
         # Where nothing was found, the replica tells of the next commit.
         more = length > 0 and subscription.offset <= subscription.replica.lac
+        subscription.cold = subscription.cold and more
         self._queue.done(subscription.number, length, more=more)
         return length
 
@@ -222,9 +231,9 @@ class Subscriptions:
             if self._open.get(turn.number) is not subscription:
                 continue
             self._disk_busy = True
-            request = subscription.request(turn.max_bytes)
+            request = subscription.request(min(turn.credit, COLD_BYTES))
             read = partial(subscription.replica.fetch, request, wait=True)
-            future = self._loop.run_in_executor(self._partitions.read_threads, read)
+            future = self._loop.run_in_executor(self._partitions.client_reads, read)
             future.add_done_callback(partial(self._was_read, subscription))
 
     def _was_read(self, subscription: _Subscription, read: asyncio.Future[Found]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -459,6 +460,32 @@ async def test_given_old_data_on_the_disk_then_it_is_read_in_threads_and_others_
             ):
                 await client.pushed()
         assert client.offsets[1] == client.offsets[2] == list(range(2, 101))
+    await listener.close()
+    await spu.host.close()
+
+
+async def test_given_threads_that_are_all_busy_with_old_data_then_others_are_served(
+    tmp_path: Path,
+) -> None:
+    spu = await open_spu(tmp_path, assignment_of(log=settings_of(segment=1 << 12)))
+    replica = await spu.serve()
+    for index in range(100):
+        await produce(replica, batch_of(1, bytes(200), time_us=2_000_000_000_000_000 + index))
+    free = threading.Event()
+    busy = [spu.host.client_reads.submit(free.wait) for _ in range(20)]
+    listener = Listener(spu.host)
+    async with await Subscriber.to(await listener.start("127.0.0.1", 0)) as client:
+        await client.subscribe(entry(1, 2), entry(2, 101))
+        assert (await client.pushed())[0] == 2, "the other one needs the disk"
+        await produce(replica, batch_of(1))
+        assert (await client.pushed())[0] == 2
+        # A look into the log that needs a thread, as those for followers do.
+        assert (await client.list_offsets(2_000_000_000_000_049)).offset == 50
+        free.set()
+        assert all(one.result(DEADLINE_S) for one in busy)
+        while client.offsets.get(1, [0])[-1] != 101:
+            await client.pushed()
+        assert client.offsets[1] == list(range(2, 102))
     await listener.close()
     await spu.host.close()
 

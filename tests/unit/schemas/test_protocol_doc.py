@@ -54,7 +54,7 @@ from schemas.topic import MAX_BATCH_BYTES
 from spu.connection import HELLO_TIMEOUT_S, MAX_IN_FLIGHT
 from spu.producers import REMEMBERED_BATCHES
 from spu.replica import MAX_WAIT_MS
-from spu.subscriptions import MAX_SUBSCRIPTIONS, QUANTUM_BYTES
+from spu.subscriptions import COLD_BYTES, MAX_SUBSCRIPTIONS, QUANTUM_BYTES
 from tests.unit.schemas.test_partitioner import VECTORS
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "protocol.md"
@@ -202,6 +202,7 @@ def test_limits() -> None:
         f"After {MAX_IN_FLIGHT} unanswered requests",
         f"longest wait for the commit; at most {MAX_WAIT_MS} counts",
         f"turns of at most {QUANTUM_BYTES} bytes",
+        f"one at a time has a turn, of at most {COLD_BYTES} bytes",
         f"At most {MAX_SUBSCRIPTIONS} subscriptions a connection",
         f"the last {REMEMBERED_BATCHES} batches of each producer",
     ],

@@ -31,7 +31,13 @@ def test_given_nobody_then_there_is_no_turn() -> None:
 
 @pytest.mark.parametrize(
     ("credit", "expected"),
-    [(0, 1), (1, 1), (60, 60), (100, 100), (5_000, 100)],
+    [
+        (0, Turn(7, 1, 1)),
+        (1, Turn(7, 1, 1)),
+        (60, Turn(7, 60, 60)),
+        (100, Turn(7, 100, 100)),
+        (5_000, Turn(7, 100, 5_000)),
+    ],
     ids=[
         "given-no-credit-then-it-counts-as-one",
         "given-a-byte-then-a-byte",
@@ -40,22 +46,22 @@ def test_given_nobody_then_there_is_no_turn() -> None:
         "given-more-then-a-quantum",
     ],
 )
-def test_first_turns(credit: int, expected: int) -> None:
+def test_first_turns(credit: int, expected: Turn) -> None:
     queue = PushQueue(QUANTUM)
     queue.add(7, credit)
-    assert queue.next() == Turn(7, expected)
+    assert queue.next() == expected
     assert queue.next() is None, "it has its turn already"
 
 
 @pytest.mark.parametrize(
     ("credit", "sent", "granted", "expected"),
     [
-        (100, 60, 0, 40),
+        (100, 60, 0, Turn(7, 40, 40)),
         (100, 100, 0, None),
         (100, 250, 0, None),
         (100, 250, 150, None),
-        (100, 250, 151, 1),
-        (100, 100, 500, 100),
+        (100, 250, 151, Turn(7, 1, 1)),
+        (100, 100, 500, Turn(7, 100, 500)),
     ],
     ids=[
         "given-credit-left-then-the-rest",
@@ -66,13 +72,13 @@ def test_first_turns(credit: int, expected: int) -> None:
         "given-a-large-grant-then-a-quantum",
     ],
 )
-def test_what_is_left(credit: int, sent: int, granted: int, expected: int | None) -> None:
+def test_what_is_left(credit: int, sent: int, granted: int, expected: Turn | None) -> None:
     queue = PushQueue(QUANTUM)
     queue.add(7, credit)
     assert queue.next() is not None
     queue.done(7, sent, more=True)
     queue.grant(7, granted)
-    assert queue.next() == (None if expected is None else Turn(7, expected))
+    assert queue.next() == expected
 
 
 def test_given_nothing_found_then_the_next_commit_makes_a_turn() -> None:
@@ -83,7 +89,7 @@ def test_given_nothing_found_then_the_next_commit_makes_a_turn() -> None:
     queue.grant(7, 50)
     assert queue.next() is None
     queue.woken(7)
-    assert queue.next() == Turn(7, 100)
+    assert queue.next() == Turn(7, 100, 100)
 
 
 def test_given_a_commit_during_a_turn_then_another_follows() -> None:
@@ -93,7 +99,7 @@ def test_given_a_commit_during_a_turn_then_another_follows() -> None:
     queue.woken(7)
     assert queue.next() is None
     queue.done(7, 10, more=False)
-    assert queue.next() == Turn(7, 40)
+    assert queue.next() == Turn(7, 40, 40)
 
 
 def test_given_one_with_much_to_send_then_the_others_have_their_turns() -> None:
@@ -107,7 +113,7 @@ def test_given_the_end_of_one_then_it_has_no_turn() -> None:
     queue = PushQueue(QUANTUM)
     for number in (1, 2, 3):
         queue.add(number, 10_000)
-    assert queue.next() == Turn(1, QUANTUM)
+    assert queue.next() == Turn(1, QUANTUM, 10_000)
     for number in (1, 2, 2, 9):
         queue.remove(number)
     for number in (1, 2, 9):
