@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.ipc
 
+from runnel.columns import binary_lengths
 from schemas.batch import (
     TRANSACTION_ID,
     BatchHeader,
@@ -141,8 +141,7 @@ def row_sizes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
 def _value_sizes(column: pa.Array) -> npt.NDArray[np.int64]:
     type_ = column.type
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
-        lengths = pc.fill_null(pc.binary_length(column), 0)
-        return np.asarray(lengths, dtype=np.int64) + _VALUE_OVERHEAD_BYTES
+        return binary_lengths(column) + _VALUE_OVERHEAD_BYTES
     if pa.types.is_list(type_) or pa.types.is_map(type_):
         ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(_value_sizes(column.values))))
         offsets = column.offsets.to_numpy()

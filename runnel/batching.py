@@ -31,8 +31,9 @@ import pyarrow as pa
 from runnel.columns import (
     HEADER_OVERHEAD_BYTES,
     ROW_OVERHEAD_BYTES,
+    SizedRows,
     null_headers,
-    record_sizes,
+    timestamp_array,
 )
 from runnel.record import Headers
 from schemas.batch import (
@@ -40,7 +41,8 @@ from schemas.batch import (
     RECORD_SCHEMA,
     TRANSACTION_ID,
     TRANSACTION_IDS_FLAG,
-    build,
+    Buffer,
+    build_pieces,
     encode_records,
 )
 from schemas.errors import InvalidRequestError, RecordTooLargeError, TransactionIdTooLowError
@@ -48,7 +50,6 @@ from schemas.partitioner import partition_for, partitions_for, partitions_of
 
 O = TypeVar("O")  # noqa: E741 - the type of outcomes
 
-_TIMESTAMP: Final = RECORD_SCHEMA.field("timestamp").type
 _HEADERS: Final = RECORD_SCHEMA.field("headers").type
 _KNOWN_KEYS: Final = 1 << 16
 
@@ -140,7 +141,7 @@ class PendingBatch(Generic[O]):
         )
         records = pa.RecordBatch.from_arrays(
             [
-                pa.array(np.array(self.timestamps, np.int64)).cast(_TIMESTAMP),
+                timestamp_array(np.array(self.timestamps, np.int64)),
                 pa.array(self.keys, pa.binary()),
                 pa.array(self.values, pa.binary()),
                 headers,
@@ -168,12 +169,13 @@ class PendingBatch(Generic[O]):
 
     def encode(
         self, codec: str, producer_id: int = 0, producer_epoch: int = 0, sequence: int = 0
-    ) -> bytearray:
-        """The batch as bytes. Drops the records; their timestamps stay."""
+    ) -> list[Buffer]:
+        """The batch as bytes, in pieces: the header first. Drops the records; their timestamps
+        stay."""
         records = self.to_arrow()
-        times = records.column("timestamp").cast(pa.int64()).to_numpy()
-        encoded = build(
-            encode_records(records, codec),
+        times = records.column("timestamp").view(pa.int64()).to_numpy()
+        encoded = build_pieces(
+            [encode_records(records, codec)],
             record_count=self.count,
             first_timestamp_us=int(times.min()),
             last_timestamp_us=int(times.max()),
@@ -397,18 +399,16 @@ class Accumulator(Generic[O]):
                 self._append_run(rows, end, partition)
         rows.finish()
 
-    def append_table(
-        self, rows: pa.RecordBatch, *, with_ids: bool = False
-    ) -> list[PendingBatch[O]]:
+    def append_table(self, table: SizedRows, *, with_ids: bool = False) -> list[PendingBatch[O]]:
         """Add the rows of `RECORD_SCHEMA`, split by key and sliced by size.
 
         ``with_ids``: the last column are transaction ids, which do not fall. Whatever was gathered
         for the partitions they go to is sealed first. The caller has checked the sizes of the
         records.
         """
+        rows, sizes = table.rows, table.sizes + ROW_OVERHEAD_BYTES
         if rows.num_rows == 0:
             return []
-        sizes = self._sizes(rows) + ROW_OVERHEAD_BYTES
         partitions = self._assign(rows, sizes)
         made: list[PendingBatch[O]] = []
         for partition, part, part_sizes in _split(rows, sizes, partitions):
@@ -517,9 +517,6 @@ class Accumulator(Generic[O]):
     ) -> PendingBatch[O]:
         return PendingBatch(partition, self._new_outcome(), opened_at, records, size)
 
-    def _sizes(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        return record_sizes(rows)
-
     def _keys(self, rows: pa.RecordBatch) -> pa.Array:
         return rows.column("key")
 
@@ -534,19 +531,24 @@ class Accumulator(Generic[O]):
 
     def _assign(self, rows: pa.RecordBatch, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The partition of each row; keyless rows fill a batch in one partition, then the next."""
+        if self._partitions == 1:
+            return np.zeros(len(sizes), np.int64)
         keys = self._keys(rows)
-        if keys.null_count == 0:
-            return partitions_for(keys, self._partitions)
-        keyless = np.asarray(keys.is_null())
-        lengths = [end - start for start, end, _ in _slices(sizes[keyless], self._batch_bytes)]
+        if keys.null_count == len(keys):
+            return self._spread(sizes)
+        partitions = partitions_for(keys, self._partitions)
+        if keys.null_count:
+            keyless = np.asarray(keys.is_null())
+            partitions[keyless] = self._spread(sizes[keyless])
+        return partitions
+
+    def _spread(self, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The partitions of keyless rows."""
+        lengths = [end - start for start, end, _ in _slices(sizes, self._batch_bytes)]
         runs = np.repeat(np.arange(len(lengths)), lengths)
         chosen = (self._sticky + runs) % self._partitions
         self._sticky = int(chosen[-1] + 1) % self._partitions
-        if keys.null_count == len(keys):
-            return chosen
-        partitions = partitions_for(keys, self._partitions)
-        partitions[keyless] = chosen
-        return partitions
+        return chosen
 
 
 def _headers_size(headers: Headers) -> int:
@@ -562,7 +564,7 @@ def _split(
     """The rows of each partition, in their order; rows that lie together are not copied."""
     changes = np.flatnonzero(np.diff(partitions)) + 1
     order: npt.NDArray[np.int64] | None = None
-    if len(changes) >= len(np.unique(partitions)):
+    if len(changes) and len(changes) >= len(np.unique(partitions)):
         order = _stable_order(partitions)
         partitions, sizes = partitions[order], sizes[order]
         changes = np.flatnonzero(np.diff(partitions)) + 1

@@ -7,8 +7,9 @@ vectorised; nothing here knows of partitions or batches. Pure: the time is an ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -69,13 +70,13 @@ def record_table(data: Any, now_us: int) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=RECORD_SCHEMA)
 
 
-def with_transaction_ids(table: pa.Table, ids: Any) -> pa.Table:
-    """``table`` with the column `TRANSACTION_ID` behind: one id for all rows, or one for each.
+def with_transaction_ids(parts: Sequence[SizedRows], ids: Any) -> list[SizedRows]:
+    """The rows of a table with the column `TRANSACTION_ID` behind: one id for all, or one for each.
 
     Takes an int, an Arrow array, or what Arrow makes one of (numpy, lists, pandas). Raises
     InvalidRequestError that names the first row at fault.
     """
-    rows = table.num_rows
+    rows = sum(part.rows.num_rows for part in parts)
     if isinstance(ids, int) and not isinstance(ids, bool):
         ids = np.full(rows, ids, np.int64) if abs(ids) <= MAX_TRANSACTION_ID else [ids] * rows
     try:
@@ -105,7 +106,21 @@ def with_transaction_ids(table: pa.Table, ids: Any) -> pa.Table:
             f"transaction_ids: row {row} has {values[row]} after {values[row - 1]}; ids never fall:"
             " sort the table by them"
         )
-    return table.append_column(TRANSACTION_ID, column)
+    starts = np.cumsum([0, *(part.rows.num_rows for part in parts)]).tolist()
+    return [
+        SizedRows(
+            part.rows.append_column(
+                TRANSACTION_ID, pa.array(values[start : start + part.rows.num_rows])
+            ),
+            part.sizes,
+        )
+        for part, start in zip(parts, starts, strict=False)
+    ]
+
+
+def timestamp_array(times_us: npt.NDArray[np.int64]) -> pa.Array:
+    """A column of timestamps of these microseconds, not copied."""
+    return pa.Array.from_buffers(_TIMESTAMP, len(times_us), [None, pa.py_buffer(times_us)])
 
 
 def null_headers(rows: int) -> pa.Array:
@@ -116,17 +131,27 @@ def null_headers(rows: int) -> pa.Array:
     """
     validity = pa.py_buffer(bytes((rows + 7) // 8))
     offsets = pa.py_buffer(bytes(4 * (rows + 1)))
-    nothing = pa.array([], _HEADERS.value_type)
-    return pa.Array.from_buffers(_HEADERS, rows, [validity, offsets], children=[nothing])
+    return pa.Array.from_buffers(_HEADERS, rows, [validity, offsets], children=[_no_pairs()])
+
+
+@cache
+def _no_pairs() -> pa.Array:
+    return pa.array([], _HEADERS.value_type)
 
 
 def record_sizes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """Bytes of each record: key, value and headers."""
-    sizes = _lengths(rows.column("value")) + _lengths(rows.column("key"))
-    headers = rows.column("headers")
+    sizes = binary_lengths(rows.column("value"))
+    keys, headers = rows.column("key"), rows.column("headers")
+    if keys.null_count < len(keys):
+        sizes += binary_lengths(keys)
     if headers.null_count < len(headers):
         pairs = headers.flatten()
-        each = _lengths(pairs.field("key")) + _lengths(pairs.field("value")) + HEADER_OVERHEAD_BYTES
+        each = (
+            binary_lengths(pairs.field("key"))
+            + binary_lengths(pairs.field("value"))
+            + HEADER_OVERHEAD_BYTES
+        )
         total = np.concatenate((np.zeros(1, np.int64), np.cumsum(each)))
         counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False)
         ends = np.cumsum(counts)
@@ -134,13 +159,38 @@ def record_sizes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     return sizes
 
 
-def check_sizes(
-    table: pa.Table, limit_bytes: int, topic: str, sizes_of: SizesOf = record_sizes
-) -> None:
+def binary_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Bytes of each value of a column of binary or text; 0 where it is null.
+
+    By the offsets alone: a call of `pyarrow.compute` takes a hundred times as long for a batch, as
+    it lets go of the interpreter and must then wait for it.
+    """
+    rows = len(column)
+    if rows == 0 or column.null_count == rows:
+        return np.zeros(rows, np.int64)
+    offsets = np.frombuffer(column.buffers()[1], np.int32, rows + 1, 4 * column.offset)
+    lengths = np.diff(offsets).astype(np.int64)
+    if column.null_count:
+        lengths[np.asarray(column.is_null())] = 0
+    return lengths
+
+
+class SizedRows(NamedTuple):
+    """Rows, and the bytes of each of them: measured once on their way into batches."""
+
+    rows: pa.RecordBatch
+    sizes: npt.NDArray[np.int64]
+
+
+def measured(table: pa.Table, sizes_of: SizesOf = record_sizes) -> list[SizedRows]:
+    """The rows of a table, measured."""
+    return [SizedRows(rows, sizes_of(rows)) for rows in table.to_batches()]
+
+
+def check_sizes(parts: Sequence[SizedRows], limit_bytes: int, topic: str) -> None:
     """Raise RecordTooLargeError that names the first row over the limit, its size, the limit."""
     row = 0
-    for rows in table.to_batches():
-        sizes = sizes_of(rows)
+    for _rows, sizes in parts:
         over = np.flatnonzero(sizes > limit_bytes)
         if len(over):
             raise RecordTooLargeError(
@@ -151,14 +201,12 @@ def check_sizes(
         row += len(sizes)
 
 
-def chunks(
-    table: pa.Table, chunk_bytes: int, sizes_of: SizesOf = record_sizes
-) -> Iterator[pa.RecordBatch]:
+def chunks(parts: Sequence[SizedRows], chunk_bytes: int) -> Iterator[SizedRows]:
     """The rows in order, in record batches of about ``chunk_bytes`` (at least one row)."""
-    pending: list[pa.RecordBatch] = []
+    pending: list[SizedRows] = []
     pending_bytes = 0
-    for rows in table.to_batches():
-        ends = np.cumsum(sizes_of(rows) + ROW_OVERHEAD_BYTES)
+    for rows, sizes in parts:
+        ends = np.cumsum(sizes + ROW_OVERHEAD_BYTES)
         start = 0
         while start < rows.num_rows:
             before = int(ends[start - 1]) if start else 0
@@ -167,7 +215,7 @@ def chunks(
             if end <= start and not pending:
                 end = start + 1
             if end > start:
-                pending.append(rows.slice(start, end - start))
+                pending.append(SizedRows(rows.slice(start, end - start), sizes[start:end]))
                 pending_bytes += int(ends[end - 1]) - before
                 start = end
             if start < rows.num_rows:
@@ -177,8 +225,13 @@ def chunks(
         yield _joined(pending)
 
 
-def _joined(pending: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return pending[0] if len(pending) == 1 else pa.concat_batches(pending)
+def _joined(pending: list[SizedRows]) -> SizedRows:
+    if len(pending) == 1:
+        return pending[0]
+    return SizedRows(
+        pa.concat_batches([part.rows for part in pending]),
+        np.concatenate([part.sizes for part in pending]),
+    )
 
 
 def as_table(data: Any) -> pa.Table:
@@ -199,7 +252,7 @@ def as_table(data: Any) -> pa.Table:
 
 
 def _filled(rows: int, timestamp_us: int) -> pa.Array:
-    return pa.array(np.full(rows, timestamp_us, np.int64)).cast(_TIMESTAMP)
+    return timestamp_array(np.full(rows, timestamp_us, np.int64))
 
 
 def _timestamps(column: pa.ChunkedArray, now_us: int) -> pa.ChunkedArray:
@@ -250,10 +303,3 @@ def _headers(column: pa.ChunkedArray) -> pa.ChunkedArray:
         raise InvalidRequestError(
             f"column headers has type {column.type}; give {_HEADERS}, or a map of text to binary"
         ) from error
-
-
-def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
-    lengths = pc.binary_length(column)
-    if lengths.null_count:
-        lengths = pc.fill_null(lengths, 0)
-    return np.asarray(lengths, dtype=np.int64)

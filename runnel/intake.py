@@ -33,10 +33,9 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from runnel.batching import Accumulator, Rows
-from runnel.columns import ROW_OVERHEAD_BYTES
+from runnel.columns import ROW_OVERHEAD_BYTES, SizedRows
 from runnel.delivery import Batch, Delivery, Outcome
 from runnel.record import Headers, Value, as_transaction_id, timestamp_us_of
 from schemas.errors import InvalidRequestError, OverloadedError
@@ -177,7 +176,7 @@ class Intake:
                 self._open_next()
         return delivery
 
-    def add_table(self, piece: pa.RecordBatch, *, with_ids: bool = False) -> list[Batch]:
+    def add_table(self, piece: SizedRows, *, with_ids: bool = False) -> list[Batch]:
         """Add the rows of a table, whose last column may be transaction ids.
 
         Waits for room only where `put` does; the caller has drained the buffer otherwise. Raises

@@ -29,7 +29,7 @@ from typing import Final
 from runnel.connection import Response
 from runnel.delivery import Batch
 from runnel.routing import TopicRoute, may_retry
-from schemas.batch import HEADER_SIZE, build, read_header
+from schemas.batch import Buffer, build_pieces, read_header
 from schemas.errors import (
     DeadlineExceededError,
     NotEnoughReplicasError,
@@ -79,7 +79,7 @@ class SendCounts:
 @dataclass(slots=True)
 class _Attempted:
     batch: Batch
-    data: bytearray
+    pieces: list[Buffer]
     call: asyncio.Future[Response] | None = None
     uncertain: bool = False
     error: RunnelError | None = None
@@ -169,19 +169,19 @@ class PartitionSender:
 
     def _number(self, batch: Batch) -> _Attempted:
         """Encode a batch with the next sequence."""
-        data = batch.encode(
+        pieces = batch.encode(
             self.settings.codec, self.settings.producer_id, self._epoch, self._sequence
         )
         self._sequence = (self._sequence + 1) % _SEQUENCES
-        return _Attempted(batch, data)
+        return _Attempted(batch, pieces)
 
     def _renumber(self, attempted: _Attempted) -> None:
         """Give a batch that was encoded before the next sequence of the current epoch."""
         if not self.settings.producer_id:
             return
-        header = read_header(attempted.data)
-        attempted.data = build(
-            memoryview(attempted.data)[HEADER_SIZE:],
+        header, payload = read_header(attempted.pieces[0]), attempted.pieces[1:]
+        attempted.pieces = build_pieces(
+            payload,
             record_count=header.record_count,
             first_timestamp_us=header.first_timestamp_us,
             last_timestamp_us=header.last_timestamp_us,
@@ -224,10 +224,10 @@ class PartitionSender:
         self._leader_term = leader.term
         request = ProduceRequest(leader.uid, self.settings.acks, round(timeout_s * 1000)).pack()
         if silent:
-            await connection.post(Api.PRODUCE, request, attempted.data, timeout_s=timeout_s)
+            await connection.post(Api.PRODUCE, request, *attempted.pieces, timeout_s=timeout_s)
             return None
         attempted.call = await connection.start(
-            Api.PRODUCE, request, attempted.data, timeout_s=timeout_s + _ANSWER_SLACK_S
+            Api.PRODUCE, request, *attempted.pieces, timeout_s=timeout_s + _ANSWER_SLACK_S
         )
         self.route.watch_over(self.index, leader, attempted.call, 0.0)
         return attempted.call
@@ -372,7 +372,7 @@ class PartitionSender:
 
     def _finish(self, attempted: _Attempted, base_offset: int) -> None:
         self.counts.records += attempted.batch.count
-        self.counts.bytes += len(attempted.data)
+        self.counts.bytes += sum(map(len, attempted.pieces))
         self.counts.batches += 1
         attempted.batch.outcome.set_result(base_offset)
         self.settled(attempted.batch)

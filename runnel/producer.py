@@ -19,14 +19,13 @@ from time import monotonic, time_ns
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypedDict
 
-import pyarrow as pa
-
 from runnel.arrow_columns import row_sizes
 from runnel.batching import Accumulator
 from runnel.columns import (
+    SizedRows,
     check_sizes,
     chunks,
-    record_sizes,
+    measured,
     record_table,
     with_transaction_ids,
 )
@@ -224,27 +223,27 @@ class Producer(Sends):
         """Check a table and cut it; each piece is added by calling it. For any thread."""
         layout = self._layout
         if layout is None:
-            rows, sizes_of = record_table(table, _now_us()), record_sizes
+            parts = measured(record_table(table, _now_us()))
         else:
-            rows, sizes_of = layout.table(table, self.topic), row_sizes
-        check_sizes(rows, self._route.topic.max_record_size, self.topic, sizes_of)
+            parts = measured(layout.table(table, self.topic), row_sizes)
+        check_sizes(parts, self._route.topic.max_record_size, self.topic)
         with_ids = transaction_ids is not None
         if with_ids:
-            rows = with_transaction_ids(rows, transaction_ids)
+            parts = with_transaction_ids(parts, transaction_ids)
         wanted = self.settings.batch_bytes * min(self._route.partition_count, 16)
         sent_records = sent_bytes = 0
 
-        def add(piece: pa.RecordBatch) -> list[Batch]:
+        def add(piece: SizedRows) -> list[Batch]:
             nonlocal sent_records, sent_bytes
             made = self._intake.add_table(piece, with_ids=with_ids)
             if on_progress is not None:
-                sent_records += piece.num_rows
+                sent_records += piece.rows.num_rows
                 sent_bytes += sum(batch.size for batch in made)
                 on_progress(sent_records, sent_bytes)
             return made
 
         piece_bytes = max(min(wanted, self.settings.buffer_bytes // 2), 1)
-        for piece in chunks(rows, piece_bytes, sizes_of):
+        for piece in chunks(parts, piece_bytes):
             yield lambda piece=piece: add(piece)  # type: ignore[misc]
 
     async def drain(self) -> None:

@@ -19,7 +19,6 @@ from runnel.arrow_columns import (
     arrow_schema,
     encode_rows,
     key_bytes,
-    row_sizes,
     rows_batch,
     timestamps,
 )
@@ -28,7 +27,7 @@ from runnel.columns import ROW_OVERHEAD_BYTES
 from runnel.record import Headers
 from runnel.row_tables import fit_table
 from runnel.row_values import Misfit, MisfitError, Row, RowReader
-from schemas.batch import CODECS, build
+from schemas.batch import CODECS, Buffer, build_pieces
 from schemas.columns import TopicSchema
 from schemas.errors import RecordTooLargeError
 
@@ -114,12 +113,13 @@ class TypedBatch(PendingBatch[O]):
 
     def encode(
         self, codec: str, producer_id: int = 0, producer_epoch: int = 0, sequence: int = 0
-    ) -> bytearray:
-        """The batch as bytes. Drops the records; their timestamps stay."""
+    ) -> list[Buffer]:
+        """The batch as bytes, in pieces: the header first. Drops the records; their timestamps
+        stay."""
         records = self.to_arrow()
         self._times = times = self._times_of(records)
-        encoded = build(
-            encode_rows(records, codec),
+        encoded = build_pieces(
+            [encode_rows(records, codec)],
             record_count=self.count,
             first_timestamp_us=int(times.min()),
             last_timestamp_us=int(times.max()),
@@ -223,9 +223,6 @@ class TypedAccumulator(Accumulator[O]):
             records,
             size,
         )
-
-    def _sizes(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        return row_sizes(rows)
 
     def _keys(self, rows: pa.RecordBatch) -> pa.Array:
         return self._layout.keys(rows)

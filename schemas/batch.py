@@ -39,8 +39,9 @@ from __future__ import annotations
 
 import functools
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Required, TypedDict, Unpack
 
 import crc32c as _crc32c
 import pyarrow as pa
@@ -210,33 +211,51 @@ def stamp(batch: bytearray | memoryview, base_offset: int, term: int) -> None:
     _LEADER_PART.pack_into(batch, 0, leader_crc, client_crc, base_offset, term)
 
 
-def build(
-    payload: Buffer,
-    *,
-    record_count: int,
-    first_timestamp_us: int,
-    last_timestamp_us: int,
-    codec: int = 0,
-    flags: int = 0,
-    schema_id: int = 0,
-    producer_id: int = 0,
-    producer_epoch: int = 0,
-    sequence: int = 0,
-    first_transaction_id: int = NO_TRANSACTION,
-    last_transaction_id: int = NO_TRANSACTION,
-) -> bytearray:
-    """A batch of the client's part around ``payload``; the leader's part is zero until stamped."""
-    padding = -len(payload) % 8
-    length = HEADER_SIZE + len(payload) + padding
-    batch = bytearray(length)
+class ClientPart(TypedDict, total=False):
+    """What a client says of a batch in its header; what is left out is 0, or no transaction."""
+
+    record_count: Required[int]
+    first_timestamp_us: Required[int]
+    last_timestamp_us: Required[int]
+    codec: int
+    flags: int
+    schema_id: int
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    first_transaction_id: int
+    last_transaction_id: int
+
+
+def build_pieces(payload: Sequence[Buffer], **says: Unpack[ClientPart]) -> list[Buffer]:
+    """A batch around the pieces of a payload, as pieces to be written one after the other: the
+    header first, then those of the payload, which are not copied. The leader's part is zero.
+    """
+    size = sum(map(len, payload))
+    padding = -size % 8
+    header = bytearray(HEADER_SIZE)
     HEADER.pack_into(
-        batch, 0, 0, 0, 0, 0, length, MAGIC, codec, flags, schema_id, record_count,
-        first_timestamp_us, last_timestamp_us, producer_id, producer_epoch, sequence,
-        first_transaction_id, last_transaction_id, 0,
+        header, 0, 0, 0, 0, 0, HEADER_SIZE + size + padding, MAGIC,
+        says.get("codec", 0), says.get("flags", 0), says.get("schema_id", 0),
+        says["record_count"], says["first_timestamp_us"],
+        says["last_timestamp_us"], says.get("producer_id", 0),
+        says.get("producer_epoch", 0), says.get("sequence", 0),
+        says.get("first_transaction_id", NO_TRANSACTION),
+        says.get("last_transaction_id", NO_TRANSACTION), 0,
     )  # fmt: skip
-    batch[HEADER_SIZE : HEADER_SIZE + len(payload)] = payload
-    struct.pack_into("<I", batch, 4, crc32c(memoryview(batch)[_CLIENT_START:]))
-    return batch
+    pieces: list[Buffer] = [header, *payload]
+    if padding:
+        pieces.append(bytes(padding))
+    client_crc = crc32c(memoryview(header)[_CLIENT_START:])
+    for piece in pieces[1:]:
+        client_crc = crc32c(piece, client_crc)
+    struct.pack_into("<I", header, 4, client_crc)
+    return pieces
+
+
+def build(payload: Buffer, **says: Unpack[ClientPart]) -> bytearray:
+    """`build_pieces` of one piece, put together."""
+    return bytearray().join(build_pieces([payload], **says))
 
 
 def build_control(kind: str, timestamp_us: int) -> bytearray:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runnel.columns import check_sizes, chunks, null_headers, record_table
+from runnel.columns import binary_lengths, check_sizes, chunks, measured, null_headers, record_table
 from schemas.batch import RECORD_SCHEMA
 from schemas.errors import InvalidRequestError, RecordTooLargeError
 
@@ -81,9 +81,33 @@ def test_given_a_row_over_the_limit_then_the_error_names_the_row() -> None:
     first = pa.record_batch({"value": ["a", "b"]})
     second = pa.record_batch({"value": ["c", "d" * 11]})
     table = record_table(pa.Table.from_batches([first, second]), NOW_US)
-    check_sizes(table, 11, "orders")
+    parts = measured(table)
+    check_sizes(parts, 11, "orders")
     with pytest.raises(RecordTooLargeError, match=r"row 3 of the table has 11 bytes.*10 of topic"):
-        check_sizes(table, 10, "orders")
+        check_sizes(parts, 10, "orders")
+
+
+@given(
+    values=st.lists(st.none() | st.binary(max_size=9), max_size=12),
+    start=st.integers(0, 12),
+    text=st.booleans(),
+)
+def test_law_lengths_are_those_of_the_values(
+    values: list[bytes | None], start: int, text: bool
+) -> None:
+    column = pa.array(values, pa.binary())
+    if text:
+        column = pa.array([None if v is None else v.hex() for v in values], pa.string())
+    part = column.slice(min(start, len(values)))
+    expected = [0 if value is None else len(value) for value in part.to_pylist()]
+    assert binary_lengths(part).tolist() == expected
+
+
+def test_given_a_null_over_bytes_then_it_has_no_length() -> None:
+    buffers = pa.array([b"abc", b"de"], pa.binary()).buffers()
+    column = pa.Array.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\x02"), *buffers[1:]])
+    assert column.to_pylist() == [None, b"de"]
+    assert binary_lengths(column).tolist() == [0, 2]
 
 
 @given(
@@ -94,10 +118,11 @@ def test_law_chunks_keep_all_rows_in_order(parts: list[list[int]], chunk_bytes: 
     batches = [pa.record_batch({"value": pa.array([b"x" * n for n in part], pa.binary())})
                for part in parts]  # fmt: skip
     table = record_table(pa.Table.from_batches(batches), NOW_US)
-    found = list(chunks(table, chunk_bytes))
-    lengths = [len(v) for rows in found for v in rows.column("value").to_pylist()]
+    found = list(chunks(measured(table), chunk_bytes))
+    lengths = [len(v) for rows, _ in found for v in rows.column("value").to_pylist()]
     assert lengths == list(chain.from_iterable(parts))
-    for rows in found:
+    for rows, sizes in found:
+        assert sizes.tolist() == [len(v) for v in rows.column("value").to_pylist()]
         size = sum(len(v) + 24 for v in rows.column("value").to_pylist())
         assert size <= chunk_bytes or rows.num_rows == 1
 

@@ -27,7 +27,7 @@ def batch(
         pending.values.append(b"%d" % (base + index))
         pending.timestamps.append(time_us + index)  # type: ignore[union-attr]
         pending.count += 1
-    encoded = pending.encode(codec)
+    encoded = bytearray().join(pending.encode(codec))
     stamp(encoded, base, 1 << 16)
     return encoded
 

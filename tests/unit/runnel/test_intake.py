@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from runnel import intake
 from runnel.batching import Accumulator
-from runnel.columns import ROW_OVERHEAD_BYTES, record_table
+from runnel.columns import ROW_OVERHEAD_BYTES, measured, record_table
 from runnel.delivery import Batch, Delivery, Outcome
 from runnel.intake import SLOT_VALUE_BYTES, STAMP_S, Intake, Sends
 from schemas.errors import InvalidRequestError, OverloadedError, RecordTooLargeError
@@ -134,7 +134,7 @@ def test_law_nothing_lost_or_doubled_order_per_key_and_handles_know_their_record
                     "key": pa.array([key for key, _ in made], pa.binary()),
                     "value": pa.array([data for _, data in made], pa.binary()),
                 })  # fmt: skip
-                for piece in record_table(table, 1).to_batches():
+                for piece in measured(record_table(table, 1)):
                     bench._intake.add_table(piece)
             case ("gather",):
                 bench._intake.gather()
@@ -278,7 +278,7 @@ def test_given_it_is_closed_then_nothing_more_is_taken(slots: None) -> None:
     with pytest.raises(InvalidRequestError, match="closed"):
         bench.send(b"w")
     with pytest.raises(InvalidRequestError, match="closed"):
-        bench._intake.add_table(record_table(pa.table({"value": [b"w"]}), 1).to_batches()[0])
+        bench._intake.add_table(measured(record_table(pa.table({"value": [b"w"]}), 1))[0])
     bench.flush()
     assert [batch.count for batch in bench.taken] == [1]
 

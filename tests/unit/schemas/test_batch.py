@@ -18,8 +18,10 @@ from schemas.batch import (
     MAGIC,
     NO_TRANSACTION,
     RECORD_SCHEMA,
+    ClientPart,
     build,
     build_control,
+    build_pieces,
     crc32c,
     decode_records,
     encode_records,
@@ -349,6 +351,19 @@ def test_law_batches_are_padded_to_eight_bytes_of_zero(payload: bytes) -> None:
     assert len(batch) - HEADER_SIZE - len(payload) < 8
     assert batch[HEADER_SIZE:] == payload + bytes(-len(payload) % 8)
     assert read_header(batch).length == len(batch)
+
+
+@given(payload=st.lists(st.binary(max_size=20), max_size=5))
+def test_law_pieces_make_the_batch_that_their_payload_makes(payload: list[bytes]) -> None:
+    says: ClientPart = {
+        "record_count": 3, "first_timestamp_us": 1, "last_timestamp_us": 2,
+        "producer_id": 7, "sequence": 9,
+    }  # fmt: skip
+    pieces = build_pieces(payload, **says)
+    assert b"".join(pieces) == build(b"".join(payload), **says)
+    assert all(piece is given for piece, given in zip(pieces[1:], payload, strict=False))
+    header = verify_client_part(b"".join(pieces))
+    assert (header.record_count, header.producer_id, header.sequence) == (3, 7, 9)
 
 
 def test_stamping_again_replaces_the_leaders_part_only() -> None:
