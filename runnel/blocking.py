@@ -281,7 +281,7 @@ class Consumer:
         value, headers; each batch is of one partition."""
         state = self._inner.state
         while True:
-            if (rest := state.rest()) is not None:
+            while (rest := state.rest()) is not None:
                 yield rest
             if (chunk := self._thread.call(self._inner.next_chunk())) is None:
                 return

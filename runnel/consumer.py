@@ -208,7 +208,7 @@ class Consumer:
         were when reading began), and transaction_id if the settings say so; each batch is of one
         partition."""
         while True:
-            if (rest := self.state.rest()) is not None:
+            while (rest := self.state.rest()) is not None:
                 yield rest
             if (chunk := await self.next_chunk()) is None:
                 return

@@ -3,16 +3,17 @@
 A cursor knows the next offset that it wants. Batches are verified (both checksums), control
 batches and whatever lies before the position are stepped over, offsets may have gaps, and
 nothing at or beyond ``stop`` is given. The records keep pointing into the fetched bytes where
-the codec allows: they are not copied.
+the codec allows: they are not copied, but for small batches, which are put together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from runnel.read_columns import ReadColumns
@@ -26,6 +27,9 @@ READ_SCHEMA: Final = pa.schema(
 _PLACE_COLUMNS: Final = 2
 #: Behind the other columns in batches whose records have transaction ids.
 READ_TRANSACTION_ID: Final = pa.field("transaction_id", pa.int64())
+#: Batches of less are put together with their neighbours, as each one that is handed out has its
+#: price; to copy larger ones costs more than that.
+SMALL_BYTES: Final = 256 << 10
 #: Small batches are put together up to about this many bytes.
 COALESCE_BYTES: Final = 16 << 20
 
@@ -127,25 +131,39 @@ class Cursor:
             schema = schema.append(READ_TRANSACTION_ID)
         return pa.RecordBatch.from_arrays(
             [
-                pa.array(np.full(rows, self.partition, np.int32)),
-                pa.array(np.arange(start, start + rows, dtype=np.int64)),
+                _numbers(pa.int32(), np.full(rows, self.partition, np.int32)),
+                _numbers(pa.int64(), np.arange(start, start + rows, dtype=np.int64)),
                 *records.columns,
             ],
             schema=schema,
         )
 
 
+def _numbers(type_: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
+    # Not `pa.array`: it imports pandas, which can take a second.
+    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
+
+
 def _coalesced(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if len(batches) < 2:
+        yield from batches
+        return
     together: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
+        own = batch.nbytes
         if together and (
-            size + batch.nbytes > COALESCE_BYTES or batch.num_columns != together[0].num_columns
+            own >= SMALL_BYTES
+            or size + own > COALESCE_BYTES
+            or batch.num_columns != together[0].num_columns
         ):
             yield _joined(together)
             together, size = [], 0
-        together.append(batch)
-        size += batch.nbytes
+        if own >= SMALL_BYTES:
+            yield batch
+        else:
+            together.append(batch)
+            size += own
     if together:
         yield _joined(together)
 

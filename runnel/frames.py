@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from schemas.errors import ProtocolError
 from schemas.protocol import FRAME_HEADER, MAX_FRAME_BYTES, PREFIX
 
@@ -21,14 +23,14 @@ class FrameAssembler:
 
     def __init__(self, limit: int = MAX_FRAME_BYTES, inbox_bytes: int = INBOX_BYTES) -> None:
         self._limit = limit
-        self._inbox = bytearray(inbox_bytes)
+        self._inbox = memoryview(bytearray(inbox_bytes))
         self._target = self._inbox
         self._filled = 0
         self._large = False
 
     def buffer(self) -> memoryview:
         """Where the next bytes go; never empty."""
-        return memoryview(self._target)[self._filled :]
+        return self._target[self._filled :]
 
     def received(self, count: int) -> list[memoryview]:
         """The frames that ``count`` more bytes complete, without their length fields.
@@ -39,7 +41,7 @@ class FrameAssembler:
         if self._large:
             if self._filled < len(self._target):
                 return []
-            frame = memoryview(self._target)[PREFIX.size :]
+            frame = self._target[PREFIX.size :]
             self._target, self._filled, self._large = self._inbox, 0, False
             return [frame]
         return self._cut()
@@ -60,7 +62,7 @@ class FrameAssembler:
                     self._start_large(at, PREFIX.size + length)
                     return frames
                 break
-            frames.append(memoryview(bytes(memoryview(self._inbox)[at:end]))[PREFIX.size :])
+            frames.append(memoryview(bytes(self._inbox[at:end]))[PREFIX.size :])
             at = end
         if at:
             rest = self._filled - at
@@ -70,6 +72,7 @@ class FrameAssembler:
 
     def _start_large(self, at: int, size: int) -> None:
         have = self._filled - at
-        own = bytearray(size)
-        own[:have] = memoryview(self._inbox)[at : self._filled]
+        # Not a bytearray: that would be filled with zeros first.
+        own = np.empty(size, np.uint8).data
+        own[:have] = self._inbox[at : self._filled]
         self._target, self._filled, self._large = own, have, True

@@ -74,16 +74,12 @@ class PartitionReader:
         try:
             while not self.cursor.finished:
                 await self._free.acquire()
-                first, *more = await self._next()
-                self.deliver(first)
-                for chunk in more:
-                    await self._free.acquire()
-                    self.deliver(chunk)
+                self.deliver(await self._next())
         finally:
             self.fetcher.close()
 
-    async def _next(self) -> list[Chunk]:
-        """The chunks of the next answer that moves the position; at least one."""
+    async def _next(self) -> Chunk:
+        """What the next answer brings that moves the position."""
         cursor = self.cursor
         while True:
             before = cursor.position
@@ -101,12 +97,7 @@ class PartitionReader:
             if cursor.position == before:
                 continue
             self.from_earliest = False
-            chunks = [
-                Chunk(cursor.partition, records, records.column("offset")[-1].as_py() + 1)
-                for records in found
-            ] or [Chunk(cursor.partition, None, cursor.position)]
-            chunks[-1] = chunks[-1]._replace(position_after=cursor.position)
-            return chunks
+            return Chunk(cursor.partition, found, cursor.position)
 
     async def _fetch(self) -> Fetched | None:
         """The next answer; None where the position had to be moved instead."""

@@ -6,7 +6,8 @@ A loop that is left in the middle of a chunk can be taken up again, by record or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat, starmap
 from typing import Any, NamedTuple
 
@@ -20,13 +21,13 @@ from schemas.columns import READER_COLUMNS, TopicSchema
 
 
 class Chunk(NamedTuple):
-    """Records of one partition, and the position once they are handed out.
+    """Record batches of one partition, and the position once they are handed out.
 
     The position can lie behind the last record: control records take offsets too.
     """
 
     partition: int
-    records: pa.RecordBatch | None
+    batches: Sequence[pa.RecordBatch]
     position_after: int
 
 
@@ -43,37 +44,45 @@ class ReadState:
         self._topic = topic
         self._with_ids = with_ids
         self._chunk: Chunk | None = None
+        # The batches left in the chunk; the records are those of the first.
+        self._left: deque[pa.RecordBatch] = deque()
         self._records: Iterator[Record] = iter(())
 
     def open(self, chunk: Chunk) -> None:
         """Take the next chunk; the one before was handed out in full."""
         self._chunk = chunk
-        self._records = (
-            records_of(self._topic, chunk.records, self.rows)
-            if chunk.records is not None
-            else iter(())
-        )
+        self._left = deque(chunk.batches)
+        self._begin_batch()
 
     def records(self) -> Iterator[Record]:
         """The records left in the chunk; the position follows each one."""
         position = self.position
-        for record in self._records:
-            position[record.partition] = record.offset + 1
-            yield record
+        while self._left:
+            for record in self._records:
+                position[record.partition] = record.offset + 1
+                yield record
+            # Who was given the last record may have asked for the rest in between.
+            if self._left:
+                self._left.popleft()
+                self._begin_batch()
         self._finish()
 
     def rest(self) -> pa.RecordBatch | None:
-        """What is left of the chunk, at once."""
-        if self._chunk is None:
-            return None
-        partition, records, _after = self._chunk
-        offset = self.position.get(partition, 0)
+        """The next batch of the chunk, or what is left of it; None once there is none."""
+        while self._chunk is not None and self._left:
+            partition = self._chunk.partition
+            batch = self._left.popleft()
+            offsets = batch.column("offset")
+            # Offsets of one batch rise, but may have gaps: the position is looked up.
+            done = int(np.searchsorted(offsets.to_numpy(), self.position.get(partition, 0)))
+            self.position[partition] = offsets[-1].as_py() + 1
+            self._begin_batch()
+            if not self._left:
+                self._finish()
+            if done < batch.num_rows:
+                return self._as_asked(batch.slice(done))
         self._finish()
-        if records is None:
-            return None
-        # Offsets of one chunk rise, but may have gaps: the position is looked up.
-        done = int(np.searchsorted(records.column("offset").to_numpy(), offset))
-        return self._as_asked(records.slice(done)) if done < records.num_rows else None
+        return None
 
     def _as_asked(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with transaction ids, or without."""
@@ -85,11 +94,15 @@ class ReadState:
         none = pa.nulls(records.num_rows, READ_TRANSACTION_ID.type)
         return records.append_column(READ_TRANSACTION_ID, none)
 
+    def _begin_batch(self) -> None:
+        self._records = (
+            records_of(self._topic, self._left[0], self.rows) if self._left else iter(())
+        )
+
     def _finish(self) -> None:
         if self._chunk is not None:
             self.position[self._chunk.partition] = self._chunk.position_after
             self._chunk = None
-            self._records = iter(())
 
 
 def records_of(

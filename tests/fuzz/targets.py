@@ -257,7 +257,7 @@ def _consume(cursor: Cursor, data: bytes | bytearray, lac: int | None) -> None:
     for rows in found:
         assert rows.nbytes <= MAX_DECODED_BYTES * 2
         state = ReadState("orders")
-        state.open(Chunk(0, rows, cursor.position))
+        state.open(Chunk(0, [rows], cursor.position))
         records = list(state.records())
         assert len(records) == rows.num_rows
         assert all(before <= record.offset < cursor.position for record in records)

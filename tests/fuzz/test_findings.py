@@ -140,7 +140,7 @@ def test_given_the_last_offsets_there_are_then_corrupt() -> None:
 def test_given_all_columns_then_valid_records_still_come_out() -> None:
     (rows,) = Cursor("orders", 0, 0).take(memoryview(batch_with(record_payload(), 3)))
     state = ReadState("orders")
-    state.open(Chunk(0, rows, 3))
+    state.open(Chunk(0, [rows], 3))
     assert [record.headers for record in state.records()] == [(), (("trace", b"1"),), ()]
 
 

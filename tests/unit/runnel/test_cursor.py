@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from runnel.batching import PendingBatch
-from runnel.cursor import READ_SCHEMA, Cursor
+from runnel.cursor import READ_SCHEMA, SMALL_BYTES, Cursor
 from runnel.read_state import Chunk, ReadState
 from schemas.batch import build_control, stamp
 from schemas.errors import CorruptBatchError
+
+#: Two records with keys of this length are a large batch.
+LARGE = SMALL_BYTES // 2
 
 
 def batch(
@@ -124,10 +130,37 @@ def test_law_exactly_the_records_in_the_range(
     assert cursor.position == min(end, stop) or not length
 
 
+@pytest.mark.parametrize(
+    ("paddings", "rows"),
+    [
+        pytest.param([0, 0, 0], [6], id="given-small-batches-then-they-are-put-together"),
+        pytest.param([LARGE, LARGE], [2, 2], id="given-large-batches-then-each-is-one"),
+        pytest.param([0, 0, LARGE, 0, 0], [4, 2, 4], id="given-both-then-in-their-order"),
+        pytest.param([LARGE], [2], id="given-one-batch-then-it-is-one"),
+    ],
+)
+def test_what_is_put_together(paddings: list[int], rows: list[int]) -> None:
+    data = b"".join(batch(2 * n, 2, padding=padding) for n, padding in enumerate(paddings))
+    found = Cursor("orders", 0, 0).take(memoryview(data))
+    assert [part.num_rows for part in found] == rows
+    assert [o for part in found for o in part.column("offset").to_pylist()] == list(
+        range(2 * len(paddings))
+    )
+
+
+def test_given_large_batches_then_their_values_are_not_copied() -> None:
+    data = np.frombuffer(b"".join(batch(2 * n, 2, padding=LARGE) for n in range(2)), np.uint8)
+    begin = data.ctypes.data
+    for part in Cursor("orders", 0, 0).take(data.data):
+        keys = part.column("key").buffers()[2]
+        assert keys is not None
+        assert begin <= keys.address < begin + len(data)
+
+
 def chunk(base: int, count: int) -> Chunk:
     cursor = Cursor("orders", 1, base)
     (rows,) = cursor.take(memoryview(batch(base, count)))
-    return Chunk(1, rows, cursor.position)
+    return Chunk(1, [rows], cursor.position)
 
 
 def test_given_a_loop_left_in_the_middle_then_it_goes_on_there_by_record_or_batch() -> None:
@@ -148,9 +181,38 @@ def test_given_a_loop_left_in_the_middle_then_it_goes_on_there_by_record_or_batc
     assert list(state.records()) == []
 
 
+@given(
+    counts=st.lists(st.integers(1, 3), max_size=4),
+    by_record=st.lists(st.integers(0, 4), max_size=8),
+)
+def test_law_a_chunk_is_handed_out_once_and_in_order_however_it_is_asked_for(
+    counts: list[int], by_record: list[int]
+) -> None:
+    ends = [sum(counts[:n]) for n in range(len(counts) + 1)]
+    cursor = Cursor("orders", 1, 0)
+    batches = [
+        cursor.take(memoryview(batch(base, count)))[0]
+        for base, count in zip(ends, counts, strict=False)
+    ]
+    state = ReadState("orders")
+    state.open(Chunk(1, batches, ends[-1] + 1))
+    found: list[int] = []
+    for wanted in by_record:
+        for record in islice(state.records(), wanted):
+            found.append(record.offset)
+            assert state.position == {1: record.offset + 1}
+        if (rest := state.rest()) is not None:
+            found += rest.column("offset").to_pylist()
+            assert state.position[1] in {found[-1] + 1, ends[-1] + 1}
+    while (rest := state.rest()) is not None:
+        found += rest.column("offset").to_pylist()
+    assert found == list(range(ends[-1]))
+    assert state.position == {1: ends[-1] + 1}
+
+
 def test_given_only_control_records_then_the_position_still_moves() -> None:
     state = ReadState("orders")
-    state.open(Chunk(0, None, 7))
+    state.open(Chunk(0, [], 7))
     assert state.rest() is None
     assert state.position == {0: 7}
 
