@@ -2,7 +2,10 @@
 
 `Accumulator` keeps one open batch per partition that has any records. A batch is *sealed*, and
 then ready to be sent, when the next record would not fit ``batch_bytes``, when it has been open
-for ``linger_s``, when a table comes for its partition, or on a flush. Laws:
+for ``linger_s``, when a table comes for its partition, or on a flush. An *eager* one also seals
+whatever is open while no batch is under way, but not more often than every `PACE_S`: who sends
+now and then waits for nothing, and who sends all the time gathers for as long as the batches
+before take. Laws:
 
 - The records of a partition leave in the order in which they came, whether they came one by one
   or in tables; with a key, that is the order of the key.
@@ -17,6 +20,7 @@ arguments. Nothing here is thread-safe; the producer holds a lock around every c
 
 from __future__ import annotations
 
+import math
 from array import array
 from bisect import bisect_right
 from collections import deque
@@ -32,6 +36,7 @@ from runnel.columns import (
     HEADER_OVERHEAD_BYTES,
     ROW_OVERHEAD_BYTES,
     SizedRows,
+    int64_values,
     null_headers,
     timestamp_array,
 )
@@ -52,6 +57,8 @@ O = TypeVar("O")  # noqa: E741 - the type of outcomes
 
 _HEADERS: Final = RECORD_SCHEMA.field("headers").type
 _KNOWN_KEYS: Final = 1 << 16
+#: How often an eager one seals at most: a batch has its price on the whole way.
+PACE_S: Final = 0.002
 
 
 class IdsPart(TypedDict, total=False):
@@ -142,8 +149,8 @@ class PendingBatch(Generic[O]):
         records = pa.RecordBatch.from_arrays(
             [
                 timestamp_array(np.array(self.timestamps, np.int64)),
-                pa.array(self.keys, pa.binary()),
-                pa.array(self.values, pa.binary()),
+                _binary(self.keys),
+                _binary(self.values),
                 headers,
             ],
             schema=RECORD_SCHEMA,
@@ -173,7 +180,7 @@ class PendingBatch(Generic[O]):
         """The batch as bytes, in pieces: the header first. Drops the records; their timestamps
         stay."""
         records = self.to_arrow()
-        times = records.column("timestamp").view(pa.int64()).to_numpy()
+        times = int64_values(records.column("timestamp"))
         encoded = build_pieces(
             [encode_records(records, codec)],
             record_count=self.count,
@@ -275,7 +282,8 @@ class Rows(Generic[O]):
 class Accumulator(Generic[O]):
     """See the module's text.
 
-    ``clock`` gives seconds; ``new_outcome`` makes what each batch carries for its sender.
+    ``clock`` gives seconds; ``new_outcome`` makes what each batch carries for its sender. A batch
+    is under way from when it is sealed until it is given to `release`.
     """
 
     def __init__(
@@ -288,9 +296,13 @@ class Accumulator(Generic[O]):
         linger_s: float,
         clock: Callable[[], float],
         new_outcome: Callable[[], O],
+        eager: bool = False,
         first_sticky: int = 0,
     ) -> None:
         self.buffered_bytes = 0
+        self.under_way = 0
+        self.eager = eager
+        self._paced_until = -math.inf
         self._topic = topic
         self._partitions = partitions
         self._max_record_bytes = max_record_bytes
@@ -421,6 +433,7 @@ class Accumulator(Generic[O]):
                 batch.with_ids = with_ids
                 self.buffered_bytes += size
                 self._ready.append(batch)
+                self.under_way += 1
                 made.append(batch)
         self.wake = True
         return made
@@ -432,6 +445,11 @@ class Accumulator(Generic[O]):
 
     def take(self, now: float) -> tuple[list[PendingBatch[O]], float | None]:
         """The batches that are ready, in order, and when the next open one will be."""
+        idle = self.eager and not self.under_way
+        paced = idle and now < self._paced_until
+        if idle and not paced and self._open:
+            self.seal_all()
+            self._paced_until = now + PACE_S
         while self._lingering:
             oldest = self._lingering[0]
             if not oldest.sealed:
@@ -443,11 +461,16 @@ class Accumulator(Generic[O]):
         self._ready.clear()
         self.wake = False
         due = self._lingering[0].opened_at + self._linger_s if self._lingering else None
+        if paced:
+            due = self._paced_until if due is None else min(due, self._paced_until)
         return ready, due
 
-    def release(self, size: int) -> None:
-        """A batch of ``size`` was delivered or failed."""
-        self.buffered_bytes -= size
+    def release(self, batch: PendingBatch[O]) -> None:
+        """A batch was delivered or failed."""
+        self.buffered_bytes -= batch.size
+        self.under_way -= 1
+        if self.eager and not self.under_way:
+            self.wake = True
 
     def _partition_of(self, key: bytes) -> int:
         partition = partition_for(key, self._partitions)
@@ -525,6 +548,7 @@ class Accumulator(Generic[O]):
         batch.sealed = True
         if batch.count:
             self._ready.append(batch)
+            self.under_way += 1
             self.wake = True
         if batch.partition == self._sticky:
             self._sticky = (self._sticky + 1) % self._partitions
@@ -549,6 +573,12 @@ class Accumulator(Generic[O]):
         chosen = (self._sticky + runs) % self._partitions
         self._sticky = int(chosen[-1] + 1) % self._partitions
         return chosen
+
+
+def _binary(items: list[bytes | None]) -> pa.Array:
+    if items and items[0] is None and items.count(None) == len(items):
+        return pa.nulls(len(items), pa.binary())
+    return pa.array(items, pa.binary())
 
 
 def _headers_size(headers: Headers) -> int:

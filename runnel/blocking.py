@@ -33,12 +33,6 @@ from schemas.assignments import TopicAssignment
 from schemas.errors import RunnelError
 
 
-def _load_arrow() -> None:
-    """Have pyarrow look for pandas now, in the caller's thread: it does so before its first array,
-    and importing that can take a second, for which no batch should wait."""
-    pa.array([])
-
-
 def connect(address: str | None = None, *, by: str | None = None) -> Cluster:
     """A client of the cluster whose SC listens at ``host:port``; use it with ``with``.
 
@@ -108,7 +102,6 @@ class Cluster(BlockingAdmin):
 
         Raises NotFoundError for an unknown topic, InvalidRequestError for a wrong option.
         """
-        _load_arrow()
         opened = self._thread.call(
             self._inner.open_producer(topic, ProducerSettings(**options), wait_for_room=True)
         )
@@ -127,8 +120,6 @@ class Cluster(BlockingAdmin):
 
         Reading starts now: "latest" means what is committed at this moment.
         """
-
-        _load_arrow()
 
         async def open_it() -> consumer.Consumer:
             opened = self._inner.consumer(topic, start, stop, partitions, settings=settings)

@@ -165,6 +165,9 @@ class Cluster(Admin):
         self, topic: str, settings: ProducerSettings, *, wait_for_room: bool = False
     ) -> Producer:
         """What `producer` awaits; see `runnel.producer.Producer` for ``wait_for_room``."""
+        # pyarrow imports pandas before it makes its first array of Python's objects, which can take
+        # a second: neither a batch nor the event loop should wait for that.
+        await asyncio.to_thread(pa.array, [])
         route = await self._route(topic)
         opened = Producer(
             route,

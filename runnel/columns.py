@@ -8,7 +8,6 @@ vectorised; nothing here knows of partitions or batches. Pure: the time is an ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -123,6 +122,14 @@ def timestamp_array(times_us: npt.NDArray[np.int64]) -> pa.Array:
     return pa.Array.from_buffers(_TIMESTAMP, len(times_us), [None, pa.py_buffer(times_us)])
 
 
+def int64_values(column: pa.Array) -> npt.NDArray[np.int64]:
+    """The values of a column of 64-bit numbers or timestamps without nulls, not copied.
+
+    Not by ``to_numpy``: that imports pandas, which can take a second.
+    """
+    return np.frombuffer(column.buffers()[1] or b"", np.int64, len(column), 8 * column.offset)
+
+
 def null_headers(rows: int) -> pa.Array:
     """A column of no headers at all, in the fewest bytes.
 
@@ -131,12 +138,8 @@ def null_headers(rows: int) -> pa.Array:
     """
     validity = pa.py_buffer(bytes((rows + 7) // 8))
     offsets = pa.py_buffer(bytes(4 * (rows + 1)))
-    return pa.Array.from_buffers(_HEADERS, rows, [validity, offsets], children=[_no_pairs()])
-
-
-@cache
-def _no_pairs() -> pa.Array:
-    return pa.array([], _HEADERS.value_type)
+    nothing = pa.nulls(0, _HEADERS.value_type)
+    return pa.Array.from_buffers(_HEADERS, rows, [validity, offsets], children=[nothing])
 
 
 def record_sizes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:

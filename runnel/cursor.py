@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from runnel.columns import int64_values
 from runnel.read_columns import ReadColumns
 from schemas.batch import RECORD_SCHEMA, BatchHeader, decode_records, split_batches, verify
 from schemas.errors import CorruptBatchError, UnsupportedError
@@ -106,9 +107,7 @@ class Cursor:
         decoded = decode_records(raw) if self.columns is None else self.columns.decode(header, raw)
         records = decoded.slice(start - header.base_offset, end - start)
         if self.not_before_us is not None:
-            late = np.flatnonzero(
-                records.column("timestamp").cast(pa.int64()).to_numpy() >= self.not_before_us
-            )
+            late = np.flatnonzero(int64_values(records.column("timestamp")) >= self.not_before_us)
             if not len(late):
                 return
             self.not_before_us = None

@@ -209,16 +209,20 @@ class Intake:
         with self._lock:
             gathered = self._gather()
             ready, due = self._accumulator.take(now)
+            if self._accumulator.eager and self._accumulator.under_way:
+                # What comes now waits for the outcome of these: no record need call for the loop.
+                gathered, due = True, now + STAMP_S if due is None else due
             if due is not None and gathered:
                 due = min(due, now + STAMP_S)
             self._awaited = due is not None and due <= now + STAMP_S
             self._open_next()
         return ready, due
 
-    def release(self, size: int) -> None:
-        """A batch of ``size`` bytes was delivered or failed."""
+    def release(self, batch: Batch) -> None:
+        """A batch was delivered or failed."""
         with self._lock:
-            self._accumulator.release(size)
+            self._accumulator.release(batch)
+            self._tell()
             self._room.notify_all()
 
     def buffered_bytes(self) -> int:
@@ -242,7 +246,7 @@ class Intake:
     # With the lock held
 
     def _gather(self) -> bool:
-        """Put the records of the open chunk into batches; were there any?
+        """Put the records of the open chunk into batches; were there any? The caller tells.
 
         An interrupt (Ctrl-C) leaves a chunk that the next call goes on with.
         """
@@ -262,7 +266,6 @@ class Intake:
             )
         self._accumulator.append_rows(chunk.rows)
         chunk.gathered()
-        self._tell()
         return True
 
     def _tell(self) -> None:
@@ -292,6 +295,7 @@ class Intake:
         """Wait for room where that is allowed. Raises OverloadedError where it is not,
         InvalidRequestError once closed."""
         while not self.closed and self._accumulator.buffered_bytes >= self._limit_bytes:
+            self._tell()
             if not self._waits:
                 raise OverloadedError(
                     f"{self._accumulator.buffered_bytes} bytes for {self._topic!r} wait to be"

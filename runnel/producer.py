@@ -45,6 +45,8 @@ Progress = Callable[[int, int], None]
 #: A batch is encoded, framed and copied: half of what any hop takes leaves room for all that.
 MAX_CONFIGURED_BATCH_BYTES: Final = MAX_BATCH_BYTES // 2
 MAX_IN_FLIGHT: Final = 5
+#: How long a batch waits at most for those before it, where nobody says.
+LINGER_MS: Final = 5.0
 #: How long a `with` block that ends in an error still tries to get records out.
 _LAST_TRY_S: Final = 5.0
 
@@ -55,7 +57,7 @@ class ProducerOptions(TypedDict, total=False):
     acks: Literal["committed", "leader", "none"]
     compression: Literal["none", "lz4", "zstd"] | None
     batch_bytes: int
-    linger_ms: float
+    linger_ms: float | None
     buffer_bytes: int
     max_in_flight: int
     delivery_timeout_ms: int
@@ -66,7 +68,8 @@ class ProducerOptions(TypedDict, total=False):
 class ProducerSettings:
     """``acks``: when a record counts as delivered. ``compression``: None means the topic's.
 
-    ``linger_ms``: how long a batch waits for more records. ``buffer_bytes`` bounds what is
+    ``linger_ms``: how long a batch waits for more records; None: not at all while no batch of this
+    producer is under way, and at most `LINGER_MS` otherwise. ``buffer_bytes`` bounds what is
     accepted and not acknowledged. ``max_in_flight`` batches per partition are under way at once
     (leaders recognise duplicates among the last five). After ``delivery_timeout_ms`` a batch
     fails; one attempt takes at most ``request_timeout_ms``.
@@ -75,7 +78,7 @@ class ProducerSettings:
     acks: Literal["committed", "leader", "none"] = "committed"
     compression: Literal["none", "lz4", "zstd"] | None = None
     batch_bytes: int = 1 << 20
-    linger_ms: float = 5.0
+    linger_ms: float | None = None
     buffer_bytes: int = 64 << 20
     max_in_flight: int = MAX_IN_FLIGHT
     delivery_timeout_ms: int = 120_000
@@ -84,7 +87,7 @@ class ProducerSettings:
     def __post_init__(self) -> None:
         bounds = (
             ("batch_bytes", self.batch_bytes, 1, MAX_CONFIGURED_BATCH_BYTES),
-            ("linger_ms", self.linger_ms, 0, 60_000),
+            ("linger_ms", 0 if self.linger_ms is None else self.linger_ms, 0, 60_000),
             ("buffer_bytes", self.buffer_bytes, 1, 1 << 40),
             ("max_in_flight", self.max_in_flight, 1, MAX_IN_FLIGHT),
             ("delivery_timeout_ms", self.delivery_timeout_ms, 1, 86_400_000),
@@ -150,7 +153,8 @@ class Producer(Sends):
             route.partition_count,
             max_record_bytes=limit,
             batch_bytes=settings.batch_bytes,
-            linger_s=settings.linger_ms / 1000,
+            linger_s=(LINGER_MS if settings.linger_ms is None else settings.linger_ms) / 1000,
+            eager=settings.linger_ms is None,
             clock=monotonic,
             new_outcome=lambda: Outcome(route.name),
             first_sticky=random_id % route.partition_count,
@@ -360,7 +364,7 @@ class Producer(Sends):
             self._failed_records += batch.count
             if self._first_failure is None and isinstance(failure, RunnelError):
                 self._first_failure = failure
-        self._intake.release(batch.size)
+        self._intake.release(batch)
         self._drained.set()
 
 

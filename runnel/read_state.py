@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from runnel.arrow_columns import key_bytes
+from runnel.columns import int64_values
 from runnel.cursor import READ_SCHEMA, READ_TRANSACTION_ID
 from runnel.record import Headers, Record
 from schemas.columns import READER_COLUMNS, TopicSchema
@@ -72,10 +73,10 @@ class ReadState:
         while self._chunk is not None and self._left:
             partition = self._chunk.partition
             batch = self._left.popleft()
-            offsets = batch.column("offset")
+            offsets = int64_values(batch.column("offset"))
             # Offsets of one batch rise, but may have gaps: the position is looked up.
-            done = int(np.searchsorted(offsets.to_numpy(), self.position.get(partition, 0)))
-            self.position[partition] = offsets[-1].as_py() + 1
+            done = int(np.searchsorted(offsets, self.position.get(partition, 0)))
+            self.position[partition] = int(offsets[-1]) + 1
             self._begin_batch()
             if not self._left:
                 self._finish()

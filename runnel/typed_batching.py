@@ -155,6 +155,7 @@ class TypedAccumulator(Accumulator[O]):
         linger_s: float,
         clock: Callable[[], float],
         new_outcome: Callable[[], O],
+        eager: bool = False,
         first_sticky: int = 0,
     ) -> None:
         super().__init__(
@@ -165,6 +166,7 @@ class TypedAccumulator(Accumulator[O]):
             linger_s=linger_s,
             clock=clock,
             new_outcome=new_outcome,
+            eager=eager,
             first_sticky=first_sticky,
         )
         self._layout = layout

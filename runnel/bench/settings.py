@@ -43,7 +43,8 @@ class Settings:
     ``topic`` None: one is made for the run, as ``partitions``, ``replication_factor`` and
     ``durability`` say. With a topic these must be None, and are filled in from it. One of
     ``records`` and ``seconds`` may be given; ``rate`` is of e2e alone. ``columnar``: tables,
-    rather than records one by one. ``compression`` None: the topic's.
+    rather than records one by one. ``compression`` None: the topic's. ``linger_ms`` None: while
+    another batch is under way, as producers do.
     """
 
     mode: Mode
@@ -57,7 +58,7 @@ class Settings:
     acks: Acks = "committed"
     compression: Codec | None = None
     batch_bytes: int = 1 << 20
-    linger_ms: float = 5.0
+    linger_ms: float | None = None
     columnar: bool = True
     rate: int | None = None
 

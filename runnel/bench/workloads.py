@@ -32,7 +32,7 @@ from runnel.bench.statistics import Samples
 from runnel.blocking import Cluster, Producer
 from runnel.delivery import Delivery, TableDelivery
 from runnel.loop_thread import LoopThread
-from runnel.producer import ProducerOptions
+from runnel.producer import LINGER_MS, ProducerOptions
 from schemas.errors import RunnelError
 
 #: Records that are sent between two looks at the clock, and how many bytes at most.
@@ -253,7 +253,8 @@ def _send_on_schedule(
 ) -> None:
     values = payload.values()
     # Tables are gathered as long as the producer would let single records wait.
-    pause_s = max(_PAUSE_S, run.settings.linger_ms / 1e3 if run.settings.columnar else 0.0)
+    linger_ms = LINGER_MS if run.settings.linger_ms is None else run.settings.linger_ms
+    pause_s = max(_PAUSE_S, linger_ms / 1e3 if run.settings.columnar else 0.0)
     sent = 0
     while sent < schedule.records:
         arrivals.raise_failure()

@@ -74,7 +74,14 @@ CompressionOption = Annotated[
     Compression | None, typer.Option(help="Default: the topic's.", show_default=False)
 ]
 BatchOption = Annotated[str, typer.Option(metavar="SIZE", help="How large batches become.")]
-LingerOption = Annotated[float, typer.Option(metavar="MS", help="How long a batch waits.")]
+LingerOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="MS",
+        help="How long a batch waits. Default: 5 at most, while others are under way.",
+        show_default=False,
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -90,7 +97,7 @@ def produce(
     durability: DurabilityOption = None,
     compression: CompressionOption = None,
     batch_bytes: BatchOption = "1Mi",
-    linger_ms: LingerOption = 5.0,
+    linger_ms: LingerOption = None,
     columnar: Annotated[
         bool, typer.Option("--columnar/--per-record", help="send_table, or send record by record.")
     ] = True,
@@ -166,7 +173,7 @@ def e2e(
     durability: DurabilityOption = None,
     compression: CompressionOption = None,
     batch_bytes: BatchOption = "1Mi",
-    linger_ms: LingerOption = 5.0,
+    linger_ms: LingerOption = None,
     columnar: Annotated[
         bool, typer.Option("--columnar/--per-record", help="send_table, or send record by record.")
     ] = False,
@@ -299,7 +306,7 @@ def _headline(result: Result) -> list[str]:
     settings = result.settings
     how = "columnar" if settings.columnar else "record by record"
     topic = settings.topic or "made for this, and deleted"
-    linger = "" if settings.mode is Mode.CONSUME else f", linger {settings.linger_ms:g} ms"
+    linger = "" if settings.mode is Mode.CONSUME else _linger(settings.linger_ms)
     partitions = count(settings.partitions or 1, "partition")
     replicas = count(settings.replication_factor or 1, "replica")
     batches = format_size(settings.batch_bytes)
@@ -310,6 +317,10 @@ def _headline(result: Result) -> list[str]:
         f"topic: {topic}; {partitions}, {replicas}, durability {settings.durability}",
         f"written with {producer}, batches of {batches}{linger}",
     ]
+
+
+def _linger(linger_ms: float | None) -> str:
+    return "" if linger_ms is None else f", linger {linger_ms:g} ms"
 
 
 _DONE: Final = {

@@ -50,7 +50,15 @@ def produce(
     compression: Annotated[
         Compression | None, typer.Option(help="Default: the topic's.", show_default=False)
     ] = None,
-    linger_ms: Annotated[float, typer.Option(min=0, help="How long a batch waits.")] = 5.0,
+    linger_ms: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="MS",
+            help="How long a batch waits. Default: 5 at most, while others are under way.",
+            show_default=False,
+        ),
+    ] = None,
     skip_bad_rows: Annotated[
         bool, typer.Option("--skip-bad-rows", help="Typed topics: send the rows that fit.")
     ] = False,

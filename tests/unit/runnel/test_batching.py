@@ -26,6 +26,7 @@ class Bench:
     partitions: int = 3
     batch_bytes: int = BATCH_BYTES
     now: float = 0.0
+    eager: bool = False
     taken: list[PendingBatch[None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -37,6 +38,7 @@ class Bench:
             linger_s=LINGER_S,
             clock=lambda: self.now,
             new_outcome=lambda: None,
+            eager=self.eager,
         )
 
     def send(self, key: bytes | None, value: bytes, partition: int | None = None) -> None:
@@ -190,6 +192,36 @@ def test_given_slices_of_a_large_table_then_batches_carry_nothing_of_the_rest() 
         assert sum(map(len, batch.encode("none"))) < 10_000 + 1_000
 
 
+@pytest.mark.parametrize(
+    ("eager", "under_way", "taken"),
+    [
+        pytest.param(False, 0, [], id="given-it-is-not-eager-then-it-waits"),
+        pytest.param(True, 0, [b"1", b"2"], id="given-nothing-is-under-way-then-all-at-once"),
+        pytest.param(True, 1, [], id="given-a-batch-is-under-way-then-it-waits"),
+    ],
+)
+def test_eager(eager: bool, under_way: int, taken: list[bytes]) -> None:
+    bench = Bench(partitions=2, eager=eager)
+    for _ in range(under_way):
+        bench.send(None, b"0", 0)
+        bench.flush()
+    before = bench.taken[:]
+    bench.send(None, b"1", 0)
+    bench.send(None, b"2", 1)
+    found = [value for batch in bench.take() for value in batch.to_arrow()["value"].to_pylist()]
+    assert found == taken
+
+    for batch in before:
+        bench.accumulator.release(batch)
+    assert bench.accumulator.wake == bool(before)
+    bench.now = LINGER_S / 2
+    bench.take()
+    assert bool(bench.values(1)) == eager
+    bench.now = LINGER_S
+    bench.take()
+    assert bench.values(1) == [b"2"]
+
+
 keys = st.one_of(st.none(), st.sampled_from([b"a", b"b", b"c", b"dd", b"eee"]))
 sizes = st.integers(0, 450)
 steps = st.lists(
@@ -198,18 +230,19 @@ steps = st.lists(
         st.tuples(st.just("table"), st.lists(st.tuples(keys, sizes), max_size=12)),
         st.tuples(st.just("flush")),
         st.tuples(st.just("wait"), st.floats(0, 4)),
+        st.tuples(st.just("release")),
     ),
     max_size=40,
 )
 
 
-@given(steps=steps, partitions=st.integers(1, 5))
+@given(steps=steps, partitions=st.integers(1, 5), eager=st.booleans())
 def test_law_nothing_lost_or_doubled_order_per_key_and_limits(
-    steps: list[tuple[object, ...]], partitions: int
+    steps: list[tuple[object, ...]], partitions: int, eager: bool
 ) -> None:
-    bench = Bench(partitions=partitions)
+    bench = Bench(partitions=partitions, eager=eager)
     sent: dict[bytes | None, list[bytes]] = {}
-    number = 0
+    number = released = 0
 
     def value(key: bytes | None, size: int) -> bytes:
         nonlocal number
@@ -229,9 +262,15 @@ def test_law_nothing_lost_or_doubled_order_per_key_and_limits(
             case ("wait", seconds):
                 bench.now += float(seconds)  # type: ignore[arg-type]
                 bench.take()
+            case ("release",):
+                for batch in bench.taken[released:]:
+                    bench.accumulator.release(batch)
+                released = len(bench.taken)
     buffered = bench.accumulator.buffered_bytes
     bench.flush()
-    assert buffered == bench.accumulator.buffered_bytes == sum(b.size for b in bench.taken)
+    assert buffered == bench.accumulator.buffered_bytes
+    assert buffered == sum(b.size for b in bench.taken[released:])
+    assert bench.accumulator.under_way == len(bench.taken) - released
 
     got: dict[bytes | None, list[bytes]] = {}
     for batch in bench.taken:

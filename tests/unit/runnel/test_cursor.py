@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import islice
 
 import numpy as np
@@ -208,6 +210,23 @@ def test_law_a_chunk_is_handed_out_once_and_in_order_however_it_is_asked_for(
         found += rest.column("offset").to_pylist()
     assert found == list(range(ends[-1]))
     assert state.position == {1: ends[-1] + 1}
+
+
+def test_reading_imports_no_pandas() -> None:
+    # In a process of its own: here it may have been imported already.
+    program = """
+import sys
+from runnel.cursor import Cursor
+from runnel.read_state import Chunk, ReadState
+found = Cursor("orders", 0, 0, not_before_us=1).take(memoryview(sys.stdin.buffer.read()))
+state = ReadState("orders")
+state.open(Chunk(0, found, 4))
+assert next(state.records()).offset == 1
+assert state.rest().column("offset").to_pylist() == [2, 3]
+assert "pandas" not in sys.modules
+"""
+    data = b"".join((batch(0, 2), batch(2, 2)))
+    subprocess.run([sys.executable, "-c", program], input=data, check=True)
 
 
 def test_given_only_control_records_then_the_position_still_moves() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runnel import intake
-from runnel.batching import Accumulator
+from runnel.batching import PACE_S, Accumulator
 from runnel.columns import ROW_OVERHEAD_BYTES, measured, record_table
 from runnel.delivery import Batch, Delivery, Outcome
 from runnel.intake import SLOT_VALUE_BYTES, STAMP_S, Intake, Sends
@@ -29,6 +29,7 @@ class Bench(Sends):
     partitions: int = 3
     buffer_bytes: int = 1 << 40
     waits: bool = False
+    eager: bool = False
     max_record_bytes: int = 1 << 20
     woken: int = 0
     taken: list[Batch] = field(default_factory=list)
@@ -42,6 +43,7 @@ class Bench(Sends):
             linger_s=LINGER_S,
             clock=lambda: 0.0,
             new_outcome=lambda: Outcome("orders"),
+            eager=self.eager,
         )
         self._intake = Intake(
             "orders",
@@ -240,19 +242,23 @@ def test_the_limit_holds_to_the_record(slots: None, size: int, limit: int) -> No
         bench.send(bytes(size))
     assert not bench._intake.has_room()
     assert bench._intake.buffered_bytes() == accepted * (size + ROW_OVERHEAD_BYTES)
-    bench._intake.release(accepted * (size + ROW_OVERHEAD_BYTES))
+    bench.flush()
+    for batch in bench.taken:
+        bench._intake.release(batch)
+    assert bench._intake.buffered_bytes() == 0
     bench.send(bytes(size))
 
 
 def test_given_waiting_is_allowed_then_send_waits_until_something_is_released() -> None:
     bench = Bench(buffer_bytes=10, waits=True)
     bench.send(b"1" * 10)
+    bench.flush()
     waiting = threading.Thread(target=bench.send, args=(b"2",))
     waiting.start()
-    bench._intake.release(10 + ROW_OVERHEAD_BYTES)
+    bench._intake.release(bench.taken[0])
     waiting.join()
     bench.flush()
-    assert [batch.count for batch in bench.taken] == [2]
+    assert [batch.count for batch in bench.taken] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -345,6 +351,43 @@ def test_the_loop_is_woken_for_the_first_record_and_then_comes_by_itself(
     woken = bench.woken
     bench.send(b"4")
     assert bench.woken == woken + 1
+
+
+def test_given_it_is_eager_then_no_record_calls_for_the_loop_while_others_are_under_way() -> None:
+    bench = Bench(partitions=1, eager=True)
+    bench.send(b"1")
+    assert bench.woken == 1
+    (first,), due = bench._intake.take(0.0)
+    assert due == STAMP_S
+    woken = bench.woken
+    bench.send(b"2")
+    assert bench._intake.take(STAMP_S) == ([], 2 * STAMP_S)
+    bench.send(b"3")
+    assert bench.woken == woken
+    bench._intake.release(first)
+    assert bench.woken == woken + 1
+    (second,), _due = bench._intake.take(STAMP_S)
+    assert second.to_arrow().column("value").to_pylist() == [b"2", b"3"]
+
+
+def test_given_it_is_eager_and_has_just_sent_then_it_paces_itself() -> None:
+    bench = Bench(partitions=1, eager=True)
+    bench.send(b"1")
+    (first,), _due = bench._intake.take(0.0)
+    bench._intake.release(first)
+    assert bench._intake.take(0.0) == ([], PACE_S)
+    woken = bench.woken
+    bench.send(b"2")
+    assert bench.woken == woken
+    (second,), _due = bench._intake.take(PACE_S)
+
+    # Once that is over, the next record calls for the loop again.
+    bench._intake.release(second)
+    assert bench._intake.take(2 * PACE_S) == ([], None)
+    woken = bench.woken
+    bench.send(b"3")
+    assert bench.woken > woken
+    assert [batch.count for batch in bench._intake.take(2 * PACE_S)[0]] == [1]
 
 
 @pytest.mark.parametrize(
