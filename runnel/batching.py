@@ -594,7 +594,7 @@ def _split(
     """The rows of each partition, in their order; rows that lie together are not copied."""
     changes = np.flatnonzero(np.diff(partitions)) + 1
     order: npt.NDArray[np.int64] | None = None
-    if len(changes) and len(changes) >= len(np.unique(partitions)):
+    if len(changes) and len(changes) >= np.count_nonzero(np.bincount(partitions)):
         order = _stable_order(partitions)
         partitions, sizes = partitions[order], sizes[order]
         changes = np.flatnonzero(np.diff(partitions)) + 1
