@@ -166,8 +166,7 @@ class Intake:
         delivery = Delivery()
         with self._lock:
             try:
-                if not self._chunk.untouched:
-                    self._gather()
+                self._gather_new()
                 if accumulator.buffered_bytes >= self._limit_bytes or self.closed:
                     self._require_room()
                 batch = accumulator.append(key, value, when_us, pairs, partition, transaction_id)
@@ -184,7 +183,7 @@ class Intake:
         """
         with self._lock:
             try:
-                self._gather()
+                self._gather_new()
                 if self._waits or self.closed:
                     self._require_room()
                 return self._accumulator.append_table(piece, with_ids=with_ids)
@@ -207,7 +206,7 @@ class Intake:
     def take(self, now: float) -> tuple[list[Batch], float | None]:
         """The batches that are ready, in order, and when to come back unless woken before."""
         with self._lock:
-            gathered = self._gather()
+            gathered = self._gather_new()
             ready, due = self._accumulator.take(now)
             if self._accumulator.eager and self._accumulator.under_way:
                 # What comes now waits for the outcome of these: no record need call for the loop.
@@ -268,6 +267,10 @@ class Intake:
         chunk.gathered()
         return True
 
+    def _gather_new(self) -> bool:
+        """Gather, but leave a chunk open that has no records: to close it means to make another."""
+        return not self._chunk.untouched and self._gather()
+
     def _tell(self) -> None:
         """Have the event loop take what has become ready."""
         if self._accumulator.wake:
@@ -281,6 +284,7 @@ class Intake:
         if not (chunk.size and chunk.untouched and chunk.size <= self._free_slots()):
             self._gather()
             self._open(2 * self._chunk.close())
+            self._tell()
 
     def _free_slots(self) -> int:
         free = self._limit_bytes - self._accumulator.buffered_bytes

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import uuid
+from functools import lru_cache
 from typing import NewType
 
 SpuId = NewType("SpuId", int)
@@ -56,6 +57,7 @@ def format_term(term: int) -> str:
     return f"{term >> 48}.{(term >> _RESTART_BITS) & _MAX_CHANGES}.{restarts_of(term)}"
 
 
+@lru_cache(maxsize=4096)
 def uid_bytes(uid: str) -> bytes:
     """The 16 bytes of a uid on the wire. Raises ValueError when it is not a UUID."""
     return uuid.UUID(uid).bytes
