@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runnel.aio import ConsumerSettings, TransactionId
-from runnel.arrow_columns import arrow_schema, decode_rows
+from runnel.arrow_columns import arrow_schema, decode_rows, row_sizes
 from runnel.batching import Accumulator, PendingBatch
-from runnel.columns import record_table, with_transaction_ids
+from runnel.columns import measured, record_table, with_transaction_ids
 from runnel.cursor import READ_SCHEMA, Cursor
 from runnel.read_columns import ReadColumns
 from runnel.read_state import records_of
@@ -25,6 +25,7 @@ from schemas.batch import (
     NO_TRANSACTION,
     TRANSACTION_ID,
     TRANSACTION_IDS_FLAG,
+    Buffer,
     build,
     decode_records,
     encode_records,
@@ -66,8 +67,9 @@ def sent(made: Accumulator[None]) -> list[PendingBatch[None]]:
     return made.take(0.0)[0]
 
 
-def ids_of(encoded: bytearray, *, typed: bool) -> Ids:
+def ids_of(pieces: list[Buffer], *, typed: bool) -> Ids:
     """The ids of a batch, which must be what its header says."""
+    encoded = b"".join(pieces)
     header = verify_client_part(encoded)
     if typed:
         rows = decode_rows(header, encoded, arrow_schema(NOTES.columns))
@@ -148,7 +150,7 @@ def test_given_a_table_then_each_row_keeps_its_id_whatever_partition_it_goes_to(
         keys = [f"k{number % 7}" for number in range(100)]
         table = record_table(pa.table({"value": values, "key": keys}), 1)
     ids = np.arange(100) // 3
-    (rows,) = with_transaction_ids(table, ids).combine_chunks().to_batches()
+    (rows,) = with_transaction_ids(measured(table.combine_chunks(), row_sizes), ids)
     found: dict[int, Ids] = {}
     for batch in made.append_table(rows, with_ids=True):
         column = batch.to_arrow().column("note" if typed else "value").to_pylist()
@@ -173,10 +175,11 @@ def test_given_a_table_then_each_row_keeps_its_id_whatever_partition_it_goes_to(
     ],
 )
 def test_ids_of_a_table(ids: Any, expected: list[int]) -> None:
-    table = with_transaction_ids(pa.table({"value": ["a", "b", "c"]}), ids)
-    assert table.field(1) == TRANSACTION_ID
-    assert table.column(1).to_pylist() == expected
-    assert with_transaction_ids(pa.table({"value": pa.array([], "string")}), 7).num_rows == 0
+    table = pa.table({"value": pa.chunked_array([["a"], ["b", "c"]])})
+    parts = with_transaction_ids(measured(table, row_sizes), ids)
+    assert [part.rows.schema.field(1) for part in parts] == [TRANSACTION_ID] * 2
+    assert [one for part in parts for one in part.rows.column(1).to_pylist()] == expected
+    assert with_transaction_ids([], 7) == []
 
 
 @pytest.mark.parametrize(
@@ -197,7 +200,7 @@ def test_ids_of_a_table(ids: Any, expected: list[int]) -> None:
 )
 def test_ids_of_a_table_that_are_refused(ids: Any, says: str) -> None:
     with pytest.raises(InvalidRequestError, match=says):
-        with_transaction_ids(pa.table({"value": ["a", "b", "c"]}), ids)
+        with_transaction_ids(measured(pa.table({"value": ["a", "b", "c"]}), row_sizes), ids)
 
 
 # Out of batches
@@ -217,7 +220,7 @@ def sent_batch(ids: Ids, base: int, *, typed: bool) -> bytearray:
         value: Any = (text,) if typed else text.encode()
         made.append(None, value, 5, (), None, one)
     (found,) = sent(made)
-    return found.encode("none")
+    return bytearray().join(found.encode("none"))
 
 
 def read(cursor: Cursor, *batches: bytearray) -> list[Record]:
