@@ -139,3 +139,27 @@ def test_messages_are_frozen() -> None:
 
 def test_assignments_need_a_revision() -> None:
     assert Assignment.model_fields["revision"].is_required()
+
+
+def assignments_of(*logs: dict[str, Any]) -> list[Assignment]:
+    found = [
+        {"uid": f"u{n}", "name": "t-0", "topic": "t", "index": n, "replicas": [1], "log": log,
+         "revision": 1}
+        for n, log in enumerate(logs)
+    ]  # fmt: skip
+    body = {"type": "assign", "assignments": found, "stamp": {"revision": 1, "office": "o"}}
+    parsed = decode_envelope(json.dumps({"cause": "c", "body": body})).body
+    return list(parsed.assignments)  # type: ignore[union-attr]
+
+
+def test_given_equal_log_settings_then_they_are_one_object() -> None:
+    log = {"maxRecordSize": 4096, "segment": {"size": 1 << 20}}
+    first, again, other = assignments_of(log, dict(log), {**log, "maxRecordSize": 8192})
+    assert first.log is again.log
+    assert (first.log.max_record_size, other.log.max_record_size) == (4096, 8192)
+
+
+def test_given_log_settings_that_cannot_be_then_they_are_refused_every_time() -> None:
+    for _ in range(2):
+        with pytest.raises(ValidationError):
+            assignments_of({"minInSyncReplicas": 0})

@@ -493,6 +493,22 @@ def test_given_many_partitions_then_created_in_bounded_chunks_in_order() -> None
     assert created == list(range(2 * CREATE_CHUNK + 1))
 
 
+def test_given_very_many_partitions_then_one_look_creates_some_and_the_next_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sc.controllers.topic.CREATE_AT_ONCE", 3)
+    topic = made(PENDING, partitions=5, factor=1)
+    there: list[Partition] = []
+    for expected in ([0, 1, 2], [3, 4]):
+        (action,) = reconcile(cluster(topic, *there), Key("Topic", topic.name), 0)
+        assert isinstance(action, CreatePartitions)
+        assert [p.spec.index for p in action.partitions] == expected
+        there += [p.with_metadata(resource_version="9") for p in action.partitions]
+    # Beside those that are there: as even as all at once.
+    leaders = sorted(p.spec.preferred_leader for p in there)
+    assert leaders == [1, 1, 2, 2, 3]
+
+
 def test_given_racks_then_replicas_lie_apart_unless_ignored() -> None:
     spus = [spu_of(1, rack="a"), spu_of(2, rack="a"), spu_of(3, rack="b")]
     sessions = [session_of(i) for i in (1, 2, 3)]

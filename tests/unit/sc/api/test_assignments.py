@@ -1,0 +1,43 @@
+"""The assignment feed: one revision in each answer, however long it takes."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from sc.api import assignments as assignments_module
+from sc.api.assignments import assignments
+from sc.controller import Controller
+from schemas.partition import PartitionResolution
+from tests.unit.sc.builders import partition_of, spu_of, topic_of, view_of
+
+
+async def test_given_changes_while_an_answer_is_made_then_it_is_of_the_revision_it_began_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(assignments_module, "SLICE", 1)
+    online = PartitionResolution.ONLINE
+    found = [partition_of("t", n, resolution=online, leader=1, revision=5) for n in range(3)]
+    view = view_of(topic_of("t"), spu_of(1), *found)
+    store = view.store
+    controller: Any = SimpleNamespace(
+        view=view,
+        keys=SimpleNamespace(cluster="c"),
+        office=SimpleNamespace(cluster_uid="u"),
+    )
+    before = store.revision
+    answering = asyncio.create_task(assignments(cast(Controller, controller), frozenset()))
+    await asyncio.sleep(0)
+    for partition in found:
+        store.put(partition_of("t", partition.spec.index or 0, revision=9))
+    store.revision = before + 4
+    answer = await answering
+    assert answer.revision == before
+    (topic,) = answer.topics
+    assert [p.leader for p in topic.partitions] == [1, 1, 1]
+    again = await assignments(cast(Controller, controller), frozenset())
+    assert again.revision == before + 4
+    assert [p.leader for p in again.topics[0].partitions] == [None, None, None]
