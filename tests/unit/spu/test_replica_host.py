@@ -412,7 +412,9 @@ async def test_given_nothing_happens_then_a_replica_is_idle_until_something_does
     for _ in range(2):
         spu.host.tick(spu.now_us)
     idle.append(replica.is_idle)
-    await produce(replica, batch_of())
+    written = asyncio.create_task(produce(replica, batch_of()))
+    await asyncio.sleep(0)
     idle.append(replica.is_idle)
+    await written
     assert idle == [False, True, False]
     await spu.host.close()

@@ -20,8 +20,12 @@ async def test_given_changes_while_an_answer_is_made_then_it_is_of_the_revision_
 ) -> None:
     monkeypatch.setattr(assignments_module, "SLICE", 1)
     online = PartitionResolution.ONLINE
-    found = [partition_of("t", n, resolution=online, leader=1, revision=5) for n in range(3)]
-    view = view_of(topic_of("t"), spu_of(1), *found)
+    found = [
+        partition_of(topic, n, resolution=online, leader=1, revision=5)
+        for topic in ("t", "u")
+        for n in range(3)
+    ]
+    view = view_of(topic_of("t"), topic_of("u"), spu_of(1), *found)
     store = view.store
     controller: Any = SimpleNamespace(
         view=view,
@@ -32,12 +36,12 @@ async def test_given_changes_while_an_answer_is_made_then_it_is_of_the_revision_
     answering = asyncio.create_task(assignments(cast(Controller, controller), frozenset()))
     await asyncio.sleep(0)
     for partition in found:
-        store.put(partition_of("t", partition.spec.index or 0, revision=9))
+        topic = partition.spec.owner.name
+        store.put(partition_of(topic, partition.spec.index or 0, revision=9))
     store.revision = before + 4
     answer = await answering
     assert answer.revision == before
-    (topic,) = answer.topics
-    assert [p.leader for p in topic.partitions] == [1, 1, 1]
+    assert [[p.leader for p in one.partitions] for one in answer.topics] == [[1, 1, 1]] * 2
     again = await assignments(cast(Controller, controller), frozenset())
     assert again.revision == before + 4
-    assert [p.leader for p in again.topics[0].partitions] == [None, None, None]
+    assert [[p.leader for p in one.partitions] for one in again.topics] == [[None] * 3] * 2
