@@ -96,14 +96,15 @@ class PartitionLog:
         self._written_bytes = self.size_bytes
         self._checkpoint_bytes = self.size_bytes
         self._checkpoint_due = False
+        # The segment that the checkpoint on the disk is about; its file stays until another is.
+        self._checkpoint_segment = found.segments[0].base_offset if found.segments else 0
         self._lac = found.lac
         # Producers to roll back from: where all is committed, and at the last checkpoint.
         self._settled = found.settled
         self._latest = ProducerSnapshot(found.leo, found.producers.dump())
-        #: The largest transaction id of all records, those below the log start among them.
-        self.last_id = NO_TRANSACTION
-        #: The batch that has it ends here or before.
-        self.last_id_end = 0
+        #: The largest transaction id of all records, those below the log start among them; and an
+        #: offset at or behind the end of the batch that has it.
+        self.last_id, self.last_id_end = NO_TRANSACTION, 0
         self._find_last_id()
 
     @property
@@ -146,6 +147,15 @@ class PartitionLog:
             or self._wanted_start > self.log_start
             or self._new_names
             or bool(self._unsynced)
+            or self._awaits_checkpoint
+        )
+
+    @property
+    def _awaits_checkpoint(self) -> bool:
+        """Would the oldest segment go, if the checkpoint were not about it?"""
+        return any(
+            one.base_offset >= self._checkpoint_segment and one.end_offset <= self.log_start
+            for one in self._segments[:-1][:1]
         )
 
     @property
@@ -236,6 +246,7 @@ class PartitionLog:
             (checkpoint and self._written_bytes > self._checkpoint_bytes)
             or self._checkpoint_due
             or self._wanted_start > self.log_start
+            or self._awaits_checkpoint
             or self._written_bytes - self._checkpoint_bytes >= CHECKPOINT_BYTES
         )
         indexed = list(self._unsynced)
@@ -289,6 +300,7 @@ class PartitionLog:
             self._holds = False
         if plan.checkpoint is not None:
             self._checkpoint_bytes = plan.size_bytes
+            self._checkpoint_segment = plan.checkpoint.segment
             if plan.checkpoint.log_start > self.log_start:
                 self.log_start = plan.checkpoint.log_start
                 self.id_before_start = plan.checkpoint.id_before_start
@@ -448,7 +460,9 @@ class PartitionLog:
         if not segments:
             return
         at = segments.index(self._segment_of(segments, offset))
-        before, last = segments[:at], cut_segment(self._reader, self._files, segments[at], offset)
+        last = cut_segment(self._reader, self._files, segments[at], offset)
+        # What the log start has left behind goes with the cut.
+        before = segments[:at] if last.base_offset > self.log_start else ()
         first = ProducerSnapshot(segments[0].base_offset, ())
         base = newest_snapshot((self._settled, self._latest, first), offset)
         producers = producers_at(self._reader, self._files, segments, base, offset)
@@ -575,11 +589,8 @@ class PartitionLog:
 
     def _find_last_id(self) -> None:
         """Learn the last transaction id of a log that is opened or was replaced."""
-        self.last_id = max(
-            self.id_before_start,
-            max((one.max_transaction_id for one in self._segments), default=NO_TRANSACTION),
-        )
-        self.last_id_end = self.leo
+        ids = (one.max_transaction_id for one in self._segments)
+        self.last_id, self.last_id_end = max(self.id_before_start, *ids, NO_TRANSACTION), self.leo
 
     def _room_for(self, length: int, term: int, now_us: int) -> Segment:
         """The segment that a batch of ``term`` goes to, made where there is none."""
@@ -646,6 +657,7 @@ class PartitionLog:
         self._wanted_start = max(self.log_start, min(self._wanted_start, self.leo))
         self._durable_bytes = self._checkpoint_bytes = self._written_bytes
         self._new_names = self._checkpoint_due = False
+        self._checkpoint_segment = checkpoint.segment
         self._lac = checkpoint.lac
         self._settled = checkpoint.settled
         self._latest = ProducerSnapshot(self.leo, checkpoint.producers)
@@ -666,7 +678,8 @@ class PartitionLog:
     def _drop_below_start(self) -> tuple[Segment, ...]:
         kept = 0
         for segment in self._segments[:-1]:
-            if segment.end_offset > self.log_start or segment in self._unsynced:
+            about = segment.base_offset >= self._checkpoint_segment
+            if about or segment.end_offset > self.log_start or segment in self._unsynced:
                 break
             kept += 1
         dropped, self._segments = self._segments[:kept], self._segments[kept:]

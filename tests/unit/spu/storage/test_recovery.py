@@ -219,9 +219,10 @@ def test_given_a_large_segment_then_recovery_scans_only_its_end(tmp_path: Path) 
     without.crash()
 
 
+@pytest.mark.parametrize("synced", [False, True])
 @pytest.mark.parametrize("roll", [False, True])
 def test_given_a_log_truncated_to_its_end_and_another_segment_since_then_it_is_fit(
-    tmp_path: Path, roll: bool
+    tmp_path: Path, roll: bool, synced: bool
 ) -> None:
     opened = open_log(new_log_directory(tmp_path))
     opened.append(batch_of(2))
@@ -231,16 +232,33 @@ def test_given_a_log_truncated_to_its_end_and_another_segment_since_then_it_is_f
         opened.log.begin_next(NOW_US)
     else:
         opened.append(batch_of(), term=TERM + 1)
+    if synced:
+        opened.sync()
+        assert [segment.base_offset for segment in opened.log.segments] == [2]
     opened.crash()
     again = open_log(tmp_path)
     assert again.found.unfit is None
     assert (again.log.log_start, again.log.leo) == (2, 2 if roll else 3)
-    assert len(again.log.segments) == 2
     # What the checkpoint spoke of goes with the next one.
-    again.append(batch_of(), term=TERM + 1)
-    again.sync(checkpoint=True)
+    assert again.log.needs_sync is not synced
+    again.sync()
     assert [segment.base_offset for segment in again.log.segments] == [2]
     again.crash()
+    assert open_log(tmp_path).found.unfit is None
+
+
+def test_given_a_log_truncated_to_its_end_then_a_cut_takes_what_was_left_behind(
+    tmp_path: Path,
+) -> None:
+    opened = open_log(new_log_directory(tmp_path))
+    opened.append(batch_of(2))
+    opened.log.truncate_prefix(2)
+    opened.sync()
+    opened.log.begin_next(NOW_US)
+    opened.log.truncate_suffix(2)
+    assert [segment.path for segment in opened.log.segments] == [str(log_file(tmp_path, 2))]
+    assert sorted(tmp_path.glob("*.log")) == [log_file(tmp_path, 2)]
+    opened.crash()
     assert open_log(tmp_path).found.unfit is None
 
 
