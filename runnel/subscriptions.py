@@ -172,6 +172,8 @@ class Subscriptions:
         self._silent = False
         # What the next messages will say.
         self._wanted: dict[int, SubscriptionEntry] = {}
+        # Those of the SUBSCRIBE that is under way: until it is answered nothing is said of them.
+        self._begun: set[int] = set()
         self._grants: dict[int, int] = {}
         self._ended: list[int] = []
         self._flushing = False
@@ -252,14 +254,13 @@ class Subscriptions:
 
     def _flush(self) -> None:
         self._flushing = False
-        if self._ended:
-            ended, self._ended = self._ended, []
+        early = self._begun | self._wanted.keys()
+        ended = [number for number in self._ended if number not in early]
+        grants = {number: self._grants[number] for number in self._grants.keys() - early}
+        self._ended = [number for number in self._ended if number in early]
+        self._grants = {number: self._grants[number] for number in self._grants.keys() & early}
+        if ended:
             self._channel.tell(Api.UNSUBSCRIBE, pack_numbers(ended))
-        grants, self._grants = self._grants, {}
-        # What is granted before it was asked for would be lost.
-        self._grants = {
-            number: grants.pop(number) for number in grants.keys() & self._wanted.keys()
-        }
         if grants:
             rows = (Grant(number, credit).pack() for number, credit in grants.items())
             self._channel.tell(Api.CREDIT, b"".join(rows))
@@ -269,13 +270,15 @@ class Subscriptions:
     def _ask(self) -> None:
         """Send a SUBSCRIBE for what is wanted, if anything is."""
         wanted, self._wanted = self._wanted, {}
+        self._begun = set(wanted)
         self._asking = self._loop.create_task(self._subscribe(wanted), name="subscribe")
         self._asking.add_done_callback(self._asked)
 
     def _asked(self, _task: asyncio.Task[None]) -> None:
         self._asking = None
+        self._begun = set()
         self._silent = False
-        if self._wanted or self._grants:
+        if self._wanted or self._grants or self._ended:
             self._flush_soon()
 
     async def _subscribe(self, wanted: dict[int, SubscriptionEntry]) -> None:

@@ -137,6 +137,7 @@ class Subscriptions:
 
     def resume(self) -> None:
         """The client takes what is written again."""
+        self._read_next()
         self._run()
 
     def close(self) -> None:
@@ -157,6 +158,8 @@ class Subscriptions:
 
     def _told(self, number: int, error: RunnelError | None) -> None:
         """What the replica has to say."""
+        if number not in self._open:
+            return
         if error is not None:
             self._refuse(number, error)
             return
@@ -225,8 +228,11 @@ class Subscriptions:
         return length
 
     def _read_next(self) -> None:
-        """Read from the disk for the next that needs it, in a thread."""
-        while self._cold and not self._disk_busy:
+        """Read from the disk for the next that needs it, in a thread.
+
+        Not while the client takes nothing: what is read is written.
+        """
+        while self._cold and not self._disk_busy and self._client.takes_more:
             subscription, turn = self._cold.popleft()
             if self._open.get(turn.number) is not subscription:
                 continue
