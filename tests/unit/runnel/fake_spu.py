@@ -14,6 +14,7 @@ from enum import Enum, auto
 
 from schemas.batch import BatchHeader, read_header, stamp, verify_client_part
 from schemas.errors import (
+    ConflictError,
     NotLeaderError,
     NotReadyError,
     OffsetOutOfRangeError,
@@ -22,6 +23,7 @@ from schemas.errors import (
 )
 from schemas.protocol import (
     LATEST,
+    NO_OFFSET,
     PREFIX,
     Acks,
     Api,
@@ -87,9 +89,13 @@ class FakeLog:
             self.batches.append(bytearray(batch))
             self.end = header.next_offset
 
-    def append(self, batch: bytes | bytearray | memoryview) -> int:
+    def append(
+        self, batch: bytes | bytearray | memoryview, expected_offset: int = NO_OFFSET
+    ) -> int:
         """As the leader does: duplicates get their old offset, gaps are refused."""
         header = verify_client_part(batch)
+        if expected_offset not in (NO_OFFSET, self.end):
+            raise ConflictError(f"the next offset is not {expected_offset}, but {self.end}")
         if header.producer_id:
             known = self.sequences.setdefault((header.producer_id, header.producer_epoch), {})
             if header.sequence in known:
@@ -298,7 +304,7 @@ class FakeSpu:
         refusal: RunnelError | None = None
         if step in {Step.OK, Step.APPEND_THEN_NOT_READY, Step.APPEND_THEN_DROP}:
             try:
-                base = log.append(batch)
+                base = log.append(batch, request.expected_offset)
             except RunnelError as error:
                 refusal = error
         await self.may_answer.wait()
