@@ -17,6 +17,7 @@ from schemas.partition import Partition
 from schemas.quantities import MAX_NAME_LENGTH
 from schemas.spu import Encryption, Spu, SpuType
 from schemas.spu_group import SpuGroup
+from schemas.system_topics import is_system_name
 from schemas.topic import Topic, TopicResolution, TopicSpec, partition_name
 
 MAX_NAMED = 100
@@ -36,10 +37,7 @@ def admit_kind(cls: type[Object]) -> None:
 def admit_new(obj: Object) -> None:
     """Raises InvalidRequestError or UnsupportedError when an object may not be created."""
     admit_kind(type(obj))
-    if obj.name.startswith("_"):
-        raise InvalidRequestError(
-            f"metadata.name: {obj.name!r}: names that begin with _ are the system's"
-        )
+    _admit_name(obj)
     match obj:
         case Spu():
             _admit_spu(obj)
@@ -99,6 +97,7 @@ def admit_change(old: Object, new: Object, store: LocalStore) -> None:
 def admit_delete(obj: Object, store: LocalStore, *, force: bool = False) -> None:
     """Raises when an object may not be deleted now; ``force`` gives up the replicas of an SPU."""
     admit_kind(type(obj))
+    _admit_name(obj)
     if isinstance(obj, Spu) and obj.spec.group is not None:
         raise ConflictError(
             f"SPU {obj.name} belongs to SpuGroup {obj.spec.group}; lower the group's replicas: the"
@@ -113,6 +112,13 @@ def admit_delete(obj: Object, store: LocalStore, *, force: bool = False) -> None
             store,
             "delete their topics first, or repeat with force=true: their partitions stay, offline,"
             " and name the missing SPU",
+        )
+
+
+def _admit_name(obj: Object) -> None:
+    if is_system_name(obj.name):
+        raise InvalidRequestError(
+            f"metadata.name: {obj.name!r}: names that begin with _ are the system's"
         )
 
 

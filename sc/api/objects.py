@@ -21,6 +21,7 @@ from sc.api.listing import Page, Place, read_page
 from sc.api.merge_patch import patched
 from sc.api.revisions import check_ours
 from sc.api.selectors import Selection
+from sc.api.system_topics import system_topic
 from sc.controller import Controller
 from sc.controllers.unclean import decide, with_wish
 from sc.dispatch.kv_updater import timestamp
@@ -44,6 +45,7 @@ from schemas.metadata import Metadata, Object
 from schemas.partition import Partition, Truncation, UncleanElection
 from schemas.spu import Spu
 from schemas.spu_group import SpuGroup
+from schemas.system_topics import SYSTEM_TOPICS
 from schemas.topic import Topic
 from schemas.validation import parse_object
 
@@ -108,6 +110,32 @@ class ObjectService:
     async def create(self, obj: Object, wish: Wish) -> Object:
         """Raises ConflictError when the name (or the id of an SPU) is taken."""
         admit_new(obj)
+        return await self._create(obj, wish)
+
+    async def system_topic(self, name: str, wish: Wish) -> Object:
+        """The topic that is asked for as ``name``, made where there is none.
+
+        Raises NotFoundError, ConflictError while it is being deleted.
+        """
+        if name not in SYSTEM_TOPICS:
+            known = ", ".join(SYSTEM_TOPICS)
+            raise NotFoundError(f"there is no system topic {name!r}; there is {known}")
+        controller = self._controller
+        try:
+            found = self.get(Topic, SYSTEM_TOPICS[name])
+        except NotFoundError:
+            wanted = system_topic(SYSTEM_TOPICS[name], controller.view, controller.now_ms)
+            try:
+                return await self._create(wanted, wish)
+            except ConflictError:
+                # Another client was first.
+                found = await self._read(Topic, wanted.name)
+                await controller.dispatcher.applied(found.revision)
+        if found.deleting:
+            raise ConflictError(f"{found.kind} {found.name} is being deleted; try again")
+        return found
+
+    async def _create(self, obj: Object, wish: Wish) -> Object:
         metadata = Metadata(
             name=obj.name,
             labels=obj.metadata.labels,

@@ -63,6 +63,7 @@ _OBJECT_ANSWERS: Final = (
     Operation.DELETE,
     Operation.ELECT,
     Operation.TRUNCATE,
+    Operation.SYSTEM_TOPIC,
 )
 _ANSWERS: Final[dict[Operation, type[Model]]] = {
     Operation.HEALTH: Health,

@@ -11,6 +11,7 @@ from schemas.kinds import KINDS
 from schemas.metadata import Object
 from schemas.partition import Partition
 from schemas.spu import Spu
+from schemas.topic import Topic
 
 MAX_LIMIT: Final = 10_000
 """Most objects of one page, and most writes of one history."""
@@ -39,6 +40,7 @@ class Operation(Enum):
     ELECT = "elect"
     REPLICAS = "replicas"
     TRUNCATE = "truncate"
+    SYSTEM_TOPIC = "systemTopic"
 
 
 #: What users may write of partitions.
@@ -177,6 +179,16 @@ def routes() -> tuple[Route, ...]:
             (_DRY_RUN,),
             200,
             (404, 409, 413, 415, 503, 504),
+        ),
+        Route(
+            "PUT",
+            "/v1/system-topics/{name}",
+            Operation.SYSTEM_TOPIC,
+            "A topic of the system, made where there is none: positions, of named consumers",
+            Topic,
+            (_DRY_RUN,),
+            200,
+            (404, 409, 503, 504),
         ),
     )
 

@@ -105,6 +105,7 @@ class PublicServer:
             Operation.ELECT: self._elect,
             Operation.TRUNCATE: self._truncate,
             Operation.REPLICAS: self._replicas,
+            Operation.SYSTEM_TOPIC: self._system_topic,
         }
         for route in routes():
             self._add(route, answers[route.operation])
@@ -270,6 +271,11 @@ class PublicServer:
         truncation = _model(Truncation, await _body(request, _JSON))
         done = await self._objects.truncate(name, truncation, wish)
         return _json(done.to_json(), route.success)
+
+    async def _system_topic(self, request: web.Request, route: Route, query: Query) -> web.Response:
+        wish = _wish(request, query)
+        found = await self._objects.system_topic(request.match_info["name"], wish)
+        return _json(found.to_json(), route.success)
 
     async def _delete(self, request: web.Request, route: Route, query: Query) -> web.Response:
         wish = _wish(request, query)

@@ -27,7 +27,7 @@ from schemas.errors import (
 from schemas.ids import PartitionUid, Term
 from schemas.kinds import BY_PLURAL
 from schemas.metadata import Object
-from schemas.partition import PartitionResolution
+from schemas.partition import Partition, PartitionResolution
 from schemas.topic import Compression, Durability, Topic, TopicResolution
 
 CLUSTER_UID = "3f1c1a52-0000-4000-8000-000000000001"
@@ -75,6 +75,8 @@ class FakeSc:
         self.may_tell = asyncio.Event()
         self.may_tell.set()
         self.asked = 0
+        #: By the name of the partition, the last truncation that was asked for.
+        self.truncated: dict[str, int] = {}
         self.port = 0
         self._revision = 1
         self._runner: web.AppRunner | None = None
@@ -91,10 +93,12 @@ class FakeSc:
         app.router.add_get("/v1/{plural}", self._list)
         app.router.add_post("/v1/{plural}", self._create)
         app.router.add_get("/v1/{plural}/{name}", self._get)
+        app.router.add_put("/v1/system-topics/{name}", self._system_topic)
         app.router.add_put("/v1/{plural}/{name}", self._replace)
         app.router.add_patch("/v1/{plural}/{name}", self._patch)
         app.router.add_delete("/v1/{plural}/{name}", self._delete)
         app.router.add_get("/v1/{plural}/{name}/history", self._history)
+        app.router.add_post("/v1/partitions/{name}/truncate", self._truncate)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port)
@@ -343,6 +347,26 @@ class FakeSc:
         if request.query.get("dryRun") != "true":
             self._remove(found)
         return web.json_response(found.to_json(), status=202)
+
+    async def _system_topic(self, request: web.Request) -> web.Response:
+        name = f"_{request.match_info['name']}"
+        if ("topics", name) not in self.objects:
+            self.add_topic(name, 2)
+        return web.json_response(self.objects["topics", name].to_json())
+
+    async def _truncate(self, request: web.Request) -> web.Response:
+        """Told to `truncated`; the partition that is answered is a made-up one."""
+        name, before = request.match_info["name"], (await request.json())["before"]
+        self.truncated[name] = before
+        topic, _, index = name.rpartition("-")
+        owner = {"kind": "Topic", "name": topic, "uid": self.objects["topics", topic].uid}
+        partition = Partition.model_validate(
+            {
+                "metadata": {"name": name, "uid": self.uids[topic][int(index)]},
+                "spec": {"owner": owner, "index": int(index), "replicas": [1]},
+            }
+        )
+        return web.json_response(partition.to_json())
 
     async def _history(self, request: web.Request) -> web.Response:
         found = self._found(request)

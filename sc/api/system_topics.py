@@ -1,0 +1,44 @@
+"""Topics of the system: what they are like when a client needs one for the first time. Pure.
+
+A topic's replication factor cannot change in this version, so it must not follow from a moment at
+which SPUs were away: two replicas it has at least, if there are two SPUs, and waits for them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sc.controllers.spu_group import leaving
+from sc.store.view import Liveness, View
+from schemas.metadata import Metadata
+from schemas.spu import Spu, SpuResolution
+from schemas.topic import Durability, Retention, SegmentSettings, Topic, TopicSpec
+
+#: What concerns one consumer name stands in one partition; writers of one partition meet.
+PARTITIONS: Final = 4
+LEAST_REPLICAS: Final = 2
+MOST_REPLICAS: Final = 3
+#: Logs of state are short: a segment's file goes once a snapshot stands behind it.
+SEGMENT_BYTES: Final = 1 << 20
+#: A snapshot is one record.
+MAX_RECORD_BYTES: Final = 32 << 20
+
+
+def system_topic(name: str, view: View, now_ms: int) -> Topic:
+    """A topic of the system in a cluster as it is now: a replica on each of up to three SPUs."""
+    known = [
+        spu
+        for spu in view.store.objects(Spu)
+        if spu.status.resolution is not SpuResolution.INIT and not leaving(view.store, spu)
+    ]
+    there = [spu for spu in known if view.liveness(spu.spec.spu_id, now_ms) is not Liveness.OFFLINE]
+    replicas = max(min(LEAST_REPLICAS, len(known)), min(MOST_REPLICAS, len(there)))
+    spec = TopicSpec(
+        partitions=PARTITIONS,
+        replication_factor=max(1, replicas),
+        durability=Durability.FSYNC,
+        retention=Retention(time=None),
+        segment=SegmentSettings(size=SEGMENT_BYTES),
+        max_record_size=MAX_RECORD_BYTES,
+    )
+    return Topic(metadata=Metadata(name=name), spec=spec)
