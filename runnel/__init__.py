@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from runnel.admin import ApplyResult, History, HistoryEntry, PartitionOffsets
     from runnel.blocking import Cluster, Consumer, Producer, connect
     from runnel.consumer import ConsumerSettings, TransactionId
+    from runnel.consumers import ConsumerReset, NamedConsumer
     from runnel.delivery import Delivery, TableDelivery
     from runnel.manifests import Spu, Topic
     from runnel.record import BatchMetadata, Record, RecordMetadata
@@ -63,6 +64,7 @@ __all__ = [
     "CompactedError",
     "ConflictError",
     "Consumer",
+    "ConsumerReset",
     "ConsumerSettings",
     "CorruptBatchError",
     "DeadlineExceededError",
@@ -73,6 +75,7 @@ __all__ = [
     "HistoryEntry",
     "InvalidRequestError",
     "ManifestError",
+    "NamedConsumer",
     "NotEnoughReplicasError",
     "NotFoundError",
     "NotLeaderError",
@@ -114,6 +117,8 @@ _HOMES: Final = {
     "connect": "runnel.blocking",
     "ConsumerSettings": "runnel.consumer",
     "TransactionId": "runnel.consumer",
+    "ConsumerReset": "runnel.consumers",
+    "NamedConsumer": "runnel.consumers",
     "Delivery": "runnel.delivery",
     "TableDelivery": "runnel.delivery",
     "Spu": "runnel.manifests",

@@ -128,6 +128,11 @@ class Admin:
         self._sc = sc
         self._written = written
 
+    @property
+    def by(self) -> str:
+        """Who changes objects, as their history says."""
+        return self._sc.by
+
     async def apply(
         self, wanted: Object | Mapping[str, Any], *, dry_run: bool = False
     ) -> ApplyResult:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -21,6 +21,7 @@ from runnel.admin import ClusterInfo, PartitionOffsets
 from runnel.blocking_admin import BlockingAdmin
 from runnel.client import DEFAULT_READ_BYTES
 from runnel.consumer import ConsumerSettings, Start, Stop
+from runnel.consumers import ConsumerReset, NamedConsumer
 from runnel.delivery import Batch, TableDelivery
 from runnel.intake import Sends
 from runnel.loop_thread import LoopThread
@@ -110,10 +111,11 @@ class Cluster(BlockingAdmin):
     def consumer(
         self,
         topic: str,
-        start: Start = "latest",
+        start: Start | None = None,
         stop: Stop = None,
         partitions: Iterable[int] | None = None,
         *,
+        name: str | None = None,
         settings: ConsumerSettings | None = None,
     ) -> Consumer:
         """An iterator of records: see `runnel.client.Cluster.consumer`.
@@ -122,15 +124,31 @@ class Cluster(BlockingAdmin):
         """
 
         async def open_it() -> consumer.Consumer:
-            opened = self._inner.consumer(topic, start, stop, partitions, settings=settings)
+            opened = self._inner.consumer(
+                topic, start, stop, partitions, name=name, settings=settings
+            )
             try:
                 await opened.start()
-            except BaseException:
-                await opened.close()
+            except BaseException as error:
+                await opened.leave(error)
                 raise
             return opened
 
         return Consumer(self._thread, self._thread.call(open_it()))
+
+    def consumers(self, name: str | None = None) -> tuple[NamedConsumer, ...]:
+        """How far consumers with names are: see `runnel.client.Cluster.consumers`."""
+        return self._thread.call(self._inner.consumers(name))
+
+    def reset_consumer(
+        self, name: str, topic: str, to: Start, partitions: Iterable[int] | None = None
+    ) -> ConsumerReset:
+        """Have one read on from somewhere else: see `runnel.client.Cluster.reset_consumer`."""
+        return self._thread.call(self._inner.reset_consumer(name, topic, to, partitions))
+
+    def delete_consumer(self, name: str, topic: str | None = None) -> tuple[str, ...]:
+        """Forget how far one is: see `runnel.client.Cluster.delete_consumer`."""
+        return self._thread.call(self._inner.delete_consumer(name, topic))
 
     def offsets(
         self, topic: str, partitions: Iterable[int] | None = None
@@ -282,11 +300,20 @@ class Consumer:
         """Per partition the offset after the last record that was handed out."""
         return self._inner.position()
 
-    def close(self) -> None:
-        """Stop fetching."""
+    @property
+    def name(self) -> str | None:
+        """The name that it commits under, if it has one."""
+        return self._inner.name
+
+    def commit(self, offsets: Mapping[int, int] | None = None) -> None:
+        """Commit what was handed out, or offsets: see `runnel.consumer.Consumer.commit`."""
+        self._thread.call(self._inner.commit(offsets))
+
+    def close(self, *, commit: bool = True) -> None:
+        """Stop fetching; with a name, commit: see `runnel.consumer.Consumer.close`."""
         self._finalizer.detach()
         if self._thread.running:
-            self._thread.call(self._inner.close())
+            self._thread.call(self._inner.close(commit=commit))
 
     def __enter__(self) -> Self:
         return self
@@ -297,8 +324,10 @@ class Consumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._finalizer.detach()
         with suppress(RuntimeError):
-            self.close()
+            if self._thread.running:
+                self._thread.call(self._inner.leave(error))
 
 
 def _forget(thread: LoopThread, inner: consumer.Consumer) -> None:

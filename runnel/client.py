@@ -21,9 +21,17 @@ import pyarrow as pa
 from runnel.admin import Admin, ClusterInfo, PartitionOffsets
 from runnel.connections import Connections
 from runnel.consumer import Consumer, ConsumerSettings, Start, Stop, make_range
+from runnel.consumers import (
+    ConsumerReset,
+    NamedConsumer,
+    delete_consumer,
+    list_consumers,
+    reset_consumer,
+)
 from runnel.cursor import READ_SCHEMA
 from runnel.metadata import Metadata
 from runnel.partition_reader import list_offsets
+from runnel.position_store import PositionStore, Session, check_consumer_name
 from runnel.producer import Producer, ProducerOptions, ProducerSettings, Progress
 from runnel.read_columns import read_schema
 from runnel.routing import RetryPolicy, TopicRoute
@@ -35,6 +43,7 @@ from schemas.columns import TopicSchema
 from schemas.errors import InvalidRequestError, NotFoundError, UnreachableError
 from schemas.protocol import LATEST
 from schemas.quantities import format_size
+from schemas.system_topics import POSITIONS, is_system_name
 from schemas.topic import Topic
 
 DEFAULT_READ_BYTES: Final = 1 << 30
@@ -94,6 +103,12 @@ class Cluster(Admin):
         self._open: set[Producer | Consumer] = set()
         # By the topic's uid: what the SC said last.
         self._schemas: dict[str, TopicSchema | None] = {}
+        self._positions = PositionStore(
+            lambda: self._route(POSITIONS),
+            self._make_positions,
+            self.truncate_partition,
+            lambda: secrets.token_hex(8),
+        )
 
     @classmethod
     async def connect(cls, address: str, by: str | None = None) -> Self:
@@ -132,10 +147,7 @@ class Cluster(Admin):
             await self.close()
             return
         await asyncio.gather(
-            *(
-                opened.leave(error) if isinstance(opened, Producer) else opened.close()
-                for opened in list(self._open)
-            ),
+            *(opened.leave(error) for opened in list(self._open)),
             return_exceptions=True,
         )
         await self._end()
@@ -165,6 +177,8 @@ class Cluster(Admin):
         self, topic: str, settings: ProducerSettings, *, wait_for_room: bool = False
     ) -> Producer:
         """What `producer` awaits; see `runnel.producer.Producer` for ``wait_for_room``."""
+        if is_system_name(topic):
+            raise InvalidRequestError(f"topic {topic!r} is the system's: only Runnel writes to it")
         # pyarrow imports pandas before it makes its first array of Python's objects, which can take
         # a second: neither a batch nor the event loop should wait for that.
         await asyncio.to_thread(pa.array, [])
@@ -183,32 +197,76 @@ class Cluster(Admin):
     def consumer(
         self,
         topic: str,
-        start: Start = "latest",
+        start: Start | None = None,
         stop: Stop = None,
         partitions: Iterable[int] | None = None,
         *,
+        name: str | None = None,
         settings: ConsumerSettings | None = None,
     ) -> Consumer:
         """A consumer: ``async for record in cluster.consumer("orders", start="earliest")``.
 
+        With a ``name`` it begins where that name has committed, and commits what is processed: see
+        `runnel.consumer.Consumer.commit`. A second consumer of the same name and topic takes over,
+        and the first one gets FencedError.
+
         ``start``: where to begin (earliest, latest, an offset, offsets by partition, a
         datetime: records from that time on, or a `TransactionId`: from the first record on that
-        has this id or a larger one). ``stop``: None follows for ever, "latest" ends at
-        what is committed when reading starts, offsets by partition are the first not read.
+        has this id or a larger one); with a name only where nothing is committed. Without
+        it a consumer begins at the latest, one with a name at the earliest. ``stop``: None follows
+        for ever, "latest" ends at what is committed when reading starts, offsets by partition are
+        the first not read.
         ``settings``: bounds of memory and time, and whether followers are read.
 
         Reading raises DivergedError where an unclean election removed records that were read.
         """
+        settings = settings or ConsumerSettings()
+        if start is None:
+            start = "latest" if name is None else "earliest"
         consumer = Consumer(
             topic,
             lambda: self._route(topic),
             self._schema,
             make_range(start, stop, partitions),
-            settings or ConsumerSettings(),
+            settings,
             self._open.discard,
+            self._session(name, topic, settings) if name is not None else None,
         )
         self._open.add(consumer)
         return consumer
+
+    async def consumers(self, name: str | None = None) -> tuple[NamedConsumer, ...]:
+        """Consumers with names, and how far each is in each topic: all, or those of one name.
+
+        Raises NotFoundError for a name that is not there. Makes nothing.
+        """
+        return await list_consumers(self._positions, self._route, name)
+
+    async def reset_consumer(
+        self, name: str, topic: str, to: Start, partitions: Iterable[int] | None = None
+    ) -> ConsumerReset:
+        """Have a consumer with a name read on from somewhere else: values of ``to`` as of
+        ``start``; of a time, from the batch on that holds it.
+
+        Whoever reads under the name is fenced. Raises NotFoundError for a name that is not there,
+        InvalidRequestError for offsets that are not.
+        """
+        if isinstance(to, Mapping):
+            partitions = to.keys() if partitions is None else partitions
+        return await reset_consumer(
+            self._positions,
+            await self._route(topic),
+            name,
+            make_range(to, None, partitions),
+            self.by,
+        )
+
+    async def delete_consumer(self, name: str, topic: str | None = None) -> tuple[str, ...]:
+        """Forget how far a consumer is, in one topic or in all: gives the topics.
+
+        Whoever reads under the name is fenced. Raises NotFoundError where there is nothing.
+        """
+        return await delete_consumer(self._positions, name, topic)
 
     async def offsets(
         self, topic: str, partitions: Iterable[int] | None = None
@@ -237,6 +295,8 @@ class Cluster(Admin):
         away truncates when it returns. Raises InvalidRequestError for an offset beyond the end of
         a partition, before anything is truncated; DeadlineExceededError after ``timeout`` seconds.
         """
+        if is_system_name(topic):
+            raise InvalidRequestError(f"topic {topic!r} is the system's: Runnel truncates it")
         route = await self._route(topic)
         if isinstance(before, Mapping):
             partitions = before.keys() if partitions is None else partitions
@@ -310,6 +370,14 @@ class Cluster(Admin):
             assignment, self._metadata, self._connections, self._random, RetryPolicy()
         )
 
+    def _session(self, name: str, topic: str, settings: ConsumerSettings) -> Session:
+        give_up_s = settings.give_up_ms / 1000
+        return Session(self._positions, check_consumer_name(name), topic, self.by, give_up_s)
+
+    async def _make_positions(self) -> None:
+        await self._sc.call("PUT", "/v1/system-topics/positions")
+        self._metadata.forget(POSITIONS)
+
     async def _schema(self, route: TopicRoute) -> TopicSchema | None:
         """The schema of the very topic of a route. While no SC answers, the one it said last.
 
@@ -330,6 +398,7 @@ class Cluster(Admin):
         return self._schemas[uid]
 
     async def _end(self) -> None:
+        await self._positions.close()
         await self._connections.close()
         await self._sc.close()
 

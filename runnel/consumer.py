@@ -4,29 +4,34 @@ Each partition has a `runnel.partition_reader`; their chunks come together in on
 handed out whole, so records of a partition are in order and partitions are interleaved. Memory
 is bounded: every partition holds at most two chunks, and what is pushed ahead of them, whose size
 is its share of ``read_ahead_bytes``.
+
+A consumer with a *name* begins where that name has committed, and commits what is processed: now
+and then, when it is closed, and when its user says so (`runnel.position_store`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, get_args
 
 import pyarrow as pa
 
 from runnel.cursor import READ_TRANSACTION_ID, Cursor
 from runnel.partition_fetcher import FetchSettings, PartitionFetcher
 from runnel.partition_reader import PartitionReader, list_offsets
+from runnel.position_store import Session
 from runnel.read_columns import ReadColumns, SchemaFollower
 from runnel.read_state import Chunk, ReadState
 from runnel.record import Record, as_transaction_id, timestamp_us_of
 from runnel.routing import TopicRoute
 from runnel.speculation import Speculation
 from schemas.columns import TopicSchema
-from schemas.errors import InvalidRequestError
+from schemas.errors import DivergedError, FencedError, InvalidRequestError, RunnelError
 from schemas.protocol import EARLIEST, LATEST, ListOffsetsResponse, PositionBy
 
 
@@ -45,9 +50,12 @@ class TransactionId:
 
 Start = Literal["earliest", "latest"] | int | Mapping[int, int] | datetime | TransactionId
 Stop = Literal["latest"] | Mapping[int, int] | None
+OnTruncated = Literal["error", "earliest"]
 
 _MIN_FETCH_BYTES: Final = 64 << 10
 _MAX_FETCH_BYTES: Final = 8 << 20
+
+_log = logging.getLogger("runnel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,18 @@ class ConsumerSettings:
     follower_reads: bool = False
     push: bool = True
     transaction_ids: bool = False
+    on_truncated: OnTruncated = "error"
+    auto_commit_ms: int | None = 5_000
+
+    def __post_init__(self) -> None:
+        if self.on_truncated not in get_args(OnTruncated):
+            raise InvalidRequestError(
+                f"on_truncated is {self.on_truncated!r}; give 'error' or 'earliest'"
+            )
+        if self.auto_commit_ms is not None and self.auto_commit_ms <= 0:
+            raise InvalidRequestError(
+                f"auto_commit_ms is {self.auto_commit_ms}; give a number above 0, or None"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +156,7 @@ class Consumer:
 
     ``open_route`` finds the topic when reading starts: at the first record asked for, or at
     `start`. What "latest" means is settled at that moment. ``ask_schema`` tells the schema that the
-    topic of a route has now, as far as is known.
+    topic of a route has now, as far as is known. ``session``: that of a consumer with a name.
     """
 
     def __init__(
@@ -147,6 +167,7 @@ class Consumer:
         wanted: Range,
         settings: ConsumerSettings,
         closed: Callable[[Consumer], None] = lambda _consumer: None,
+        session: Session | None = None,
     ) -> None:
         self.topic = topic
         self.state = ReadState(topic, with_ids=settings.transaction_ids)
@@ -155,6 +176,8 @@ class Consumer:
         self._wanted = wanted
         self._settings = settings
         self._on_closed = closed
+        self._session = session
+        self._committing: asyncio.Task[None] | None = None
         self._queue: asyncio.Queue[tuple[PartitionReader, Chunk] | BaseException | None] = (
             asyncio.Queue()
         )
@@ -163,6 +186,11 @@ class Consumer:
         self._failure: BaseException | None = None
         self._closed = False
         self._exhausted = False
+
+    @property
+    def name(self) -> str | None:
+        """The name that it commits under, if it has one."""
+        return self._session.name if self._session is not None else None
 
     async def start(self) -> None:
         """Find the partitions and their offsets, and begin to fetch. Does so only once.
@@ -182,7 +210,11 @@ class Consumer:
             raise
 
     async def next_chunk(self) -> Chunk | None:
-        """The next records, or None when everything up to ``stop`` was handed out."""
+        """The next records, or None when everything up to ``stop`` was handed out.
+
+        Raises FencedError once the name of this consumer is somebody else's.
+        """
+        self.state.asked()
         if self._exhausted:
             return None
         if self._failure is not None:
@@ -191,7 +223,7 @@ class Consumer:
         while True:
             if self._queue.empty() and not self._tasks:
                 self._exhausted = True
-                await self.close()
+                await self._finish()
                 return None
             item = await self._queue.get()
             if isinstance(item, BaseException):
@@ -229,16 +261,54 @@ class Consumer:
         """
         return dict(self.state.position)
 
-    async def close(self) -> None:
-        """Stop fetching. Who waits for the next records is told that it is closed."""
-        tasks = self.abandon()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async def commit(self, offsets: Mapping[int, int] | None = None) -> None:
+        """Commit all that was handed out (`position`), or these offsets, under the consumer's name.
+
+        An offset is that of the next record to read. Durable when this returns. Raises FencedError
+        where the name is somebody else's by now, InvalidRequestError without a name and for
+        partitions that are not read, DeadlineExceededError.
+        """
+        if self._session is None:
+            raise InvalidRequestError(
+                f"the consumer of {self.topic!r} has no name to commit under; open it with name='…'"
+            )
+        if offsets is not None:
+            _check_offsets("commit", offsets)
+        await self.start()
+        if offsets is not None and (others := offsets.keys() - self.state.position.keys()):
+            raise InvalidRequestError(
+                f"commit: this consumer does not read the partitions {sorted(others)}"
+            )
+        wanted = self.position() if offsets is None else offsets
+        try:
+            await self._session.commit(wanted, look=True)
+        except FencedError as error:
+            self._failure = error
+            raise
+
+    async def close(self, *, commit: bool = True) -> None:
+        """Stop fetching. Who waits for the next records is told that it is closed.
+
+        With a name, all that was handed out is committed, unless ``auto_commit_ms`` is None or
+        ``commit`` says no. Raises as `commit`; it is closed all the same.
+        """
+        await self._end(self.position() if commit else {})
+
+    async def leave(self, error: BaseException | None) -> None:
+        """End of a ``with`` block: `close`; after an error what was in hand is not committed, and
+        nothing that fails now hides the error."""
+        if error is None:
+            await self.close()
+            return
+        try:
+            await self._end(self.state.processed())
+        except RunnelError as failure:
+            _log.warning("what was read last is not committed: %s", failure.message)
 
     def abandon(self) -> list[asyncio.Task[None]]:
-        """`close` without waiting; gives what is still ending."""
-        tasks = list(self._tasks)
-        if self._starting is not None:
-            tasks.append(self._starting)
+        """Stop fetching and committing, without waiting; gives what is still ending."""
+        others = (self._starting, self._committing)
+        tasks = [*self._tasks, *(task for task in others if task is not None)]
         for task in tasks:
             task.cancel()
         if not self._closed:
@@ -257,7 +327,41 @@ class Consumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.close()
+        await self.leave(error)
+
+    async def _finish(self) -> None:
+        """All is read: with a name commit it, and stay open for commits of the user's."""
+        if self._session is None:
+            await self.close()
+        elif self._settings.auto_commit_ms is not None:
+            await self.commit()
+
+    async def _end(self, offsets: Mapping[int, int]) -> None:
+        tasks = self.abandon()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._session is None:
+            return
+        commits = self._settings.auto_commit_ms is not None
+        try:
+            await self._session.close(offsets if commits else {})
+        except FencedError as error:
+            # Who never commits by itself, or was told, has nothing to hear.
+            if commits and not isinstance(self._failure, FencedError):
+                self._failure = error
+                raise
+
+    async def _commit_now_and_then(self, session: Session, interval_s: float) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await session.commit(self.state.processed())
+            except FencedError as error:
+                # Whoever reads on would process what another one does.
+                self._failure = error
+                self._queue.put_nowait(error)
+                return
+            except RunnelError as error:
+                _log.warning("%s: not committed, tried again later: %s", self.topic, error.message)
 
     async def _start(self) -> None:
         route = await self._open_route()
@@ -267,7 +371,7 @@ class Consumer:
         columns = ReadColumns(rows) if rows is not None else None
         self.state.rows = rows
         partitions = self._wanted.chosen(self.topic, route.partition_count)
-        cursors = await asyncio.gather(*(self._cursor(route, index) for index in partitions))
+        cursors = await self._cursors(route, partitions)
         share = self._settings.read_ahead_bytes // (2 * max(1, len(cursors)))
         settings = FetchSettings(
             fetch_bytes=max(_MIN_FETCH_BYTES, min(_MAX_FETCH_BYTES, share)),
@@ -278,7 +382,7 @@ class Consumer:
             push=self._settings.push,
         )
         speculation = Speculation()
-        for cursor, lac in cursors:
+        for cursor, lac, from_earliest in cursors:
             self.state.position[cursor.partition] = cursor.position
             cursor.columns = columns
             reader = PartitionReader(
@@ -287,12 +391,68 @@ class Consumer:
                 self._fetcher(route, cursor, settings, speculation, lac),
                 settings.give_up_s,
                 lambda _chunk: None,
-                from_earliest=self._wanted.start == "earliest",
+                from_earliest=from_earliest,
+                steps_over_truncated=self._settings.on_truncated == "earliest",
             )
             reader.deliver = self._deliver_from(reader)
             task = asyncio.create_task(reader.run(), name=f"read {self.topic}/{cursor.partition}")
             self._tasks[task] = reader
             task.add_done_callback(self._ended)
+        if self._session is not None and (every_ms := self._settings.auto_commit_ms) is not None:
+            self._committing = asyncio.create_task(
+                self._commit_now_and_then(self._session, every_ms / 1000),
+                name=f"commit {self.topic}",
+            )
+
+    async def _cursors(
+        self, route: TopicRoute, partitions: Sequence[int]
+    ) -> list[tuple[Cursor, int, bool]]:
+        """As `_cursor`, of several partitions; with a name, where that was."""
+        if self._session is None:
+            wanted = [self._cursor(route, index, self._wanted.start) for index in partitions]
+            return await asyncio.gather(*wanted)
+        found: dict[int, tuple[Cursor, int, bool]] = {}
+
+        async def starts(there: Sequence[int], since: Sequence[int]) -> dict[int, int]:
+            cursors = await asyncio.gather(
+                *(self._cursor(route, index, self._wanted.start) for index in there),
+                # Records came before anybody could read the new partition: none is left out.
+                *(self._cursor(route, index, "earliest") for index in since),
+            )
+            found.update({each[0].partition: each for each in cursors})
+            # From a time on is found again; its offset alone begins with earlier records.
+            return {c.partition: c.position for c, *_ in cursors if c.not_before_us is None}
+
+        committed = await self._session.open(
+            route.topic.uid, route.partition_count, partitions, starts
+        )
+        return [
+            found[index]
+            if index in found
+            and committed.get(index, found[index][0].position) == found[index][0].position
+            else await self._committed_cursor(route, index, committed[index])
+            for index in partitions
+        ]
+
+    async def _committed_cursor(
+        self, route: TopicRoute, partition: int, committed: int
+    ) -> tuple[Cursor, int, bool]:
+        """As `_cursor`, where a name has committed. Raises DivergedError where the log ends before:
+        a reader would wait there, and step over what comes meanwhile."""
+        wait_s = self._settings.give_up_ms / 1000
+        for _ in range(2):
+            found = await list_offsets(route, partition, LATEST, wait_s)
+            if found.offset >= committed:
+                return await self._cursor(route, partition, committed)
+            # It may be a leader that does not know yet that it is none: ask who leads now.
+            route.suspect(partition)
+        raise DivergedError(
+            f"{self.topic}/{partition}: consumer {self.name!r} has read up to offset {committed},"
+            f" and the log ends at {found.offset}. An unclean election has lost records; decide"
+            " what becomes of those that were used, and then: runnel consumer reset"
+            f" {self.name} --topic {self.topic} --offset {found.offset} -p {partition}",
+            diverged_at=found.offset,
+        )
 
     def _fetcher(
         self,
@@ -318,8 +478,11 @@ class Consumer:
     def _deliver_from(self, reader: PartitionReader) -> Callable[[Chunk], None]:
         return lambda chunk: self._queue.put_nowait((reader, chunk))
 
-    async def _cursor(self, route: TopicRoute, partition: int) -> tuple[Cursor, int]:
-        """Where reading starts and ends, and the last add confirmed if it was told on the way."""
+    async def _cursor(
+        self, route: TopicRoute, partition: int, start: Start
+    ) -> tuple[Cursor, int, bool]:
+        """Where reading starts and ends, the last add confirmed if it was told on the way, and
+        whether retention may overtake the start."""
         lac = -1
         not_before_us = not_before_id = None
 
@@ -330,7 +493,7 @@ class Consumer:
             lac = max(lac, found.lac)
             return found
 
-        match self._wanted.start:
+        match start:
             case "earliest":
                 position = (await ask(EARLIEST)).log_start
             case "latest":
@@ -355,7 +518,7 @@ class Consumer:
         cursor = Cursor(
             self.topic, partition, position, stop, not_before_us, not_before_id=not_before_id
         )
-        return cursor, lac
+        return cursor, lac, start == "earliest"
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)

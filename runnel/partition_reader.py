@@ -10,6 +10,7 @@ taken.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -24,6 +25,8 @@ from schemas.errors import (
     UnsupportedError,
 )
 from schemas.protocol import EARLIEST, Api, ListOffsetsRequest, ListOffsetsResponse, PositionBy
+
+_log = logging.getLogger("runnel")
 
 
 async def list_offsets(
@@ -63,6 +66,8 @@ class PartitionReader:
     deliver: Callable[[Chunk], None]
     #: Where retention may overtake the start without that being an error.
     from_earliest: bool = False
+    #: Where records that are gone are stepped over, with a warning.
+    steps_over_truncated: bool = False
     _free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
 
     def taken(self) -> None:
@@ -123,6 +128,18 @@ class PartitionReader:
             if self.from_earliest and start > cursor.position:
                 # Retention removed the first records between asking where they are and reading.
                 cursor.position = start
+                return None
+            if self.steps_over_truncated and start > cursor.position:
+                _log.warning(
+                    "%s: offsets %d to %d were truncated; reading goes on from %d",
+                    place,
+                    cursor.position,
+                    start - 1,
+                    start,
+                )
+                cursor.position = start
+                # Its batch before is not in the log any more, so nothing can be compared.
+                cursor.term = 0
                 return None
             raise OffsetOutOfRangeError(
                 f"{place}: offset {cursor.position} is not there;"

@@ -35,6 +35,10 @@ class Chunk(NamedTuple):
 class ReadState:
     """See the module's text. ``position`` maps partitions to the next offset to hand out.
 
+    What is in the user's hands counts as processed once more is asked for. With the blocking facade
+    `processed` is called in another thread than all else; the order of the steps here sees to it
+    that it never says too much.
+
     ``rows``: of a typed topic, the schema of what is handed out; set before the first chunk.
     ``with_ids``: batches have a column of transaction ids, null where a record has none.
     """
@@ -45,12 +49,17 @@ class ReadState:
         self._topic = topic
         self._with_ids = with_ids
         self._chunk: Chunk | None = None
+        # Of the chunk whose records are handed out one by one: its partition, and where it began.
+        self._began: tuple[int, int] | None = None
+        # Of a batch in the user's hands: its partition and where it begins.
+        self._batch: tuple[int, int] | None = None
         # The batches left in the chunk; the records are those of the first.
         self._left: deque[pa.RecordBatch] = deque()
         self._records: Iterator[Record] = iter(())
 
     def open(self, chunk: Chunk) -> None:
         """Take the next chunk; the one before was handed out in full."""
+        self._began = (chunk.partition, self.position.get(chunk.partition, 0))
         self._chunk = chunk
         self._left = deque(chunk.batches)
         self._begin_batch()
@@ -75,7 +84,9 @@ class ReadState:
             batch = self._left.popleft()
             offsets = int64_values(batch.column("offset"))
             # Offsets of one batch rise, but may have gaps: the position is looked up.
-            done = int(np.searchsorted(offsets, self.position.get(partition, 0)))
+            begins = self.position.get(partition, 0)
+            done = int(np.searchsorted(offsets, begins))
+            self._batch = (partition, begins)
             self.position[partition] = int(offsets[-1]) + 1
             self._begin_batch()
             if not self._left:
@@ -100,10 +111,29 @@ class ReadState:
             records_of(self._topic, self._left[0], self.rows) if self._left else iter(())
         )
 
+    def asked(self) -> None:
+        """More is asked for: what was handed out is processed."""
+        self._batch = None
+
+    def processed(self) -> dict[int, int]:
+        """As ``position``, but before the record or batch that is in the user's hands."""
+        # Copied first: whatever is in it is processed by now, or still in hand below.
+        found = dict(self.position)
+        batch, began = self._batch, self._began
+        if began is not None:
+            partition, start = began
+            # The position is the offset after the record in hand; before the first, the start.
+            found[partition] = min(found[partition], max(start, found[partition] - 1))
+        if batch is not None:
+            partition, start = batch
+            found[partition] = min(found[partition], start)
+        return found
+
     def _finish(self) -> None:
         if self._chunk is not None:
             self.position[self._chunk.partition] = self._chunk.position_after
             self._chunk = None
+            self._began = None
 
 
 def records_of(

@@ -37,9 +37,10 @@ class ScClient:
 
     def __init__(self, addresses: tuple[Address, ...], by: str | None = None) -> None:
         self._addresses = list(addresses)
+        self.by = _header(by or DEFAULT_BY)
         self._session = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S),
-            headers={"X-Runnel-By": _header(by or DEFAULT_BY)},
+            headers={"X-Runnel-By": self.by},
         )
 
     @classmethod

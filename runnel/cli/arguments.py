@@ -30,7 +30,9 @@ OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to pri
 KindArgument = Annotated[
     str,
     typer.Argument(
-        metavar="KIND", help="spus, topics, partitions, …", autocompletion=completion.kinds
+        metavar="KIND",
+        help="spus, topics, partitions, consumers, …",
+        autocompletion=completion.kinds,
     ),
 ]
 NameArgument = Annotated[
@@ -54,6 +56,11 @@ TimeoutOption = Annotated[str, typer.Option(metavar="DURATION", help="How long t
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Have the SC check everything, and change nothing.")
 ]
+
+
+def is_consumers(kind: str) -> bool:
+    """Whether what stands for a kind means consumers: they are no objects of the SC."""
+    return kind.lower() in {"consumer", "consumers"}
 
 
 def parse_timeout(text: str) -> float:

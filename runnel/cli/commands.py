@@ -33,6 +33,7 @@ _HOMES: Final = {
     "partition": ("runnel.cli.partition", "app"),
     "produce": ("runnel.cli.produce", "produce"),
     "consume": ("runnel.cli.consume", "consume"),
+    "consumer": ("runnel.cli.consumer", "app"),
     "bench": ("runnel.cli.bench", "app"),
 }
 

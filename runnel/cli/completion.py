@@ -25,10 +25,16 @@ def kinds(incomplete: str) -> list[str]:
     from schemas.kinds import KINDS
 
     lower = incomplete.lower()
-    plurals = [cls.PLURAL for cls in KINDS if cls.PLURAL.startswith(lower)]
+    plurals = [name for name in _kinds_and_consumers() if name.startswith(lower)]
     return plurals or [
         cls.kind_name().lower() for cls in KINDS if cls.kind_name().lower().startswith(lower)
     ]
+
+
+def _kinds_and_consumers() -> list[str]:
+    from schemas.kinds import KINDS
+
+    return [*(cls.PLURAL for cls in KINDS), "consumers"]
 
 
 def names(context: typer.Context, incomplete: str) -> list[str]:

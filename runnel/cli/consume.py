@@ -7,7 +7,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -38,6 +38,11 @@ class RecordOutput(StrEnum):
     TABLE = "table"
 
 
+class OnTruncatedChoice(StrEnum):
+    ERROR = "error"
+    EARLIEST = "earliest"
+
+
 def consume(
     topic: TopicArgument,
     from_beginning: Annotated[bool, typer.Option("--from-beginning", "-B")] = False,
@@ -55,43 +60,81 @@ def consume(
     follow: Annotated[
         bool, typer.Option("--follow/--no-follow", help="Wait for more, or end with what is there.")
     ] = True,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Go on where this name has committed (the first time at the beginning, unless told"
+            " otherwise), and commit what is printed.",
+            show_default=False,
+        ),
+    ] = None,
+    on_truncated: Annotated[
+        OnTruncatedChoice,
+        typer.Option(help="Where the next records are gone: end, or go on with the first there."),
+    ] = OnTruncatedChoice.ERROR,
     key_separator: Annotated[
         str | None, typer.Option(metavar="S", help="With -o value: print key, S, value.")
     ] = None,
     output: Annotated[RecordOutput, typer.Option("-o", "--output")] = RecordOutput.VALUE,
     sc: ScOption = None,
 ) -> None:
-    """Print records of a topic. Starts at its end and follows, unless told otherwise."""
+    """Print records of a topic. Starts at its end and follows, unless told otherwise.
+
+    With --name it goes on where that name was, and whoever else reads under it is fenced (4).
+    """
     places = (tail, offset, at, transaction_id)
     if sum([from_beginning, *(place is not None for place in places)]) > 1:
         raise InvalidRequestError(
             "give one of --from-beginning, --tail, --offset, --at and --transaction-id"
         )
+    if name is not None and tail is not None:
+        raise InvalidRequestError("--tail: not with --name, which goes on where it was")
     partitions = None if partition is None else [partition]
     with connected(sc) as cluster:
         say_what_is_awaited(cluster, topic, committing=True, wanted=partitions)
         rows = _schema(cluster, topic)
         with_ids = output is RecordOutput.JSON and not _has_column(rows, TRANSACTION_ID.name)
-        settings = ConsumerSettings(transaction_ids=with_ids)
+        settings = ConsumerSettings(on_truncated=on_truncated.value, transaction_ids=with_ids)
         write = _Writer(output, topic, key_separator, typed=rows is not None, with_ids=with_ids)
-        if tail is not None:
-            batches = _tail(cluster, topic, tail, partitions, follow, settings)
-        else:
-            start = _start(from_beginning, offset, at, transaction_id)
-            batches = _batches(cluster, topic, start, partitions, follow, settings)
         try:
-            left = count
-            for batch in batches:
-                part = batch if left is None else batch.slice(0, left)
-                write(part)
-                if left is not None:
-                    left -= part.num_rows
-                    if left <= 0:
-                        break
+            if tail is not None:
+                _write(_tail(cluster, topic, tail, partitions, follow, settings), write, count)
+                return
+            start = _start(from_beginning, offset, at, transaction_id)
+            stop: Stop = None if follow else "latest"
+            with cluster.consumer(
+                topic, start, stop, partitions, name=name, settings=settings
+            ) as consumer:
+                if (last := _write(consumer.batches(), write, count)) and name is not None:
+                    # More was handed out than was wanted.
+                    consumer.commit({**consumer.position(), **last})
+                    consumer.close(commit=False)
         except KeyboardInterrupt:
             # Following has no other end than this one.
             if not follow:
                 raise
+
+
+def _write(
+    batches: Iterator[pa.RecordBatch], write: Callable[[pa.RecordBatch], None], count: int | None
+) -> dict[int, int]:
+    """Print batches until ``count`` records are printed; where that is in the middle of a batch,
+    its partition and the next offset of that."""
+    if count == 0:
+        return {}
+    left = count
+    for batch in batches:
+        part = batch if left is None else batch.slice(0, left)
+        write(part)
+        if left is not None:
+            left -= part.num_rows
+            if left <= 0:
+                if part.num_rows == batch.num_rows:
+                    break
+                partition, following = (part.column(n)[-1].as_py() for n in ("partition", "offset"))
+                return {partition: following + 1}
+    return {}
 
 
 def _schema(cluster: runnel.Cluster, topic: str) -> TopicSchema | None:
@@ -109,46 +152,33 @@ def _has_column(rows: TopicSchema | None, name: str) -> bool:
 
 def _start(
     from_beginning: bool, offset: int | None, at: str | None, transaction_id: int | None
-) -> Start:
+) -> Start | None:
     if from_beginning:
         return "earliest"
     if offset is not None:
         return offset
     if transaction_id is not None:
         return TransactionId(transaction_id)
-    return parse_time(at, datetime.now(UTC)) if at is not None else "latest"
+    return parse_time(at, datetime.now(UTC)) if at is not None else None
 
 
-def parse_time(text: str, now: datetime) -> datetime:
+def parse_time(text: str, now: datetime, option: str = "--at") -> datetime:
     """A time in ISO 8601 (UTC unless it says otherwise), or ``-1h`` for an hour before ``now``.
 
-    Raises InvalidRequestError.
+    Raises InvalidRequestError that names the option.
     """
     if re.match(r"^-\d", text):
         try:
             return now - timedelta(milliseconds=parse_duration_ms(text[1:]))
         except ValueError as error:
-            raise InvalidRequestError(f"--at: {error}") from error
+            raise InvalidRequestError(f"{option}: {error}") from error
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidRequestError(
-            f"--at: {text!r} is no time; write 2026-01-31T12:00:00, or -1h for an hour ago"
+            f"{option}: {text!r} is no time; write 2026-01-31T12:00:00, or -1h for an hour ago"
         ) from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
-def _batches(
-    cluster: runnel.Cluster,
-    topic: str,
-    start: Start,
-    partitions: Iterable[int] | None,
-    follow: bool,
-    settings: ConsumerSettings,
-) -> Iterator[pa.RecordBatch]:
-    stop: Stop = None if follow else "latest"
-    with cluster.consumer(topic, start, stop, partitions, settings=settings) as consumer:
-        yield from consumer.batches()
 
 
 def _tail(

@@ -22,6 +22,7 @@ from rich.markup import escape
 from schemas.errors import (
     ConflictError,
     DeadlineExceededError,
+    FencedError,
     InvalidRequestError,
     NotFoundError,
     NotReadyError,
@@ -47,7 +48,7 @@ def exit_code(error: BaseException) -> int:
             return EXIT_USAGE
         case NotFoundError():
             return EXIT_NOT_FOUND
-        case ConflictError():
+        case ConflictError() | FencedError():
             return EXIT_CONFLICT
         case UnreachableError() | DeadlineExceededError() | NotReadyError():
             return EXIT_UNREACHABLE

@@ -15,6 +15,7 @@ from runnel.cli.arguments import (
     NameArgument,
     ScOption,
     TimeoutOption,
+    is_consumers,
     parse_timeout,
 )
 from runnel.cli.context import administered
@@ -121,6 +122,15 @@ def delete(
         typer.Argument(metavar="NAME]", show_default=False, autocompletion=completion.names),
     ] = None,
     filename: FilesOption = [],  # noqa: B006 - typer wants a literal default
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOPIC",
+            help="Of a consumer, only how far it is in this topic.",
+            autocompletion=completion.topics,
+            show_default=False,
+        ),
+    ] = None,
     force: Annotated[
         bool,
         typer.Option(
@@ -132,7 +142,19 @@ def delete(
     dry_run: DryRunOption = False,
     sc: ScOption = None,
 ) -> None:
-    """Delete objects by kind and name, or those that manifests describe."""
+    """Delete objects by kind and name, or those that manifests describe; or a consumer."""
+    if kind is not None and is_consumers(kind):
+        if name is None or filename or force or dry_run:
+            raise InvalidRequestError(
+                "write delete consumer NAME, and perhaps --topic; neither -f nor --force nor"
+                " --dry-run"
+            )
+        from runnel.cli.consumer import delete_consumer
+
+        delete_consumer(name, topic, sc)
+        return
+    if topic is not None:
+        raise InvalidRequestError("--topic: goes with delete consumer NAME only")
     if bool(filename) == (kind is not None) or (kind is not None and name is None):
         raise InvalidRequestError("name KIND and NAME, or manifests with -f; not both")
     if kind is not None and name is not None:

@@ -16,6 +16,7 @@ from runnel.cli.arguments import (
     OutputOption,
     ScOption,
     SelectorOption,
+    is_consumers,
 )
 from runnel.cli.context import administered, connected
 from runnel.cli.readiness import commits, partitions_of
@@ -28,6 +29,7 @@ from schemas.partition import Partition
 from schemas.quantities import format_size
 from schemas.spu import Spu
 from schemas.spu_group import SpuGroup
+from schemas.system_topics import is_system_name
 from schemas.topic import Topic
 
 if TYPE_CHECKING:
@@ -48,9 +50,19 @@ def get(
     watch: Annotated[
         bool, typer.Option("-w", "--watch", help="Go on with a line for every change.")
     ] = False,
+    show_system: Annotated[
+        bool, typer.Option("--show-system", help="Those of the system, too: _positions.")
+    ] = False,
     sc: ScOption = None,
 ) -> None:
-    """List objects of a kind, or one of them."""
+    """List objects of a kind, or one of them; or consumers, and how far they are."""
+    if is_consumers(kind):
+        if selector or watch:
+            raise InvalidRequestError("consumers have neither labels (-l) nor a watch (-w)")
+        from runnel.cli.consumer import print_consumers
+
+        print_consumers(name, output, sc)
+        return
     cls = find_kind(kind)
     if name is not None and selector:
         raise InvalidRequestError("give NAME or -l, not both")
@@ -64,8 +76,12 @@ def get(
             # Here, because TAB needs this module and no connection.
             from runnel.cli import watching
 
-            watching.follow(cluster, cls, name, selector, output)
-        objects = cluster.list(kind, selector)
+            watching.follow(cluster, cls, name, selector, output, system=show_system)
+        objects = [
+            obj
+            for obj in cluster.list(kind, selector)
+            if show_system or not is_system_name(obj.name)
+        ]
         if not objects and output in (Output.TABLE, Output.WIDE):
             print(f"no {cls.PLURAL} found", file=sys.stderr)
             return
@@ -74,6 +90,11 @@ def get(
 
 def describe(kind: KindArgument, name: NameArgument, sc: ScOption = None) -> None:
     """Show one object in full: why it is in its state, what belongs to it, and its history."""
+    if is_consumers(kind):
+        from runnel.cli.consumer import describe_consumer
+
+        describe_consumer(name, sc)
+        return
     with administered(sc) as cluster:
         obj = cluster.get(kind, name)
         _print_head(obj)

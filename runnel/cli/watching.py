@@ -13,27 +13,39 @@ from runnel.watch import WatchEvent
 from schemas.errors import RunnelError
 from schemas.manifest import dump_yaml
 from schemas.metadata import Object
+from schemas.system_topics import is_system_name
 
 if TYPE_CHECKING:
     from runnel.blocking_admin import BlockingAdmin
 
 
 def follow(
-    cluster: BlockingAdmin, cls: type[Object], name: str | None, selector: str, output: Output
+    cluster: BlockingAdmin,
+    cls: type[Object],
+    name: str | None,
+    selector: str,
+    output: Output,
+    *,
+    system: bool,
 ) -> NoReturn:
-    """Print the objects of a kind, or one of them, and what changes, until interrupted."""
+    """Print the objects of a kind, or one of them, and what changes, until interrupted.
+
+    ``system``: those of the system, too.
+    """
     printer = EventPrinter(output)
 
     def lost(error: RunnelError) -> None:
         say(f"waiting: {error.message}")
 
     with cluster.watch(cls.PLURAL, name, selector, on_trouble=Once(lost)) as watch:
-        objects = watch.state()
+        all_shown = system or name is not None
+        objects = [obj for obj in watch.state() if all_shown or not is_system_name(obj.name)]
         if not objects and output in (Output.TABLE, Output.WIDE):
             print(f"no {cls.PLURAL} found; waiting for some", file=sys.stderr)
         printer.begin(objects)
         for event in watch:
-            printer.change(event)
+            if all_shown or not is_system_name(event.object.name):
+                printer.change(event)
     raise AssertionError("a watch does not end by itself")
 
 

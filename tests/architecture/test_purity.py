@@ -22,8 +22,10 @@ CORES = (
     "spu.replication",
     "spu.push_queue",
     "runnel.batching",
+    "runnel.positions",
     "runnel.speculation",
     "runnel.read_window",
+    "runnel.state_fold",
 )
 
 FORBIDDEN = {

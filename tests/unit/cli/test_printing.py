@@ -28,7 +28,7 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CODES: dict[str, tuple[BaseException, int]] = {
     "runnel": (RunnelError("x"), 1),
     "unsupported": (UnsupportedError("x"), 1),
-    "fenced": (FencedError("x"), 1),
+    "fenced": (FencedError("x"), 4),
     "os": (OSError("x"), 1),
     "invalid": (InvalidRequestError("x"), 2),
     "manifest": (ManifestError("x"), 2),

@@ -128,6 +128,30 @@ def test_get_watch_of_one_name_and_of_none(command: CommandLine) -> None:
     assert (both.code, "not both" in both.err) == (2, True)
 
 
+def test_what_is_the_systems_is_shown_when_asked_for(command: CommandLine) -> None:
+    command.sc.add_topic("orders")
+    command.sc.add_topic("_positions")
+    assert command("get", "topics", "-o", "name").out == "topics/orders\n"
+    both = command("get", "topics", "--show-system", "-o", "name")
+    assert both.out.split() == ["topics/_positions", "topics/orders"]
+    assert command("get", "topic", "_positions", "-o", "name").out == "topics/_positions\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(("get", "consumers", "-w"), id="given-a-watch"),
+        pytest.param(("get", "consumers", "-l", "a=b"), id="given-labels"),
+        pytest.param(("delete", "consumer"), id="given-no-name"),
+        pytest.param(("delete", "consumer", "a", "--force"), id="given-force"),
+        pytest.param(("delete", "topic", "a", "--topic", "b"), id="given-a-topic-of-a-topic"),
+        pytest.param(("consume", "a", "--name", "b", "--tail", "1"), id="given-a-tail"),
+    ],
+)
+def test_refused_of_consumers(command: CommandLine, arguments: tuple[str, ...]) -> None:
+    assert command(*arguments).code == 2
+
+
 def test_selectors_go_to_the_sc(command: CommandLine) -> None:
     command.sc.add_topic("orders")
     done = command("get", "topics", "-l", "a=b")
@@ -282,7 +306,7 @@ def test_a_mistyped_command_is_answered_with_the_right_one(command: CommandLine)
     listed = command("--help").out
     assert [line.split()[0] for line in listed[listed.index("Commands:") :].splitlines()[1:]] == [
         "cluster", "sc", "spu", "create", "apply", "diff", "edit", "get", "describe", "explain",
-        "delete", "wait", "topic", "partition", "produce", "consume", "bench",
+        "delete", "wait", "topic", "partition", "produce", "consume", "consumer", "bench",
     ]  # fmt: skip
 
 

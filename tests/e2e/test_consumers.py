@@ -1,0 +1,175 @@
+"""Consumers with names on a real cluster, as users see them: killed, fenced, reset, outlived."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import runnel as library
+from runnel.consumer import ConsumerSettings
+from runnel.local.processes import free_base_port
+from schemas.partition import Partition
+from schemas.partitioner import partition_for
+from schemas.system_topics import POSITIONS
+from tests.e2e.conftest import Command, KvChoice
+from tests.e2e.test_crash import kill
+
+TOTAL = 600
+#: More than make a snapshot due.
+COMMITS = 300
+#: Prints every record's value, commits every tenth, and never ends by itself.
+READER = """
+import sys, runnel
+from runnel import ConsumerSettings
+settings = ConsumerSettings(auto_commit_ms=None)
+with runnel.connect(sys.argv[1]) as cluster:
+    consumer = cluster.consumer("numbers", name="killed", settings=settings)
+    for count, record in enumerate(consumer, 1):
+        print(record.value.decode(), flush=True)
+        if count % 10 == 0:
+            consumer.commit()
+"""
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory, kv: KvChoice) -> Iterator[Command]:
+    """A cluster whose partitions outlive one SPU."""
+    home = tmp_path_factory.mktemp("consumers")
+    command = Command(home, kv.kv, etcd=kv.etcd)
+    base = free_base_port(home / "local", 3)
+    command("cluster", "start", "--spus", "3", "--base-port", str(base))
+    command.sc = f"localhost:{base}"
+    yield command
+    command("cluster", "stop")
+
+
+def produce(command: Command, topic: str, values: range) -> None:
+    command("produce", topic, stdin="".join(f"{value}\n" for value in values))
+
+
+def leader_of(cluster: library.Cluster, partition: str) -> int:
+    found = cluster.get("partitions", partition)
+    assert isinstance(found, Partition)
+    assert found.status.leader is not None
+    return found.status.leader
+
+
+def test_given_a_first_look_then_nothing_is_made(three: Command) -> None:
+    assert three("get", "consumers") == ""
+    assert three.fails("get", "consumers", "billing", code=3)
+    assert three("get", "topics", "--show-system", "-o", "name") == ""
+
+
+def test_given_a_consumer_that_is_killed_then_the_next_one_misses_nothing(
+    three: Command, tmp_path: Path
+) -> None:
+    three("create", "topic", "numbers", "--partitions", "3", "-r", "3")
+    produce(three, "numbers", range(TOTAL))
+    script = tmp_path / "reader.py"
+    script.write_text(READER)
+    reader = subprocess.Popen(
+        [sys.executable, str(script), str(three.sc)],
+        env=three.environment,
+        stdout=subprocess.PIPE,
+    )
+    assert reader.stdout is not None
+    lines = [reader.stdout.readline() for _ in range(TOTAL // 3)]
+    reader.kill()
+    more, _ = reader.communicate()
+    before = [int(line) for line in [*lines, *more.split()]]
+    assert "open" in three("get", "consumers", "killed")
+    after = [
+        int(line) for line in three("consume", "numbers", "--name", "killed", "--no-follow").split()
+    ]
+    assert sorted({*before, *after}) == list(range(TOTAL))
+    assert len(before) == len(set(before))
+    # What was read since the last commit comes again, and no more.
+    assert len(before) + len(after) - TOTAL <= 10
+    (found,) = three.json("get", "consumers", "killed")["items"]
+    assert (found["state"], found["lagAtMost"]) == ("closed", 0)
+
+
+def test_given_leaders_that_are_killed_then_commits_go_on_and_the_log_stays_short(
+    three: Command,
+) -> None:
+    three("create", "topic", "busy", "-r", "3")
+    produce(three, "busy", range(COMMITS))
+    index = partition_for(b"patient", 4)
+    settings = ConsumerSettings(auto_commit_ms=None)
+    handled: list[int] = []
+    with library.connect(three.sc) as cluster:
+        for part in range(3):
+            with cluster.consumer("busy", name="patient", settings=settings) as consumer:
+                for record in consumer:
+                    handled.append(int(record.value))
+                    consumer.commit()
+                    if len(handled) == part * 100 + 50:
+                        for partition in (f"{POSITIONS}-{index}", "busy-0"):
+                            kill(three, leader_of(cluster, partition))
+                    if len(handled) == (part + 1) * 100:
+                        break
+        assert handled == list(range(COMMITS))
+        bounds = cluster.offsets(POSITIONS, [index])[index]
+        # Without snapshots there would be an entry for each commit.
+        assert bounds.latest > COMMITS
+        assert bounds.latest - bounds.earliest < COMMITS - 100
+        (found,) = cluster.consumers("patient")
+        assert found.partitions[0].committed == record.offset + 1
+
+
+def test_given_a_second_one_then_the_first_ends_with_4_and_says_why(three: Command) -> None:
+    three("create", "topic", "shared")
+    produce(three, "shared", range(2))
+    first = three.start(
+        "consume", "shared", "--name", "two", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert first.stdout is not None
+    assert first.stdout.readline() == b"0\n"
+    three("consume", "shared", "--name", "two", "--no-follow")
+    # Something to commit, if the first had committed all before it was fenced.
+    produce(three, "shared", range(2, 3))
+    _, said = first.communicate(timeout=60)
+    assert (first.returncode, b"opened again or reset by" in said) == (4, True)
+    assert three("consume", "shared", "--name", "two", "--no-follow") == "2\n"
+
+
+def test_given_resets_truncation_and_deletion_then_reading_follows(three: Command) -> None:
+    three("create", "topic", "again")
+    produce(three, "again", range(5))
+    read = ("consume", "again", "--name", "reader", "--no-follow")
+    assert three(*read) == "0\n1\n2\n3\n4\n"
+    reset = ("consumer", "reset", "reader", "--topic", "again")
+    out = three(*reset, "--to", "-1h")
+    assert out.splitlines()[1].split()[0] == "again-0"
+    out = three(*reset, "--offset", "4")
+    assert out.splitlines()[1].split() == ["again-0", "4"]
+    assert three(*read) == "3\n4\n"
+    assert "give one of --to" in three.fails(*reset, code=2)
+    assert "--to: " in three.fails(*reset, "--to", "noon", code=2)
+    three(*reset, "--to", "earliest")
+    three("topic", "truncate", "again", "--before", "4", "--yes")
+    assert "the first available one is 4" in three.fails(*read, code=1)
+    assert "4 offsets truncated" in three("describe", "consumer", "reader")
+    done = three.run(*read, "--on-truncated", "earliest")
+    assert (done.returncode, done.stdout) == (0, b"3\n4\n")
+    assert b"offsets 0 to 3 were truncated" in done.stderr
+    three("delete", "topic", "again")
+    assert "topic gone" in three("get", "consumers", "reader")
+    three("delete", "consumer", "reader", "--topic", "again")
+    three.fails("get", "consumers", "reader", code=3)
+
+
+def test_given_a_topic_that_is_made_again_then_it_starts_afresh(three: Command) -> None:
+    with library.connect(three.sc) as cluster:
+        for value in (b"1", b"2"):
+            cluster.create(library.Topic("brief"))
+            with cluster.producer("brief") as producer:
+                producer.send(value)
+            with cluster.consumer("brief", stop="latest", name="same") as consumer:
+                assert [record.value for record in consumer] == [value]
+            cluster.delete("topic", "brief")
+            cluster.wait("topic", "brief", "deleted")
