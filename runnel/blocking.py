@@ -331,4 +331,4 @@ class Consumer:
 
 
 def _forget(thread: LoopThread, inner: consumer.Consumer) -> None:
-    thread.soon(inner.abandon)
+    thread.soon(inner.forget)

@@ -54,6 +54,8 @@ OnTruncated = Literal["error", "earliest"]
 
 _MIN_FETCH_BYTES: Final = 64 << 10
 _MAX_FETCH_BYTES: Final = 8 << 20
+#: How long the last commit may take after an error: its user waits for the end.
+_LEAVE_S: Final = 5.0
 
 _log = logging.getLogger("runnel")
 
@@ -186,6 +188,7 @@ class Consumer:
         self._failure: BaseException | None = None
         self._closed = False
         self._exhausted = False
+        self._forgotten = False
 
     @property
     def name(self) -> str | None:
@@ -292,18 +295,29 @@ class Consumer:
         With a name, all that was handed out is committed, unless ``auto_commit_ms`` is None or
         ``commit`` says no. Raises as `commit`; it is closed all the same.
         """
-        await self._end(self.position() if commit else {})
+        await self._end(self.position() if commit else {}, self._settings.give_up_ms / 1000)
 
     async def leave(self, error: BaseException | None) -> None:
         """End of a ``with`` block: `close`; after an error what was in hand is not committed, and
-        nothing that fails now hides the error."""
+        what fails now is only noted on the error."""
         if error is None:
             await self.close()
             return
         try:
-            await self._end(self.state.processed())
+            await self._end(self.state.processed(), _LEAVE_S)
         except RunnelError as failure:
-            _log.warning("what was read last is not committed: %s", failure.message)
+            error.add_note(f"The consumer of {self.topic!r} could not commit: {failure}")
+
+    def forget(self) -> None:
+        """Nobody will ask for more: stop fetching. With a name it commits on, and its cluster
+        closes it."""
+        if self._session is None:
+            self.abandon()
+            return
+        self._forgotten = True
+        for task in list(self._tasks):
+            task.cancel()
+        self._queue = asyncio.Queue()
 
     def abandon(self) -> list[asyncio.Task[None]]:
         """Stop fetching and committing, without waiting; gives what is still ending."""
@@ -336,17 +350,17 @@ class Consumer:
         elif self._settings.auto_commit_ms is not None:
             await self.commit()
 
-    async def _end(self, offsets: Mapping[int, int]) -> None:
+    async def _end(self, offsets: Mapping[int, int], give_up_s: float) -> None:
         tasks = self.abandon()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._session is None:
             return
         commits = self._settings.auto_commit_ms is not None
         try:
-            await self._session.close(offsets if commits else {})
+            await self._session.close(offsets if commits else {}, give_up_s)
         except FencedError as error:
-            # Who never commits by itself, or was told, has nothing to hear.
-            if commits and not isinstance(self._failure, FencedError):
+            # Who never commits by itself, or was told, or is not there, has nothing to hear.
+            if commits and not (self._forgotten or isinstance(self._failure, FencedError)):
                 self._failure = error
                 raise
 

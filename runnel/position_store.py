@@ -8,6 +8,7 @@ is made when a consumer is opened under a name for the first time; who only look
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -98,8 +99,7 @@ class PositionStore:
 
     async def close(self) -> None:
         """Let snapshots that are on their way come to their end."""
-        for log in self._logs.values():
-            await log.close()
+        await asyncio.gather(*(log.close() for log in self._logs.values()))
 
     async def _opened(self) -> TopicRoute:
         if self._route is None:
@@ -133,11 +133,6 @@ class Session:
         self._give_up_s = give_up_s
         self._log: StateLog[Positions, Update] | None = None
         self._committed: dict[int, int] = {}
-
-    @property
-    def opened(self) -> bool:
-        """Whether there is anything to close."""
-        return self._log is not None
 
     async def open(
         self, topic_uid: str, partition_count: int, partitions: Sequence[int], starts: Starts
@@ -178,27 +173,30 @@ class Session:
             return
         news = {p: at for p, at in offsets.items() if self._committed.get(p) != at}
         if news:
-            await self._append(news, close=False)
+            await self._append(self._log, news, self._give_up_s, close=False)
         elif look:
             state = await self._log.read(self._give_up_s)
             commit(state, self.name, self._topic, self._id, {}, 0)
 
-    async def close(self, offsets: Mapping[int, int]) -> None:
+    async def close(self, offsets: Mapping[int, int], give_up_s: float) -> None:
         """Commit offsets and end the session. Raises as `commit`; it is over all the same."""
-        if self._log is not None:
-            try:
-                await self._append(offsets, close=True)
-            finally:
-                self._log = None
+        log, self._log = self._log, None
+        if log is not None:
+            await self._append(log, offsets, give_up_s, close=True)
 
-    async def _append(self, offsets: Mapping[int, int], *, close: bool) -> None:
-        if self._log is None:
-            return
+    async def _append(
+        self,
+        log: StateLog[Positions, Update],
+        offsets: Mapping[int, int],
+        give_up_s: float,
+        *,
+        close: bool,
+    ) -> None:
         at_us = now_us()
-        await self._log.update(
+        await log.update(
             lambda state: commit(
                 state, self.name, self._topic, self._id, offsets, at_us, close=close
             ),
-            self._give_up_s,
+            give_up_s,
         )
         self._committed.update(offsets)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Final, Generic
 
 from runnel.conditional_append import append_at, record_batch
@@ -64,6 +64,8 @@ class StateLog(Generic[S, U]):
         self._new_id = new_id
         self._fold = StateFold(kind)
         self._cursor = Cursor(route.name, partition, 0)
+        # Whether the fold is of all that was committed at some moment, not of a part of it.
+        self._whole = False
         self._lock = asyncio.Lock()
         self._tidying: asyncio.Task[None] | None = None
 
@@ -73,8 +75,9 @@ class StateLog(Generic[S, U]):
 
         Raises DeadlineExceededError after ``give_up_s``, NotFoundError where the topic is gone.
         """
-        async with self._lock:
-            await self._catch_up(_deadline(give_up_s))
+        deadline = _deadline(give_up_s)
+        async with self._alone(deadline):
+            await self._catch_up(deadline)
             return self._fold.state
 
     async def update(self, decide: Callable[[S], Sequence[U]], give_up_s: float) -> S:
@@ -85,9 +88,9 @@ class StateLog(Generic[S, U]):
         ``give_up_s``; details say as ``outcomeUnknown`` whether the updates may still come to
         stand.
         """
-        async with self._lock:
-            deadline = _deadline(give_up_s)
-            if self._fold.position == 0:
+        deadline = _deadline(give_up_s)
+        async with self._alone(deadline):
+            if not self._whole:
                 await self._catch_up(deadline)
             while updates := decide(self._fold.state):
                 if await self._append(self._fold.entry(self._new_id(), updates), deadline):
@@ -157,7 +160,7 @@ class StateLog(Generic[S, U]):
         """Fold all that is committed when this is called, at least."""
         loop = asyncio.get_running_loop()
         bounds = await list_offsets(self._route, self._partition, LATEST, _left(deadline))
-        if self._fold.position == 0:
+        if not self._whole:
             self._restart(bounds.log_start)
         attempt = 0
         while True:
@@ -173,6 +176,7 @@ class StateLog(Generic[S, U]):
                 continue
             self._take(answer)
             if self._cursor.position >= bounds.offset:
+                self._whole = True
                 return
             if before == self._cursor.position:
                 # Another leader, which does not show yet what the one before did.
@@ -200,6 +204,7 @@ class StateLog(Generic[S, U]):
         self._fold.advance(self._cursor.position)
 
     def _restart(self, log_start: int) -> None:
+        self._whole = False
         self._fold.restart(log_start)
         self._cursor = Cursor(self._route.name, self._partition, log_start)
 
@@ -207,12 +212,28 @@ class StateLog(Generic[S, U]):
         """Put a snapshot at the end of the log, and have all before it truncated."""
         # Whatever fails here is not lost: a later update finds it due again.
         with suppress(RunnelError):
-            async with self._lock:
+            deadline = _deadline(_ATTEMPT_S)
+            async with self._alone(deadline):
                 place = self._fold.position
                 entry = self._fold.snapshot(self._new_id())
-                if not await self._append(entry, _deadline(_ATTEMPT_S)):
+                if not (self._whole and await self._append(entry, deadline)):
                     return
             await self._truncate(place)
+
+    @asynccontextmanager
+    async def _alone(self, deadline: float) -> AsyncIterator[None]:
+        """One caller after the other. Raises DeadlineExceededError where it is never its turn."""
+        try:
+            async with asyncio.timeout(_left(deadline)):
+                await self._lock.acquire()
+        except TimeoutError:
+            raise DeadlineExceededError(
+                f"{self._place} was busy with updates that were not answered", outcomeUnknown=False
+            ) from None
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _tidied(self, task: asyncio.Task[None]) -> None:
         self._tidying = None

@@ -197,3 +197,36 @@ def test_given_a_closed_client_then_calls_say_so(served: Served) -> None:
     cluster.close()
     with pytest.raises(RuntimeError, match="closed"):
         cluster.list("topics")
+
+
+def test_given_a_name_then_reading_goes_on_where_it_was(served: Served) -> None:
+    def interrupted(cluster: runnel.Cluster) -> None:
+        with cluster.consumer("orders", name="billing") as consumer:
+            for record in consumer:
+                if record.value == b"2":
+                    raise KeyboardInterrupt
+
+    by_hand = runnel.ConsumerSettings(auto_commit_ms=None)
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("orders"))
+        with cluster.producer("orders") as producer:
+            for value in range(6):
+                producer.send(b"%d" % value)
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(cluster)
+        consumer = cluster.consumer("orders", name="billing", settings=by_hand)
+        assert (consumer.name, next(iter(consumer)).value) == ("billing", b"2")
+        consumer.commit()
+        consumer.close()
+        with cluster.consumer("orders", name="billing") as again:
+            assert next(iter(again)).value == b"3"
+            again.commit({0: 5})
+            again.close(commit=False)
+        # Nobody closes these but the cluster; the first is fenced by the second.
+        for _ in range(2):
+            assert next(iter(cluster.consumer("orders", name="billing"))).value == b"5"
+    with runnel.connect(served.sc.address) as cluster:
+        (found,) = cluster.consumers("billing")
+        assert (found.open, found.lag) == (False, 0)
+        assert cluster.reset_consumer("billing", "orders", "earliest").offsets == {0: 0}
+        assert cluster.delete_consumer("billing") == ("orders",)

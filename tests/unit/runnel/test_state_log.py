@@ -138,6 +138,29 @@ async def test_given_much_then_a_snapshot_and_readers_begin_there(
     assert await say(log, "c") == ["a", long, "b", "c"]
 
 
+async def test_given_reading_that_fails_on_the_way_then_nobody_decides_on_a_part(
+    world: World, open_log: Callable[[], Log]
+) -> None:
+    log, behind = open_log(), open_log()
+    await say(behind, "a")
+    long = "x" * LEAST_SNAPSHOT_BYTES
+    await say(log, long)
+    await log.close()
+    # It is told that its place was truncated, and then nothing any more.
+    world.spu.fetch_script.extend([Step.OK, *[Step.DROP] * 1000])
+    with pytest.raises(DeadlineExceededError):
+        await behind.update(lambda _state: ["b"], 0.1)
+    world.spu.fetch_script.clear()
+    seen: list[list[str]] = []
+
+    def decide(state: list[str]) -> list[str]:
+        seen.append(list(state))
+        return ["b"]
+
+    await behind.update(decide, LONG_S)
+    assert seen == [["a", long]]
+
+
 async def test_given_a_truncation_that_fails_then_updates_do_not(
     world: World, open_log: Callable[[], Log]
 ) -> None:
