@@ -267,7 +267,8 @@ class Consumer:
     async def commit(self, offsets: Mapping[int, int] | None = None) -> None:
         """Commit all that was handed out (`position`), or these offsets, under the consumer's name.
 
-        An offset is that of the next record to read. Durable when this returns. Raises FencedError
+        An offset is that of the next record to read. Durable when this returns. What the consumer
+        commits by itself never goes back behind it, and may go beyond. Raises FencedError
         where the name is somebody else's by now, InvalidRequestError without a name and for
         partitions that are not read, DeadlineExceededError.
         """
@@ -284,7 +285,7 @@ class Consumer:
             )
         wanted = self.position() if offsets is None else offsets
         try:
-            await self._session.commit(wanted, look=True)
+            await self._session.commit(wanted)
         except FencedError as error:
             self._failure = error
             raise
@@ -348,7 +349,7 @@ class Consumer:
         if self._session is None:
             await self.close()
         elif self._settings.auto_commit_ms is not None:
-            await self.commit()
+            await self._session.advance(self.position())
 
     async def _end(self, offsets: Mapping[int, int], give_up_s: float) -> None:
         tasks = self.abandon()
@@ -368,7 +369,7 @@ class Consumer:
         while True:
             await asyncio.sleep(interval_s)
             try:
-                await session.commit(self.state.processed())
+                await session.advance(self.state.processed())
             except FencedError as error:
                 # Whoever reads on would process what another one does.
                 self._failure = error

@@ -163,9 +163,8 @@ class Session:
         self._committed = {p: positions[p].offset for p in partitions if p in positions}
         return dict(self._committed)
 
-    async def commit(self, offsets: Mapping[int, int], *, look: bool = False) -> None:
-        """Commit offsets. Where none of them is news, nothing is done, unless it is to ``look``
-        whether it is fenced.
+    async def commit(self, offsets: Mapping[int, int]) -> None:
+        """Commit offsets, forwards or back.
 
         Raises FencedError once the reading is somebody else's, DeadlineExceededError.
         """
@@ -173,16 +172,26 @@ class Session:
             return
         news = {p: at for p, at in offsets.items() if self._committed.get(p) != at}
         if news:
-            await self._append(self._log, news, self._give_up_s, close=False)
-        elif look:
+            await self._append(self._log, news, self._give_up_s, back=True)
+        else:
             state = await self._log.read(self._give_up_s)
             commit(state, self.name, self._topic, self._id, {}, 0)
 
+    async def advance(self, offsets: Mapping[int, int]) -> None:
+        """Commit offsets as far as they are above those that are committed. Raises as `commit`,
+        where there are any."""
+        if self._log is not None and self._any_above(offsets):
+            await self._append(self._log, offsets, self._give_up_s)
+
     async def close(self, offsets: Mapping[int, int], give_up_s: float) -> None:
-        """Commit offsets and end the session. Raises as `commit`; it is over all the same."""
+        """`advance`, and end the session. Raises FencedError, DeadlineExceededError; it is over
+        all the same."""
         log, self._log = self._log, None
         if log is not None:
             await self._append(log, offsets, give_up_s, close=True)
+
+    def _any_above(self, offsets: Mapping[int, int]) -> bool:
+        return any(at > self._committed.get(p, -1) for p, at in offsets.items())
 
     async def _append(
         self,
@@ -190,13 +199,16 @@ class Session:
         offsets: Mapping[int, int],
         give_up_s: float,
         *,
-        close: bool,
+        back: bool = False,
+        close: bool = False,
     ) -> None:
         at_us = now_us()
-        await log.update(
+        state = await log.update(
             lambda state: commit(
-                state, self.name, self._topic, self._id, offsets, at_us, close=close
+                state, self.name, self._topic, self._id, offsets, at_us, back=back, close=close
             ),
             give_up_s,
         )
-        self._committed.update(offsets)
+        reading = find(state, self.name, self._topic)
+        if reading is not None:
+            self._committed = {p: at.offset for p, at in reading.positions.items()}

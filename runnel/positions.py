@@ -262,19 +262,22 @@ def commit(
     offsets: Mapping[int, int],
     at_us: int,
     *,
+    back: bool = False,
     close: bool = False,
 ) -> tuple[Update, ...]:
-    """What commits ``offsets``, as far as they are news, and perhaps closes the session.
+    """What commits ``offsets``, as far as they are above what is committed (or, with ``back``,
+    differ from it), and perhaps closes the session.
 
     Raises FencedError where the session does not own the reading any more.
     """
     reading = find(state, name, topic)
     if reading is None or reading.session != session:
         raise FencedError(_why_fenced(name, topic, reading))
+    known = {p: at.offset for p, at in reading.positions.items()}
     news = {
         p: offset
         for p, offset in offsets.items()
-        if p not in reading.positions or reading.positions[p].offset != offset
+        if offset > known.get(p, -1) or (back and offset != known[p])
     }
     committed = (Committed(name, topic, at_us, news),) if news else ()
     return (*committed, Closed(name, topic)) if close else committed

@@ -188,6 +188,22 @@ async def test_given_offsets_then_these_are_committed(world: World) -> None:
     assert await rest(world) == [3, 5]
 
 
+async def test_given_a_commit_ahead_then_none_of_its_own_goes_back(world: World) -> None:
+    await fill(world)
+    async with world.cluster.consumer("orders", name="billing", settings=AT_ONCE) as consumer:
+        await some(consumer, 2)
+        await consumer.commit({0: 5})
+        before = writes(world).end
+        await some(consumer, 1)
+        # Nothing to do, again and again.
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert await committed(world) == {0: 5}
+    assert await rest(world) == [5]
+    # Closed; opened, committed at the end, and closed.
+    assert writes(world).end == before + 4
+
+
 async def test_given_no_news_then_nothing_is_written(world: World) -> None:
     await fill(world)
     async with world.cluster.consumer("orders", name="billing", settings=BY_HAND) as consumer:

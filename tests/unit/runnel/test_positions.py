@@ -124,6 +124,11 @@ def test_given_a_commit_then_only_news_is_written() -> None:
         Committed("billing", "orders", 9, {1: 5}),
     )
     assert commit(state, "billing", "orders", "s1", {0: 7}, 9) == ()
+    assert commit(state, "billing", "orders", "s1", {0: 6}, 9) == ()
+    assert commit(state, "billing", "orders", "s1", {0: 7}, 9, back=True) == ()
+    assert commit(state, "billing", "orders", "s1", {0: 6}, 9, back=True) == (
+        Committed("billing", "orders", 9, {0: 6}),
+    )
     assert commit(state, "billing", "orders", "s1", {}, 9, close=True) == (
         Closed("billing", "orders"),
     )
