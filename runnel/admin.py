@@ -252,7 +252,8 @@ class Admin:
     ) -> Object:
         """Begin to delete an object; `wait` for ``deleted``. Raises NotFoundError, ConflictError.
 
-        ``force`` deletes an SPU that still holds replicas: they are lost.
+        ``force`` deletes an SPU that still holds replicas, or a topic of the system: what they
+        hold is lost.
         """
         query = {**({"force": "true"} if force else {}), **(_DRY if dry_run else {})}
         cls = find_kind(kind)

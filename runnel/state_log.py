@@ -25,6 +25,7 @@ from runnel.routing import LEAST_WAIT_S, TopicRoute, may_retry
 from runnel.state_fold import Entry, S, Standing, StateFold, StateType, U
 from schemas.errors import (
     ConflictError,
+    CorruptBatchError,
     DeadlineExceededError,
     DivergedError,
     OffsetOutOfRangeError,
@@ -200,7 +201,14 @@ class StateLog(Generic[S, U]):
         for rows in self._cursor.take(*answer):
             offsets = rows.column("offset").to_pylist()
             for offset, value in zip(offsets, rows.column("value").to_pylist(), strict=True):
-                self._fold.take(offset, Entry.unpack(value), len(value))
+                try:
+                    self._fold.take(offset, Entry.unpack(value), len(value))
+                except CorruptBatchError as error:
+                    raise CorruptBatchError(
+                        f"{self._place} at offset {offset}: {error.message}. Nobody goes on from"
+                        " less than all. To forget everything in it and begin anew: runnel delete"
+                        f" topic {self._route.name} --force"
+                    ) from error
         self._fold.advance(self._cursor.position)
 
     def _restart(self, log_start: int) -> None:

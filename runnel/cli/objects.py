@@ -28,6 +28,8 @@ from schemas.errors import (
 )
 from schemas.kinds import find_kind
 from schemas.manifest import load_paths
+from schemas.spu import Spu
+from schemas.system_topics import is_system_name
 from schemas.validation import build_object
 
 if TYPE_CHECKING:
@@ -134,7 +136,9 @@ def delete(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="An SPU that still holds replicas, too. Their records are lost."
+            "--force",
+            help="An SPU that still holds replicas, or a topic of the system, too. What they hold"
+            " is lost.",
         ),
     ] = False,
     wait_for_it: Annotated[bool, typer.Option("--wait/--no-wait", help="Until it is gone.")] = True,
@@ -162,7 +166,10 @@ def delete(
     else:
         loaded = load_paths(filename, sys.stdin)
         targets = [(type(item.object), item.object.name) for item in reversed(loaded)]
-    if force and (others := {cls.PLURAL for cls, _ in targets} - {"spus"}):
+    others = {
+        cls.PLURAL for cls, target in targets if cls is not Spu and not is_system_name(target)
+    }
+    if force and others:
         raise InvalidRequestError(f"--force is for SPUs, not for {', '.join(sorted(others))}")
     seconds = parse_timeout(timeout)
     missing: list[str] = []
@@ -175,7 +182,7 @@ def delete(
             except NotFoundError:
                 missing.append(label)
                 continue
-            except ConflictError as error:
+            except (ConflictError, InvalidRequestError) as error:
                 # The API's word for it is another.
                 error.message = error.message.replace("force=true", "--force")
                 raise

@@ -37,7 +37,10 @@ def admit_kind(cls: type[Object]) -> None:
 def admit_new(obj: Object) -> None:
     """Raises InvalidRequestError or UnsupportedError when an object may not be created."""
     admit_kind(type(obj))
-    _admit_name(obj)
+    if is_system_name(obj.name):
+        raise InvalidRequestError(
+            f"metadata.name: {obj.name!r}: names that begin with _ are the system's"
+        )
     match obj:
         case Spu():
             _admit_spu(obj)
@@ -95,9 +98,14 @@ def admit_change(old: Object, new: Object, store: LocalStore) -> None:
 
 
 def admit_delete(obj: Object, store: LocalStore, *, force: bool = False) -> None:
-    """Raises when an object may not be deleted now; ``force`` gives up the replicas of an SPU."""
+    """Raises when an object may not be deleted now; ``force`` gives up the replicas of an SPU, or
+    what a topic of the system holds."""
     admit_kind(type(obj))
-    _admit_name(obj)
+    if is_system_name(obj.name) and not force:
+        raise InvalidRequestError(
+            f"{obj.kind} {obj.name} is the system's; repeat with force=true to have it forget what"
+            " it holds: how far consumers with names are"
+        )
     if isinstance(obj, Spu) and obj.spec.group is not None:
         raise ConflictError(
             f"SPU {obj.name} belongs to SpuGroup {obj.spec.group}; lower the group's replicas: the"
@@ -112,13 +120,6 @@ def admit_delete(obj: Object, store: LocalStore, *, force: bool = False) -> None
             store,
             "delete their topics first, or repeat with force=true: their partitions stay, offline,"
             " and name the missing SPU",
-        )
-
-
-def _admit_name(obj: Object) -> None:
-    if is_system_name(obj.name):
-        raise InvalidRequestError(
-            f"metadata.name: {obj.name!r}: names that begin with _ are the system's"
         )
 
 

@@ -186,7 +186,8 @@ class ObjectService:
     ) -> Object:
         """Begin (a topic) or do (an SPU) the deletion, if it is at revision ``wanted``.
 
-        ``force`` deletes an SPU that holds replicas. Raises NotFoundError, ConflictError.
+        ``force`` deletes an SPU that holds replicas, or a topic of the system. Raises
+        NotFoundError, ConflictError, InvalidRequestError.
         """
         admit_kind(cls)
         if cls is Spu:

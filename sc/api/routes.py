@@ -109,6 +109,11 @@ _FORCE = Parameter(
     " other replicas are live; their status names the SPU.",
     Form.FLAG,
 )
+_FORCE_SYSTEM = Parameter(
+    "force",
+    "Delete it although it is the system's. What it holds is forgotten for good.",
+    Form.FLAG,
+)
 _LIST = (
     Parameter(
         "labelSelector",
@@ -196,7 +201,7 @@ def routes() -> tuple[Route, ...]:
 def _of_kind(cls: type[Object]) -> Iterator[Route]:
     kind, many = cls.kind_name(), f"/v1/{cls.PLURAL}"
     one = f"{many}/{{name}}"
-    force = (_FORCE,) if cls is Spu else ()
+    force = (_FORCE,) if cls is Spu else (_FORCE_SYSTEM,) if cls is Topic else ()
     stores = (503, 504)
     body = (413, 415, 422)
     yield Route(

@@ -41,12 +41,21 @@ async def test_given_another_name_then_not_found(sc: RunningSc) -> None:
     )
 
 
+async def test_given_a_deletion_then_only_with_force(sc: RunningSc) -> None:
+    await call(sc, "PUT", ASK)
+    status, answer = await call(sc, "DELETE", TOPIC)
+    assert (status, "repeat with force=true" in answer["message"]) == (400, True)
+    assert (await call(sc, "DELETE", f"{TOPIC}?force=true"))[0] == 202
+    await sc.until_gone("topics", "_positions")
+    # Asked for again, it is another one.
+    assert (await call(sc, "PUT", ASK))[0] == 200
+
+
 @pytest.mark.parametrize(
     ("method", "body"),
     [
         pytest.param("PATCH", {"spec": {"partitions": 9}}, id="given-a-patch-then-refused"),
         pytest.param("PUT", None, id="given-what-it-is-then-refused"),
-        pytest.param("DELETE", None, id="given-a-deletion-then-refused"),
     ],
 )
 async def test_given_users_then_it_is_left_alone(sc: RunningSc, method: str, body: object) -> None:

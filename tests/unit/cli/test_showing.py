@@ -146,6 +146,11 @@ def test_what_is_the_systems_is_shown_when_asked_for(command: CommandLine) -> No
         pytest.param(("delete", "consumer", "a", "--force"), id="given-force"),
         pytest.param(("delete", "topic", "a", "--topic", "b"), id="given-a-topic-of-a-topic"),
         pytest.param(("consume", "a", "--name", "b", "--tail", "1"), id="given-a-tail"),
+        pytest.param(("consumer", "reset", "a", "--topic", "b"), id="given-no-place"),
+        pytest.param(
+            ("consumer", "reset", "a", "--topic", "b", "--to", "noon"), id="given-no-time"
+        ),
+        pytest.param(("consumer", "reset", "a", "--to", "latest"), id="given-no-topic"),
     ],
 )
 def test_refused_of_consumers(command: CommandLine, arguments: tuple[str, ...]) -> None:
