@@ -441,13 +441,15 @@ class Consumer:
         committed = await self._session.open(
             route.topic.uid, route.partition_count, partitions, starts
         )
-        return [
-            found[index]
-            if index in found
-            and committed.get(index, found[index][0].position) == found[index][0].position
-            else await self._committed_cursor(route, index, committed[index])
-            for index in partitions
-        ]
+
+        async def placed(index: int) -> tuple[Cursor, int, bool]:
+            known = found.get(index)
+            # Somebody may have committed while the start was looked for.
+            if known is not None and committed.get(index) in (None, known[0].position):
+                return known
+            return await self._committed_cursor(route, index, committed[index])
+
+        return await asyncio.gather(*map(placed, partitions))
 
     async def _committed_cursor(
         self, route: TopicRoute, partition: int, committed: int
