@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 import yaml
@@ -15,7 +16,7 @@ from runnel.cli import completion
 from runnel.cli.arguments import ScOption
 from runnel.cli.consume import parse_time
 from runnel.cli.context import connected
-from runnel.cli.tables import Output, age, count, print_rows
+from runnel.cli.tables import Output, age, column_widths, count, format_row, print_rows
 from schemas.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
     from runnel.consumers import NamedConsumer, PartitionProgress
 
 #: Offsets have gaps: nobody can say exactly how many records are left.
-_LAG = "LAG AT MOST"
-_HEADINGS = ("NAME", "TOPIC", "STATE", "PARTITIONS", _LAG, "LAST COMMIT")
-_PROGRESS = ("COMMITTED", "EARLIEST", "END", _LAG, "LAST COMMIT")
+_LAG: Final = "LAG AT MOST"
+_HEADINGS: Final = ("NAME", "TOPIC", "STATE", "PARTITIONS", _LAG, "LAST COMMIT")
+_PROGRESS: Final = ("COMMITTED", "EARLIEST", "END", _LAG, "LAST COMMIT")
+#: How often consumers that are followed are looked at.
+_LOOK_S: Final = 2.0
 
 app = typer.Typer(help="Decide where consumers with names read on.", no_args_is_help=True)
 
@@ -96,6 +99,30 @@ def print_consumers(name: str | None, output: Output, sc: str | None) -> None:
                 for p in consumer.partitions
             ]
             print_rows(["NAME", "TOPIC", "PARTITION", *_PROGRESS], rows)
+
+
+def follow_consumers(name: str | None, output: Output, sc: str | None) -> NoReturn:
+    """``get consumers -w``: what there is, and a line where one has moved, until interrupted.
+
+    Positions change with every record, and nobody tells: they are looked at now and then.
+    """
+    if output is not Output.TABLE:
+        raise InvalidRequestError("-w: of consumers as a table only")
+    known: dict[tuple[str, str], list[str]] = {}
+    widths: list[int] = []
+    with connected(sc) as cluster:
+        while True:
+            rows = [_row(consumer) for consumer in cluster.consumers(name)]
+            # How long ago the last commit was always changes.
+            moved = [row for row in rows if known.get((row[0], row[1])) != row[:-1]]
+            known = {(row[0], row[1]): row[:-1] for row in rows}
+            if moved:
+                lines = moved if widths else [list(_HEADINGS), *moved]
+                found = column_widths(_HEADINGS, moved)
+                widths = list(map(max, widths, found)) if widths else found
+                for line in lines:
+                    print(format_row(line, widths), flush=True)
+            time.sleep(_LOOK_S)
 
 
 def describe_consumer(name: str, sc: str | None) -> None:

@@ -57,10 +57,12 @@ def get(
 ) -> None:
     """List objects of a kind, or one of them; or consumers, and how far they are."""
     if is_consumers(kind):
-        if selector or watch:
-            raise InvalidRequestError("consumers have neither labels (-l) nor a watch (-w)")
-        from runnel.cli.consumer import print_consumers
+        if selector:
+            raise InvalidRequestError("-l: consumers have no labels")
+        from runnel.cli.consumer import follow_consumers, print_consumers
 
+        if watch:
+            follow_consumers(name, output, sc)
         print_consumers(name, output, sc)
         return
     cls = find_kind(kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -81,7 +82,9 @@ def test_given_a_consumer_that_is_killed_then_the_next_one_misses_nothing(
     reader.kill()
     more, _ = reader.communicate()
     before = [int(line) for line in [*lines, *more.split()]]
-    assert "open" in three("get", "consumers", "killed")
+    watch = three.start("get", "consumers", "killed", "-w", stdout=subprocess.PIPE)
+    assert watch.stdout is not None
+    assert [watch.stdout.readline().split()[2] for _ in range(2)] == [b"STATE", b"open"]
     after = [
         int(line) for line in three("consume", "numbers", "--name", "killed", "--no-follow").split()
     ]
@@ -91,6 +94,11 @@ def test_given_a_consumer_that_is_killed_then_the_next_one_misses_nothing(
     assert len(before) + len(after) - TOTAL <= 10
     (found,) = three.json("get", "consumers", "killed")["items"]
     assert (found["state"], found["lagAtMost"]) == ("closed", 0)
+    while b" closed " not in (line := watch.stdout.readline()):
+        assert line
+    watch.send_signal(signal.SIGINT)
+    watch.communicate(timeout=60)
+    assert watch.returncode == 130
 
 
 def test_given_leaders_that_are_killed_then_commits_go_on_and_the_log_stays_short(

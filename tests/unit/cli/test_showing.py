@@ -140,7 +140,7 @@ def test_what_is_the_systems_is_shown_when_asked_for(command: CommandLine) -> No
 @pytest.mark.parametrize(
     "arguments",
     [
-        pytest.param(("get", "consumers", "-w"), id="given-a-watch"),
+        pytest.param(("get", "consumers", "-w", "-o", "json"), id="given-a-watch-of-json"),
         pytest.param(("get", "consumers", "-l", "a=b"), id="given-labels"),
         pytest.param(("delete", "consumer"), id="given-no-name"),
         pytest.param(("delete", "consumer", "a", "--force"), id="given-force"),
