@@ -29,6 +29,7 @@ from schemas.errors import (
     DeadlineExceededError,
     DivergedError,
     OffsetOutOfRangeError,
+    RetryableError,
     RunnelError,
 )
 from schemas.protocol import LATEST, Api, FetchRequest, FetchResponse
@@ -96,6 +97,10 @@ class StateLog(Generic[S, U]):
             while updates := decide(self._fold.state):
                 if await self._append(self._fold.entry(self._new_id(), updates), deadline):
                     break
+                if not _left(deadline):
+                    raise DeadlineExceededError(
+                        f"{self._place}: others were first each time", outcomeUnknown=False
+                    )
             if self._fold.snapshot_due and self._tidying is None:
                 self._tidying = asyncio.create_task(self._tidy(), name="snapshot")
                 self._tidying.add_done_callback(self._tidied)
@@ -113,6 +118,7 @@ class StateLog(Generic[S, U]):
         loop = asyncio.get_running_loop()
         expected = self._fold.position
         value = entry.pack()
+        batch = record_batch(value, now_us())
         attempt, uncertain = 0, False
         while True:
             left_s = deadline - loop.time()
@@ -121,13 +127,16 @@ class StateLog(Generic[S, U]):
                 await append_at(
                     self._route,
                     self._partition,
-                    record_batch(value, now_us()),
+                    batch,
                     expected,
                     max(LEAST_WAIT_S, min(_ATTEMPT_S, left_s)),
                 )
             except ConflictError as conflict:
                 error = conflict
-                await self._catch_up(deadline)
+                try:
+                    await self._catch_up(deadline)
+                except RetryableError as failure:
+                    raise self._unknown(failure.message) from failure
                 if self._fold.position < expected:
                     # An unclean election took away what the attempt was built on.
                     return False

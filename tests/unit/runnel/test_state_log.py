@@ -121,6 +121,23 @@ async def test_given_no_answer_until_the_end_then_the_outcome_is_unknown(
     assert await say(log, "c") == ["a", "b", "c"]
 
 
+async def test_given_others_that_are_always_first_then_it_gives_up(
+    world: World, open_log: Callable[[], Log]
+) -> None:
+    log = open_log()
+    await say(log, "a")
+
+    def decide(_state: list[str]) -> list[str]:
+        # Just before what is decided arrives.
+        world.log(TOPIC).put(build_control("term", 0))
+        return ["b"]
+
+    with pytest.raises(DeadlineExceededError, match="others were first") as got:
+        await log.update(decide, 0.05)
+    assert got.value.details["outcomeUnknown"] is False
+    assert await say(log, "c") == ["a", "c"]
+
+
 async def test_given_much_then_a_snapshot_and_readers_begin_there(
     world: World, open_log: Callable[[], Log]
 ) -> None:
@@ -148,8 +165,9 @@ async def test_given_reading_that_fails_on_the_way_then_nobody_decides_on_a_part
     await log.close()
     # It is told that its place was truncated, and then nothing any more.
     world.spu.fetch_script.extend([Step.OK, *[Step.DROP] * 1000])
-    with pytest.raises(DeadlineExceededError):
+    with pytest.raises(DeadlineExceededError) as got:
         await behind.update(lambda _state: ["b"], 0.1)
+    assert got.value.details["outcomeUnknown"] is True
     world.spu.fetch_script.clear()
     seen: list[list[str]] = []
 
