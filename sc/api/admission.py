@@ -101,6 +101,10 @@ def admit_delete(obj: Object, store: LocalStore, *, force: bool = False) -> None
     """Raises when an object may not be deleted now; ``force`` gives up the replicas of an SPU, or
     what a topic of the system holds."""
     admit_kind(type(obj))
+    if isinstance(obj, Topic) and force and not is_system_name(obj.name):
+        raise InvalidRequestError(
+            f"force: of topics only for those of the system; delete {obj.name} without it"
+        )
     if is_system_name(obj.name) and not force:
         raise InvalidRequestError(
             f"{obj.kind} {obj.name} is the system's; repeat with force=true to have it forget what"

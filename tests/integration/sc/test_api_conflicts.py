@@ -191,7 +191,7 @@ async def test_given_force_then_the_spu_goes_and_its_partitions_stay_offline_and
 
 
 async def test_given_force_on_what_is_no_spu_then_unknown(sc: RunningSc) -> None:
-    status, error = await call(sc, "DELETE", "/v1/topics/t?force=true")
+    status, error = await call(sc, "DELETE", "/v1/spugroups/t?force=true")
     assert (status, error["message"]) == (
         400,
         "unknown query parameter 'force'; known here: dryRun, resourceVersion",

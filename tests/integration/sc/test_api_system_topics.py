@@ -51,6 +51,15 @@ async def test_given_a_deletion_then_only_with_force(sc: RunningSc) -> None:
     assert (await call(sc, "PUT", ASK))[0] == 200
 
 
+async def test_given_force_on_a_topic_of_a_user_then_refused(sc: RunningSc) -> None:
+    await sc.create("Topic", "orders", {})
+    status, answer = await call(sc, "DELETE", "/v1/topics/orders?force=true")
+    assert (status, answer["message"]) == (
+        400,
+        "force: of topics only for those of the system; delete orders without it",
+    )
+
+
 @pytest.mark.parametrize(
     ("method", "body"),
     [
