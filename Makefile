@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SEEDS ?= 2000
-# So many tests at once; those of one file after each other, as they share clusters.
+# So many tests at once; those of one file after each other, as they share clusters, and in the order
+# of the directories: the long ones are not last.
 JOBS ?= 2
 SEED ?= 0
 
@@ -30,7 +31,7 @@ demo: setup  ## The main job in three minutes: a cluster, real data, Spark
 	@$(BIN)/python examples/01-flights/demo.py
 
 test: setup  ## Tests that must stay under ten minutes on two cores
-	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test-slow: setup  ## Real faults, etcd's members killed, containers, long runs; under an hour
 	@$(BIN)/python -m pytest -q -m slow --timeout 900

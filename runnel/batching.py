@@ -58,7 +58,7 @@ O = TypeVar("O")  # noqa: E741 - the type of outcomes
 _HEADERS: Final = RECORD_SCHEMA.field("headers").type
 _KNOWN_KEYS: Final = 1 << 16
 #: How often an eager one seals at most: a batch has its price on the whole way.
-PACE_S: Final = 0.002
+PACE_S: Final = 0.004
 
 
 class IdsPart(TypedDict, total=False):

@@ -101,6 +101,7 @@ def test_given_a_consumer_that_is_killed_then_the_next_one_misses_nothing(
     assert watch.returncode == 130
 
 
+@pytest.mark.slow
 def test_given_leaders_that_are_killed_then_commits_go_on_and_the_log_stays_short(
     three: Command,
 ) -> None:
@@ -145,6 +146,7 @@ def test_given_a_second_one_then_the_first_ends_with_4_and_says_why(three: Comma
     assert three("consume", "shared", "--name", "two", "--no-follow") == "2\n"
 
 
+@pytest.mark.slow
 def test_given_resets_truncation_and_deletion_then_reading_follows(three: Command) -> None:
     three("create", "topic", "again")
     produce(three, "again", range(5))

@@ -38,7 +38,7 @@ class CountingProxy:
     def __init__(self, target_port: int) -> None:
         self.requests: Counter[Api] = Counter()
         self.answer_bytes = 0
-        #: The processes that sent a FETCH.
+        #: The processes that asked for records.
         self.fetching_pids: set[int] = set()
         self._target_port = target_port
         self._loop = asyncio.new_event_loop()
@@ -110,7 +110,7 @@ class CountingProxy:
             body = await client.readexactly(length)
             api = Api(FRAME_HEADER.unpack_from(body)[0])
             self.requests[api] += 1
-            if api is Api.FETCH:
+            if api in (Api.FETCH, Api.SUBSCRIBE):
                 self.fetching_pids.update(_owners(peer_port))
             spu.write(prefix + body)
             await spu.drain()

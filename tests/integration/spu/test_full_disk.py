@@ -53,7 +53,12 @@ def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disks:
     return found
 
 
-@pytest.fixture(params=Durability, ids=str)
+@pytest.fixture(
+    params=[
+        pytest.param(Durability.FSYNC, id="fsync"),
+        pytest.param(Durability.REPLICATED, id="replicated", marks=pytest.mark.slow),
+    ]
+)
 async def cluster(
     tmp_path: Path, disks: Disks, request: pytest.FixtureRequest
 ) -> AsyncIterator[Cluster]:
