@@ -3,12 +3,13 @@
     python -m benchmarks.client_paths [--rounds 7] [--records 200000] [--mb 100] [--json]
 
 The SPU is a stand-in in a process of its own, which keeps what it is sent, as it is, and hands it
-out again: no checksums, no disk, no replicas. So everything slow here is the client, or the
-socket. Every round measures each row once, beside its yardstick of the same round; the table shows
-the median of the ratios. Yardsticks: a loop that appends key and value to two lists, and a bare
-socket (`runnel.bench.floor`). "calls" is the time of the calls of `send` alone; the client's loop
-works beside them. The last column is the ratio of processor time, of the calling thread for "calls"
-and of the process otherwise: where other work takes the processors, that one still means something.
+out again by fetches: no checksums, no disk, no replicas. So everything slow here is the client, or
+the socket. Every round measures each row once, beside its yardstick of the same round; the table
+shows the median of the ratios. Yardsticks: a loop that appends key and value to two lists, and a
+bare socket (`runnel.bench.floor`). "calls" is the time of the calls of `send` alone; the client's
+loop works beside them. The last column is the ratio of processor time, of the calling thread for
+"calls" and of the process otherwise: where other work takes the processors, that one still means
+something.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from runnel.producer import ProducerSettings
 from runnel.routing import RetryPolicy, TopicRoute
 from schemas.assignments import Assignments, Endpoint, PartitionLeader, TopicAssignment
 from schemas.batch import read_header, stamp
+from schemas.errors import UnsupportedError
 from schemas.ids import PartitionUid
 from schemas.partition import PartitionResolution
 from schemas.protocol import (
@@ -54,6 +56,7 @@ from schemas.protocol import (
     ListOffsetsResponse,
     ProduceRequest,
     ProduceResponse,
+    pack_error,
     pack_frame,
     unpack_frame,
 )
@@ -119,6 +122,10 @@ class StandIn(asyncio.BufferedProtocol):
                 )
                 self._waiting.add(task)
                 task.add_done_callback(self._waiting.discard)
+            elif header.api in (Api.SUBSCRIBE, Api.CREDIT, Api.UNSUBSCRIBE):
+                # It is an SPU of the time before subscriptions: the client fetches.
+                refusal = UnsupportedError("the stand-in pushes nothing")
+                self._transport.writelines(pack_error(header.api, header.correlation, refusal))
             else:
                 self._answer(header.api, header.correlation, *self._result(header.api, fixed, tail))
 
