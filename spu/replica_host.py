@@ -342,22 +342,29 @@ class ReplicaHost:
             return
         self._reopened_s = now_s
         for uid in waiting:
-            async with self._lock:
-                replica = self._replicas.get(uid)
-                if replica is None or not replica.awaits_room:
-                    continue
-                # The journal has what it was told last before its entry is read.
-                await replica.recorded()
-                await replica.close()
-                await self._recover([uid])
-                # If it could not be read, the one that is halted stays, and is tried again.
-                self._unreadable.pop(uid, None)
-                if (again := self._replicas[uid]) is not replica:
-                    _log.info("opened a replica again", partition=again.meta.name)
-                    self.links.tell_connected(again)
-                    self._changed(again)
+            try:
+                await self._reopen(uid)
+            except (RunnelError, OSError) as error:
+                # It stays halted, and is tried again; the others are not kept waiting.
+                _log.warning("cannot open a replica again", uid=uid, error=str(error))
 
     # How
+
+    async def _reopen(self, uid: PartitionUid) -> None:
+        async with self._lock:
+            replica = self._replicas.get(uid)
+            if replica is None or not replica.awaits_room:
+                return
+            # The journal has what it was told last before its entry is read.
+            await replica.recorded()
+            await replica.close()
+            await self._recover([uid])
+            # If it could not be read, the one that is halted stays, and is tried again.
+            self._unreadable.pop(uid, None)
+            if (again := self._replicas[uid]) is not replica:
+                _log.info("opened a replica again", partition=again.meta.name)
+                self.links.tell_connected(again)
+                self._changed(again)
 
     async def _take_up(self, replicas: list[Replica]) -> None:
         """Hold replicas that were made just now, and say that they are there."""
@@ -577,10 +584,7 @@ class ReplicaHost:
         while True:
             await asyncio.sleep(TICK_S)
             self.space.tick()
-            try:
-                await self.reopen_halted()
-            except RunnelError as error:
-                _log.warning("cannot open replicas again", error=error.message)
+            await self.reopen_halted()
             turn = (turn + 1) % _IDLE_TICKS
             for part in parts_of(tuple(self._replicas.values())):
                 for number, replica in enumerate(part):
