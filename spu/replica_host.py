@@ -66,7 +66,7 @@ _STORAGE_THREADS: Final = 16
 _READ_THREADS: Final = 4
 _CLIENT_READ_THREADS: Final = 3
 #: Idle replicas are ticked so seldom, a share of them each time: nothing of theirs is urgent.
-_IDLE_TICKS: Final = 5
+_IDLE_TICKS: Final = 10
 
 _Found = tuple[PartitionMeta, RecoveredLog]
 
@@ -112,6 +112,7 @@ class ReplicaHost:
         self._journal: Journal | None = None
         self._writer: JournalWriter | None = None
         self._home: ReplicaHome | None = None
+        self._looked_s = -_REOPEN_S
         self._reopened_s = -_RETRY_S
 
     # Life
@@ -336,9 +337,12 @@ class ReplicaHost:
         may be what makes room.
         """
         now_s = asyncio.get_running_loop().time()
+        if now_s < self._looked_s + _REOPEN_S:
+            return
+        self._looked_s = now_s
         waiting = [uid for uid, replica in self._replicas.items() if replica.awaits_room]
-        pause_s = _RETRY_S if self.space.room is Room.NONE else _REOPEN_S
-        if not waiting or now_s < self._reopened_s + pause_s:
+        full = self.space.room is Room.NONE
+        if not waiting or (full and now_s < self._reopened_s + _RETRY_S):
             return
         self._reopened_s = now_s
         for uid in waiting:
