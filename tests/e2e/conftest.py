@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,13 +113,19 @@ def runnel(tmp_path: Path, kv: KvChoice) -> Iterator[Command]:
     command.run("cluster", "stop")
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory, kv: KvChoice) -> Iterator[Command]:
-    """A running cluster of two SPUs for a whole module."""
-    home = tmp_path_factory.mktemp("cluster")
+@contextmanager
+def running_cluster(home: Path, kv: KvChoice, spus: int) -> Iterator[Command]:
+    """The command with a cluster of so many SPUs, which is stopped at the end."""
     command = Command(home, kv.kv, etcd=kv.etcd)
-    base = free_base_port(home / "local", 2)
-    command("cluster", "start", "--spus", "2", "--base-port", str(base))
+    base = free_base_port(home / "local", spus)
+    command("cluster", "start", "--spus", str(spus), "--base-port", str(base))
     command.sc = f"localhost:{base}"
     yield command
     command("cluster", "stop")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, kv: KvChoice) -> Iterator[Command]:
+    """A running cluster of two SPUs for a whole module."""
+    with running_cluster(tmp_path_factory.mktemp("cluster"), kv, 2) as command:
+        yield command

@@ -12,11 +12,10 @@ import pytest
 
 import runnel as library
 from runnel.consumer import ConsumerSettings
-from runnel.local.processes import free_base_port
 from schemas.partition import Partition
 from schemas.partitioner import partition_for
 from schemas.system_topics import POSITIONS
-from tests.e2e.conftest import Command, KvChoice
+from tests.e2e.conftest import Command, KvChoice, running_cluster
 from tests.e2e.test_crash import kill
 
 TOTAL = 600
@@ -39,13 +38,8 @@ with runnel.connect(sys.argv[1]) as cluster:
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory, kv: KvChoice) -> Iterator[Command]:
     """A cluster whose partitions outlive one SPU."""
-    home = tmp_path_factory.mktemp("consumers")
-    command = Command(home, kv.kv, etcd=kv.etcd)
-    base = free_base_port(home / "local", 3)
-    command("cluster", "start", "--spus", "3", "--base-port", str(base))
-    command.sc = f"localhost:{base}"
-    yield command
-    command("cluster", "stop")
+    with running_cluster(tmp_path_factory.mktemp("consumers"), kv, 3) as command:
+        yield command
 
 
 def produce(command: Command, topic: str, values: range) -> None:
