@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import secrets
+import random
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -55,6 +55,7 @@ from spu.replication.events import (
     DropPrefix,
     Failed,
     Input,
+    LeadsOn,
     Learned,
     Left,
     Output,
@@ -174,7 +175,7 @@ class ReplicaRunner:
         self.log = PartitionLog(directory, settings, home.files, found)
         view = LogView(found.log_start, found.leo, found.leo, found.history)
         lac = max(found.lac, found.log_start - 1)
-        boot = secrets.token_hex(8)
+        boot = f"{random.getrandbits(64):016x}"
         self.state: ReplicaState = recovered(home.spu_id, boot, entry.promise, view, lac)
         self._commit = self._group_commit()
         self._inputs: deque[Input] = deque()
@@ -448,6 +449,8 @@ class ReplicaRunner:
                 self._submit(replace(self._newest, promise=promise))
             case AppendControl(term):
                 self._append_control(term)
+            case LeadsOn(term):
+                _log.debug("leading again", partition=self.meta.name, term=format_term(term))
             case Store(batches):
                 self._home.space.require_last_room()
                 now_us = self._home.clock_us()

@@ -179,6 +179,13 @@ class AppendControl:
 
 
 @dataclass(frozen=True, slots=True)
+class LeadsOn:
+    """After a restart it leads in this term, and needs no control record for it."""
+
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
     """Append a leader's batches at the log's end."""
 
@@ -273,6 +280,7 @@ class SteppedDown:
 Output = (
     Record
     | AppendControl
+    | LeadsOn
     | Store
     | CutLog
     | DropPrefix

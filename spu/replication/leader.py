@@ -5,7 +5,8 @@
   later revision ends that.
 - A leader counts itself by what is durable on its own disk, and a follower only after its log was
   found to agree, by what it says in that attachment.
-- Records of earlier terms are committed by the control record of its own term behind them.
+- Records of earlier terms are committed by the control record of its own term behind them. A leader
+  that restarts while commits need nobody else needs none: what its disk holds is committed.
 - A follower joins holding that control record and all that is committed. One that is unfit goes
   whatever the minimum says; one that lags only while the minimum remains; the leader never.
 """
@@ -15,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from schemas.ids import MAX_RESTARTS, election_term, format_term
+from schemas.ids import MAX_RESTARTS, election_term, format_term, restarts_of
 from spu.replication.events import (
     AppendControl,
     AskElection,
     AskLrs,
     Committed,
     LeadNow,
+    LeadsOn,
     Output,
     Push,
     Record,
@@ -102,10 +104,16 @@ def settle(state: ReplicaState, now_ms: int) -> Step:
 
 def _begin(state: ReplicaState, now_ms: int) -> Step:
     term, at = state.promise.term, state.log.leo
-    log = replace(state.log, leo=at + 1, history=extended(state.log.history, term, at))
-    leading = Leading(term, at, now_ms, log.leo)
-    state = replace(state, log=log, leading=leading, becoming=None)
-    outputs: list[Output] = [AppendControl(term)]
+    outputs: list[Output]
+    if _is_alone(state):
+        state = replace(state, leading=Leading(term, at - 1, now_ms, at), becoming=None)
+        state, committed = advance(state)
+        outputs = [LeadsOn(term), *committed]
+    else:
+        log = replace(state.log, leo=at + 1, history=extended(state.log.history, term, at))
+        leading = Leading(term, at, now_ms, log.leo)
+        state = replace(state, log=log, leading=leading, becoming=None)
+        outputs = [AppendControl(term)]
     for peer in state.links:
         state, more = attach(state, peer, now_ms)
         outputs += more
@@ -113,6 +121,12 @@ def _begin(state: ReplicaState, now_ms: int) -> Step:
         state, more = _ask(state, now_ms)
         outputs += more
     return state, tuple(outputs)
+
+
+def _is_alone(state: ReplicaState) -> bool:
+    """Whether it leads again after a restart, and commits need nobody else: nobody else can have
+    been elected, and what it holds durably is committed."""
+    return restarts_of(state.promise.term) > 0 and state.required == {state.me}
 
 
 def attach(state: ReplicaState, peer: int, now_ms: int) -> Step:

@@ -133,7 +133,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Leading:
-    """One leadership. ``control`` is the offset of the control record that began it.
+    """One leadership. ``control`` is the offset of the control record that began it, or of the last
+    record before it where it began without one.
 
     ``mark`` is where the log ended when time was looked at last: a follower that has that much
     is not behind. ``asked_ms``: when it asked for another live replica set last; ``refused`` are
@@ -239,7 +240,7 @@ class ReplicaState:
 
     @property
     def is_serving(self) -> bool:
-        """Leading, and the control record of its own term is committed."""
+        """Leading, and what its leadership began with is committed."""
         return self.leading is not None and self.lac >= self.leading.control
 
 

@@ -122,6 +122,7 @@ def test_the_nearest_worlds_of_three() -> None:
 #: A walk that finds each of the deliberate bugs. The core itself passes all of them.
 FOUND: Final = {
     "a restarted leader keeps its term": 2,
+    "a restarted leader needs no record, whoever is live": 1_241,
     "a change is asked without the revision check": 3,
     "a pending change is dropped on a reconnect": 38,
     "a follower joins without the control record": 1_485,

@@ -28,6 +28,7 @@ from spu.replication.events import (
     DropPrefix,
     Failed,
     Input,
+    LeadsOn,
     LinkUp,
     Output,
     Promised,
@@ -182,14 +183,11 @@ class SimReplica:
                 self._promises.append(promise)
                 self._journal_us = max(self._journal_us + 1, world.clock.now_us + spu.disk_us())
                 world.clock.at(self._journal_us, self._promised, self.life)
+            case LeadsOn(term):
+                self._leads(term)
+                world.count("leaderships without a record")
             case AppendControl(term):
-                self.ledger.begins(spu.id, term)
-                if self._may_lack_records:
-                    lost = self.ledger.retracts(spu.id, term)
-                    world.count("batches lost, excused", lost)
-                    world.count("unclean leaderships")
-                self._may_lack_records = False
-                world.count("leaderships")
+                self._leads(term)
                 leo = self.disk.leo
                 self._write((Batch(leo, leo + 1, term, CONTROL),))
             case Store(batches):
@@ -223,6 +221,16 @@ class SimReplica:
                 self._refuse_waiting()
             case _:
                 assert_never(output)
+
+    def _leads(self, term: int) -> None:
+        world = self.spu.world
+        self.ledger.begins(self.spu.id, term)
+        if self._may_lack_records:
+            lost = self.ledger.retracts(self.spu.id, term)
+            world.count("batches lost, excused", lost)
+            world.count("unclean leaderships")
+        self._may_lack_records = False
+        world.count("leaderships")
 
     def _promised(self, life: int) -> None:
         if life == self.life and self._promises:

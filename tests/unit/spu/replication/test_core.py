@@ -19,6 +19,7 @@ from spu.replication.events import (
     Failed,
     Input,
     LeadNow,
+    LeadsOn,
     Learned,
     LinkDown,
     LinkUp,
@@ -166,6 +167,34 @@ def test_given_a_restart_then_the_next_count_of_restarts() -> None:
     # The set that was asked for is needed still.
     assert dialogue.keep(Synced(5)) == ()
     assert dialogue.state.lac == 1
+
+
+def test_given_a_restart_of_the_only_live_replica_then_it_needs_no_record() -> None:
+    promise = Promise("a", TERM, 1, REPLICAS, (A,), leading=True)
+    dialogue = Dialogue(recovered(0, "boot", promise, LogView(0, 4, 2, (Epoch(TERM, 0),)), 1))
+    assert dialogue.keep(Resume()) == (LeadsOn(TERM + 1), Committed(3))
+    assert dialogue.state.is_serving
+    assert dialogue.state.log == LogView(0, 4, 4, (Epoch(TERM, 0),))
+    # The next record begins the term.
+    assert dialogue.keep(Wrote(5)) == ()
+    assert dialogue.keep(Synced(5)) == (Committed(4),)
+
+
+def test_given_a_restart_below_the_minimum_then_it_serves_what_was_committed_and_no_more() -> None:
+    promise = Promise("a", TERM, 1, REPLICAS, (A,), 2, leading=True)
+    for lac in (2, 3):
+        view = LogView(0, 4, 4, (Epoch(TERM, 0),))
+        dialogue = Dialogue(recovered(0, "boot", promise, view, lac))
+        assert dialogue.keep(Resume()) == (LeadsOn(TERM + 1),)
+        assert dialogue.state.lac == lac
+        assert dialogue.state.is_serving is (lac == 3)
+
+
+def test_given_an_election_of_the_only_live_replica_then_its_term_is_in_the_log() -> None:
+    promise = Promise("a", TERM, 1, REPLICAS, (A,), leading=True)
+    dialogue = Dialogue(recovered(0, "boot", promise, LogView(0, 4, 4, (Epoch(TERM, 0),)), 3))
+    outputs = dialogue.keep(LeadNow(2, NEXT, (A,), REPLICAS, 1))
+    assert outputs == (AppendControl(NEXT),)
 
 
 def test_given_no_restarts_left_then_an_election_is_asked_for() -> None:
