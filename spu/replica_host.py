@@ -42,13 +42,14 @@ from schemas.messages import (
 from spu.journal_writer import JournalWriter
 from spu.replica import Replica
 from spu.replica_links import ReplicaLinks, ScLink, parts_of, sliced
+from spu.replica_recovery import Found, recovered
 from spu.replica_runner import ReplicaHome
 from spu.replication.state import Member, Promise
 from spu.space_watch import SpaceWatch
 from spu.storage.data_dir import Creation, DataDir, PartitionMeta
 from spu.storage.file_pool import DEFAULT_CAPACITY, FilePool
 from spu.storage.journal import Journal, JournalChange, JournalEntry, Seen
-from spu.storage.recovery import RecoveredLog, recover
+from spu.storage.recovery import RecoveredLog
 from spu.storage.space import Room
 
 _log = get_logger("spu.replica_host")
@@ -67,8 +68,6 @@ _READ_THREADS: Final = 4
 _CLIENT_READ_THREADS: Final = 3
 #: Idle replicas are ticked so seldom, a share of them each time: nothing of theirs is urgent.
 _IDLE_TICKS: Final = 10
-
-_Found = tuple[PartitionMeta, RecoveredLog]
 
 
 class ReplicaHost:
@@ -379,32 +378,16 @@ class ReplicaHost:
 
     async def _recover(self, uids: Sequence[PartitionUid], *, unclean_boot: bool = False) -> None:
         """Hold what the disk has of these, or know it as unreadable."""
-
-        async def some(part: Sequence[PartitionUid]) -> None:
-            found = await self._on_disk(self._read, part)
-            for uid, one in zip(part, found, strict=True):
-                self._recovered(uid, one, unclean_boot=unclean_boot)
-
-        await asyncio.gather(*map(some, parts_of(uids)))
-
-    def _read(self, uids: Sequence[PartitionUid]) -> list[_Found | RunnelError]:
-        """What the disk has of each. Blocks."""
-        directory = self._opened()
-        found: list[_Found | RunnelError] = []
-        for uid in uids:
-            try:
-                meta = directory.read_meta(uid)
-                found.append((meta, recover(directory.partition_path(uid), self._clock_us())))
-            except RunnelError as error:
-                found.append(error)
-        return found
+        on_disk = recovered(self._opened(), uids, self._clock_us(), self._on_disk)
+        async for uid, found in on_disk:
+            self._recovered(uid, found, unclean_boot=unclean_boot)
 
     def _recovered(
-        self, uid: PartitionUid, read: _Found | RunnelError, *, unclean_boot: bool
+        self, uid: PartitionUid, found: Found | RunnelError, *, unclean_boot: bool
     ) -> None:
         entry = self._journal.entries.get(uid) if self._journal else None
-        if isinstance(read, RunnelError):
-            error = read
+        if isinstance(found, RunnelError):
+            error = found
             _log.error("cannot read a partition directory", partition=uid, error=error.message)
             self._unreadable[uid] = ReplicaReport(
                 uid=uid,
@@ -415,14 +398,14 @@ class ReplicaHost:
                 reason=error.message,
             )
             return
-        meta, found = read
+        meta = found.meta
         if entry is None:
             entry = JournalEntry(uid, Promise(meta.storage_id), assigned=False)
         elif entry.promise.storage != meta.storage_id:
             # Another storage under the same name: what the old one promised is not on it.
             promise = replace(entry.promise, storage=meta.storage_id, leading=False)
             entry = replace(entry, promise=promise)
-        replica = self._replicas[uid] = self._replica(meta, entry, found)
+        replica = self._replicas[uid] = self._replica(meta, entry, found.log)
         replica.begin(unclean_boot=unclean_boot)
 
     async def _create(

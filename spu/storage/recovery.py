@@ -11,13 +11,15 @@ Three things can be found at the end:
 
 A log that was being cut when its process went away is cut first, as its checkpoint says.
 
-What is kept is fsynced before the log is handed out, since a crash of the process alone leaves
-bytes that were never on the disk.
+What is kept beyond the checkpoint is fsynced before the log is handed out, since a crash of the
+process alone leaves bytes that were never on the disk. A log that ends where its checkpoint says is
+on the disk: the checkpoint was written behind the fsyncs of all that it speaks of.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -74,33 +76,58 @@ class RecoveredLog:
 
 def recover(directory: Path, now_us: int) -> RecoveredLog:
     """Recover the log in ``directory``. Never raises for what the disk holds: see ``unfit``."""
-    log = RecoveredLog()
-    try:
-        checkpoint = read_checkpoint(directory)
-        _Recovery(directory, now_us, checkpoint, log).run()
-    except (UnfitError, Damage) as error:
-        log.unfit = str(error)
-    except OSError as error:
-        log.unfit = f"{error.filename or directory}: {error.strerror}"
-    if log.unfit is not None:
-        _log.error("log is unfit", directory=str(directory), reason=log.unfit)
-    return log
+    recovery = Recovery(directory, now_us)
+    recovery.read()
+    recovery.make_durable()
+    return recovery.log
 
 
-class _Recovery:
-    def __init__(
-        self, directory: Path, now_us: int, checkpoint: Checkpoint | None, log: RecoveredLog
-    ) -> None:
+class Recovery:
+    """The recovery of the log in ``directory``, in two steps, each of which blocks: reading, which
+    is mostly computing, and fsyncs, which are needed only where ``is_durable`` is False.
+
+    ``log`` is what was found; it may be used when both are done."""
+
+    def __init__(self, directory: Path, now_us: int) -> None:
+        self.log = RecoveredLog()
+        self.is_durable = False
         self._directory = directory
         self._now_us = now_us
-        self._trusted = checkpoint is not None
-        self._checkpoint = checkpoint or Checkpoint()
-        self._log = log
+        self._trusted = True
+        self._checkpoint = Checkpoint()
         # Terms never fall along a log; this is the last one met.
         self._term = 0
         self._retired = False
 
-    def run(self) -> None:
+    def read(self) -> None:
+        """Find out what there is, and cut what is to be cut."""
+        self._guarded(self._read)
+
+    def make_durable(self) -> None:
+        """Put on the disk what was kept, and note it in a new checkpoint."""
+        if not self.is_durable:
+            self._guarded(self._make_durable)
+            self.is_durable = True
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        log = self.log
+        try:
+            step()
+        except (UnfitError, Damage) as error:
+            log.unfit = str(error)
+        except OSError as error:
+            log.unfit = f"{error.filename or self._directory}: {error.strerror}"
+        if log.unfit is not None:
+            # Nothing of it is relied on.
+            self.is_durable = True
+            _log.error("log is unfit", directory=str(self._directory), reason=log.unfit)
+
+    def _read(self) -> None:
+        checkpoint = read_checkpoint(self._directory)
+        if checkpoint is None:
+            self._trusted = False
+        else:
+            self._checkpoint = checkpoint
         # Looked at once: there may be ten thousand directories.
         names = os.listdir(self._directory)
         for name in names:
@@ -108,10 +135,11 @@ class _Recovery:
                 (self._directory / name).unlink()
         self._recover(names)
         if self._retired or any(name.endswith(TRUNCATED_SUFFIX) for name in names):
-            self._log.truncated = find_truncated(self._directory)
+            self.log.truncated = find_truncated(self._directory)
+        self.is_durable = self._is_as_checkpointed
 
     def _recover(self, names: list[str]) -> None:
-        checkpoint, log = self._checkpoint, self._log
+        checkpoint, log = self._checkpoint, self.log
         log.producers = ProducerTable(checkpoint.producers)
         log.settled = newest_snapshot(
             (
@@ -154,11 +182,10 @@ class _Recovery:
                 f"{self._directory} ends at offset {log.leo}, but offset {checkpoint.lac} was"
                 " committed"
             )
-        self._make_durable()
 
     def _without_checkpoint(self, bases: list[int]) -> None:
         """Nobody knows what was durable: only a log that is whole from end to end is fit."""
-        log = self._log
+        log = self.log
         log.log_start = log.leo = bases[0] if bases else 0
         try:
             self._scan_from(bases, bases[0] if bases else 0, 0)
@@ -232,7 +259,7 @@ class _Recovery:
             segment.opened_us = summary.opened_us
             segment.written_us = segment.completed_us = summary.completed_us
             segment.index = None
-            self._log.segments.append(segment)
+            self.log.segments.append(segment)
 
     def _rebuild(self, segment: Segment) -> IndexSummary:
         self._date_from_file(segment)
@@ -243,7 +270,7 @@ class _Recovery:
         return segment.summary()
 
     def _scan(self, bases: list[int]) -> None:
-        checkpoint, log = self._checkpoint, self._log
+        checkpoint, log = self._checkpoint, self.log
         if not bases:
             return
         try:
@@ -258,7 +285,7 @@ class _Recovery:
 
     def _scan_from(self, bases: list[int], offset: int, position: int) -> None:
         """Verify and take up segments; the first one from ``position`` on."""
-        log = self._log
+        log = self.log
         log.leo = offset
         for number, base in enumerate(bases):
             segment = self._segment(base)
@@ -295,7 +322,7 @@ class _Recovery:
 
     def _scan_segment(self, segment: Segment, position: int, offset: int, *, learn: bool) -> None:
         """Walk one segment; with ``learn`` the log's end, terms and producers follow it."""
-        log, durable_leo = self._log, self._checkpoint.durable_leo
+        log, durable_leo = self.log, self._checkpoint.durable_leo
         fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             for at, header in scan(fd, segment.path, position, offset, self._term):
@@ -314,7 +341,7 @@ class _Recovery:
 
     def _cut(self, damage: Damage, later: list[int]) -> None:
         """Cut the tail at the end of the last segment taken up, and every later segment."""
-        log = self._log
+        log = self.log
         segment = log.segments[-1]
         tails: list[tuple[str, bytes]] = []
         for path, start in [
@@ -350,8 +377,7 @@ class _Recovery:
         os.truncate(segment.path, segment.size)
 
     def _make_durable(self) -> None:
-        """Put on the disk what was kept, and note it in a new checkpoint."""
-        log = self._log
+        log = self.log
         for segment in log.segments:
             if segment.base_offset >= self._checkpoint.segment:
                 fd = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
@@ -380,6 +406,20 @@ class _Recovery:
             if active is not None and active.index is not None and wanted:
                 write_index(active.index_path, active.summary(), active.index.to_bytes())
             write_checkpoint(self._directory, checkpoint)
+
+    @property
+    def _is_as_checkpointed(self) -> bool:
+        """Whether nothing but what the checkpoint calls durable is there, and nothing was cut."""
+        log, checkpoint = self.log, self._checkpoint
+        last = log.segments[-1].base_offset if log.segments else checkpoint.segment
+        return (
+            self._trusted
+            and checkpoint.history_known
+            and log.leo == checkpoint.durable_leo
+            # A segment that was begun behind it holds nothing yet, and its name may be lost.
+            and last == checkpoint.segment
+            and not log.cut_bytes
+        )
 
     def _date_from_file(self, segment: Segment) -> None:
         segment.written_us = segment.opened_us = os.stat(segment.path).st_mtime_ns // 1000

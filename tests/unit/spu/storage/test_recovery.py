@@ -8,7 +8,8 @@ import pytest
 
 from schemas.ids import make_term
 from spu.replication.history import Epoch
-from spu.storage.checkpoint import VERIFY_AGAIN_BYTES, read_checkpoint
+from spu.storage import recovery
+from spu.storage.checkpoint import CHECKPOINT_NAME, VERIFY_AGAIN_BYTES, read_checkpoint
 from spu.storage.durable import UNFINISHED
 from spu.storage.index import read_summary
 from tests.unit.spu.builders import (
@@ -190,6 +191,41 @@ def test_given_a_recovered_tail_then_it_counts_as_durable_afterwards(tmp_path: P
     assert checkpoint is not None
     assert checkpoint.durable_leo == 4
     assert checkpoint.history == (Epoch(TERM, 0),)
+
+
+@pytest.mark.parametrize(
+    ("durable", "behind", "synced"),
+    [
+        pytest.param(3, None, [], id="given-a-log-that-ends-at-its-checkpoint-then-no-fsync"),
+        pytest.param(2, None, ["file", "directory"], id="given-more-records-then-all"),
+        pytest.param(3, "torn", ["file", "directory"], id="given-a-torn-tail-then-all"),
+        pytest.param(
+            3, "begun", ["file", "file", "directory"], id="given-a-segment-begun-then-its-name"
+        ),
+        pytest.param(3, "lost", ["file", "directory"], id="given-a-lost-checkpoint-then-all"),
+    ],
+)
+def test_given_what_no_checkpoint_speaks_of_then_it_is_made_durable(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    durable: int,
+    behind: str | None,
+    synced: list[str],
+) -> None:
+    make(tmp_path, 3, durable=durable)
+    match behind:
+        case "torn":
+            with log_file(tmp_path).open("ab") as file:
+                file.write(b"torn")
+        case "begun":
+            log_file(tmp_path, 3).touch()
+        case "lost":
+            (tmp_path / CHECKPOINT_NAME).unlink()
+    found: list[str] = []
+    monkeypatch.setattr(recovery, "sync_file", lambda _fd: found.append("file"))
+    monkeypatch.setattr(recovery, "sync_directory", lambda _path: found.append("directory"))
+    log = recovery.recover(tmp_path, NOW_US)
+    assert (log.unfit, log.leo, found) == (None, 3, synced)
 
 
 def test_given_a_large_segment_then_recovery_scans_only_its_end(tmp_path: Path) -> None:
