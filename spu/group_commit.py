@@ -62,6 +62,10 @@ class GroupCommit:
         if self._running is None and self._log.needs_sync:
             self._start()
 
+    def checkpoint(self) -> None:
+        """Begin a run that writes a checkpoint of all there is, if none is under way."""
+        self._start(checkpoint=True)
+
     def hold(self) -> None:
         """Begin no run until `release`. Once `quiet`, the log may be cut."""
         self._held = True

@@ -88,6 +88,7 @@ from spu.storage.log import PartitionLog, RetiredFiles
 from spu.storage.reader import ReadResult
 from spu.storage.recovery import RecoveredLog
 from spu.storage.segment import Damage
+from spu.storage.space import Room
 from spu.storage.sync_plan import CheckpointFailedError
 
 _log = get_logger("spu.replica_runner")
@@ -96,6 +97,8 @@ _log = get_logger("spu.replica_runner")
 PUSH_BYTES: Final = 1 << 20
 #: What is not quiet is told so often that time has passed.
 TICK_MS: Final = 1_000
+#: An idle log gets a checkpoint at most so often.
+_CHECKPOINT_IDLE_US: Final = 60_000_000
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -183,6 +186,8 @@ class ReplicaRunner:
         # Whether the log is longer than the core was told.
         self._untold = False
         self._ticked_ms = home.clock_ms()
+        # When it got a checkpoint for being idle.
+        self._checkpointed_us = -_CHECKPOINT_IDLE_US
         self._write: asyncio.Future[None] | None = None
         self._work: deque[tuple[Callable[[], None], Input]] = deque()
         self._working: asyncio.Task[None] | None = None
@@ -310,8 +315,18 @@ class ReplicaRunner:
             self.log.apply_retention(now_us, self.state.lac + 1)
         self._truncate()
         self._commit.sync_now()
+        if self.idle and not self.log.is_checkpointed:
+            self._checkpoint(now_us)
         self._delete(self.log.take_expired(now_us))
         self.idle = self.is_quiet and not self.log.needs_sync
+
+    def _checkpoint(self, now_us: int) -> None:
+        """So that the next start need neither sync nor verify it. A log that gets a record now and
+        then does not get a checkpoint for each, and what room is left is for what must be."""
+        due = now_us - self._checkpointed_us >= _CHECKPOINT_IDLE_US
+        if due and self._home.space.room is not Room.NONE:
+            self._checkpointed_us = now_us
+            self._commit.checkpoint()
 
     def free_space(self) -> None:
         """Delete what was truncated now, whatever its grace."""

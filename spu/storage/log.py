@@ -94,7 +94,7 @@ class PartitionLog:
         self._wanted_start = found.log_start
         self._durable_bytes = self.size_bytes
         self._written_bytes = self.size_bytes
-        self._checkpoint_bytes = self.size_bytes
+        self._checkpoint_bytes = self.size_bytes - found.beyond_checkpoint
         self._checkpoint_due = False
         # The segment that the checkpoint on the disk is about; its file stays until another is.
         self._checkpoint_segment = found.segments[0].base_offset if found.segments else 0
@@ -149,6 +149,11 @@ class PartitionLog:
             or bool(self._unsynced)
             or self._awaits_checkpoint
         )
+
+    @property
+    def is_checkpointed(self) -> bool:
+        """Does the checkpoint on the disk speak of all records?"""
+        return self._written_bytes == self._checkpoint_bytes
 
     @property
     def _awaits_checkpoint(self) -> bool:
@@ -243,7 +248,7 @@ class PartitionLog:
         if active is not None and active.completed_us:
             active = None
         due = (
-            (checkpoint and self._written_bytes > self._checkpoint_bytes)
+            (checkpoint and not self.is_checkpointed)
             or self._checkpoint_due
             or self._wanted_start > self.log_start
             or self._awaits_checkpoint

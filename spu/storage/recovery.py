@@ -13,7 +13,9 @@ A log that was being cut when its process went away is cut first, as its checkpo
 
 What is kept beyond the checkpoint is fsynced before the log is handed out, since a crash of the
 process alone leaves bytes that were never on the disk. A log that ends where its checkpoint says is
-on the disk: the checkpoint was written behind the fsyncs of all that it speaks of.
+on the disk: the checkpoint was written behind the fsyncs of all that it speaks of. A short stretch
+beyond it gets no new checkpoint here: who opens ten thousand logs waits for it, and once they are
+idle each gets one.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from spu.producers import NO_PRODUCERS, ProducerSnapshot, ProducerTable, newest_
 from spu.replication.history import History, extended, forgotten, last_term
 from spu.storage.checkpoint import (
     CHECKPOINT_NAME,
+    VERIFY_AGAIN_BYTES,
     Checkpoint,
     checkpoint_of,
     read_checkpoint,
@@ -56,6 +59,7 @@ class UnfitError(Exception):
 class RecoveredLog:
     """A log as it was found. All of it is durable. ``unfit`` says what is wrong, if anything.
 
+    ``beyond_checkpoint`` is how many bytes the checkpoint on the disk does not speak of;
     ``settled`` are the producers at a place that is committed, to roll back from;
     ``id_before_start`` is the last transaction id below the log start.
     """
@@ -69,6 +73,7 @@ class RecoveredLog:
     producers: ProducerTable = field(default_factory=ProducerTable)
     settled: ProducerSnapshot = NO_PRODUCERS
     cut_bytes: int = 0
+    beyond_checkpoint: int = 0
     set_aside: list[str] = field(default_factory=list)
     truncated: tuple[TruncatedSegment, ...] = ()
     unfit: str | None = None
@@ -334,6 +339,7 @@ class Recovery:
                 if learn:
                     log.leo = header.next_offset
                 if new:
+                    log.beyond_checkpoint += header.length
                     log.producers.record(header, header.base_offset)
                     log.history = extended(log.history, header.term, header.base_offset)
         finally:
@@ -390,7 +396,7 @@ class Recovery:
                     segment.index = None
         sync_directory(self._directory)
         known = self._trusted and self._checkpoint.history_known
-        if log.leo > self._checkpoint.durable_leo or log.cut_bytes or not known:
+        if log.beyond_checkpoint >= VERIFY_AGAIN_BYTES or log.cut_bytes or not known:
             active = log.segments[-1] if log.segments else None
             checkpoint = checkpoint_of(
                 active,
@@ -406,6 +412,7 @@ class Recovery:
             if active is not None and active.index is not None and wanted:
                 write_index(active.index_path, active.summary(), active.index.to_bytes())
             write_checkpoint(self._directory, checkpoint)
+            log.beyond_checkpoint = 0
 
     @property
     def _is_as_checkpointed(self) -> bool:

@@ -43,6 +43,7 @@ from spu.replication.wire import Damaged
 from spu.storage.data_dir import DataDir, PartitionMeta
 from spu.storage.journal import JournalEntry
 from spu.storage.log import PartitionLog
+from spu.storage.space import Room
 from tests.unit.spu.builders import (
     DEADLINE_S,
     STAMP,
@@ -317,6 +318,32 @@ async def test_given_a_full_disk_during_a_cut_then_it_is_halted_and_the_spu_can_
     assert "No space left" in str(spu.replica.report().reason)
     # There is still something that no fsync has seen, and nothing that could be synced.
     assert log.needs_sync
+    await spu.host.close()
+
+
+async def test_given_an_idle_log_then_it_gets_a_checkpoint_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spu.replica_host.TICK_S", 3_600.0)
+    spu = await open_spu(tmp_path, assignment_of())
+    log = (await spu.serve())._log
+
+    async def checkpointed(after_s: int, room: Room = Room.PLENTY) -> bool:
+        """Whether a record is in a checkpoint once the log is idle, so much later."""
+        await produce(spu.replica, batch_of())
+        assert not log.is_checkpointed
+        spu.host.space.room = room
+        spu.now_us += after_s * 1_000_000
+        for _ in range(2):
+            # The first finds that nothing is to be done, and the second that it is so still.
+            spu.replica.tick(spu.now_us)
+            await spu.replica._runner._commit.quiet()
+        return log.is_checkpointed
+
+    assert await checkpointed(0)
+    assert not await checkpointed(59)
+    assert not await checkpointed(1, Room.NONE)
+    assert await checkpointed(0)
     await spu.host.close()
 
 

@@ -184,13 +184,31 @@ def test_given_no_checkpoint_then_only_a_whole_log_is_fit(tmp_path: Path, how: s
     torn.crash()
 
 
-def test_given_a_recovered_tail_then_it_counts_as_durable_afterwards(tmp_path: Path) -> None:
+def test_given_a_long_recovered_tail_then_it_counts_as_durable_afterwards(tmp_path: Path) -> None:
+    count = VERIFY_AGAIN_BYTES // SIZE + 1
+    make(tmp_path, count, durable=1)
+    found = open_log(tmp_path)
+    assert found.log.is_checkpointed
+    found.crash()
+    checkpoint = read_checkpoint(tmp_path)
+    assert checkpoint is not None
+    assert checkpoint.durable_leo == count
+    assert checkpoint.history == (Epoch(TERM, 0),)
+
+
+def test_given_a_short_recovered_tail_then_the_next_checkpoint_speaks_of_it(tmp_path: Path) -> None:
     make(tmp_path, 4, durable=1)
-    open_log(tmp_path).crash()
+    for _restart in range(2):
+        found = open_log(tmp_path)
+        assert (found.log.leo, found.log.is_checkpointed) == (4, False)
+        found.crash()
+    found = open_log(tmp_path)
+    found.sync(checkpoint=True)
+    assert found.log.is_checkpointed
+    found.crash()
     checkpoint = read_checkpoint(tmp_path)
     assert checkpoint is not None
     assert checkpoint.durable_leo == 4
-    assert checkpoint.history == (Epoch(TERM, 0),)
 
 
 @pytest.mark.parametrize(
