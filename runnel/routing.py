@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 from runnel.address import Address
@@ -119,9 +121,9 @@ class TopicRoute:
                 f"topic {self.name!r} was deleted and created again since it was opened here;"
                 " open it again"
             )
-        for partition in topic.partitions:
-            if partition.index == index:
-                return partition
+        at = bisect_left(topic.partitions, index, key=attrgetter("index"))
+        if at < len(topic.partitions) and topic.partitions[at].index == index:
+            return topic.partitions[at]
         self.suspect(index)
         raise NotReadyError(
             f"partition {self.name}/{index} is not placed yet: topic {self.name!r} is"

@@ -39,6 +39,7 @@ from schemas.messages import (
     Stamp,
     Tombstone,
 )
+from spu.idle_checkpoints import IdleCheckpoints
 from spu.journal_writer import JournalWriter
 from spu.replica import Replica
 from spu.replica_links import ReplicaLinks, ScLink, parts_of, sliced
@@ -104,6 +105,7 @@ class ReplicaHost:
         # Apart: however many clients read old data, followers that catch up are read for.
         self.client_reads = ThreadPoolExecutor(_CLIENT_READ_THREADS, "runnel-client-read")
         self._files = FilePool(open_files)
+        self._checkpoints = IdleCheckpoints()
         self.space = SpaceWatch(data_dir, storage_size, self._replicas)
         self._lock = asyncio.Lock()
         self._ticker: asyncio.Task[None] | None = None
@@ -141,6 +143,7 @@ class ReplicaHost:
             clock_ms=self._clock_ms,
             around=self.links,
             space=self.space,
+            checkpoints=self._checkpoints,
             record_storage=lambda meta: self._opened().record_storage(meta),
         )
         self.peers.found(self._journal.peers.values())
@@ -160,6 +163,7 @@ class ReplicaHost:
             self._ticker.cancel()
             await asyncio.wait([self._ticker])
             self._ticker = None
+        await self._checkpoints.close()
         async with self._lock:
             replicas = self._replicas.values()
             clean = not any(replica.is_halted for replica in replicas)

@@ -42,6 +42,7 @@ from schemas.logs import get_logger
 from schemas.messages import Assignment
 from schemas.topic import Durability, LogSettings
 from spu.group_commit import GroupCommit
+from spu.idle_checkpoints import IdleCheckpoints
 from spu.journal_writer import JournalWriter
 from spu.peer_connection import PeerConnection
 from spu.replication.core import step
@@ -127,6 +128,7 @@ class ReplicaHome:
     around: Surroundings
     record_storage: Callable[[PartitionMeta], None]
     space: SpaceWatch
+    checkpoints: IdleCheckpoints
 
 
 class Watcher(Protocol):
@@ -316,17 +318,22 @@ class ReplicaRunner:
         self._truncate()
         self._commit.sync_now()
         if self.idle and not self.log.is_checkpointed:
-            self._checkpoint(now_us)
+            self._want_checkpoint(now_us)
         self._delete(self.log.take_expired(now_us))
         self.idle = self.is_quiet and not self.log.needs_sync
 
-    def _checkpoint(self, now_us: int) -> None:
-        """So that the next start need neither sync nor verify it. A log that gets a record now and
-        then does not get a checkpoint for each, and what room is left is for what must be."""
+    def _want_checkpoint(self, now_us: int) -> None:
+        """A log that gets a record now and then does not get a checkpoint for each, and what room
+        is left is for what must be."""
         due = now_us - self._checkpointed_us >= _CHECKPOINT_IDLE_US
         if due and self._home.space.room is not Room.NONE:
             self._checkpointed_us = now_us
+            self._home.checkpoints.want(self._checkpoint)
+
+    async def _checkpoint(self) -> None:
+        if self.idle and self._takes_part() and self._working is None:
             self._commit.checkpoint()
+            await self._commit.quiet()
 
     def free_space(self) -> None:
         """Delete what was truncated now, whatever its grace."""
