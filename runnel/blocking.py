@@ -11,6 +11,7 @@ import atexit
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -20,7 +21,7 @@ from runnel import client, consumer, producer
 from runnel.admin import ClusterInfo, PartitionOffsets
 from runnel.blocking_admin import BlockingAdmin
 from runnel.client import DEFAULT_READ_BYTES
-from runnel.consumer import ConsumerSettings, Start, Stop
+from runnel.consumer import ConsumerSettings, Start, Stop, TransactionId
 from runnel.consumers import ConsumerReset, NamedConsumer
 from runnel.delivery import Batch, TableDelivery
 from runnel.intake import Sends
@@ -155,6 +156,13 @@ class Cluster(BlockingAdmin):
     ) -> dict[int, PartitionOffsets]:
         """The bounds of a topic's partitions, as committed now."""
         return self._thread.call(self._inner.offsets(topic, partitions))
+
+    def offsets_at(
+        self, topic: str, at: datetime | TransactionId, partitions: Iterable[int] | None = None
+    ) -> dict[int, int]:
+        """Where reading from a time or a transaction id begins: see
+        `runnel.client.Cluster.offsets_at`."""
+        return self._thread.call(self._inner.offsets_at(topic, at, partitions))
 
     def truncate(
         self,

@@ -13,6 +13,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, Self, TypeVar, Unpack
 
@@ -20,11 +21,12 @@ import pyarrow as pa
 
 from runnel.admin import Admin, ClusterInfo, PartitionOffsets
 from runnel.connections import Connections
-from runnel.consumer import Consumer, ConsumerSettings, Start, Stop, make_range
+from runnel.consumer import Consumer, ConsumerSettings, Start, Stop, TransactionId, make_range
 from runnel.consumers import (
     ConsumerReset,
     NamedConsumer,
     delete_consumer,
+    find_offset,
     list_consumers,
     reset_consumer,
 )
@@ -280,6 +282,20 @@ class Cluster(Admin):
             return PartitionOffsets(index, found.log_start, found.offset, found.size_bytes)
 
         return {found.partition: found for found in await asyncio.gather(*map(bounds, chosen))}
+
+    async def offsets_at(
+        self, topic: str, at: datetime | TransactionId, partitions: Iterable[int] | None = None
+    ) -> dict[int, int]:
+        """Per partition the offset of the batch with the first record of a time or a transaction
+        id, or of a later one; the end of the partition where there is none.
+
+        That batch may begin with earlier records: a consumer with ``start=at`` leaves them out.
+        """
+        wanted = make_range(at, None, partitions)
+        route = await self._route(topic)
+        chosen = wanted.chosen(topic, route.partition_count)
+        found = await asyncio.gather(*(find_offset(route, index, at) for index in chosen))
+        return dict(zip(chosen, found, strict=True))
 
     async def truncate(
         self,

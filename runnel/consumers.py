@@ -236,6 +236,19 @@ def _seen(
     )
 
 
+async def find_offset(route: TopicRoute, partition: int, at: datetime | TransactionId) -> int:
+    """The offset of the batch in which reading from a time or a transaction id begins; the one
+    after the last committed record where there is none."""
+    match at:
+        case datetime():
+            position, by = max(0, timestamp_us_of(at)), PositionBy.TIMESTAMP
+        case TransactionId(id=position):
+            by = PositionBy.TRANSACTION_ID
+        case _:
+            raise InvalidRequestError(f"at is {at!r}; give a datetime or a TransactionId")
+    return (await list_offsets(route, partition, position, GIVE_UP_S, by)).offset
+
+
 async def _place(route: TopicRoute, partition: int, to: Range) -> int:
     """The offset that a reset means. Raises InvalidRequestError where the log has none such."""
     bounds = await list_offsets(route, partition, LATEST, GIVE_UP_S)
@@ -244,12 +257,8 @@ async def _place(route: TopicRoute, partition: int, to: Range) -> int:
             return bounds.log_start
         case "latest":
             return bounds.offset
-        case datetime() as when:
-            wanted_us = max(0, timestamp_us_of(when))
-            return (await list_offsets(route, partition, wanted_us, GIVE_UP_S)).offset
-        case TransactionId(id=wanted):
-            by = PositionBy.TRANSACTION_ID
-            return (await list_offsets(route, partition, wanted, GIVE_UP_S, by)).offset
+        case datetime() | TransactionId() as at:
+            return await find_offset(route, partition, at)
         case int() as offset:
             place = offset
         case offsets:

@@ -6,13 +6,14 @@ Spark starts, reuses and ends as it likes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
 import runnel
+from runnel.consumer import TransactionId
 from schemas.columns import TopicSchema
-from schemas.errors import NotFoundError
+from schemas.errors import NotFoundError, OffsetOutOfRangeError
 from schemas.topic import Topic
 from spark_io.options import ReadOptions
 from spark_io.partitions import LogBounds, LogSlice, plan_slices
@@ -39,7 +40,11 @@ def plan_read(options: ReadOptions) -> list[LogSlice]:
     with runnel.connect(options.sc) as cluster:
         uid = cluster.topic(options.topic).uid
         found = cluster.offsets(options.topic)
-    bounds = [LogBounds(found[i].earliest, found[i].latest) for i in range(len(found))]
+        first: Mapping[int, int] = {}
+        if isinstance(options.starting, TransactionId):
+            # After the ends: what is not found before them can only come behind.
+            first = cluster.offsets_at(options.topic, options.starting)
+    bounds = [LogBounds(found[i].earliest, found[i].latest, first.get(i)) for i in sorted(found)]
     return plan_slices(options, uid, bounds)
 
 
@@ -55,11 +60,22 @@ def read_slice(options: ReadOptions, piece: LogSlice) -> Iterator[pa.RecordBatch
                 f"topic {options.topic!r} was deleted and created again since this read was"
                 " planned; load it again"
             )
+        start: Mapping[int, int] | TransactionId = {piece.partition: piece.start}
+        if piece.transaction_id is not None:
+            start = TransactionId(piece.transaction_id)
         consumer = cluster.consumer(
             options.topic,
-            start={piece.partition: piece.start},
+            start=start,
             stop={piece.partition: piece.end},
             partitions=[piece.partition],
         )
         with consumer:
+            begins = consumer.position()[piece.partition]
+            if begins > piece.start:
+                raise OffsetOutOfRangeError(
+                    f"{options.topic}/{piece.partition}: offsets {piece.start} to {begins - 1} were"
+                    " deleted since this read was planned; load it again",
+                    firstAvailable=begins,
+                    partition=piece.partition,
+                )
             yield from consumer.batches()

@@ -1,11 +1,14 @@
 """The options of ``spark.read.format("runnel")``: parsed and checked on the driver. Pure.
 
-===================  =========================================================================
-``sc``               ``HOST:PORT[,HOST:PORT…]`` of the SC; else ``RUNNEL_SC``, else the profile
-``topic``            required
-``startingOffsets``  ``earliest`` (default), ``latest``, or JSON (see `spark_io.offsets`)
-``endingOffsets``    ``latest`` (default) or JSON
-===================  =========================================================================
+=========================  ===================================================================
+``sc``                     ``HOST:PORT[,HOST:PORT…]`` of the SC; else ``RUNNEL_SC``, else the
+                           profile
+``topic``                  required
+``startingOffsets``        ``earliest`` (default), ``latest``, or JSON (see `spark_io.offsets`)
+``startingTransactionId``  instead of it: begin in each partition at the first record with this
+                           transaction id or a larger one; nothing is read where there is none
+``endingOffsets``          ``latest`` (default) or JSON
+=========================  ===================================================================
 
 Names ignore case, as all of Spark's do. An option that is not in the table is an error: a typo
 in ``endingOffsets`` would otherwise read other records than were meant.
@@ -18,6 +21,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from runnel.address import parse_addresses
+from runnel.consumer import TransactionId
+from schemas.batch import MAX_TRANSACTION_ID
 from schemas.errors import InvalidRequestError
 from schemas.kinds import nearest
 from schemas.quantities import check_name
@@ -26,8 +31,9 @@ from spark_io.offsets import OffsetWish, parse_offsets
 SC: Final = "sc"
 TOPIC: Final = "topic"
 STARTING: Final = "startingOffsets"
+STARTING_ID: Final = "startingTransactionId"
 ENDING: Final = "endingOffsets"
-READ_OPTIONS: Final = (SC, TOPIC, STARTING, ENDING)
+READ_OPTIONS: Final = (SC, TOPIC, STARTING, STARTING_ID, ENDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,7 @@ class ReadOptions:
 
     sc: str
     topic: str
-    starting: OffsetWish
+    starting: OffsetWish | TransactionId
     ending: OffsetWish
 
 
@@ -69,11 +75,28 @@ def parse_read_options(options: Mapping[str, str], default_sc: Callable[[], str]
     return ReadOptions(
         sc,
         topic,
-        parse_offsets(
-            STARTING, given.get(STARTING, "earliest"), topic, words=("earliest", "latest")
-        ),
+        _starting(given, topic),
         parse_offsets(ENDING, given.get(ENDING, "latest"), topic, words=("latest",)),
     )
+
+
+def _starting(given: Mapping[str, str], topic: str) -> OffsetWish | TransactionId:
+    if STARTING_ID not in given:
+        text = given.get(STARTING, "earliest")
+        return parse_offsets(STARTING, text, topic, words=("earliest", "latest"))
+    if STARTING in given:
+        raise InvalidRequestError(
+            f"options {STARTING} and {STARTING_ID}: a read begins at one place; give one of them"
+        )
+    text = given[STARTING_ID].strip()
+    # Longer numbers are none either, and Python refuses to parse the longest.
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
+    if not 0 <= number <= MAX_TRANSACTION_ID:
+        raise InvalidRequestError(
+            f"option {STARTING_ID}: {given[STARTING_ID]!r} is no transaction id; give a whole"
+            f" number from 0 to {MAX_TRANSACTION_ID}"
+        )
+    return TransactionId(number)
 
 
 def _unknown(name: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
+from runnel.consumer import TransactionId
 from schemas.errors import InvalidRequestError, OffsetOutOfRangeError
 from schemas.protocol import EARLIEST, LATEST
 from spark_io.offsets import OffsetWish
@@ -19,23 +20,30 @@ from spark_io.options import ReadOptions
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """What one partition's log holds: offsets from ``start`` to below ``end``."""
+    """What one partition's log holds: offsets from ``start`` to below ``end``.
+
+    ``first``: the offset of the batch with the first record of the transaction id that reading
+    begins at, from ``end`` on where there was none; None where it does not begin at one.
+    """
 
     start: int
     end: int
+    first: int | None = None
 
 
 @dataclass(frozen=True)
 class LogSlice(InputPartition):
     """One task's work: offsets from ``start`` to below ``end`` of one partition.
 
-    ``topic_uid`` tells a topic from one of the same name that was created later.
+    ``topic_uid`` tells a topic from one of the same name that was created later. Records before the
+    first one with ``transaction_id`` or a larger one, in the batch at ``start``, are left out.
     """
 
     topic_uid: str
     partition: int
     start: int
     end: int
+    transaction_id: int | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -50,13 +58,18 @@ def plan_slices(
     Raises InvalidRequestError or OffsetOutOfRangeError that name the option and the partition.
     """
     for wish in (options.starting, options.ending):
-        wish.check_partitions(options.topic, len(bounds))
+        if isinstance(wish, OffsetWish):
+            wish.check_partitions(options.topic, len(bounds))
     return [_slice(options, topic_uid, index, log) for index, log in enumerate(bounds)]
 
 
 def _slice(options: ReadOptions, topic_uid: str, index: int, log: LogBounds) -> LogSlice:
-    start = _resolve(options.starting, options.topic, index, log)
     end = _resolve(options.ending, options.topic, index, log)
+    if isinstance(options.starting, TransactionId):
+        # Nobody can know where an id is: one that only comes after the end is no mistake.
+        start = end if log.first is None else min(log.first, end)
+        return LogSlice(topic_uid, index, start, end, options.starting.id)
+    start = _resolve(options.starting, options.topic, index, log)
     if start > end:
         raise InvalidRequestError(
             f"option {options.starting.option}: partition {index} of topic {options.topic!r}"

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users write it
 
 import runnel
+from schemas.errors import OffsetOutOfRangeError
 from schemas.protocol import Api
 from spark_io.cluster import plan_read
 from spark_io.columns import COLUMNS, full_schema, project
@@ -110,6 +111,49 @@ def test_starting_and_ending_offsets(
     found = sorted((r["partition"], r["offset"]) for r in frame.collect())
     assert found == [(0, ends[0] - 5), (0, ends[0] - 4), (0, ends[0] - 3), (1, ends[1] - 1)]
     assert load(spark, orders, startingOffsets="latest").count() == 0
+
+
+def test_starting_transaction_id(cluster: RunningCluster, spark: SparkSession) -> None:
+    topic = cluster.topic("changes", partitions=3)
+    with cluster.client.producer(topic) as producer:
+        for partition, ids in enumerate([range(10), [None, 3, 5, 5, None, 9], [None, None]]):
+            for one in ids:
+                producer.send(b"%d" % (one or 0), transaction_id=one, partition=partition)
+            producer.flush()
+
+    def read(wanted: int, **options: str) -> list[tuple[int, int]]:
+        frame = load(spark, topic, startingTransactionId=str(wanted), **options)
+        assert frame.rdd.getNumPartitions() == 3
+        return sorted((row["partition"], row["offset"]) for row in frame.collect())
+
+    for wanted in (0, 5, 10):
+        consumer = cluster.client.consumer(topic, runnel.TransactionId(wanted), "latest")
+        expected = sorted((record.partition, record.offset) for record in consumer)
+        assert read(wanted) == expected
+        assert bool(expected) == (wanted < 10)
+    ends = {i: found.latest for i, found in cluster.client.offsets(topic).items()}
+    end = f'{{"0": {ends[0] - 4}, "1": {ends[1] - 1}, "2": -1}}'
+    assert read(5, endingOffsets=end) == [
+        (0, ends[0] - 5),
+        *((1, ends[1] - back) for back in (4, 3, 2)),
+    ]
+
+
+def test_given_a_plan_whose_beginning_was_truncated_then_reading_says_so(
+    cluster: RunningCluster,
+) -> None:
+    topic = cluster.topic("cut")
+    with cluster.client.producer(topic) as producer:
+        for one in range(4):
+            producer.send(b"%d" % one, transaction_id=one)
+            producer.flush()
+    options = parse_read_options({"topic": topic, "startingTransactionId": "1"}, lambda: cluster.sc)
+    (piece,) = plan_read(options)
+    reader = TopicReader(options, project(full_schema(COLUMNS)))
+    assert sum(batch.num_rows for batch in reader.read(piece)) == 3
+    cluster.client.truncate(topic, piece.end - 1)
+    with pytest.raises(OffsetOutOfRangeError, match="were deleted since this read was planned"):
+        list(reader.read(piece))
 
 
 def test_empty_topic(cluster: RunningCluster, spark: SparkSession) -> None:

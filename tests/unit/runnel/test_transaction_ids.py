@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
@@ -333,6 +334,26 @@ async def test_given_ids_then_records_come_back_with_them_and_from_one_on(world:
     assert await found(TransactionId(3)) == [(1, 3), (2, 3), (3, None), (4, 7), (5, 9)]
     assert await found(TransactionId(8)) == [(5, 9)]
     assert await found(TransactionId(10)) == []
+
+
+async def test_given_an_id_or_a_time_then_the_batch_that_reading_begins_in(world: World) -> None:
+    world.sc.add_topic("orders", 2)
+    async with world.cluster.producer("orders", batch_bytes=1 << 20) as producer:
+        for ids in ([3, 3, 7], [7, 9]):
+            for one in ids:
+                producer.send(b"x", transaction_id=one, timestamp=one, partition=1)
+            await producer.flush()
+
+    async def found(at: Any, partitions: Any = None) -> dict[int, int]:
+        return await world.cluster.offsets_at("orders", at, partitions)
+
+    assert await found(TransactionId(7)) == {0: 0, 1: 0}
+    assert await found(TransactionId(8)) == {0: 0, 1: 3}
+    assert await found(TransactionId(10), [1]) == {1: 5}
+    assert await found(datetime.fromtimestamp(8 / 1e6, UTC), [1]) == {1: 3}
+    for bad in ("earliest", 7):
+        with pytest.raises(InvalidRequestError, match="give a datetime or a TransactionId"):
+            await found(bad)
 
 
 async def test_given_arrow_then_the_column_is_there_only_when_asked_for(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from runnel.consumer import TransactionId
 from schemas.errors import InvalidRequestError
 from spark_io.offsets import OffsetWish
 from spark_io.options import ReadOptions, parse_read_options
@@ -41,6 +42,16 @@ def default_sc() -> str:
             ),
             id="given-any-case-then-understood",
         ),
+        pytest.param(
+            {"topic": "orders", "STARTINGTRANSACTIONID": " 9223372036854775807 "},
+            ReadOptions(
+                "default:9003",
+                "orders",
+                TransactionId((1 << 63) - 1),
+                OffsetWish("endingOffsets", -1),
+            ),
+            id="given-a-transaction-id-then-from-there-to-the-end",
+        ),
     ],
 )
 def test_options(options: dict[str, str], expected: ReadOptions) -> None:
@@ -61,7 +72,7 @@ def test_options(options: dict[str, str], expected: ReadOptions) -> None:
         ),
         pytest.param(
             {"topic": "a", "zzz": "1"},
-            "known options: sc, topic, startingOffsets, endingOffsets",
+            "known options: sc, topic, startingOffsets, startingTransactionId, endingOffsets",
             id="given-a-strange-name-then-all-names",
         ),
         pytest.param({"path": "orders"}, "load() takes no path", id="given-a-path-then-refused"),
@@ -70,6 +81,29 @@ def test_options(options: dict[str, str], expected: ReadOptions) -> None:
             {"topic": "a", "endingOffsets": "earliest"},
             "option endingOffsets: ",
             id="given-the-end-at-earliest-then-refused",
+        ),
+        pytest.param(
+            {"topic": "a", "startingTransactionId": "7", "startingOffsets": "earliest"},
+            "options startingOffsets and startingTransactionId: a read begins at one place",
+            id="given-two-beginnings-then-both-are-named",
+        ),
+        *(
+            pytest.param(
+                {"topic": "a", "startingTransactionId": text},
+                f"option startingTransactionId: {text!r} is no transaction id; give a whole number"
+                " from 0 to 9223372036854775807",
+                id=f"given-{name}-then-no-transaction-id",
+            )
+            for name, text in (
+                ("nothing", ""),
+                ("a-word", "latest"),
+                ("a-negative", "-1"),
+                ("a-sign", "+1"),
+                ("a-fraction", "1.5"),
+                ("other-digits", "٧"),
+                ("64-bits", str(1 << 63)),
+                ("very-many-digits", "9" * 5_000),
+            )
         ),
     ],
 )

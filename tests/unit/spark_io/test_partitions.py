@@ -46,6 +46,41 @@ def test_slices(given: dict[str, str], slices: list[tuple[int, int]]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "found", "slices"),
+    [
+        pytest.param(
+            {},
+            (4, 5, 7),
+            [(4, 10), (5, 5), (7, 9)],
+            id="given-batches-with-the-id-then-from-them",
+        ),
+        pytest.param(
+            {}, (12, 6, 9), [(10, 10), (5, 5), (9, 9)], id="given-it-is-not-there-yet-then-nothing"
+        ),
+        pytest.param(
+            {"endingOffsets": '{"0": 4, "1": -1, "2": 8}'},
+            (6, 5, 7),
+            [(4, 4), (5, 5), (7, 8)],
+            id="given-it-comes-after-the-end-then-nothing",
+        ),
+    ],
+)
+def test_slices_from_a_transaction_id(
+    given: dict[str, str], found: tuple[int, ...], slices: list[tuple[int, int]]
+) -> None:
+    logs = [LogBounds(log.start, log.end, first) for log, first in zip(LOGS, found, strict=True)]
+    planned = plan_slices(options(startingTransactionId="7", **given), "uid", logs)
+    assert planned == [
+        LogSlice("uid", index, start, end, 7) for index, (start, end) in enumerate(slices)
+    ]
+
+
+def test_given_a_transaction_id_then_the_end_must_name_all_partitions_as_ever() -> None:
+    with pytest.raises(InvalidRequestError, match="option endingOffsets: partition 0, 2 of topic"):
+        plan_slices(options(startingTransactionId="7", endingOffsets='{"1": 5}'), "uid", LOGS)
+
+
+@pytest.mark.parametrize(
     ("given", "kind", "says"),
     [
         pytest.param(
