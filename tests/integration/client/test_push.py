@@ -16,6 +16,7 @@ from schemas.partition import LiveReplica
 from schemas.topic import LogSettings
 from spu.listener import Listener
 from tests.integration.spu.cluster import Cluster
+from tests.integration.spu.served import serve
 from tests.unit.runnel.fake_sc import FakeSc
 from tests.unit.runnel.test_cursor import batch
 from tests.unit.spu.builders import (
@@ -211,23 +212,21 @@ async def test_given_many_partitions_on_an_spu_then_a_few_requests_read_all(
     )
     await spu.host.lead(LeadPartitions(leads=tuple(leads), stamp=STAMP))
     await until(lambda: all(spu.host.replica(uid).is_serving for uid in uids))
-    listener = Listener(spu.host)
-    sc.endpoints = [("127.0.0.1", await listener.start("127.0.0.1", 0))]
-    await sc.start()
-    requests = listener.counters.requests
-    async with (
-        aio.connect(sc.address) as client,
-        client.consumer("orders", "earliest") as reading,
-    ):
-        await until(lambda: requests.get("subscribe", 0) >= 1)
-        for index in (99, 0, 50):
-            await produce(spu.host.replica(uids[index]), batch(0, 1))
-            async with asyncio.timeout(DEADLINE_S):
-                async for record in reading:
-                    assert (record.partition, record.offset) == (index, 1)
-                    break
-        assert requests["subscribe"] < 20
-        assert "fetch" not in requests
-    await listener.close()
-    await spu.host.close()
+    async with serve(spu) as served:
+        sc.endpoints = [("127.0.0.1", served.port)]
+        await sc.start()
+        requests = served.listener.counters.requests
+        async with (
+            aio.connect(sc.address) as client,
+            client.consumer("orders", "earliest") as reading,
+        ):
+            await until(lambda: requests.get("subscribe", 0) >= 1)
+            for index in (99, 0, 50):
+                await produce(spu.host.replica(uids[index]), batch(0, 1))
+                async with asyncio.timeout(DEADLINE_S):
+                    async for record in reading:
+                        assert (record.partition, record.offset) == (index, 1)
+                        break
+            assert requests["subscribe"] < 20
+            assert "fetch" not in requests
     await sc.stop()

@@ -13,9 +13,9 @@ import pytest
 from runnel import aio
 from runnel.record import time_of
 from schemas.errors import TransactionIdTooLowError
-from spu.listener import Listener
+from tests.integration.spu.served import Served, serve
 from tests.unit.runnel.fake_sc import FakeSc
-from tests.unit.spu.builders import Spu, assignment_of, open_spu, settings_of
+from tests.unit.spu.builders import assignment_of, open_spu, settings_of
 
 PARTITIONS = 3
 
@@ -23,16 +23,12 @@ PARTITIONS = 3
 @dataclass
 class World:
     sc: FakeSc
-    spu: Spu
-    listener: Listener
+    served: Served
     cluster: aio.Cluster
 
     async def restart_listener(self) -> None:
-        """Break all connections and come back at another port."""
-        await self.listener.close()
-        self.listener = Listener(self.spu.host)
-        port = await self.listener.start("127.0.0.1", 0)
-        self.sc.endpoints = [("127.0.0.1", port)]
+        await self.served.restart()
+        self.sc.endpoints = [("127.0.0.1", self.served.port)]
 
 
 @pytest.fixture
@@ -51,14 +47,11 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     )
     for uid in uids:
         await spu.serve(uid)
-    listener = Listener(spu.host)
-    sc.endpoints = [("127.0.0.1", await listener.start("127.0.0.1", 0))]
-    await sc.start()
-    async with aio.connect(sc.address) as cluster:
-        found = World(sc, spu, listener, cluster)
-        yield found
-    await found.listener.close()
-    await spu.host.close()
+    async with serve(spu) as served:
+        sc.endpoints = [("127.0.0.1", served.port)]
+        await sc.start()
+        async with aio.connect(sc.address) as cluster:
+            yield World(sc, served, cluster)
     await sc.stop()
 
 

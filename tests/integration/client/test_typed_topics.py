@@ -17,7 +17,7 @@ import runnel
 from runnel import aio
 from runnel.row_values import MisfitError
 from schemas.topic import Topic, TopicSpec
-from spu.listener import Listener
+from tests.integration.spu.served import serve
 from tests.unit.runnel.fake_sc import FakeSc
 from tests.unit.spu.builders import Spu, assign, assignment_of, open_spu, settings_of
 
@@ -70,17 +70,15 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     sc = FakeSc()
     sc.add_topic("orders", PARTITIONS, compression="lz4", **TYPED)
     spu = await open_spu(tmp_path)
-    listener = Listener(spu.host)
-    sc.endpoints = [("127.0.0.1", await listener.start("127.0.0.1", 0))]
-    await sc.start()
-    async with aio.connect(sc.address) as cluster:
-        found = World(sc, spu, cluster)
-        await found.tell_spu(revision=5)
-        for uid in sc.uids["orders"]:
-            await spu.serve(uid)
-        yield found
-    await listener.close()
-    await spu.host.close()
+    async with serve(spu) as served:
+        sc.endpoints = [("127.0.0.1", served.port)]
+        await sc.start()
+        async with aio.connect(sc.address) as cluster:
+            found = World(sc, spu, cluster)
+            await found.tell_spu(revision=5)
+            for uid in sc.uids["orders"]:
+                await spu.serve(uid)
+            yield found
     await sc.stop()
 
 

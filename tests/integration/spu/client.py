@@ -1,10 +1,12 @@
-"""A small client of the public port, as bare as the protocol allows."""
+"""Small clients of the public port, as bare as the protocol allows."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from typing import Self
+
+import pytest
 
 from schemas.errors import RunnelError
 from schemas.protocol import (
@@ -15,17 +17,21 @@ from schemas.protocol import (
     FetchRequest,
     FetchResponse,
     FrameHeader,
+    Grant,
     HelloRequest,
     HelloResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ProduceRequest,
     ProduceResponse,
+    PushResponse,
+    SubscribeRequest,
+    SubscriptionEntry,
     pack_frame,
     raise_for_status,
     unpack_frame,
 )
-from tests.unit.spu.builders import DEADLINE_S, UID
+from tests.unit.spu.builders import DEADLINE_S, UID, headers
 
 
 class Client:
@@ -110,3 +116,44 @@ class Client:
             error.details["correlation"] = header.correlation
             return error
         raise AssertionError("the answer carries no error")
+
+
+class Subscriber(Client):
+    """A client of which a test knows what each subscription was sent."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        super().__init__(reader, writer)
+        self.offsets: dict[int, list[int]] = {}
+
+    async def subscribe(self, *entries: SubscriptionEntry) -> None:
+        fixed = SubscribeRequest(SubscriptionEntry.LAYOUT.size).pack()
+        self.send(Api.SUBSCRIBE, 5, fixed, b"".join(entry.pack() for entry in entries))
+        header, fixed_answer, tail = await self.receive()
+        raise_for_status(header, tail)
+        assert (header.api, header.correlation) == (Api.SUBSCRIBE, 5)
+        assert (len(fixed_answer), len(tail)) == (0, 0)
+
+    def grant(self, *grants: Grant) -> None:
+        self.send(Api.CREDIT, 6, b"", b"".join(grant.pack() for grant in grants))
+
+    async def pushed(self) -> tuple[int, PushResponse, memoryview]:
+        """The next frame. Raises the error that it carries, with its number in the details."""
+        header, fixed, tail = await self.receive()
+        assert header.api == Api.PUSH
+        try:
+            raise_for_status(header, tail, fixed)
+        except RunnelError as error:
+            error.details["number"] = header.correlation
+            raise
+        found = self.offsets.setdefault(header.correlation, [])
+        found += [batch.base_offset for batch in headers(tail)]
+        return header.correlation, PushResponse.unpack(fixed), tail
+
+    async def refused(self) -> RunnelError:
+        with pytest.raises(RunnelError) as caught:
+            await self.pushed()
+        return caught.value
+
+    async def nothing_came(self) -> None:
+        """Whatever was to be sent before now came before the answer to this."""
+        await self.subscribe()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -38,15 +36,13 @@ from schemas.protocol import (
 )
 from spu import connection as connection_module
 from spu.connection import MAX_IN_FLIGHT
-from spu.listener import Listener
-from spu.replica import Replica
 from tests.integration.spu.client import Client
+from tests.integration.spu.served import Served, serve
 from tests.unit.spu.builders import (
     CLUSTER,
     DEADLINE_S,
     STAMP,
     UID,
-    Spu,
     assignment_of,
     batch_of,
     headers,
@@ -55,27 +51,6 @@ from tests.unit.spu.builders import (
     settings_of,
     until,
 )
-
-
-@dataclass
-class Served:
-    spu: Spu
-    listener: Listener
-    port: int
-
-    @property
-    def replica(self) -> Replica:
-        return self.spu.replica
-
-
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    spu = await open_spu(tmp_path, assignment_of(log=settings_of(segment=64 << 20)))
-    await spu.serve()
-    listener = Listener(spu.host)
-    yield Served(spu, listener, await listener.start("127.0.0.1", 0))
-    await listener.close()
-    await spu.host.close()
 
 
 async def test_given_a_hello_then_the_spu_says_who_it_is(served: Served) -> None:
@@ -326,18 +301,15 @@ async def test_given_silence_instead_of_a_hello_then_closed(
 
 async def test_given_too_many_connections_then_the_next_is_told(tmp_path: Path) -> None:
     spu = await open_spu(tmp_path)
-    listener = Listener(spu.host, max_connections=1)
-    port = await listener.start("127.0.0.1", 0)
-    async with await Client.connect(port) as first:
-        async with await Client.connect(port, hello=False) as second:
-            assert isinstance(await second.last_error(), OverloadedError)
-            assert await second.closed()
-        await first.hello()
-    await until(lambda: listener.counters.connections == 0)
-    async with await Client.connect(port) as third:
-        await third.hello()
-    await listener.close()
-    await spu.host.close()
+    async with serve(spu, max_connections=1) as served:
+        async with await Client.connect(served.port) as first:
+            async with await Client.connect(served.port, hello=False) as second:
+                assert isinstance(await second.last_error(), OverloadedError)
+                assert await second.closed()
+            await first.hello()
+        await until(lambda: served.listener.counters.connections == 0)
+        async with await Client.connect(served.port) as third:
+            await third.hello()
 
 
 async def test_given_a_client_that_does_not_read_then_its_memory_is_bounded(
@@ -348,8 +320,7 @@ async def test_given_a_client_that_does_not_read_then_its_memory_is_bounded(
         for _ in range(16):
             await writer.produce(batch_of(2, bytes(size)), Acks.LEADER)
         await until(lambda: served.replica.lac == 32)
-    connected = await asyncio.open_connection("127.0.0.1", served.port, limit=1 << 16)
-    async with Client(*connected) as slow:
+    async with await Client.connect(served.port, hello=False) as slow:
         slow.send(Api.HELLO, 0, HelloRequest(1, 1).pack())
         for correlation in range(100):
             request = FetchRequest(UID, 1, 16 << 20, 1, 0)
@@ -372,8 +343,7 @@ async def test_given_a_client_that_does_not_read_then_its_memory_is_bounded(
 async def test_given_long_polls_woken_for_a_client_that_does_not_read_then_answers_wait(
     served: Served,
 ) -> None:
-    connected = await asyncio.open_connection("127.0.0.1", served.port, limit=1 << 16)
-    async with Client(*connected) as slow:
+    async with await Client.connect(served.port, hello=False) as slow:
         slow.send(Api.HELLO, 0, HelloRequest(1, 1).pack())
         for correlation in range(20):
             request = FetchRequest(UID, 1, 16 << 20, 12 << 20, 60_000)
@@ -413,8 +383,7 @@ async def test_given_old_data_on_disk_then_many_fetches_are_served_from_threads(
 ) -> None:
     spu = await open_spu(tmp_path, assignment_of(log=settings_of(segment=1 << 12)))
     await spu.serve()
-    listener = Listener(spu.host)
-    async with await Client.connect(await listener.start("127.0.0.1", 0)) as client:
+    async with serve(spu) as served, await Client.connect(served.port) as client:
         for _ in range(100):
             await client.produce(batch_of(1, bytes(200)), Acks.LEADER)
         await until(lambda: spu.replica.lac == 100)
@@ -426,8 +395,6 @@ async def test_given_old_data_on_disk_then_many_fetches_are_served_from_threads(
             assert header.status == 0
             assert FetchResponse.unpack(fixed).lac == 100
             assert headers(tail)[0].base_offset == header.correlation
-    await listener.close()
-    await spu.host.close()
 
 
 async def test_given_a_deleted_partition_then_waiting_clients_are_told(served: Served) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -29,26 +27,23 @@ from schemas.protocol import (
     FetchFlags,
     FetchRequest,
     Grant,
-    HelloRequest,
     PushResponse,
     SubscribeRequest,
     SubscriptionEntry,
     pack_numbers,
-    raise_for_status,
 )
 from spu import subscriptions as subscriptions_module
-from spu.connection import Connection
 from spu.listener import Listener
 from spu.storage.reader import LogReader
 from spu.subscriptions import QUANTUM_BYTES
-from tests.integration.spu.client import Client
+from tests.integration.spu.client import Subscriber
 from tests.integration.spu.cluster import Cluster
+from tests.integration.spu.served import Served, serve
 from tests.unit.spu.builders import (
     DEADLINE_S,
     STAMP,
     TERM,
     UID,
-    Spu,
     assign,
     assignment_of,
     batch_of,
@@ -61,54 +56,6 @@ from tests.unit.spu.builders import (
 )
 
 MANY = 1 << 20
-
-
-@dataclass
-class Subscriber(Client):
-    """A client of which a test knows what each subscription was sent."""
-
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    offsets: dict[int, list[int]] = field(default_factory=dict)
-
-    @classmethod
-    async def to(cls, port: int) -> Subscriber:
-        found = cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 16))
-        await found.call(Api.HELLO, 0, HelloRequest(1, 1).pack())
-        return found
-
-    async def subscribe(self, *entries: SubscriptionEntry) -> None:
-        fixed = SubscribeRequest(SubscriptionEntry.LAYOUT.size).pack()
-        self.send(Api.SUBSCRIBE, 5, fixed, b"".join(entry.pack() for entry in entries))
-        header, fixed_answer, tail = await self.receive()
-        raise_for_status(header, tail)
-        assert (header.api, header.correlation) == (Api.SUBSCRIBE, 5)
-        assert (len(fixed_answer), len(tail)) == (0, 0)
-
-    def grant(self, *grants: Grant) -> None:
-        self.send(Api.CREDIT, 6, b"", b"".join(grant.pack() for grant in grants))
-
-    async def pushed(self) -> tuple[int, PushResponse, memoryview]:
-        """The next frame. Raises the error that it carries, with its number in the details."""
-        header, fixed, tail = await self.receive()
-        assert header.api == Api.PUSH
-        try:
-            raise_for_status(header, tail, fixed)
-        except RunnelError as error:
-            error.details["number"] = header.correlation
-            raise
-        found = self.offsets.setdefault(header.correlation, [])
-        found += [batch.base_offset for batch in headers(tail)]
-        return header.correlation, PushResponse.unpack(fixed), tail
-
-    async def refused(self) -> RunnelError:
-        with pytest.raises(RunnelError) as caught:
-            await self.pushed()
-        return caught.value
-
-    async def nothing_came(self) -> None:
-        """Whatever was to be sent before now came before the answer to this."""
-        await self.subscribe()
 
 
 def entry(
@@ -131,33 +78,11 @@ def assigned(*uids: PartitionUid) -> AssignPartitions:
     )
 
 
-@dataclass
-class Served:
-    spu: Spu
-    listener: Listener
-    port: int
-
-    @property
-    def connection(self) -> Connection:
-        (found,) = self.listener._connections
-        return found
-
-
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    spu = await open_spu(tmp_path, assignment_of(log=settings_of(segment=64 << 20)))
-    await spu.serve()
-    listener = Listener(spu.host)
-    yield Served(spu, listener, await listener.start("127.0.0.1", 0))
-    await listener.close()
-    await spu.host.close()
-
-
 async def test_given_records_then_they_are_pushed_and_so_are_those_that_come(
     served: Served,
 ) -> None:
     await produce(served.spu.replica, batch_of(3))
-    async with await Subscriber.to(served.port) as client:
+    async with await Subscriber.connect(served.port) as client:
         await client.subscribe(entry())
         number, bounds, data = await client.pushed()
         assert (number, bounds) == (1, PushResponse(0, 3, 4))
@@ -173,7 +98,7 @@ async def test_given_records_then_they_are_pushed_and_so_are_those_that_come(
 
 
 async def test_given_nothing_new_then_the_bounds_are_told_once(served: Served) -> None:
-    async with await Subscriber.to(served.port) as client:
+    async with await Subscriber.connect(served.port) as client:
         await client.subscribe(entry(offset=1), entry(2, offset=99))
         for number, offset in ((1, 1), (2, 99)):
             found, bounds, data = await client.pushed()
@@ -186,7 +111,7 @@ async def test_given_nothing_new_then_the_bounds_are_told_once(served: Served) -
 
 async def test_given_an_offset_inside_a_batch_then_its_batch_is_pushed(served: Served) -> None:
     await produce(served.spu.replica, batch_of(5))
-    async with await Subscriber.to(served.port) as client:
+    async with await Subscriber.connect(served.port) as client:
         await client.subscribe(entry(offset=3))
         _, bounds, data = await client.pushed()
         assert [one.base_offset for one in headers(data)] == [1]
@@ -200,7 +125,7 @@ async def test_given_no_more_credit_then_nothing_is_pushed_until_there_is_some(
     size = len(batch_of(1, bytes(1_000)))
     for _ in range(5):
         await produce(replica, batch_of(1, bytes(1_000)))
-    async with await Subscriber.to(served.port) as client:
+    async with await Subscriber.connect(served.port) as client:
         await client.subscribe(entry(offset=1, credit=0))
         await client.pushed()
         assert client.offsets[1] == [1], "at least one batch"
@@ -219,7 +144,7 @@ async def test_given_entries_that_are_refused_then_the_others_go_on(served: Serv
     replica = served.spu.replica
     await produce(replica, batch_of(5))
     other = new_uid()
-    async with await Subscriber.to(served.port) as client:
+    async with await Subscriber.connect(served.port) as client:
         await client.subscribe(
             entry(1, uid=other),
             entry(2, offset=-3),
@@ -249,20 +174,17 @@ async def test_given_a_replica_that_does_not_lead_then_only_followers_reads_are_
     tmp_path: Path,
 ) -> None:
     spu = await open_spu(tmp_path, assignment_of())
-    listener = Listener(spu.host)
-    async with await Subscriber.to(await listener.start("127.0.0.1", 0)) as client:
+    async with serve(spu) as served, await Subscriber.connect(served.port) as client:
         await client.subscribe(entry(1), entry(2, flags=FetchFlags.FOLLOWER_OK))
         assert isinstance(await client.refused(), NotLeaderError)
         assert (await client.pushed())[0] == 2
-    await listener.close()
-    await spu.host.close()
 
 
 async def test_given_a_log_that_is_cut_under_its_reader_then_it_is_told(served: Served) -> None:
     replica = served.spu.replica
     for _ in range(3):
         await produce(replica, batch_of(4))
-    async with await Subscriber.to(served.port) as client:
+    async with await Subscriber.connect(served.port) as client:
         await client.subscribe(entry(offset=1, credit=1))
         await client.pushed()
         replica._log.truncate_prefix(9)
@@ -282,7 +204,7 @@ async def test_given_a_deleted_partition_then_its_subscriptions_end_and_others_g
     other = new_uid()
     await served.spu.host.assign(assigned(other))
     await served.spu.serve(other)
-    async with await Subscriber.to(served.port) as client:
+    async with await Subscriber.connect(served.port) as client:
         # One waits for records, one for credit.
         await client.subscribe(entry(1, offset=1), entry(2, credit=1), entry(3, 1, uid=other))
         for _ in range(3):
@@ -297,7 +219,7 @@ async def test_given_a_deleted_partition_then_its_subscriptions_end_and_others_g
 
 
 async def test_given_an_end_then_nothing_more_is_pushed(served: Served) -> None:
-    async with await Subscriber.to(served.port) as client:
+    async with await Subscriber.connect(served.port) as client:
         await client.subscribe(entry(1, 1), entry(2, 1))
         await client.pushed()
         await client.pushed()
@@ -311,7 +233,7 @@ async def test_given_an_end_then_nothing_more_is_pushed(served: Served) -> None:
 
 
 async def test_given_a_number_twice_then_nothing_begins(served: Served) -> None:
-    async with await Subscriber.to(served.port) as client:
+    async with await Subscriber.connect(served.port) as client:
         with pytest.raises(InvalidRequestError):
             await client.subscribe(entry(1), entry(1))
         await client.subscribe(entry(1))
@@ -327,7 +249,7 @@ async def test_given_too_many_subscriptions_then_the_rest_is_refused(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscriptions_module, "MAX_SUBSCRIPTIONS", 2)
-    async with await Subscriber.to(served.port) as client:
+    async with await Subscriber.connect(served.port) as client:
         await client.subscribe(entry(1), entry(2), entry(3))
         error = await client.refused()
         assert isinstance(error, OverloadedError)
@@ -355,7 +277,7 @@ async def test_given_too_many_subscriptions_then_the_rest_is_refused(
     ],
 )
 async def test_what_makes_no_sense(served: Served, api: Api, fixed: bytes, tail: bytes) -> None:
-    async with await Subscriber.to(served.port) as client:
+    async with await Subscriber.connect(served.port) as client:
         client.send(api, 9, fixed, tail)
         error = await client.last_error()
         assert isinstance(error, ProtocolError)
@@ -364,7 +286,7 @@ async def test_what_makes_no_sense(served: Served, api: Api, fixed: bytes, tail:
 
 
 async def test_given_longer_entries_then_what_is_known_of_them_counts(served: Served) -> None:
-    async with await Subscriber.to(served.port) as client:
+    async with await Subscriber.connect(served.port) as client:
         tail = entry(1).pack() + bytes(8) + entry(2, 1).pack() + bytes(8)
         client.send(Api.SUBSCRIBE, 5, SubscribeRequest(56).pack(), tail)
         assert (await client.receive())[0].api == Api.SUBSCRIBE
@@ -379,7 +301,7 @@ async def test_given_much_in_several_partitions_then_they_take_turns(served: Ser
     for uid in others:
         for _ in range(6):
             await produce(served.spu.host.replica(uid), batch_of(1, bytes(QUANTUM_BYTES)))
-    async with await Subscriber.to(served.port) as client:
+    async with await Subscriber.connect(served.port) as client:
         await client.subscribe(*(entry(n, 1, 1 << 30, uid) for n, uid in enumerate(others)))
         assert [(await client.pushed())[0] for _ in range(18)] == [0, 1, 2] * 6
 
@@ -406,7 +328,7 @@ async def test_given_a_client_that_does_not_read_then_its_memory_is_bounded(
             return pread(fd, view, position, wait=True)
 
         monkeypatch.setattr(LogReader, "_preadv", staticmethod(from_disk))
-    async with await Subscriber.to(served.port) as slow:
+    async with await Subscriber.connect(served.port) as slow:
         fixed = SubscribeRequest(48).pack()
         tail = b"".join(entry(n, 1, 1 << 30, uid).pack() for n, uid in enumerate(others))
         slow.send(Api.SUBSCRIBE, 5, fixed, tail)
@@ -441,19 +363,16 @@ async def test_given_hundreds_of_partitions_in_one_request_then_each_is_pushed(
     ]
     await spu.host.lead(LeadPartitions(leads=tuple(leads), stamp=STAMP))
     await until(lambda: all(spu.host.replica(uid).is_serving for uid in uids))
-    listener = Listener(spu.host)
-    async with await Subscriber.to(await listener.start("127.0.0.1", 0)) as client:
+    async with serve(spu) as served, await Subscriber.connect(served.port) as client:
         await client.subscribe(*(entry(n, 1, uid=uid) for n, uid in enumerate(uids)))
         for _ in uids:
             assert not len((await client.pushed())[2])
         await client.nothing_came()
-        assert listener.counters.requests == {"hello": 1, "subscribe": 2}
+        assert served.listener.counters.requests == {"hello": 1, "subscribe": 2}
         for n in (499, 3, 250):
             await produce(spu.host.replica(uids[n]), batch_of(1, b"%d" % n))
             assert (await client.pushed())[0] == n
         await client.nothing_came()
-    await listener.close()
-    await spu.host.close()
 
 
 async def test_given_old_data_on_the_disk_then_it_is_read_in_threads_and_others_go_on(
@@ -466,8 +385,7 @@ async def test_given_old_data_on_the_disk_then_it_is_read_in_threads_and_others_
     await spu.serve(hot)
     for _ in range(100):
         await produce(spu.host.replica(cold), batch_of(1, bytes(200)))
-    listener = Listener(spu.host)
-    async with await Subscriber.to(await listener.start("127.0.0.1", 0)) as client:
+    async with serve(spu) as served, await Subscriber.connect(served.port) as client:
         # Offset 2 of a completed segment: its index is on the disk.
         await client.subscribe(entry(1, 2, uid=cold), entry(2, 2, uid=cold), entry(3, 1, uid=hot))
         await produce(spu.host.replica(hot), batch_of())
@@ -478,8 +396,6 @@ async def test_given_old_data_on_the_disk_then_it_is_read_in_threads_and_others_
             ):
                 await client.pushed()
         assert client.offsets[1] == client.offsets[2] == list(range(2, 101))
-    await listener.close()
-    await spu.host.close()
 
 
 async def test_given_threads_that_are_all_busy_with_old_data_then_others_are_served(
@@ -491,8 +407,7 @@ async def test_given_threads_that_are_all_busy_with_old_data_then_others_are_ser
         await produce(replica, batch_of(1, bytes(200), time_us=2_000_000_000_000_000 + index))
     free = threading.Event()
     busy = [spu.host.client_reads.submit(free.wait) for _ in range(20)]
-    listener = Listener(spu.host)
-    async with await Subscriber.to(await listener.start("127.0.0.1", 0)) as client:
+    async with serve(spu) as served, await Subscriber.connect(served.port) as client:
         await client.subscribe(entry(1, 2), entry(2, 101))
         assert (await client.pushed())[0] == 2, "the other one needs the disk"
         await produce(replica, batch_of(1))
@@ -504,8 +419,6 @@ async def test_given_threads_that_are_all_busy_with_old_data_then_others_are_ser
         while client.offsets.get(1, [0])[-1] != 101:
             await client.pushed()
         assert client.offsets[1] == list(range(2, 102))
-    await listener.close()
-    await spu.host.close()
 
 
 async def test_given_another_leader_then_subscriptions_end_and_go_on_there(
@@ -517,7 +430,10 @@ async def test_given_another_leader_then_subscriptions_end_and_go_on_there(
     await produce(replica, batch_of(4))
     listeners = [Listener(cluster.spus[spu].host) for spu in range(2)]
     ports = [await one.start("127.0.0.1", 0) for one in listeners]
-    async with await Subscriber.to(ports[0]) as client, await Subscriber.to(ports[1]) as other:
+    async with (
+        await Subscriber.connect(ports[0]) as client,
+        await Subscriber.connect(ports[1]) as other,
+    ):
         # One waits for records, one for credit.
         await client.subscribe(entry(1), entry(2, credit=1))
         told = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,12 @@ from schemas.protocol import EARLIEST, NO_OFFSET, Api, VerifyRequest, VerifyResp
 from schemas.topic import Durability
 from spu import verifying
 from spu.listener import Listener
-from spu.replica import Replica
 from spu.storage.verification import Verification
 from tests.integration.spu.client import Client
 from tests.integration.spu.cluster import Cluster
+from tests.integration.spu.served import Served, serve
 from tests.unit.spu.builders import (
     UID,
-    Spu,
     assignment_of,
     batch_of,
     new_uid,
@@ -43,18 +41,6 @@ from tests.unit.spu.storage.test_verification import flip
 WAIT_MS = 60_000
 
 
-@dataclass
-class Served:
-    spu: Spu
-    listener: Listener
-    port: int
-    directory: Path
-
-    @property
-    def replica(self) -> Replica:
-        return self.spu.replica
-
-
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
     """A leader of some segments with records; offset 0 is its control record."""
@@ -62,11 +48,8 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     replica = await spu.serve()
     for _ in range(20):
         await produce(replica, batch_of(2, b"x" * 160))
-    listener = Listener(spu.host)
-    port = await listener.start("127.0.0.1", 0)
-    yield Served(spu, listener, port, tmp_path / "partitions" / UID)
-    await listener.close()
-    await spu.host.close()
+    async with serve(spu) as found:
+        yield found
 
 
 async def ask(
@@ -167,8 +150,10 @@ async def test_records_are_taken_and_served_meanwhile(
     assert found.next_offset == 41
 
 
-async def test_given_damage_then_it_is_told_and_the_replica_is_unfit(served: Served) -> None:
-    flip(served.directory / f"{0:020d}.log", 700)
+async def test_given_damage_then_it_is_told_and_the_replica_is_unfit(
+    served: Served, tmp_path: Path
+) -> None:
+    flip(tmp_path / "partitions" / UID / f"{0:020d}.log", 700)
     async with await Client.connect(served.port) as client:
         found, (problem,) = await ask(client)
         assert (problem["file"], problem["severity"]) == (f"{0:020d}.log", "damage")
@@ -181,8 +166,10 @@ async def test_given_damage_then_it_is_told_and_the_replica_is_unfit(served: Ser
             await ask(client)
 
 
-async def test_given_a_damaged_index_then_it_is_built_again_and_reads_go_on(served: Served) -> None:
-    index = served.directory / f"{0:020d}.index"
+async def test_given_a_damaged_index_then_it_is_built_again_and_reads_go_on(
+    served: Served, tmp_path: Path
+) -> None:
+    index = tmp_path / "partitions" / UID / f"{0:020d}.index"
     index.write_bytes(b"nothing of it")
     async with await Client.connect(served.port) as client:
         found, (problem,) = await ask(client)
