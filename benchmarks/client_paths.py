@@ -49,16 +49,18 @@ from schemas.protocol import (
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
     Api,
+    HelloResponse,
+    pack_error,
+    pack_frame,
+    unpack_frame,
+)
+from schemas.record_requests import (
     FetchRequest,
     FetchResponse,
-    HelloResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ProduceRequest,
     ProduceResponse,
-    pack_error,
-    pack_frame,
-    unpack_frame,
 )
 from schemas.topic import Compression, Durability, TopicResolution
 

@@ -34,7 +34,8 @@ from runnel.sc_client import ScClient
 from schemas.errors import RunnelError
 from schemas.ids import PartitionUid
 from schemas.partition import PartitionResolution
-from schemas.protocol import LATEST, Api, ListOffsetsRequest
+from schemas.protocol import Api
+from schemas.record_requests import LATEST, ListOffsetsRequest
 
 _POLL_S: Final = 0.5
 _LIMIT_S: Final = 900.0

@@ -32,13 +32,11 @@ from schemas.protocol import (
     FRAME_OVERHEAD,
     MIN_PROTOCOL_VERSION,
     PROTOCOL_VERSION,
-    Acks,
     Api,
     HelloRequest,
-    ProduceRequest,
-    ProduceResponse,
     pack_frame,
 )
+from schemas.record_requests import Acks, ProduceRequest, ProduceResponse
 from schemas.topic import partition_name
 
 RECORD_SIZE: Final = 100

@@ -43,8 +43,8 @@ from runnel.truncation import Before, Truncated, truncate
 from schemas.assignments import TopicAssignment
 from schemas.columns import TopicSchema
 from schemas.errors import InvalidRequestError, NotFoundError, UnreachableError
-from schemas.protocol import LATEST
 from schemas.quantities import format_size
+from schemas.record_requests import LATEST
 from schemas.system_topics import POSITIONS, is_system_name
 from schemas.topic import Topic
 

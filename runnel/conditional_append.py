@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from runnel.routing import TopicRoute
 from schemas.batch import CODECS, RECORD_SCHEMA, build, encode_records
-from schemas.protocol import Acks, Api, ProduceRequest
+from schemas.protocol import Api
+from schemas.record_requests import Acks, ProduceRequest
 
 #: Longer values are compressed.
 _COMPRESSED_FROM_BYTES: Final = 4 << 10

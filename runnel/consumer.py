@@ -32,7 +32,7 @@ from runnel.routing import TopicRoute
 from runnel.speculation import Speculation
 from schemas.columns import TopicSchema
 from schemas.errors import DivergedError, FencedError, InvalidRequestError, RunnelError
-from schemas.protocol import EARLIEST, LATEST, ListOffsetsResponse, PositionBy
+from schemas.record_requests import EARLIEST, LATEST, ListOffsetsResponse, PositionBy
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from runnel.routing import TopicRoute
 from runnel.state_log import StateLog, now_us
 from schemas.errors import InvalidRequestError, NotFoundError, RunnelError
 from schemas.kinds import nearest
-from schemas.protocol import LATEST, ListOffsetsResponse, PositionBy
+from schemas.record_requests import LATEST, ListOffsetsResponse, PositionBy
 
 #: How long a partition may take to tell its bounds; then it has none in a list.
 _BOUNDS_S: Final = 3.0

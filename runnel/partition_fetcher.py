@@ -41,7 +41,8 @@ from runnel.subscriptions import Pushed, Subscription
 from schemas.assignments import PartitionLeader, ReplicaEndpoint
 from schemas.errors import DeadlineExceededError, NotReadyError, RunnelError
 from schemas.ids import PartitionUid, Term
-from schemas.protocol import NO_FLAGS, Api, FetchFlags, FetchRequest, FetchResponse
+from schemas.protocol import Api
+from schemas.record_requests import NO_FLAGS, FetchFlags, FetchRequest, FetchResponse
 
 #: Seconds that an SPU may take beyond the wait it was asked for.
 _FETCH_SLACK_S: Final = 30.0

@@ -18,9 +18,9 @@ from runnel.replicas import Located, locate
 from runnel.stored_batches import StoredBatch, stored_batch
 from schemas.batch import split_batches
 from schemas.errors import InvalidRequestError, NotReadyError, RetryableError
-from schemas.protocol import (
+from schemas.protocol import Api
+from schemas.record_requests import (
     LATEST,
-    Api,
     FetchRequest,
     FetchResponse,
     ListOffsetsRequest,

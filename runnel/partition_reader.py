@@ -24,7 +24,8 @@ from schemas.errors import (
     OffsetOutOfRangeError,
     UnsupportedError,
 )
-from schemas.protocol import EARLIEST, Api, ListOffsetsRequest, ListOffsetsResponse, PositionBy
+from schemas.protocol import Api
+from schemas.record_requests import EARLIEST, ListOffsetsRequest, ListOffsetsResponse, PositionBy
 
 _log = logging.getLogger("runnel")
 
@@ -36,7 +37,7 @@ async def list_offsets(
     give_up_s: float,
     by: PositionBy = PositionBy.TIMESTAMP,
 ) -> ListOffsetsResponse:
-    """Ask the leader for an offset; see `schemas.protocol.ListOffsetsRequest`.
+    """Ask the leader for an offset; see `schemas.record_requests.ListOffsetsRequest`.
 
     Raises UnsupportedError where the leader is of a version that knows no such positions.
     """

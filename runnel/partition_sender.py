@@ -37,7 +37,8 @@ from schemas.errors import (
     RunnelError,
     StorageFullError,
 )
-from schemas.protocol import Acks, Api, ProduceRequest, ProduceResponse
+from schemas.protocol import Api
+from schemas.record_requests import Acks, ProduceRequest, ProduceResponse
 
 #: How much longer than the leader the client waits, so that the leader's own answer is heard.
 _ANSWER_SLACK_S: Final = 2.0

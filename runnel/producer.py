@@ -38,7 +38,7 @@ from runnel.typed_intake import TypedIntake
 from schemas.batch import CODECS
 from schemas.columns import TopicSchema
 from schemas.errors import InvalidRequestError, RunnelError, error_from
-from schemas.protocol import Acks
+from schemas.record_requests import Acks
 from schemas.topic import MAX_BATCH_BYTES
 
 Progress = Callable[[int, int], None]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from runnel.routing import TopicRoute
-from schemas.protocol import Api, ListSegmentsRequest, ListSegmentsResponse, SegmentInfo
+from schemas.log_requests import ListSegmentsRequest, ListSegmentsResponse, SegmentInfo
+from schemas.protocol import Api
 
 _WAIT_MS: Final = 20_000
 _GIVE_UP_S: Final = 60.0

@@ -32,7 +32,8 @@ from schemas.errors import (
     RetryableError,
     RunnelError,
 )
-from schemas.protocol import LATEST, Api, FetchRequest, FetchResponse
+from schemas.protocol import Api
+from schemas.record_requests import LATEST, FetchRequest, FetchResponse
 
 _FETCH_BYTES: Final = 4 << 20
 _ATTEMPT_S: Final = 10.0

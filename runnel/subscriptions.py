@@ -27,8 +27,8 @@ from schemas.errors import (
     UnsupportedError,
 )
 from schemas.ids import PartitionUid
-from schemas.protocol import (
-    Api,
+from schemas.protocol import Api
+from schemas.subscription_requests import (
     Grant,
     PushResponse,
     SubscribeRequest,

@@ -17,7 +17,7 @@ from runnel.partition_reader import list_offsets
 from runnel.record import timestamp_us_of
 from runnel.routing import TopicRoute
 from schemas.errors import DeadlineExceededError, InvalidRequestError
-from schemas.protocol import EARLIEST, LATEST
+from schemas.record_requests import EARLIEST, LATEST
 from schemas.topic import partition_name
 
 #: Where a log is to begin: an offset, offsets by partition, a time, or "latest" (all is to go).

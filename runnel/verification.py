@@ -23,7 +23,9 @@ from schemas.errors import (
     StorageFailedError,
     UnsupportedError,
 )
-from schemas.protocol import EARLIEST, NO_OFFSET, Api, VerifyRequest, VerifyResponse
+from schemas.log_requests import VerifyRequest, VerifyResponse
+from schemas.protocol import Api
+from schemas.record_requests import EARLIEST, NO_OFFSET
 
 #: How long an SPU works before it says how far it is.
 _STEP_MS: Final = 500

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 
 from runnel.consumer import TransactionId
 from schemas.errors import InvalidRequestError, OffsetOutOfRangeError
-from schemas.protocol import EARLIEST, LATEST
+from schemas.record_requests import EARLIEST, LATEST
 from spark_io.offsets import OffsetWish
 from spark_io.options import ReadOptions
 

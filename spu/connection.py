@@ -24,32 +24,29 @@ from typing import Final, Protocol, cast
 from schemas.batch import Buffer
 from schemas.errors import ProtocolError, RunnelError, UnsupportedError
 from schemas.ids import PartitionUid
+from schemas.log_requests import ListSegmentsRequest, VerifyRequest, VerifyResponse
 from schemas.logs import get_logger
 from schemas.protocol import (
     MAX_FRAME_BYTES,
     MIN_PROTOCOL_VERSION,
     PROTOCOL_VERSION,
-    Acks,
     Api,
-    FetchRequest,
     FrameHeader,
-    Grant,
     HelloRequest,
     HelloResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListSegmentsRequest,
-    ProduceRequest,
-    ProduceResponse,
-    SubscribeRequest,
-    SubscriptionEntry,
-    VerifyRequest,
-    VerifyResponse,
     pack_error,
     pack_frame,
     unpack_frame,
-    unpack_numbers,
 )
+from schemas.record_requests import (
+    Acks,
+    FetchRequest,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+from schemas.subscription_requests import Grant, SubscribeRequest, SubscriptionEntry, unpack_numbers
 from spu.frames import FrameReader
 from spu.replica import Found, Replica
 from spu.storage.segment import Damage

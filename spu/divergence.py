@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from schemas.errors import DivergedError
 from schemas.ids import format_term
-from schemas.protocol import FetchRequest
+from schemas.record_requests import FetchRequest
 from spu.replication.history import common_end, diverged_at
 from spu.replication.state import ReplicaState
 

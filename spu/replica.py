@@ -37,23 +37,22 @@ from schemas.errors import (
     TransactionIdTooLowError,
 )
 from schemas.ids import StorageId, Term
+from schemas.log_requests import ListSegmentsResponse, SegmentInfo
 from schemas.messages import Assignment, Lead, ReplicaReport, ReplicaRole
 from schemas.partition import LiveReplica
-from schemas.protocol import (
+from schemas.protocol import MAX_FETCH_BYTES
+from schemas.record_requests import (
     EARLIEST,
     LATEST,
-    MAX_FETCH_BYTES,
     NO_OFFSET,
     Acks,
     FetchFlags,
     FetchRequest,
     FetchResponse,
     ListOffsetsResponse,
-    ListSegmentsResponse,
     PositionBy,
     ProduceRequest,
     ProduceResponse,
-    SegmentInfo,
 )
 from schemas.topic import Durability, LogSettings
 from spu.admission import admit, admit_schema

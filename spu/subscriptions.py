@@ -23,14 +23,9 @@ from schemas.batch import Buffer
 from schemas.errors import InvalidRequestError, OverloadedError, RunnelError
 from schemas.ids import PartitionUid
 from schemas.logs import get_logger
-from schemas.protocol import (
-    Api,
-    FetchRequest,
-    PushResponse,
-    SubscriptionEntry,
-    pack_error,
-    pack_frame,
-)
+from schemas.protocol import Api, pack_error, pack_frame
+from schemas.record_requests import FetchRequest
+from schemas.subscription_requests import PushResponse, SubscriptionEntry
 from spu.push_queue import PushQueue, Turn
 from spu.replica import Found, Replica
 from spu.storage.segment import Damage

@@ -19,7 +19,8 @@ from typing import Final, Protocol
 
 from schemas.errors import InvalidRequestError, OverloadedError, RunnelError
 from schemas.ids import PartitionUid
-from schemas.protocol import EARLIEST, VerifyRequest, VerifyResponse
+from schemas.log_requests import VerifyRequest, VerifyResponse
+from schemas.record_requests import EARLIEST
 from spu.replica import MAX_WAIT_MS, Replica
 from spu.storage.segment import Damage
 from spu.storage.verification import Verification

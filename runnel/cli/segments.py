@@ -18,7 +18,7 @@ from schemas.quantities import format_size
 
 if TYPE_CHECKING:
     from runnel.segments import Segments
-    from schemas.protocol import SegmentInfo
+    from schemas.log_requests import SegmentInfo
 
 _HEADINGS = ("BASE", "END", "SIZE", "STATE", "OPENED", "COMPLETED", "TRUNCATED")
 

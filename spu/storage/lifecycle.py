@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from schemas.protocol import SegmentInfo, SegmentState
+from schemas.log_requests import SegmentInfo, SegmentState
 from spu.storage.segment import Segment
 
 TRUNCATED_SUFFIX: Final = ".truncated"

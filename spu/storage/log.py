@@ -31,7 +31,7 @@ from schemas.errors import (
     NotReadyError,
     OffsetOutOfRangeError,
 )
-from schemas.protocol import SegmentInfo
+from schemas.log_requests import SegmentInfo
 from schemas.topic import MAX_BATCH_BYTES, Durability, LogSettings
 from spu.producers import (
     ProducerDump,

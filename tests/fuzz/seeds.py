@@ -22,26 +22,23 @@ from schemas.batch import (
 )
 from schemas.errors import DivergedError, NotLeaderError, TransactionIdTooLowError
 from schemas.messages import Peer
-from schemas.protocol import (
+from schemas.protocol import Api, HelloRequest, HelloResponse, pack_error, pack_frame, unpack_frame
+from schemas.record_requests import (
     Acks,
-    Api,
     FetchRequest,
     FetchResponse,
-    Grant,
-    HelloRequest,
-    HelloResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     PositionBy,
     ProduceRequest,
     ProduceResponse,
+)
+from schemas.subscription_requests import (
+    Grant,
     PushResponse,
     SubscribeRequest,
     SubscriptionEntry,
-    pack_error,
-    pack_frame,
     pack_numbers,
-    unpack_frame,
 )
 from spu.producers import with_last_id
 from spu.replication.messages import (

@@ -29,23 +29,21 @@ from schemas.errors import (
     StorageFailedError,
     UnsupportedError,
 )
-from schemas.protocol import (
-    Api,
+from schemas.protocol import Api, HelloRequest, HelloResponse, raise_for_status, unpack_frame
+from schemas.record_requests import (
     FetchRequest,
     FetchResponse,
-    Grant,
-    HelloRequest,
-    HelloResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ProduceRequest,
     ProduceResponse,
+)
+from schemas.subscription_requests import (
+    Grant,
     PushResponse,
     SubscribeRequest,
     SubscriptionEntry,
     pack_numbers,
-    raise_for_status,
-    unpack_frame,
     unpack_numbers,
 )
 from spu import frames as spu_frames

@@ -14,7 +14,7 @@ from pathlib import Path
 from schemas.errors import RunnelError
 from schemas.logs import configure_logs
 from schemas.messages import ReplicaRole
-from schemas.protocol import ProduceResponse
+from schemas.record_requests import ProduceResponse
 from schemas.topic import Durability
 from tests.unit.spu.builders import (
     assignment_of,

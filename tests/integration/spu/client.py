@@ -10,27 +10,26 @@ import pytest
 
 from schemas.errors import RunnelError
 from schemas.protocol import (
-    NO_OFFSET,
     PREFIX,
-    Acks,
     Api,
-    FetchRequest,
-    FetchResponse,
     FrameHeader,
-    Grant,
     HelloRequest,
     HelloResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ProduceRequest,
-    ProduceResponse,
-    PushResponse,
-    SubscribeRequest,
-    SubscriptionEntry,
     pack_frame,
     raise_for_status,
     unpack_frame,
 )
+from schemas.record_requests import (
+    NO_OFFSET,
+    Acks,
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+from schemas.subscription_requests import Grant, PushResponse, SubscribeRequest, SubscriptionEntry
 from tests.unit.spu.builders import DEADLINE_S, UID, headers
 
 

@@ -13,7 +13,7 @@ import pytest
 from schemas.batch import Buffer
 from schemas.errors import RunnelError, StorageFailedError
 from schemas.messages import ReplicaRole
-from schemas.protocol import ProduceResponse
+from schemas.record_requests import ProduceResponse
 from schemas.topic import Durability
 from spu import replica_host
 from spu.storage import file_pool as file_pool_module

@@ -18,21 +18,16 @@ from schemas.errors import (
     UnsupportedError,
 )
 from schemas.messages import DeleteReplicas, Tombstone
-from schemas.protocol import (
+from schemas.protocol import FRAME_HEADER, MAX_FRAME_BYTES, PREFIX, Api, HelloRequest, pack_frame
+from schemas.record_requests import (
     EARLIEST,
-    FRAME_HEADER,
     LATEST,
-    MAX_FRAME_BYTES,
-    PREFIX,
     Acks,
-    Api,
     FetchRequest,
     FetchResponse,
-    HelloRequest,
     ListOffsetsRequest,
     ProduceRequest,
     ProduceResponse,
-    pack_frame,
 )
 from spu import connection as connection_module
 from spu.connection import MAX_IN_FLIGHT

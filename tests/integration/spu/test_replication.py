@@ -15,7 +15,7 @@ from schemas.errors import (
     TransactionIdTooLowError,
 )
 from schemas.messages import ReplicaRole
-from schemas.protocol import EARLIEST, FetchRequest
+from schemas.record_requests import EARLIEST, FetchRequest
 from schemas.topic import Durability
 from spu.replica import Replica
 from tests.integration.spu.cluster import Cluster

@@ -21,11 +21,9 @@ from schemas.errors import (
 from schemas.ids import PartitionUid
 from schemas.messages import AssignPartitions, DeleteReplicas, Lead, LeadPartitions, Tombstone
 from schemas.partition import LiveReplica
-from schemas.protocol import (
-    NO_FLAGS,
-    Api,
-    FetchFlags,
-    FetchRequest,
+from schemas.protocol import Api
+from schemas.record_requests import NO_FLAGS, FetchFlags, FetchRequest
+from schemas.subscription_requests import (
     Grant,
     PushResponse,
     SubscribeRequest,

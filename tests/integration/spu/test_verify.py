@@ -18,7 +18,9 @@ from schemas.errors import (
     StorageFailedError,
 )
 from schemas.ids import PartitionUid
-from schemas.protocol import EARLIEST, NO_OFFSET, Api, VerifyRequest, VerifyResponse
+from schemas.log_requests import VerifyRequest, VerifyResponse
+from schemas.protocol import Api
+from schemas.record_requests import EARLIEST, NO_OFFSET
 from schemas.topic import Durability
 from spu import verifying
 from spu.listener import Listener

@@ -19,7 +19,7 @@ from typing import Any, Final
 from schemas.batch import read_header, split_batches
 from schemas.errors import FencedError, InvalidRequestError, NotLeaderError, RunnelError
 from schemas.messages import ReplicaRole
-from schemas.protocol import FetchFlags, FetchRequest, ProduceResponse
+from schemas.record_requests import FetchFlags, FetchRequest, ProduceResponse
 from schemas.topic import Durability
 from spu.replica import Replica
 from tests.integration.spu.cluster import Cluster

@@ -18,7 +18,7 @@ from runnel.stored_batches import StoredBatch, stored_batch
 from schemas.batch import RECORD_SCHEMA, build, build_control, encode_records, stamp
 from schemas.errors import InvalidRequestError, NotFoundError
 from schemas.ids import make_term
-from schemas.protocol import FetchResponse, ListOffsetsResponse
+from schemas.record_requests import FetchResponse, ListOffsetsResponse
 
 TERM = make_term(0, 1, 2)
 SECOND = 1_000_000

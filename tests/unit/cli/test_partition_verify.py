@@ -12,7 +12,7 @@ from runnel.cli import partition_verify
 from runnel.cli.partition_verify import exit_code, finding_line, print_results, verify_offline
 from runnel.cli.tables import Output
 from runnel.verification import Finding, PartitionResult, ReplicaResult, Verdict
-from schemas.protocol import VerifyResponse
+from schemas.log_requests import VerifyResponse
 from tests.unit.cli.conftest import CommandLine
 
 CHECKED = VerifyResponse(0, 9, 10, 10, 0, 2_000, 2_000, 5, 9, 1, 1, b"a" * 16, 1)

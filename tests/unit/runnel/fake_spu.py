@@ -21,28 +21,25 @@ from schemas.errors import (
     RunnelError,
     UnsupportedError,
 )
-from schemas.protocol import (
+from schemas.protocol import PREFIX, Api, HelloResponse, pack_error, pack_frame, unpack_frame
+from schemas.record_requests import (
     LATEST,
     NO_OFFSET,
-    PREFIX,
     Acks,
-    Api,
     FetchFlags,
     FetchRequest,
     FetchResponse,
-    Grant,
-    HelloResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     PositionBy,
     ProduceRequest,
     ProduceResponse,
+)
+from schemas.subscription_requests import (
+    Grant,
     PushResponse,
     SubscribeRequest,
     SubscriptionEntry,
-    pack_error,
-    pack_frame,
-    unpack_frame,
     unpack_numbers,
 )
 from tests.unit.runnel.fake_sc import CLUSTER_UID

@@ -16,7 +16,7 @@ import pytest
 
 import runnel
 from runnel.loop_thread import LoopThread
-from schemas.protocol import FetchFlags
+from schemas.record_requests import FetchFlags
 from tests.unit.runnel.fake_sc import FakeSc
 from tests.unit.runnel.fake_spu import FakeSpu
 

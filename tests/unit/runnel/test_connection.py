@@ -17,11 +17,11 @@ from schemas.errors import (
     RunnelError,
     UnreachableError,
 )
-from schemas.protocol import (
+from schemas.protocol import Api
+from schemas.record_requests import (
     EARLIEST,
     LATEST,
     Acks,
-    Api,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ProduceRequest,

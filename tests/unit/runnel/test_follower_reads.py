@@ -20,7 +20,7 @@ from schemas.errors import (
     RunnelError,
 )
 from schemas.ids import Term
-from schemas.protocol import FetchFlags
+from schemas.record_requests import FetchFlags
 from tests.unit.runnel.conftest import World
 from tests.unit.runnel.fake_sc import FakeSc
 from tests.unit.runnel.fake_spu import FakeLog, FakeSpu, Step

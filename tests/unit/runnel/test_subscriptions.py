@@ -9,7 +9,8 @@ import pytest
 
 from runnel.subscriptions import Subscriptions
 from schemas.errors import NotReadyError, RunnelError, UnsupportedError
-from schemas.protocol import Api, Grant, PushResponse, SubscriptionEntry, unpack_numbers
+from schemas.protocol import Api
+from schemas.subscription_requests import Grant, PushResponse, SubscriptionEntry, unpack_numbers
 from tests.unit.schemas.test_protocol import UID
 
 

@@ -28,9 +28,11 @@ from schemas.errors import (
     UnreachableError,
     UnsupportedError,
 )
+from schemas.log_requests import VerifyRequest, VerifyResponse
 from schemas.metadata import Metadata, Object, OwnerReference
 from schemas.partition import Partition, PartitionSpec, PartitionStatus
-from schemas.protocol import EARLIEST, Api, VerifyRequest, VerifyResponse
+from schemas.protocol import Api
+from schemas.record_requests import EARLIEST
 from schemas.spu import Spu, SpuSpec, SpuStatus
 
 UID = "3f1c1a52-0000-4000-8000-0000000000aa"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from schemas.errors import (
     error_from,
 )
 from schemas.ids import PartitionUid
+from schemas.log_requests import VerifyRequest, VerifyResponse
 from schemas.protocol import (
     FRAME_HEADER,
     FRAME_OVERHEAD,
@@ -29,33 +29,31 @@ from schemas.protocol import (
     MAX_FRAME_BYTES,
     PREFIX,
     PROTOCOL_VERSION,
-    Acks,
     Api,
     DivergedResponse,
+    FrameHeader,
+    HelloRequest,
+    HelloResponse,
+    TransactionIdTooLowResponse,
+    pack_error,
+    pack_frame,
+    raise_for_status,
+    unpack_frame,
+)
+from schemas.record_requests import (
+    Acks,
     FetchFlags,
     FetchRequest,
     FetchResponse,
-    FrameHeader,
-    Grant,
-    HelloRequest,
-    HelloResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     PositionBy,
     ProduceRequest,
     ProduceResponse,
+)
+from schemas.subscription_requests import (
     PushResponse,
     SubscribeRequest,
-    SubscriptionEntry,
-    TransactionIdTooLowResponse,
-    VerifyRequest,
-    VerifyResponse,
-    pack_error,
-    pack_frame,
-    pack_numbers,
-    raise_for_status,
-    unpack_frame,
-    unpack_numbers,
 )
 from schemas.topic import MAX_BATCH_BYTES
 
@@ -137,62 +135,11 @@ def test_law_any_bytes_are_a_part_or_a_protocol_error(cls: Any, data: bytes) -> 
     )
 
 
-@given(PARTS[FetchRequest])
-def test_law_a_fetch_of_an_earlier_client_is_for_leaders_only(request: FetchRequest) -> None:
-    packed = request.pack()
-    assert len(packed) == 45
-    assert FetchRequest.unpack(packed[:44]) == replace(request, flags=FetchFlags(0))
-
-
-def test_the_flag_of_followers_is_the_lowest_bit_of_the_last_byte() -> None:
-    asked = FetchRequest(UID, 7, 1, 1, 1, 9, FetchFlags.FOLLOWER_OK)
-    assert asked.pack()[-1] == 1
-    assert FetchFlags.FOLLOWER_OK in FetchRequest.unpack(asked.pack()).flags
-    assert FetchRequest.unpack(asked.pack()[:-1] + b"\xfe").flags & FetchFlags.FOLLOWER_OK == 0
-
-
-entries = st.builds(
-    SubscriptionEntry, u32, uids, i64, u64, u32, st.integers(0, 255).map(FetchFlags)
-)
-
-
-@given(st.lists(entries, max_size=4), st.binary(max_size=9))
-def test_law_subscriptions_round_trip_and_later_fields_are_ignored(
-    wanted: list[SubscriptionEntry], more: bytes
-) -> None:
-    tail = b"".join(entry.pack() + more for entry in wanted)
-    length = SubscriptionEntry.LAYOUT.size + len(more)
-    assert SubscriptionEntry.unpack_all(memoryview(tail), length) == wanted
-    with pytest.raises(ProtocolError, match="are no entries of"):
-        SubscriptionEntry.unpack_all(tail + b"x", length)
-    with pytest.raises(ProtocolError, match="has at least 48"):
-        SubscriptionEntry.unpack_all(tail, 47)
-
-
-@given(st.lists(st.builds(Grant, u32, u32), max_size=4), st.lists(u32, max_size=4))
-def test_law_grants_and_numbers_round_trip(grants: list[Grant], numbers: list[int]) -> None:
-    tail = b"".join(grant.pack() for grant in grants)
-    assert Grant.unpack_all(memoryview(tail)) == grants
-    assert unpack_numbers(memoryview(pack_numbers(numbers))) == numbers
-    with pytest.raises(ProtocolError, match="no whole number of grants"):
-        Grant.unpack_all(tail + b"x")
-    with pytest.raises(ProtocolError, match="no whole number of subscriptions"):
-        unpack_numbers(pack_numbers(numbers) + b"x")
-
-
 def test_given_another_magic_then_said() -> None:
     request = b"GET " + HelloRequest(1, 1).pack()[4:]
     with pytest.raises(ProtocolError, match="the first frame does not say RNNL"):
         HelloRequest.unpack(request)
     assert HelloRequest(1, 1).pack()[:4] == HELLO_MAGIC == b"RNNL"
-
-
-@pytest.mark.parametrize("acks", [3, 255], ids=str)
-def test_given_unknown_acks_then_a_protocol_error(acks: int) -> None:
-    data = bytearray(ProduceRequest(UID, Acks.LEADER, 1).pack())
-    data[16] = acks
-    with pytest.raises(ProtocolError, match=f"bad produce request: {acks} is not a valid Acks"):
-        ProduceRequest.unpack(bytes(data))
 
 
 # Frames
@@ -323,21 +270,6 @@ def test_the_last_transaction_id_of_a_refusal_crosses() -> None:
     got = received(TransactionIdTooLowError("orders-0 is at 70", last_transaction_id=70))
     assert isinstance(got, TransactionIdTooLowError)
     assert (got.last_transaction_id, got.message) == (70, "orders-0 is at 70")
-
-
-@pytest.mark.parametrize("cls", [ListOffsetsRequest, ListOffsetsResponse])
-def test_given_an_unknown_meaning_of_a_position_then_a_protocol_error(
-    cls: type[ListOffsetsRequest] | type[ListOffsetsResponse],
-) -> None:
-    with pytest.raises(ProtocolError, match="9 is not a valid PositionBy"):
-        cls.unpack(bytes(cls.LAYOUT.size - 1) + b"\x09")
-
-
-def test_given_positions_of_an_earlier_version_then_they_are_timestamps() -> None:
-    asked = ListOffsetsRequest(UID, 7, PositionBy.TRANSACTION_ID).pack()[:-1]
-    assert ListOffsetsRequest.unpack(asked).by is PositionBy.TIMESTAMP
-    told = ListOffsetsResponse(1, 2, 3, 4, PositionBy.TRANSACTION_ID).pack()[:-1]
-    assert ListOffsetsResponse.unpack(told) == ListOffsetsResponse(1, 2, 3, 4)
 
 
 def test_given_a_divergence_without_its_place_then_a_protocol_error() -> None:

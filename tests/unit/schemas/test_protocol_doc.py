@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from schemas import protocol
+from schemas import log_requests, protocol, record_requests, subscription_requests
 from schemas.batch import (
     CODECS,
     HEADER,
@@ -30,25 +30,27 @@ from schemas.batch import (
 from schemas.errors import ErrorCode, NotLeaderError, RetryableError, error_from
 from schemas.ids import PartitionUid
 from schemas.protocol import (
-    EARLIEST,
     FRAME_HEADER,
     HELLO_MAGIC,
-    LATEST,
     MAX_FETCH_BYTES,
     MAX_FRAME_BYTES,
-    NO_OFFSET,
     PREFIX,
     PROTOCOL_VERSION,
-    Acks,
     Api,
-    FetchFlags,
     FrameHeader,
     HelloRequest,
-    ProduceRequest,
-    ProduceResponse,
     pack_frame,
     raise_for_status,
     unpack_frame,
+)
+from schemas.record_requests import (
+    EARLIEST,
+    LATEST,
+    NO_OFFSET,
+    Acks,
+    FetchFlags,
+    ProduceRequest,
+    ProduceResponse,
 )
 from schemas.topic import MAX_BATCH_BYTES
 from spu.connection import HELLO_TIMEOUT_S, MAX_IN_FLIGHT
@@ -91,11 +93,14 @@ BLOCKS = {
     for match in re.finditer(r"```hex ([\w-]+)\n(.*?)```", TEXT, re.DOTALL)
 }
 
-LAYOUTS: dict[str, struct.Struct] = {
-    name: cls.LAYOUT
-    for name, cls in vars(protocol).items()
+#: The fixed parts, and the rows of tails.
+PARTS: dict[str, Any] = {
+    name: cls
+    for module in (protocol, record_requests, subscription_requests, log_requests)
+    for name, cls in vars(module).items()
     if isinstance(cls, type) and hasattr(cls, "LAYOUT")
-} | {
+}
+LAYOUTS: dict[str, struct.Struct] = {name: cls.LAYOUT for name, cls in PARTS.items()} | {
     "frame": struct.Struct(PREFIX.format + FRAME_HEADER.format.lstrip("<")),
     "batch": HEADER,
 }
@@ -128,7 +133,7 @@ def test_types_and_offsets_make_the_layout(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(LAYOUTS) - {"frame", "batch"}))
 def test_fields_and_sizes_are_named(name: str) -> None:
     named = [row[2] for row in TABLES[name].rows if row[2] not in {"", "magic"}]
-    assert named == [field.name for field in fields(getattr(protocol, name))]
+    assert named == [field.name for field in fields(PARTS[name])]
     if (message := re.fullmatch(r"(\w+?)(Request|Response)", name)) is None:
         # A row of an answer's tail.
         assert f" {LAYOUTS[name].size} bytes each:" in TEXT

@@ -28,7 +28,7 @@ from schemas.messages import (
     Stamp,
 )
 from schemas.partition import LiveReplica
-from schemas.protocol import NO_OFFSET, Acks, FetchRequest, ProduceRequest, ProduceResponse
+from schemas.record_requests import NO_OFFSET, Acks, FetchRequest, ProduceRequest, ProduceResponse
 from schemas.topic import Durability, LogSettings, Retention, SegmentSettings
 from spu.replica import Replica
 from spu.replica_host import ReplicaHost

@@ -29,16 +29,10 @@ from schemas.errors import (
     TransactionIdTooLowError,
 )
 from schemas.ids import MAX_RESTARTS, Term, make_term
+from schemas.log_requests import SegmentState
 from schemas.messages import AssignPartitions, Lead, ReplicaRole, Stamp
 from schemas.partition import LiveReplica
-from schemas.protocol import (
-    EARLIEST,
-    LATEST,
-    Acks,
-    PositionBy,
-    ProduceResponse,
-    SegmentState,
-)
+from schemas.record_requests import EARLIEST, LATEST, Acks, PositionBy, ProduceResponse
 from schemas.topic import Durability, LogSettings
 from spu.replication.events import AskElection
 from spu.storage import durable, sync_plan

@@ -27,7 +27,7 @@ from schemas.errors import (
 )
 from schemas.ids import PartitionUid, Term, next_election
 from schemas.messages import DeleteReplicas, ReplicaRole, Tombstone
-from schemas.protocol import FetchFlags, FetchRequest, ProduceResponse
+from schemas.record_requests import FetchFlags, FetchRequest, ProduceResponse
 from schemas.topic import Durability
 from spu import replica as replica_module
 from spu import replica_runner as runner_module

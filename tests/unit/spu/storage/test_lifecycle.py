@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import OffsetOutOfRangeError
-from schemas.protocol import SegmentState
+from schemas.log_requests import SegmentState
 from schemas.topic import Retention
 from spu.storage.lifecycle import TruncatedSegment, find_truncated, retire, segment_infos
 from spu.storage.segment import Segment
