@@ -11,7 +11,7 @@ from collections.abc import Generator
 from concurrent.futures import Future
 from typing import Protocol
 
-from runnel.batching import PendingBatch
+from runnel.pending_batch import PendingBatch
 from runnel.record import BatchMetadata, RecordMetadata
 from schemas.errors import DeadlineExceededError
 

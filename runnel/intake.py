@@ -34,9 +34,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from runnel.batching import Accumulator, Rows
+from runnel.batching import Accumulator
 from runnel.columns import ROW_OVERHEAD_BYTES, SizedRows
 from runnel.delivery import Batch, Delivery, Outcome
+from runnel.partitioned_rows import Rows
 from runnel.record import Headers, Value, as_transaction_id, timestamp_us_of
 from schemas.errors import InvalidRequestError, OverloadedError
 

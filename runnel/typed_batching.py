@@ -22,8 +22,9 @@ from runnel.arrow_columns import (
     rows_batch,
     timestamps,
 )
-from runnel.batching import Accumulator, O, PendingBatch
+from runnel.batching import Accumulator
 from runnel.columns import ROW_OVERHEAD_BYTES
+from runnel.pending_batch import O, PendingBatch
 from runnel.record import Headers
 from runnel.row_tables import fit_table
 from runnel.row_values import Misfit, MisfitError, Row, RowReader

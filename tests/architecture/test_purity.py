@@ -22,6 +22,8 @@ CORES = (
     "spu.replication",
     "spu.push_queue",
     "runnel.batching",
+    "runnel.partitioned_rows",
+    "runnel.pending_batch",
     "runnel.positions",
     "runnel.speculation",
     "runnel.read_window",

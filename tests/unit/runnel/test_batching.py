@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runnel.batching import Accumulator, PendingBatch
+from runnel.batching import Accumulator
 from runnel.columns import ROW_OVERHEAD_BYTES, chunks, measured, record_sizes, record_table
+from runnel.pending_batch import PendingBatch
 from schemas.batch import decode_records, read_header, stamp
 from schemas.errors import InvalidRequestError, RecordTooLargeError
 from schemas.partitioner import partition_for

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runnel.batching import PendingBatch
 from runnel.cursor import READ_SCHEMA, SMALL_BYTES, Cursor
+from runnel.pending_batch import PendingBatch
 from runnel.read_state import Chunk, ReadState
 from schemas.batch import build_control, stamp
 from schemas.errors import CorruptBatchError

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from runnel.aio import ConsumerSettings, TransactionId
 from runnel.arrow_columns import arrow_schema, decode_rows, row_sizes
-from runnel.batching import Accumulator, PendingBatch
+from runnel.batching import Accumulator
 from runnel.columns import measured, record_table, with_transaction_ids
 from runnel.cursor import READ_SCHEMA, Cursor
+from runnel.pending_batch import PendingBatch
 from runnel.read_columns import ReadColumns
 from runnel.read_state import records_of
 from runnel.record import Record

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runnel.arrow_columns import decode_rows, row_sizes
-from runnel.batching import PendingBatch
 from runnel.columns import SizedRows
+from runnel.pending_batch import PendingBatch
 from runnel.record import timestamp_us_of
 from runnel.row_values import MisfitError
 from runnel.typed_batching import RowLayout, TypedAccumulator
