@@ -51,10 +51,7 @@ from schemas.record_requests import (
     ProduceRequest,
     ProduceResponse,
 )
-from schemas.subscription_requests import (
-    PushResponse,
-    SubscribeRequest,
-)
+from schemas.subscription_requests import PushResponse, SubscribeRequest
 from schemas.topic import MAX_BATCH_BYTES
 
 UID = PartitionUid("3f1c1a52-0000-4000-8000-0000000000aa")
