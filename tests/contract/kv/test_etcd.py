@@ -12,7 +12,8 @@ from sc.kv.interface import KV, Delete, WatchBatch, range_all
 from schemas.errors import CompactedError
 
 from .etcd_server import keeps_compacted_deletions, require_client, require_etcd, single_member
-from .suite import KEEP_REVISIONS, KVContract, put, take
+from .store import KEEP_REVISIONS, put, take
+from .suite import KVContract
 
 require_client()
 

@@ -22,7 +22,7 @@ from schemas.errors import (
 )
 
 from .etcd_server import Member, openssl, require_client, require_etcd, single_member
-from .suite import keys, put, take
+from .store import keys, put, take
 
 require_client()
 

@@ -11,7 +11,7 @@ from sc.kv.interface import KV, Watch, WatchBatch
 from schemas.errors import CompactedError
 
 from .etcd_server import Member, keeps_compacted_deletions, require_client, require_etcd
-from .suite import DEADLINE_S
+from .store import DEADLINE_S
 from .test_model import Machine, machine_case
 
 require_client()

@@ -29,7 +29,7 @@ from schemas.errors import (
 from tests.polling import eventually
 
 from .etcd_server import Member, require_client, require_etcd, single_member
-from .suite import delete, keys, put
+from .store import delete, keys, put
 
 require_client()
 

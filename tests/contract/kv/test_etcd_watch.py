@@ -12,7 +12,7 @@ from schemas.errors import CompactedError, UnreachableError
 from tests.polling import eventually
 
 from .etcd_server import Member, require_client, require_etcd, single_member
-from .suite import delete, put, take
+from .store import delete, put, take
 
 require_client()
 

@@ -10,7 +10,8 @@ from sc.kv.interface import KV, Put
 from sc.kv.memory import MemoryKV
 from schemas.errors import CompactedError, NotFoundError
 
-from .suite import KEEP_REVISIONS, KVContract, put
+from .store import KEEP_REVISIONS, put
+from .suite import KVContract
 
 
 class Clock:

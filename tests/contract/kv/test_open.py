@@ -10,7 +10,7 @@ import pytest
 from sc.kv import MemoryKV, SqliteKV, open_kv
 from schemas.errors import InvalidRequestError, NotFoundError, UnsupportedError
 
-from .suite import keys, put, take
+from .store import keys, put, take
 
 
 async def test_given_memory_url_then_an_empty_store() -> None:

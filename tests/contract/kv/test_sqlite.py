@@ -28,7 +28,8 @@ from schemas.errors import (
 )
 from tests.polling import eventually
 
-from .suite import DEADLINE_S, KEEP_REVISIONS, KVContract, delete, keys, put, take
+from .store import DEADLINE_S, KEEP_REVISIONS, delete, keys, put, take
+from .suite import KVContract
 from .test_memory import Clock
 
 
