@@ -1,251 +1,37 @@
-"""What a log takes from its leader, and how it loses its end, or all, without ever being both."""
+"""How a log loses its end, or all, without ever being both."""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from schemas.batch import build_control, stamp
-from schemas.errors import (
-    CorruptBatchError,
-    FencedError,
-    InvalidRequestError,
-    NotReadyError,
-    OffsetOutOfRangeError,
-    RunnelError,
-)
-from schemas.topic import MAX_BATCH_BYTES
+from schemas.errors import InvalidRequestError, NotReadyError, OffsetOutOfRangeError, RunnelError
 from spu.replication.history import Epoch, History
-from spu.storage import log as log_module
-from spu.storage.checkpoint import CHECKPOINT_NAME, read_checkpoint
-from spu.storage.durable import read_document, write_document
+from spu.storage.checkpoint import read_checkpoint
 from tests.unit.spu.builders import (
     NOW_US,
-    OpenLog,
     batch_of,
-    batches_in,
     headers,
     new_log_directory,
     open_log,
     settings_of,
 )
-from tests.unit.spu.storage.crashes import every_crash
-
-SIZE = 128
-SMALL = settings_of(segment=1 << 10)
-PRODUCER = 7
-
-
-def stamped(base: int, term: int, count: int = 1) -> bytearray:
-    batch = batch_of(count)
-    stamp(batch, base, term)
-    return batch
-
-
-def state_of(opened: OpenLog) -> tuple[object, ...]:
-    """All that a log is: bounds, terms, producers, bytes."""
-    log = opened.log
-    data = bytearray()
-    offset = log.log_start
-    while offset < log.leo:
-        found = log.read(offset, 1 << 20, log.leo, wait=True)
-        data += found.data
-        offset = found.next_offset
-    return log.log_start, log.leo, log.history, log.producers.dump(), bytes(data)
-
-
-def reopened(path: Path) -> tuple[object, ...]:
-    opened = open_log(path, SMALL)
-    assert opened.found.unfit is None, opened.found.unfit
-    state = state_of(opened)
-    opened.crash()
-    return state
-
-
-def fill(opened: OpenLog, terms: str, *, synced: int = 0, lac: int = -1) -> None:
-    """A batch of two records for every digit, its term; ``synced`` of them with a checkpoint."""
-    first = opened.log.leo // 2
-    for number, term in enumerate(terms, first):
-        opened.append(batch_of(2, producer_id=PRODUCER, sequence=number), term=int(term))
-        if number - first + 1 == synced:
-            opened.sync(lac=lac, checkpoint=True)
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a power cut loses is simulated; the disk of the test machine need not take part."""
-    for name in ("fsync", "fdatasync"):
-        monkeypatch.setattr(os, name, lambda fd: None)
-
-
-# Appending what a leader has stamped
-
-
-def test_given_a_leaders_batches_then_the_follower_has_the_same_log(tmp_path: Path) -> None:
-    leader = open_log(new_log_directory(tmp_path / "leader"), SMALL)
-    fill(leader, "1" * 11 + "2" * 3 + "45" + "6" * 9)
-    follower = open_log(new_log_directory(tmp_path / "follower"), SMALL)
-    while follower.log.leo < leader.log.leo:
-        found = leader.log.read(follower.log.leo, 500, leader.log.leo, wait=True)
-        follower.log.append_batches(batches_in(found.data), NOW_US)
-    assert state_of(follower) == state_of(leader)
-    assert leader.log.history == (
-        Epoch(1, 0),
-        Epoch(2, 22),
-        Epoch(4, 28),
-        Epoch(5, 30),
-        Epoch(6, 32),
-    )
-    # Segments end where the leader's do: by size, and where a term ends.
-    assert [s.base_offset for s in leader.log.segments] == [0, 16, 22, 28, 30, 32, 48]
-    for path in (tmp_path / "leader").glob("*.log"):
-        assert (tmp_path / "follower" / path.name).read_bytes() == path.read_bytes()
-    leader.crash()
-    follower.crash()
-
-
-@pytest.mark.parametrize(
-    ("data", "error"),
-    [
-        pytest.param(stamped(3, 5), OffsetOutOfRangeError, id="given-a-gap-then-out-of-range"),
-        pytest.param(stamped(1, 5), OffsetOutOfRangeError, id="given-an-overlap-then-out-of-range"),
-        pytest.param(
-            stamped(2, 5) + stamped(4, 5),
-            OffsetOutOfRangeError,
-            id="given-a-gap-inside-then-nothing",
-        ),
-        pytest.param(stamped(2, 3), FencedError, id="given-an-older-term-then-fenced"),
-        pytest.param(
-            stamped(2, 6) + stamped(3, 5), FencedError, id="given-a-falling-term-then-fenced"
-        ),
-    ],
+from tests.unit.spu.storage.short_logs import (
+    PRODUCER,
+    SIZE,
+    SMALL,
+    TERMS,
+    fill,
+    reopened,
+    stamped,
+    state_of,
 )
-def test_given_a_bad_push_then_nothing_of_it_is_written(
-    tmp_path: Path, data: bytearray, error: type[RunnelError]
-) -> None:
-    opened = open_log(new_log_directory(tmp_path))
-    fill(opened, "4")
-    before = state_of(opened)
-    with pytest.raises(RunnelError) as raised:
-        opened.log.append_batches(batches_in(data), NOW_US)
-    assert type(raised.value) is error
-    assert state_of(opened) == before
-    assert (tmp_path / f"{0:020d}.log").stat().st_size == SIZE
-    opened.crash()
-    assert reopened(tmp_path) == before
 
-
-def test_given_a_batch_that_recovery_would_refuse_then_it_is_refused_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = open_log(new_log_directory(tmp_path))
-    monkeypatch.setattr(log_module, "MAX_BATCH_BYTES", SIZE - 1)
-    assert MAX_BATCH_BYTES >= SIZE
-    with pytest.raises(CorruptBatchError, match="the limit is 127"):
-        opened.log.append_batches([stamped(0, 1)], NOW_US)
-    with pytest.raises(CorruptBatchError, match="says that it has"):
-        opened.log.append_batches([stamped(0, 1) + b"x"], NOW_US)
-    opened.crash()
-
-
-def test_given_no_batches_then_nothing_happens(tmp_path: Path) -> None:
-    opened = open_log(new_log_directory(tmp_path))
-    opened.log.append_batches([], NOW_US)
-    assert opened.log.leo == 0
-    control = build_control("term", NOW_US)
-    stamp(control, 0, 9)
-    opened.log.append_batches([control], NOW_US)
-    assert opened.log.history == (Epoch(9, 0),)
-    opened.crash()
-
-
-# The history of terms
-
-
-@pytest.mark.parametrize("checkpoint", [True, False])
-def test_given_a_restart_then_the_history_is_the_same(tmp_path: Path, checkpoint: bool) -> None:
-    opened = open_log(new_log_directory(tmp_path), SMALL)
-    fill(opened, "1123", synced=3 if checkpoint else 0)
-    opened.crash()
-    for _ in range(2):
-        again = open_log(tmp_path, SMALL)
-        assert again.log.history == (Epoch(1, 0), Epoch(2, 4), Epoch(3, 6))
-        assert again.log.last_term == 3
-        again.crash()
-
-
-@pytest.mark.parametrize(
-    ("start", "history"),
-    [
-        pytest.param(1, (Epoch(1, 0), Epoch(2, 4), Epoch(3, 6)), id="given-its-middle-then-stays"),
-        pytest.param(4, (Epoch(1, 0), Epoch(2, 4), Epoch(3, 6)), id="given-its-end-then-stays"),
-        pytest.param(5, (Epoch(2, 4), Epoch(3, 6)), id="given-the-next-then-goes"),
-        pytest.param(8, (Epoch(3, 6),), id="given-all-then-the-last-term-stays"),
-    ],
-)
-def test_given_a_later_start_then_the_term_before_it_is_known(
-    tmp_path: Path, start: int, history: History
-) -> None:
-    opened = open_log(new_log_directory(tmp_path), SMALL)
-    fill(opened, "1123")
-    opened.log.begin_next(NOW_US)
-    opened.log.truncate_prefix(start)
-    assert opened.log.history[0] == Epoch(1, 0)
-    opened.sync()
-    assert (opened.log.log_start, opened.log.history) == (start, history)
-    opened.crash()
-    for _ in range(2):
-        again = open_log(tmp_path, SMALL)
-        assert (again.log.log_start, again.log.leo, again.log.history) == (start, 8, history)
-        again.crash()
-
-
-@pytest.mark.parametrize(
-    ("terms", "start", "history"),
-    [
-        pytest.param("1" * 9 + "23", 0, (Epoch(1, 0), Epoch(2, 18), Epoch(3, 20)), id="whole"),
-        pytest.param("1" * 9 + "23", 17, (Epoch(1, 16), Epoch(2, 18), Epoch(3, 20)), id="begun"),
-        pytest.param("12", 4, (Epoch(2, 3),), id="empty"),
-        pytest.param("", 0, (), id="new"),
-    ],
-)
-def test_given_a_checkpoint_without_a_history_then_the_log_tells(
-    tmp_path: Path, terms: str, start: int, history: History
-) -> None:
-    opened = open_log(new_log_directory(tmp_path), SMALL)
-    fill(opened, terms)
-    if start == opened.log.leo and start:
-        opened.log.begin_next(NOW_US)
-    opened.log.truncate_prefix(start)
-    opened.sync(checkpoint=True)
-    before = opened.log.producers.dump()
-    opened.crash()
-    path = tmp_path / CHECKPOINT_NAME
-    document = read_document(path)
-    assert document is not None
-    kept = {
-        name: document[name] for name in document if name not in ("history", "settled", "cutAt")
-    }
-    write_document(path, kept | {"lastTerm": int(terms[-1]) if terms else 0})
-    for _ in range(2):
-        again = open_log(tmp_path, SMALL)
-        assert again.found.unfit is None
-        assert (again.log.log_start, again.log.history) == (start, history)
-        assert again.log.producers.dump() == before
-        again.crash()
-    # It is read once.
-    assert "history" in json.loads(path.read_bytes()[12:])
+pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
 
 
 # Cutting the end
-
-
-#: Three terms, three batches of two records each, 128 bytes a batch.
-TERMS = "111222333"
 
 
 @pytest.mark.parametrize("synced", [0, 2, 5, 9])
@@ -519,153 +305,3 @@ def test_given_a_rebuild_then_the_log_is_empty_at_its_start(
     assert after[2] == (*history, Epoch(6, start), Epoch(7, start + 2))
     opened.crash()
     assert reopened(tmp_path) == after
-
-
-# Crashes
-
-
-def _cut_to(offset: int) -> Callable[[OpenLog], None]:
-    return lambda opened: opened.log.truncate_suffix(offset)
-
-
-def _rebuild(start: int, term: int) -> Callable[[OpenLog], None]:
-    return lambda opened: opened.log.rebuild(start, term)
-
-
-@pytest.mark.parametrize(
-    "job",
-    [
-        pytest.param(_cut_to(18), id="given-the-end"),
-        pytest.param(_cut_to(16), id="given-the-last-segment"),
-        pytest.param(_cut_to(12), id="given-the-beginning-of-the-last-segment"),
-        pytest.param(_cut_to(8), id="given-a-completed-segment"),
-        pytest.param(_cut_to(4), id="given-the-first-segment"),
-        pytest.param(_rebuild(0, 0), id="given-a-rebuild-at-0"),
-        pytest.param(_rebuild(6, 1), id="given-a-rebuild-at-a-segment"),
-        pytest.param(_rebuild(9, 2), id="given-a-rebuild-in-a-batch"),
-        pytest.param(_rebuild(40, 2), id="given-a-rebuild-beyond-the-end"),
-    ],
-)
-@pytest.mark.parametrize("synced", [1, 9])
-def test_given_a_crash_anywhere_then_the_log_is_the_old_one_or_the_new_one(
-    tmp_path: Path, job: Callable[[OpenLog], None], synced: int
-) -> None:
-    path = new_log_directory(tmp_path / "log")
-    opened = open_log(path, SMALL)
-    fill(opened, TERMS[:synced], synced=synced, lac=min(3, synced * 2 - 1))
-    fill(opened, TERMS[synced:])
-    before = state_of(opened)
-    opened.crash()
-
-    def work(copy: Path) -> Callable[[], None]:
-        opened = open_log(copy, SMALL)
-
-        def run() -> None:
-            try:
-                job(opened)
-            finally:
-                opened.crash()
-
-        return run
-
-    done = open_log(new_log_directory(tmp_path / "done"), SMALL)
-    fill(done, TERMS)
-    job(done)
-    after = state_of(done)
-    done.crash()
-    (tmp_path / "scratch").mkdir()
-    seen = set()
-    for crash in every_crash(path, tmp_path / "scratch", work):
-        found = reopened(crash.path)
-        assert found == after if crash.done else found in (before, after), crash.what
-        assert not list(crash.path.glob("cut-*")), crash.what
-        seen.add((found == after, crash.done))
-        again = open_log(crash.path, SMALL)
-        again.append(batch_of(3, b"z" * 50, producer_id=9), term=5)
-        again.sync(checkpoint=True)
-        longer = state_of(again)
-        again.crash()
-        assert reopened(crash.path) == longer, crash.what
-    assert seen >= {(True, False), (True, True)}
-    assert (False, False) in seen or before == after
-
-
-def test_given_a_cut_of_what_was_never_synced_then_what_is_left_is_durable_before_it_is_said(
-    tmp_path: Path,
-) -> None:
-    path = new_log_directory(tmp_path / "log")
-    opened = open_log(path, SMALL)
-    fill(opened, "11", synced=2)
-    opened.crash()
-
-    def work(copy: Path) -> Callable[[], None]:
-        opened = open_log(copy, SMALL)
-
-        def run() -> None:
-            try:
-                fill(opened, "123")
-                opened.log.truncate_suffix(8)
-            finally:
-                opened.crash()
-
-        return run
-
-    states = []
-    for terms in ("11", "111", "1112", "11123"):
-        model = open_log(new_log_directory(tmp_path / terms), SMALL)
-        fill(model, terms)
-        states.append(state_of(model))
-        model.crash()
-    (tmp_path / "scratch").mkdir()
-    for crash in every_crash(path, tmp_path / "scratch", work):
-        found = reopened(crash.path)
-        assert found == states[2] if crash.done else found in states, crash.what
-
-
-def test_given_a_cut_that_was_not_finished_and_less_log_than_it_left_then_unfit(
-    tmp_path: Path,
-) -> None:
-    opened = open_log(new_log_directory(tmp_path), SMALL)
-    fill(opened, TERMS)
-    opened.log.truncate_suffix(10)
-    opened.crash()
-    checkpoint = read_document(tmp_path / CHECKPOINT_NAME)
-    assert checkpoint is not None
-    write_document(tmp_path / CHECKPOINT_NAME, checkpoint | {"cutAt": 2 * SIZE})
-    last = tmp_path / f"{6:020d}.log"
-    last.write_bytes(last.read_bytes()[: SIZE + 5])
-    again = open_log(tmp_path, SMALL)
-    assert (
-        again.found.unfit
-        == f"{last} at byte {SIZE + 5}: the log was cut at byte 256, the file ends before"
-    )
-    assert last.stat().st_size == SIZE + 5
-    again.crash()
-    last.unlink()
-    without = open_log(tmp_path, SMALL)
-    assert without.found.unfit is not None
-    assert not last.exists()
-    without.crash()
-
-
-def test_given_a_log_that_ends_below_what_was_committed_then_unfit(tmp_path: Path) -> None:
-    opened = open_log(new_log_directory(tmp_path))
-    fill(opened, "11", synced=2, lac=3)
-    opened.crash()
-    checkpoint = read_document(tmp_path / CHECKPOINT_NAME)
-    assert checkpoint is not None
-    write_document(tmp_path / CHECKPOINT_NAME, checkpoint | {"lac": 4})
-    again = open_log(tmp_path)
-    assert again.found.unfit == f"{tmp_path} ends at offset 4, but offset 4 was committed"
-    again.crash()
-
-
-def test_given_an_index_without_a_segment_then_it_is_removed(tmp_path: Path) -> None:
-    opened = open_log(new_log_directory(tmp_path), SMALL)
-    fill(opened, "1" * 12, synced=12)
-    opened.crash()
-    orphan = tmp_path / f"{24:020d}.index"
-    orphan.write_bytes((tmp_path / f"{16:020d}.index").read_bytes())
-    reopened(tmp_path)
-    assert not orphan.exists()
-    assert (tmp_path / f"{16:020d}.index").exists()
