@@ -26,7 +26,7 @@ def test_given_valid_inputs_then_most_are_accepted(target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @given(data=st.data())
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 def test_law_any_bytes_are_understood_or_refused(target: str, data: st.DataObject) -> None:
     within_bounds(TARGETS[target], data.draw(inputs(target)))
 

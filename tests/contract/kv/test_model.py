@@ -307,7 +307,6 @@ def machine_case(machine: type[Machine], examples: int) -> Callable[[], None]:
     case.settings = settings(
         max_examples=examples,
         stateful_step_count=40,
-        deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
     )
     return case  # type: ignore[return-value]

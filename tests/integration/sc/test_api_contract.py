@@ -84,7 +84,6 @@ def address() -> Iterator[str]:
 @schema.parametrize()
 @settings(
     max_examples=EXAMPLES,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),

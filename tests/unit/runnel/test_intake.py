@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runnel import intake
@@ -98,7 +98,6 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(steps=steps, partitions=st.integers(1, 5), most_slots=st.sampled_from([0, 100, 4096]))
 def test_law_nothing_lost_or_doubled_order_per_key_and_handles_know_their_record(
     steps: list[tuple[object, ...]], partitions: int, most_slots: int

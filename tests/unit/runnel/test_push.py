@@ -140,7 +140,6 @@ FAILURES: list[Step | RunnelError] = [
 
 @settings(
     max_examples=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(

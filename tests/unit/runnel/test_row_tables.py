@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runnel.arrow_columns import arrow_schema, rows_batch
@@ -221,7 +221,6 @@ def test_misfits_are_bounded() -> None:
     assert [m.row for m in misfits] == list(range(MAX_MISFITS))
 
 
-@settings(deadline=None)
 @given(topic_schemas(), st.data())
 def test_law_rows_that_fit_make_a_table_that_fits(schema: TopicSchema, data: st.DataObject) -> None:
     columns = schema.columns

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runnel.arrow_columns import row_sizes, rows_batch
@@ -248,7 +248,6 @@ def test_dataclasses_are_rows() -> None:
         RowReader(ORDER).read([1])
 
 
-@settings(deadline=None)
 @given(topic_schemas(), st.data())
 def test_law_what_fits_comes_back_from_arrow(rows_of: TopicSchema, data: st.DataObject) -> None:
     columns = rows_of.columns
@@ -263,7 +262,6 @@ def test_law_what_fits_comes_back_from_arrow(rows_of: TopicSchema, data: st.Data
     assert [reader.size(row) for row in read_rows] == row_sizes(batch).tolist()
 
 
-@settings(deadline=None)
 @given(topic_schemas(), st.data())
 def test_law_what_is_printed_as_json_is_read_again(
     rows_of: TopicSchema, data: st.DataObject

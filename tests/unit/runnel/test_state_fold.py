@@ -293,4 +293,4 @@ class Log(RuleBasedStateMachine):
 
 
 TestLog = Log.TestCase
-TestLog.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestLog.settings = settings(max_examples=150, stateful_step_count=60)

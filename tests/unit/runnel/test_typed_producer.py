@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runnel.arrow_columns import decode_rows, row_sizes
@@ -56,7 +56,6 @@ def sent(made: TypedAccumulator[None]) -> list[PendingBatch[None]]:
 KEY_TYPES = ["string", "binary", "int8", "int64", "uint16", "uint64"]
 
 
-@settings(deadline=None)
 @given(st.data(), st.sampled_from(KEY_TYPES))
 def test_law_rows_and_tables_go_where_their_key_goes_in_any_topic(
     data: st.DataObject, type_: str

@@ -9,7 +9,7 @@ from typing import Any
 import crc32c as crc32c_package
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.batch import (
@@ -94,7 +94,6 @@ rows = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(
     st.lists(rows, min_size=1, max_size=20),
     st.sampled_from(sorted(CODECS)),
@@ -179,7 +178,6 @@ def test_law_any_bytes_are_refused_with_corrupt_batch(data: bytes) -> None:
             check(data)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=120) | st.integers(0, 200).map(bytes), st.integers(1, 3))
 def test_law_any_payload_decodes_or_is_corrupt(payload: bytes, count: int) -> None:
     batch = build(payload, record_count=count, first_timestamp_us=0, last_timestamp_us=0)

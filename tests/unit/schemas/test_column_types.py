@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from schemas.column_types import SCALARS, ColumnType, parse_type, zones_of
 from tests.unit.schemas.typed import column_types
@@ -80,7 +80,6 @@ def test_refusals(text: str, says: str) -> None:
         parse_type(text)
 
 
-@settings(deadline=None)
 @given(column_types)
 def test_law_the_canonical_text_is_read_back(type_: ColumnType) -> None:
     assert parse_type(str(type_)) == type_

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from schemas.columns import (
@@ -254,7 +254,6 @@ def test_given_a_nullable_key_then_every_version_has_it() -> None:
     assert list(schema("a int8, b int8, c int8", key="b").versions.values()) == [2, 3]
 
 
-@settings(deadline=None)
 @given(topic_schemas(), st.lists(columns, max_size=3))
 def test_law_what_is_compatible_keeps_all_versions(rows: TopicSchema, more: list[Column]) -> None:
     names = {c.name.lower() for c in rows.columns}
@@ -268,7 +267,6 @@ def test_law_what_is_compatible_keeps_all_versions(rows: TopicSchema, more: list
     assert column_count(grown.schema_id) == len(grown.columns)
 
 
-@settings(deadline=None)
 @given(topic_schemas(), topic_schemas())
 def test_law_other_columns_have_another_id(one: TopicSchema, other: TopicSchema) -> None:
     assume(one.columns != other.columns)
@@ -283,7 +281,6 @@ def test_ids_are_fixed_for_ever(text: str, expected: int) -> None:
     assert schema_id(schema(text).columns) == expected
 
 
-@settings(deadline=None)
 @given(topic_schemas())
 def test_law_what_was_asked_of_a_schema_changes_nothing(rows: TopicSchema) -> None:
     fresh = TopicSchema.model_validate(rows.model_dump(by_alias=True))

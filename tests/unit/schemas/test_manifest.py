@@ -399,7 +399,7 @@ def test_given_one_name_in_two_kinds_then_fine() -> None:
     assert len(load_text(f"{TOPIC}---\n{SPU.replace('spu-1', 'orders')}")) == 2
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.text(
         st.sampled_from("abk:-[]{}\n \t'\"#&*!|>%@`,?=~0x_.\0\ud800\x85\ufeff1eE+\\"), max_size=30

@@ -28,7 +28,7 @@ BODIES: tuple[Any, ...] = get_args(get_args(Message)[0])
 
 
 @pytest.mark.parametrize("cls", BODIES, ids=lambda cls: cls.__name__)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_law_envelopes_round_trip(cls: Any, data: st.DataObject) -> None:
     envelope = Envelope(

@@ -29,7 +29,6 @@ from tests.unit.schemas.objects import objects
 
 many = settings(
     max_examples=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 

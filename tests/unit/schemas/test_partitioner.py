@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.partitioner import hash_key, hash_keys, partition_for, partitions_for
@@ -72,7 +72,6 @@ def test_law_keys_of_fixed_size(column: list[bytes]) -> None:
     assert hash_keys(pa.array(column, pa.binary(5))).tolist() == expected(list(column))
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2_000), st.integers(0, 255))
 def test_law_long_keys(length: int, byte: int) -> None:
     key = bytes([byte]) * length

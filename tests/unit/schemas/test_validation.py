@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
@@ -96,7 +96,6 @@ json_values = st.recursive(
 fields = st.sampled_from(["metadata", "spec", "status", "partitions", "assignment", "retention"])
 
 
-@settings(deadline=None)
 @given(fields, json_values)
 def test_law_any_json_is_an_object_or_problems(name: str, value: Any) -> None:
     data = {**TOPIC, "spec": {name: value}} if name not in TOPIC else {**TOPIC, name: value}

@@ -30,7 +30,7 @@ def framed(*bodies: bytes) -> bytes:
     return b"".join(PREFIX.pack(len(body)) + body for body in bodies)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.one_of(

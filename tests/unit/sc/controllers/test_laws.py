@@ -27,7 +27,6 @@ from tests.unit.sc.world import World
 LAW = settings(
     # `make sim` asks for more worlds.
     max_examples=int(os.environ.get("RUNNEL_SIM_WORLDS", "100")),
-    deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
 )
 SEEDS = st.integers(0, 2**32)

@@ -23,7 +23,6 @@ from tests.unit.sc.world import ModelSpu, World
 REPLICAS = (1, 2, 3)
 LAW = settings(
     max_examples=int(os.environ.get("RUNNEL_SIM_WORLDS", "100")),
-    deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
 )
 

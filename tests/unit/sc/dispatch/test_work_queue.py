@@ -146,7 +146,7 @@ class QueueUse(RuleBasedStateMachine):
 
 
 TestQueueUse = QueueUse.TestCase
-TestQueueUse.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestQueueUse.settings = settings(max_examples=60, stateful_step_count=30)
 
 
 @pytest.fixture

@@ -162,7 +162,7 @@ def _is_spu(obj: Object, spu_id: int) -> bool:
 
 
 TestStoreBesideAList = StoreBesideAList.TestCase
-TestStoreBesideAList.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestStoreBesideAList.settings = settings(max_examples=40, stateful_step_count=25)
 
 
 @pytest.mark.parametrize(

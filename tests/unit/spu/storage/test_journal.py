@@ -118,7 +118,7 @@ def test_given_a_failed_fsync_then_the_journal_is_never_used_again(
     journal.close()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 99)), min_size=1, max_size=12))
 def test_law_the_last_entry_of_each_uid_wins(
     tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[int, int]]

@@ -290,7 +290,7 @@ def test_given_replicated_durability_then_a_sync_is_due_only_for_a_reason(tmp_pa
     opened.crash()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     batches=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3_000)), min_size=1, max_size=60),
     segment=st.integers(1 << 10, 20_000),

@@ -278,4 +278,4 @@ class LogLaw(RuleBasedStateMachine):
 
 
 TestLogLaw = LogLaw.TestCase
-TestLogLaw.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestLogLaw.settings = settings(max_examples=80, stateful_step_count=40)
