@@ -302,7 +302,7 @@ class Replica:
             return
         if isinstance(message, Damaged):
             if self._verifying is None or self._verifying.done():
-                verifying = self._runner.verify_unacknowledged(peer, message)
+                verifying = self._runner.pushes.verify_unacknowledged(peer, message)
                 self._verifying = asyncio.get_running_loop().create_task(verifying)
         else:
             self._runner.feed(Received(peer, message))

@@ -29,9 +29,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, assert_never
 
-from schemas.batch import build_control, read_header, split_batches, verify
+from schemas.batch import build_control, read_header
 from schemas.errors import (
-    CorruptBatchError,
     NotReadyError,
     OffsetOutOfRangeError,
     RunnelError,
@@ -41,6 +40,7 @@ from schemas.ids import PartitionUid, StorageId, format_term
 from schemas.logs import get_logger
 from schemas.messages import Assignment
 from schemas.topic import Durability, LogSettings
+from spu.follower_pushes import FollowerPushes
 from spu.group_commit import GroupCommit
 from spu.idle_checkpoints import IdleCheckpoints
 from spu.journal_writer import JournalWriter
@@ -62,7 +62,6 @@ from spu.replication.events import (
     Output,
     Promised,
     Push,
-    Pushed,
     Rebuild,
     Rebuilt,
     Record,
@@ -80,13 +79,11 @@ from spu.replication.events import (
 from spu.replication.leader import progress_of
 from spu.replication.messages import Reset
 from spu.replication.state import RETRACTED, Leading, LogView, ReplicaState, recovered
-from spu.replication.wire import Damaged, encode_append
 from spu.space_watch import SpaceWatch
 from spu.storage.data_dir import PartitionMeta, new_storage_id
 from spu.storage.file_pool import FilePool
 from spu.storage.journal import JournalChange, JournalEntry
 from spu.storage.log import PartitionLog, RetiredFiles
-from spu.storage.reader import ReadResult
 from spu.storage.recovery import RecoveredLog
 from spu.storage.segment import Damage
 from spu.storage.space import Room
@@ -94,8 +91,6 @@ from spu.storage.sync_plan import CheckpointFailedError
 
 _log = get_logger("spu.replica_runner")
 
-#: How much one push carries at most, unless a single batch is longer.
-PUSH_BYTES: Final = 1 << 20
 #: What is not quiet is told so often that time has passed.
 TICK_MS: Final = 1_000
 #: An idle log gets a checkpoint at most so often.
@@ -182,6 +177,7 @@ class ReplicaRunner:
         lac = max(found.lac, found.log_start - 1)
         boot = f"{random.getrandbits(64):016x}"
         self.state: ReplicaState = recovered(home.spu_id, boot, entry.promise, view, lac)
+        self.pushes = FollowerPushes(self, meta.uid, meta.name, home.reads, home.storage)
         self._commit = self._group_commit()
         self._inputs: deque[Input] = deque()
         self._stepping = False
@@ -497,7 +493,7 @@ class ReplicaRunner:
                 connection.send(self.meta.uid, message)
             case Push():
                 if (connection := self._home.around.connection(output.to)) is not None:
-                    connection.push(partial(self._push, output, connection))
+                    connection.push(partial(self.pushes.push, output, connection))
             case AskLrs() | AskElection():
                 self._home.around.ask(self.meta.uid, output)
             case Committed():
@@ -610,88 +606,3 @@ class ReplicaRunner:
             _log.warning("set committed records aside", partition=self.meta.name, path=str(place))
         self._home.record_storage(self.meta)
         self.log.rebuild(wish.start, wish.last_term, wish.producers)
-
-    # Pushes
-
-    async def verify_unacknowledged(self, peer: int, damaged: Damaged) -> None:
-        """A follower got a batch that is damaged: is it so on this disk? Then this replica is."""
-        leading = self.state.leading
-        progress = None if leading is None else progress_of(leading, peer)
-        if leading is None or progress is None:
-            return
-        if (leading.term, progress.attach) != (damaged.term, damaged.attach):
-            return
-        loop = asyncio.get_running_loop()
-        bounds = (max(progress.position, self.log.log_start), progress.sent)
-        try:
-            await loop.run_in_executor(self._home.storage, self._verify, *bounds)
-        except (Damage, CorruptBatchError, OSError) as error:
-            self.fail(f"SPU {peer} was sent a damaged batch: {error}")
-        except RunnelError:
-            # Truncated meanwhile.
-            return
-        else:
-            name = self.meta.name
-            _log.error("a batch was damaged on its way to a peer", partition=name, peer=peer)
-
-    def _verify(self, start: int, end: int) -> None:
-        """Verify every batch in a range of offsets. Blocks."""
-        while start < end:
-            found = self.log.read(start, PUSH_BYTES, end, wait=True)
-            for _, batch in split_batches(found.data):
-                verify(batch)
-            if found.next_offset <= start:
-                # It was cut meanwhile.
-                return
-            start = found.next_offset
-
-    def _push(self, push: Push, connection: PeerConnection) -> None:
-        """Read what there is from the page cache and send it, or read it in a thread first."""
-        if not self._is_current(push):
-            return
-        try:
-            found = self.log.read(push.start, PUSH_BYTES, self.log.leo, wait=False)
-        except BlockingIOError:
-            self._cold.add(task := asyncio.create_task(self._push_cold(push, connection)))
-            task.add_done_callback(self._cold.discard)
-        except (OffsetOutOfRangeError, NotReadyError):
-            # Retention was faster: the core attaches again, and has the follower begin anew.
-            return
-        except (Damage, OSError) as error:
-            self.fail(str(error))
-        else:
-            self._send_push(push, connection, found)
-
-    async def _push_cold(self, push: Push, connection: PeerConnection) -> None:
-        """Read from the disk, one at a time for each connection, so that what waits for being sent
-        stays bounded."""
-        loop = asyncio.get_running_loop()
-        async with connection.cold:
-            if not self._is_current(push):
-                return
-            read = partial(self.log.read, push.start, PUSH_BYTES, self.log.leo, wait=True)
-            try:
-                found = await loop.run_in_executor(self._home.reads, read)
-            except (OffsetOutOfRangeError, NotReadyError, FileNotFoundError):
-                return
-            except (Damage, OSError) as error:
-                self.fail(str(error))
-                return
-            await connection.taken()
-            self._send_push(push, connection, found)
-
-    def _send_push(self, push: Push, connection: PeerConnection, found: ReadResult) -> None:
-        if not self._is_current(push):
-            return
-        attachment = (push.term, push.attach, push.boot)
-        frame = encode_append(self.meta.uid, attachment, push.lac, push.log_start, found.data)
-        connection.write(frame)
-        self.feed(Pushed(push.to, push.attach, found.next_offset))
-
-    def _is_current(self, push: Push) -> bool:
-        """Whether the attachment that a push is for is still the one there is."""
-        leading = self.state.leading
-        if leading is None or leading.term != push.term:
-            return False
-        progress = progress_of(leading, push.to)
-        return progress is not None and progress.attach == push.attach

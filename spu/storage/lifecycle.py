@@ -12,12 +12,13 @@ After DistributedLog's design, *LogSegment Lifecycle* and *Truncation*.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from schemas.log_requests import SegmentInfo, SegmentState
+from schemas.topic import LogSettings, Retention
 from spu.storage.segment import Segment
 
 TRUNCATED_SUFFIX: Final = ".truncated"
@@ -61,6 +62,40 @@ def find_truncated(directory: Path) -> tuple[TruncatedSegment, ...]:
             size = path.stat().st_size
             found.append(TruncatedSegment(str(path), base, end, truncated_us, size))
     return tuple(sorted(found, key=lambda one: (one.base_offset, one.truncated_us)))
+
+
+def retained_from(
+    segments: Sequence[Segment], retention: Retention, now_us: int, upto_offset: int
+) -> int | None:
+    """The log start that retention by time and size wants, at most ``upto_offset``; None where it
+    takes nothing.
+
+    Whole completed segments go, the oldest first. Their age counts from their last append by this
+    SPU's clock: old records written today are kept as long as any others.
+    """
+    start = None
+    size_bytes = sum(segment.size for segment in segments)
+    excess = None if retention.size is None else size_bytes - retention.size
+    horizon_us = None if retention.time is None else now_us - retention.time * 1000
+    for segment in segments[:-1]:
+        if segment.end_offset > upto_offset:
+            break
+        too_old = horizon_us is not None and segment.written_us < horizon_us
+        if excess is not None and excess >= segment.size:
+            excess -= segment.size
+        elif not too_old:
+            break
+        start = segment.end_offset
+    return start
+
+
+def outlived(active: Segment, settings: LogSettings, now_us: int) -> bool:
+    """Whether a segment that is in progress has been so for ``segment.time``, or got its last batch
+    longer ago than what is retained."""
+    retention_ms = settings.retention.time
+    return now_us - active.opened_us >= settings.segment.time * 1000 or (
+        retention_ms is not None and now_us - active.written_us > retention_ms * 1000
+    )
 
 
 def segment_infos(

@@ -46,7 +46,13 @@ from spu.storage.checkpoint import Checkpoint, checkpoint_of, write_checkpoint
 from spu.storage.durable import sync_directory, sync_file
 from spu.storage.file_pool import FilePool
 from spu.storage.index import write_index
-from spu.storage.lifecycle import TruncatedSegment, retire, segment_infos
+from spu.storage.lifecycle import (
+    TruncatedSegment,
+    outlived,
+    retained_from,
+    retire,
+    segment_infos,
+)
 from spu.storage.reader import LogReader, ReadResult
 from spu.storage.recovery import RecoveredLog
 from spu.storage.segment import Damage, Segment
@@ -409,23 +415,10 @@ class PartitionLog:
         self._wanted_start = max(self._wanted_start, min(offset, self.leo))
 
     def apply_retention(self, now_us: int, upto_offset: int) -> None:
-        """Ask for the log start that retention by time and size wants, at most ``upto_offset``.
-
-        Whole completed segments go, the oldest first. Their age counts from their last append
-        by this SPU's clock: old records written today are kept as long as any others.
-        """
-        retention = self.settings.retention
-        excess = None if retention.size is None else self.size_bytes - retention.size
-        horizon_us = None if retention.time is None else now_us - retention.time * 1000
-        for segment in self._segments[:-1]:
-            if segment.end_offset > upto_offset:
-                return
-            too_old = horizon_us is not None and segment.written_us < horizon_us
-            if excess is not None and excess >= segment.size:
-                excess -= segment.size
-            elif not too_old:
-                return
-            self.truncate_prefix(segment.end_offset)
+        """Ask for the log start that retention by time and size wants, at most ``upto_offset``."""
+        start = retained_from(self._segments, self.settings.retention, now_us, upto_offset)
+        if start is not None:
+            self.truncate_prefix(start)
 
     def roll_is_due(self, now_us: int) -> bool:
         """Has the active segment been open for ``segment.time``, outlived the retention, or been
@@ -433,12 +426,7 @@ class PartitionLog:
         active = self._segments[-1] if self._segments else None
         if active is None or active.completed_us or not active.size:
             return False
-        retention_ms = self.settings.retention.time
-        return (
-            self.log_start >= self.leo
-            or now_us - active.opened_us >= self.settings.segment.time * 1000
-            or (retention_ms is not None and now_us - active.written_us > retention_ms * 1000)
-        )
+        return self.log_start >= self.leo or outlived(active, self.settings, now_us)
 
     def truncate_suffix(self, offset: int) -> None:
         """Let the log end at ``offset``, a batch boundary from the log start to its end.
