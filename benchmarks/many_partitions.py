@@ -40,8 +40,10 @@ from schemas.record_requests import LATEST, ListOffsetsRequest
 _POLL_S: Final = 0.5
 _LIMIT_S: Final = 900.0
 _IN_FLIGHT: Final = 200
-#: Nothing happens for so long before an idle daemon is measured.
+#: A daemon is measured as idle once it was no busier than this for so long: the checkpoints of logs
+#: that became idle are written then.
 _SETTLE_S: Final = 5.0
+_SETTLED: Final = 0.15
 _VALUE: Final = 100
 
 ROWS: Final = (
@@ -198,8 +200,17 @@ class Bench:
         self.found["create_sc_s"] = sc.cpu_s - sc_cpu_s
 
     async def _idle(self) -> None:
-        await asyncio.sleep(min(_SETTLE_S, self._plan.idle_s))
-        daemons = {"spu": self._daemons.spu, "sc": self._daemons.sc}
+        spu = self._daemons.spu
+
+        async def settled() -> bool:
+            cpu_s = spu.cpu_s
+            await asyncio.sleep(_SETTLE_S)
+            return spu.cpu_s - cpu_s < _SETTLED * _SETTLE_S
+
+        # It takes ten seconds until logs are looked at as idle ones.
+        await asyncio.sleep(2 * _SETTLE_S)
+        await until("idleness", settled, self._daemons)
+        daemons = {"spu": spu, "sc": self._daemons.sc}
         before = {name: daemon.cpu_s for name, daemon in daemons.items()}
         began = time.perf_counter()
         await asyncio.sleep(self._plan.idle_s)
