@@ -36,7 +36,7 @@ from schemas.errors import (
     RunnelError,
     StorageFailedError,
 )
-from schemas.ids import PartitionUid, StorageId, format_term
+from schemas.ids import PartitionUid, StorageId, election_term, format_term
 from schemas.logs import get_logger
 from schemas.messages import Assignment
 from schemas.topic import Durability, LogSettings
@@ -508,7 +508,9 @@ class ReplicaRunner:
         now_us = self._home.clock_us()
         assignment = self._newest.assignment
         # Whoever reads the log can see where an unclean election may have taken records away.
-        unclean = assignment is not None and assignment.unclean_term == term
+        elected = election_term(term)
+        begins = election_term(self.log.last_term) < elected
+        unclean = begins and assignment is not None and assignment.unclean_term == elected
         control = build_control("unclean term" if unclean else "term", now_us)
         offset = self.log.append(memoryview(control), read_header(control), term, now_us)
         name = self.meta.name

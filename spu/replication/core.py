@@ -63,9 +63,7 @@ def step(state: ReplicaState, event: Input, now_ms: int) -> Step:
         case Promised(promise):
             return _promised(state, event, now_ms) if state.promise != promise else (state, ())
         case Wrote(leo):
-            if state.leading is None:
-                raise AssertionError("only a leader writes records of its own")
-            return leader.pump(replace(state, log=replace(state.log, leo=leo)))
+            return leader.on_wrote(state, leo)
         case Synced(leo):
             return _synced(state, leo, now_ms)
         case Truncated():

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from schemas.ids import MAX_RESTARTS, election_term, format_term, restarts_of
+from schemas.ids import MAX_RESTARTS, election_term, format_term
 from spu.replication.events import (
     AppendControl,
     AskElection,
@@ -124,9 +124,18 @@ def _begin(state: ReplicaState, now_ms: int) -> Step:
 
 
 def _is_alone(state: ReplicaState) -> bool:
-    """Whether it leads again after a restart, and commits need nobody else: nobody else can have
-    been elected, and what it holds durably is committed."""
-    return restarts_of(state.promise.term) > 0 and state.required == {state.me}
+    """Whether it leads on in an election that is in its log, and commits need nobody else: nobody
+    else can have been elected, and what it holds durably is committed."""
+    elected = election_term(state.promise.term) == election_term(state.log.last_term)
+    return elected and state.required == {state.me}
+
+
+def on_wrote(state: ReplicaState, leo: int) -> Step:
+    """It appended records of its own: the first ones begin its term where no control record did."""
+    if state.leading is None:
+        raise AssertionError("only a leader writes records of its own")
+    history = extended(state.log.history, state.leading.term, state.log.leo)
+    return pump(replace(state, log=replace(state.log, leo=leo, history=history)))
 
 
 def attach(state: ReplicaState, peer: int, now_ms: int) -> Step:

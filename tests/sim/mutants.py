@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from schemas.ids import Term, restarts_of
+from schemas.ids import Term
 from spu.replication import core, follower, leader, state
 from spu.replication.events import CutLog, Learned, Record, Send
 from spu.replication.follower import Step
@@ -73,8 +73,12 @@ def _joins_without_control(
 _CHANGES = leader._changes
 
 
-def _asks_nobody_after_a_restart(replica: ReplicaState) -> bool:
-    return restarts_of(replica.promise.term) > 0
+def _begins_no_term(replica: ReplicaState, leo: int) -> Step:
+    after, outputs = _ON_WROTE(replica, leo)
+    return replace(after, log=replace(after.log, history=replica.log.history)), outputs
+
+
+_ON_WROTE = leader.on_wrote
 
 
 def _counts_before_cutting(
@@ -235,8 +239,8 @@ MUTANTS: dict[str, Mutant] = {
     "a follower joins without the control record": _mutant(
         leader, "_changes", _joins_without_control
     ),
-    "a restarted leader needs no record, whoever is live": _mutant(
-        leader, "_is_alone", _asks_nobody_after_a_restart
+    "records of a leader without a control record begin no term": _mutant(
+        leader, "on_wrote", _begins_no_term
     ),
     "a position counts before the cut": _mutant(leader, "on_position", _counts_before_cutting),
     "a follower acknowledges before it synced": _mutant(follower, "on_append", _acks_at_once),

@@ -86,6 +86,7 @@ def test_walks(chunk: int) -> None:
     "seed",
     [
         pytest.param(70163, id="given-a-follower-one-commit-behind-then-it-is-told"),
+        pytest.param(201_896, id="given-a-term-without-a-control-record-then-records-begin-it"),
         pytest.param(13198, id="given-a-broken-disk-not-in-the-journal-yet-then-it-is-broken"),
     ],
 )
@@ -122,7 +123,7 @@ def test_the_nearest_worlds_of_three() -> None:
 #: A walk that finds each of the deliberate bugs. The core itself passes all of them.
 FOUND: Final = {
     "a restarted leader keeps its term": 2,
-    "a restarted leader needs no record, whoever is live": 1_241,
+    "records of a leader without a control record begin no term": 201_896,
     "a change is asked without the revision check": 3,
     "a pending change is dropped on a reconnect": 38,
     "a follower joins without the control record": 1_485,

@@ -177,7 +177,9 @@ def test_given_a_restart_of_the_only_live_replica_then_it_needs_no_record() -> N
     assert dialogue.state.log == LogView(0, 4, 4, (Epoch(TERM, 0),))
     # The next record begins the term.
     assert dialogue.keep(Wrote(5)) == ()
-    assert dialogue.keep(Synced(5)) == (Committed(4),)
+    assert dialogue.keep(Wrote(6)) == ()
+    assert dialogue.state.log.history == (Epoch(TERM, 0), Epoch(TERM + 1, 4))
+    assert dialogue.keep(Synced(6)) == (Committed(5),)
 
 
 def test_given_a_restart_below_the_minimum_then_it_serves_what_was_committed_and_no_more() -> None:
@@ -188,6 +190,19 @@ def test_given_a_restart_below_the_minimum_then_it_serves_what_was_committed_and
         assert dialogue.keep(Resume()) == (LeadsOn(TERM + 1),)
         assert dialogue.state.lac == lac
         assert dialogue.state.is_serving is (lac == 3)
+
+
+def test_given_a_restart_without_the_record_of_the_election_then_it_is_written() -> None:
+    promise = Promise("a", NEXT, 1, REPLICAS, (A,), leading=True)
+    dialogue = Dialogue(recovered(0, "boot", promise, LogView(0, 4, 4, (Epoch(TERM, 0),)), 3))
+    assert dialogue.keep(Resume()) == (AppendControl(NEXT + 1),)
+
+
+def test_given_a_restart_with_others_in_the_set_then_they_must_hold_its_record() -> None:
+    promise = Promise("a", TERM, 1, REPLICAS, (A, B), leading=True)
+    dialogue = Dialogue(recovered(0, "boot", promise, LogView(0, 4, 4, (Epoch(TERM, 0),)), 3))
+    assert dialogue.keep(Resume()) == (AppendControl(TERM + 1),)
+    assert not dialogue.state.is_serving
 
 
 def test_given_an_election_of_the_only_live_replica_then_its_term_is_in_the_log() -> None:
