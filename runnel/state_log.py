@@ -208,18 +208,26 @@ class StateLog(Generic[S, U]):
         return response.tail, FetchResponse.unpack(response.fixed).lac
 
     def _take(self, answer: tuple[memoryview, int]) -> None:
-        for rows in self._cursor.take(*answer):
-            offsets = rows.column("offset").to_pylist()
-            for offset, value in zip(offsets, rows.column("value").to_pylist(), strict=True):
-                try:
-                    self._fold.take(offset, Entry.unpack(value), len(value))
-                except CorruptBatchError as error:
-                    raise CorruptBatchError(
-                        f"{self._place} at offset {offset}: {error.message}. Nobody goes on from"
-                        " less than all. To forget everything in it and begin anew: runnel delete"
-                        f" topic {self._route.name} --force"
-                    ) from error
+        try:
+            for rows in self._cursor.take(*answer):
+                offsets = rows.column("offset").to_pylist()
+                for offset, value in zip(offsets, rows.column("value").to_pylist(), strict=True):
+                    self._take_entry(offset, value)
+        except RunnelError:
+            # The cursor may be behind what was not folded: nobody may go on from here.
+            self._whole = False
+            raise
         self._fold.advance(self._cursor.position)
+
+    def _take_entry(self, offset: int, value: bytes | None) -> None:
+        try:
+            self._fold.take(offset, Entry.unpack(value), len(value or b""))
+        except CorruptBatchError as error:
+            raise CorruptBatchError(
+                f"{self._place} at offset {offset}: {error.message}. Nobody goes on from"
+                " less than all. To forget everything in it and begin anew: runnel delete"
+                f" topic {self._route.name} --force"
+            ) from error
 
     def _restart(self, log_start: int) -> None:
         self._whole = False

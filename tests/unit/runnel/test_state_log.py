@@ -17,6 +17,8 @@ from schemas.errors import (
     DeadlineExceededError,
     FencedError,
     NotEnoughReplicasError,
+    RunnelError,
+    UnsupportedError,
 )
 from tests.polling import eventually
 from tests.unit.runnel.conftest import World
@@ -222,10 +224,31 @@ async def test_given_many_writers_at_once_then_every_word_stands_once(
     assert sorted(found) == sorted(words)
 
 
-async def test_given_something_else_in_the_log_then_an_error(
-    world: World, open_log: Callable[[], Log]
+@pytest.mark.parametrize("known", [pytest.param(True, id="known"), pytest.param(False, id="new")])
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        pytest.param(b"hello", CorruptBatchError, id="given-no-entry"),
+        pytest.param(
+            b'{"format":1,"id":"x","updates":[{"say":"b"},{}]}',
+            CorruptBatchError,
+            id="given-half-an-entry",
+        ),
+        pytest.param(b'{"format":2,"id":"x"}', UnsupportedError, id="given-a-later-format"),
+    ],
+)
+async def test_given_something_else_in_the_log_then_an_error_each_time(
+    world: World,
+    open_log: Callable[[], Log],
+    known: bool,
+    value: bytes,
+    error: type[RunnelError],
 ) -> None:
     log = open_log()
-    world.log(TOPIC).put(record_batch(b"hello", now_us()))
-    with pytest.raises(CorruptBatchError, match="no entry of a state log"):
-        await log.read(LONG_S)
+    await say(log if known else open_log(), "a")
+    world.log(TOPIC).put(record_batch(value, now_us()))
+    for _ in range(2):
+        with pytest.raises(error):
+            await log.read(LONG_S)
+        with pytest.raises(error):
+            await say(log, "c")
