@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, assert_never
 
-from runnel.record import time_of
+from runnel.record import MAX_TIME_US, time_of
+from runnel.state_fold import read_number, read_text
 from schemas.errors import FencedError, UnsupportedError
 
 
@@ -183,15 +184,19 @@ class PositionsState:
         ]
 
     def read_state(self, data: Any) -> Positions:
+        """Raises ValueError, TypeError, KeyError for what `pack_state` does not write."""
         state: Positions = {}
         for item in data:
-            state.setdefault(str(item["name"]), {})[str(item["topic"])] = Reading(
-                str(item["uid"]),
-                int(item["count"]),
-                None if item["session"] is None else str(item["session"]),
-                str(item["by"]),
-                int(item["since"]),
-                {int(p): Position(int(offset), int(at)) for p, offset, at in item["positions"]},
+            state.setdefault(read_text(item["name"]), {})[read_text(item["topic"])] = Reading(
+                read_text(item["uid"]),
+                read_number(item["count"]),
+                None if item["session"] is None else read_text(item["session"]),
+                read_text(item["by"]),
+                _time_us(item["since"]),
+                {
+                    read_number(p): Position(read_number(offset), _time_us(at))
+                    for p, offset, at in item["positions"]
+                },
             )
         return state
 
@@ -203,18 +208,37 @@ class PositionsState:
         return data
 
     def read_update(self, data: Any) -> Update:
-        """Raises UnsupportedError for a kind of update that this version does not know."""
+        """Raises UnsupportedError for a kind of update that this version does not know, ValueError,
+        TypeError, KeyError for what `pack_update` does not write."""
         cls = _KINDS.get(data["kind"])
         if cls is None:
             raise UnsupportedError(
                 f"updates {data['kind']!r} of consumers' positions are not known to this client;"
                 " upgrade it"
             )
-        given = {column.name: data[column.name] for column in fields(cls)}
-        for name in ("starts", "offsets"):
-            if name in given:
-                given[name] = {int(p): int(offset) for p, offset in given[name]}
+        given = {column.name: _read_field(column.name, data[column.name]) for column in fields(cls)}
         return cls(**given)
+
+
+def _time_us(value: Any) -> int:
+    return read_number(value, MAX_TIME_US)
+
+
+def _offsets(rows: Any) -> dict[int, int]:
+    return {read_number(partition): read_number(offset) for partition, offset in rows}
+
+
+def _read_field(name: str, value: Any) -> Any:
+    """The field of an update."""
+    match name:
+        case "partition_count":
+            return read_number(value)
+        case "at_us":
+            return _time_us(value)
+        case "starts" | "offsets":
+            return _offsets(value)
+        case _:
+            return read_text(value)
 
 
 def find(state: Positions, name: str, topic: str) -> Reading | None:

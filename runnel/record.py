@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from schemas.batch import MAX_TRANSACTION_ID
 from schemas.errors import InvalidRequestError
@@ -47,6 +47,10 @@ def as_transaction_id(transaction_id: Any) -> int:
             f" {MAX_TRANSACTION_ID}"
         )
     return transaction_id
+
+
+#: The last moment that a datetime can say.
+MAX_TIME_US: Final = timestamp_us_of(datetime.max.replace(tzinfo=UTC))
 
 
 class Record(NamedTuple):

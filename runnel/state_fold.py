@@ -37,6 +37,26 @@ ENTRY_OVERHEAD_BYTES: Final = 512
 #: The ids of so many entries are kept.
 KEPT_IDS: Final = 256
 _FORMAT: Final = 1
+#: What reading JSON that nobody of ours wrote raises.
+_MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+_MAX_NUMBER: Final = (1 << 63) - 1
+
+
+def read_text(value: Any) -> str:
+    """Text of an entry as it is. Raises TypeError where it is none, ValueError where it cannot be
+    written again."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    # JSON can spell half a character, which no UTF-8 holds.
+    value.encode()
+    return value
+
+
+def read_number(value: Any, most: int = _MAX_NUMBER) -> int:
+    """A whole number of an entry, from 0 to ``most``, such as an offset. Raises ValueError."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"{value!r} is no whole number from 0 to {most}")
+    return value
 
 
 class StateType(Protocol[S, U]):
@@ -95,15 +115,15 @@ class Entry:
                     f"entries of format {data['format']} are not known to this client; upgrade it"
                 )
             if "snapshot" not in data:
-                return cls(str(data["id"]), tuple(data["updates"]))
+                return cls(read_text(data["id"]), tuple(data["updates"]))
             return cls(
-                str(data["id"]),
+                read_text(data["id"]),
                 snapshot=data["snapshot"],
-                recent=tuple((int(offset), str(id_)) for offset, id_ in data["recent"]),
-                recent_from=int(data["recentFrom"]),
+                recent=tuple((read_number(at), read_text(id_)) for at, id_ in data["recent"]),
+                recent_from=read_number(data["recentFrom"]),
                 is_snapshot=True,
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except _MALFORMED as error:
             raise CorruptBatchError(f"a record is no entry of a state log: {error!r}") from error
 
 
@@ -155,7 +175,7 @@ class StateFold(Generic[S, U]):
                 for update in entry.updates:
                     self.state = self._kind.apply(self.state, self._kind.read_update(update))
                 self._since_bytes += size + ENTRY_OVERHEAD_BYTES
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except _MALFORMED as error:
             raise CorruptBatchError(
                 f"the entry at offset {offset} of a state log cannot be read: {error!r}"
             ) from error

@@ -172,7 +172,8 @@ def test_forget() -> None:
 NAMES = st.sampled_from(["a", "b"])
 OFFSETS = st.dictionaries(st.integers(0, 3), st.integers(0, 2**62), max_size=3)
 UIDS = st.sampled_from(["u1", "u2"])
-TIMES = st.integers(0, 2**62)
+#: Up to the last one that a datetime can say.
+TIMES = st.integers(0, 253_402_300_799_999_999)
 UPDATES = st.one_of(
     st.builds(Opened, NAMES, NAMES, UIDS, st.integers(1, 4), st.text(), st.text(), TIMES, OFFSETS),
     st.builds(Committed, NAMES, NAMES, TIMES, OFFSETS),
