@@ -19,6 +19,7 @@ from runnel.columns import int64_values
 from runnel.cursor import READ_SCHEMA, READ_TRANSACTION_ID
 from runnel.record import Headers, Record
 from schemas.columns import READER_COLUMNS, TopicSchema
+from schemas.errors import UnsupportedError
 
 
 class Chunk(NamedTuple):
@@ -65,12 +66,18 @@ class ReadState:
         self._begin_batch()
 
     def records(self) -> Iterator[Record]:
-        """The records left in the chunk; the position follows each one."""
+        """The records left in the chunk; the position follows each one. Raises as `records_of`,
+        each time it is asked."""
         position = self.position
         while self._left:
-            for record in self._records:
-                position[record.partition] = record.offset + 1
-                yield record
+            try:
+                for record in self._records:
+                    position[record.partition] = record.offset + 1
+                    yield record
+            except UnsupportedError:
+                # They are not handed out, and whoever asks again is not to step over them.
+                self._begin_batch()
+                raise
             # Who was given the last record may have asked for the rest in between.
             if self._left:
                 self._left.popleft()
@@ -141,21 +148,24 @@ def records_of(
 ) -> Iterator[Record]:
     """The rows of a batch that a cursor gives as records; ``rows``: of a typed topic.
 
-    Nothing is converted before the first one is asked for: who reads by batch never asks.
+    Nothing is converted before the first one is asked for: who reads by batch never asks. Raises
+    UnsupportedError before the first one where Python has no form for a value of any.
     """
     width = _width(rows)
     ids = (batch.column(width).to_pylist(),) if batch.num_columns > width else ()
+    partitions, offsets = batch.column("partition").to_pylist(), batch.column("offset").to_pylist()
+    try:
+        columns = _plain_columns(batch) if rows is None else _typed_columns(batch, rows)
+    except (ValueError, OverflowError, KeyError) as error:
+        # A date far from now, say, or a map that has a key twice: valid where others wrote it.
+        raise UnsupportedError(
+            f"{topic}/{partitions[0]}: among the records at offsets {offsets[0]} to {offsets[-1]}"
+            f" is a value that Python has no form for ({error}); read them as Arrow, with batches()"
+        ) from error
+    times = batch.column("timestamp").cast(pa.int64()).to_pylist()
     yield from starmap(
         Record,
-        zip(
-            repeat(topic),
-            batch.column("partition").to_pylist(),
-            batch.column("offset").to_pylist(),
-            batch.column("timestamp").cast(pa.int64()).to_pylist(),
-            *(_plain_columns(batch) if rows is None else _typed_columns(batch, rows)),
-            *ids,
-            strict=False,
-        ),
+        zip(repeat(topic), partitions, offsets, times, *columns, *ids, strict=False),
     )
 
 
