@@ -19,6 +19,7 @@ from runnel.replicas import Located
 from schemas.errors import (
     NotReadyError,
     OverloadedError,
+    ProtocolError,
     RunnelError,
     StorageFailedError,
     UnsupportedError,
@@ -70,6 +71,14 @@ class Finding:
             str(data["severity"]),
             bool(data.get("rebuilt")),
         )
+
+
+def read_findings(tail: memoryview) -> tuple[Finding, ...]:
+    """What stands in the tail of an answer to VERIFY. Raises ProtocolError."""
+    try:
+        return tuple(map(Finding.from_json, json.loads(bytes(tail))["problems"]))
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
+        raise ProtocolError(f"the findings of a verification do not parse: {error!r}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +182,7 @@ class _Replica:
         assert self.connection is not None  # noqa: S101 - `open` comes first
         request = VerifyRequest(self.located.uid, offset, start, upto, wait_ms)
         answer = await self.connection.request(Api.VERIFY, request.pack(), timeout_s=_TIMEOUT_S)
-        found = json.loads(bytes(answer.tail))
-        self.findings = tuple(Finding.from_json(one) for one in found["problems"])
+        self.findings = read_findings(answer.tail)
         return VerifyResponse.unpack(answer.fixed)
 
 

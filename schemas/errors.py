@@ -226,29 +226,30 @@ def _leaves(cls: type[RunnelError]) -> dict[ErrorCode, type[RunnelError]]:
     return found
 
 
-def error_from(code: int | str, message: str, details: dict[str, Any] | None = None) -> RunnelError:
+def error_from(code: int | str, message: str, details: object = None) -> RunnelError:
     """Rebuild the error another process sent, by its code's number or name.
 
-    An unknown code becomes a plain `RunnelError`. ``details`` may hold anything.
+    An unknown code becomes a plain `RunnelError`. ``details`` may be and hold anything; what is no
+    mapping is left out.
     """
     try:
         known = ErrorCode[code] if isinstance(code, str) else ErrorCode(code)
     except (KeyError, ValueError):
         return RunnelError(f"{message} (unknown error code {code})")
-    details = dict(details or {})
+    given: dict[str, Any] = dict(details) if isinstance(details, dict) else {}
     error: RunnelError
     if known is ErrorCode.COMPACTED:
-        first = details.get("firstAvailable", 0)
+        first = given.get("firstAvailable", 0)
         error = CompactedError(message, first_available=first if isinstance(first, int) else 0)
     elif known is ErrorCode.DIVERGED:
-        place = details.get("divergedAt", 0)
+        place = given.get("divergedAt", 0)
         error = DivergedError(message, diverged_at=place if isinstance(place, int) else 0)
     elif known is ErrorCode.TRANSACTION_ID_TOO_LOW:
-        last = details.get("lastTransactionId", 0)
+        last = given.get("lastTransactionId", 0)
         last = last if isinstance(last, int) else 0
         error = TransactionIdTooLowError(message, last_transaction_id=last)
     else:
         error = _leaves(RunnelError).get(known, RunnelError)(message)
     # Not as keywords: another process may call a detail ``message``.
-    error.details.update(details)
+    error.details.update(given)
     return error

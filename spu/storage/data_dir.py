@@ -156,7 +156,9 @@ class DataDir:
             run = json.loads((self.path / _RUN).read_bytes())
         except FileNotFoundError:
             return False
-        except ValueError:
+        except (ValueError, RecursionError):
+            return True
+        if not isinstance(run, dict):
             return True
         return not run.get("stopped") and run.get("boot") != _boot_id()
 
@@ -190,7 +192,9 @@ class DataDir:
         path = self.partition_path(uid) / "meta.json"
         try:
             meta = PartitionMeta.from_json(json.loads(path.read_bytes()))
-        except (OSError, KeyError, TypeError, ValueError) as error:
+            if not _is_uuid(meta.storage_id):
+                raise ValueError(f"{meta.storage_id!r} is no storage id")
+        except (OSError, LookupError, TypeError, ValueError, RecursionError) as error:
             raise StorageFailedError(f"{path} cannot be read: {error}") from error
         if meta.uid != uid or meta.cluster_uid != self.cluster_uid:
             raise StorageFailedError(
@@ -301,9 +305,9 @@ def _boot_id() -> str:
     return _BOOT_ID.read_text().strip()
 
 
-def _is_uuid(text: str) -> bool:
+def _is_uuid(text: object) -> bool:
     try:
-        return str(uuid.UUID(text)) == text
+        return isinstance(text, str) and str(uuid.UUID(text)) == text
     except ValueError:
         return False
 
@@ -332,15 +336,17 @@ def _lock(path: Path) -> int:
 def _read_identity(path: Path) -> dict[str, Any] | None:
     file = path / "identity.json"
     try:
-        identity: dict[str, Any] = json.loads(file.read_bytes())
+        identity = json.loads(file.read_bytes())
     except FileNotFoundError:
         if any((path / "partitions").glob("*")):
             raise StorageFailedError(
                 f"{file} is missing but {path} holds partitions; restore the file"
             ) from None
         return None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StorageFailedError(f"{file} is not JSON: {error}; restore the file") from error
+    if not isinstance(identity, dict):
+        raise StorageFailedError(f"{file} names no SPU and cluster; restore the file")
     if identity.get("formatVersion") != FORMAT_VERSION:
         raise StorageFailedError(
             f"{file} has format version {identity.get('formatVersion')}, this SPU reads"

@@ -118,7 +118,7 @@ def _compare(checkpoint: Checkpoint, log: StoppedLog, verification: Verification
 def _meta(directory: Path) -> dict[str, Any] | None:
     try:
         found: dict[str, Any] = json.loads((directory / "meta.json").read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return found
 

@@ -197,7 +197,7 @@ async def test_given_reason_to_ask_then_it_does_not_lead_by_itself(
     await spu.host.close()
     if case == "other-storage":
         meta = tmp_path / "partitions" / UID / "meta.json"
-        meta.write_text(meta.read_text().replace(spu.storage_id(), "another"))
+        meta.write_text(meta.read_text().replace(spu.storage_id(), str(new_uid())))
     again = await open_spu(tmp_path)
     assert again.replica.role is ReplicaRole.IDLE
     assert again.replica.report().storage_id == again.storage_id()
