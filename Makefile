@@ -8,8 +8,13 @@ SEEDS ?= 2000
 # of the directories: the long ones are not last.
 JOBS ?= 2
 SEED ?= 0
+# What `make fuzz` fuzzes (nothing: everything, one after the other), for how long each, and the
+# directory that keeps what it finds (nothing: a temporary one).
+TARGET ?=
+SECONDS ?= 60
+WORK ?=
 
-.PHONY: help setup demo test test-slow lint type check sim chaos bench docs format lock clean
+.PHONY: help setup demo test test-slow lint type check sim fuzz chaos bench docs format lock clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -67,6 +72,15 @@ sim: setup  ## The control loop, replicas and clusters over SEEDS random worlds 
 	@RUNNEL_SIM_WALKS=$(SEEDS) RUNNEL_SIM_SEED=$(SEED) $(BIN)/python -m pytest -q \
 	  tests/sim/test_replication.py -k test_walks --timeout 7200
 	@$(BIN)/python -m tests.sim.cluster --seeds $(SEEDS) --seed $(SEED)
+
+# Atheris has no dependencies, and nothing else needs it: it lies beside the locked packages.
+fuzz: setup  ## Coverage-guided fuzzing of TARGET, or of all, for SECONDS each; fetches atheris once
+	@test -d $(VENV)/atheris || \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(VENV)/atheris atheris==3.0.0
+	@for target in $(or $(TARGET),$$($(BIN)/python -m tests.fuzz.run)); do \
+	  PYTHONPATH=$(VENV)/atheris $(BIN)/python -m tests.fuzz.run $$target --seconds $(SECONDS) \
+	    $(if $(WORK),--work $(WORK)/$$target) || exit 1; \
+	done
 
 chaos: setup  ## Only what kills and freezes processes: SPUs, the SC, members of etcd; minutes
 	@$(BIN)/python -m pytest -q -m chaos --timeout 900

@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 from schemas.batch import MAX_DECODED_BYTES
-from tests.fuzz.targets import Rejected, Target
+from tests.fuzz.law import Rejected, Target
 
 #: What any input may take: buffers, directories, exceptions with their texts.
 _ALWAYS_BYTES: Final = 1 << 20

@@ -24,7 +24,7 @@ _VALUES: Final = (
     *(b"0", b"1", b"2", b"3", b"-1", b"-2", b"4096", b"9223372036854775807"),
     *(b"18446744073709551616", b"1.5", b"1e400", b"true", b"null", b'"a"', b"[]", b"{}", b"[[]]"),
 )
-_VALUE: Final = re.compile(rb'-?[0-9]+|null|true|false|"[A-Za-z]*"(?!:)')
+_VALUE: Final = re.compile(rb'-?[0-9]+|null|true|false|"[^"\\]*"(?!\s*:)|\[\]|\{[^{}\n]*\}')
 
 
 @dataclass(frozen=True)

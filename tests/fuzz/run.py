@@ -1,9 +1,10 @@
-"""Coverage-guided fuzzing of one target with atheris: ``python -m tests.fuzz.run journal``.
+"""Coverage-guided fuzzing of one target with atheris: ``make fuzz TARGET=journal SECONDS=60``.
 
 It begins with the corpus in the repository and the seeds, runs for some seconds, and ends with
 status 0 or, on a finding, with the traceback and the input that led to it. What reached new code
-is left in the directory ``--work``; ``--keep`` adds the smallest of it to the corpus. Atheris is
-not needed for anything else and is not among the packages of `make setup`.
+is left in the directory ``--work``; ``--keep`` adds to the corpus what reaches lines there, or
+ways between them, that nothing else does. Without a target the names of all are printed.
+Atheris is needed for fuzzing only, and not among the packages of `make setup`.
 """
 
 from __future__ import annotations
@@ -21,20 +22,23 @@ CORPUS: Final = Path(__file__).parent / "corpus"
 #: An input that is longer is not kept.
 _KEEP_BYTES: Final = 2_048
 _FINDING: Final = "finding-"
-_CORPUS_BYTES: Final = 30_000
+_CORPUS_BYTES: Final = 48_000
 _MAX_INPUT_BYTES: Final = 4_096
 _INPUT_SECONDS: Final = 10
 _MEMORY_MB: Final = 2_048
 
 
 def main(arguments: list[str]) -> None:
-    """Fuzz as the command line says. Does not return: libFuzzer ends the process."""
+    """Do as the command line says. Fuzzing does not return: libFuzzer ends the process."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.run", description=__doc__)
-    parser.add_argument("target", help="what to fuzz; a name of TARGETS in tests/fuzz/targets.py")
+    parser.add_argument("target", nargs="?", help="what to fuzz; without it, names are printed")
     parser.add_argument("--seconds", type=int, default=60, help="how long (default 60)")
     parser.add_argument("--work", type=Path, help="where inputs are kept (default: temporary)")
     parser.add_argument("--keep", action="store_true", help="only add WORK to the corpus")
     options = parser.parse_args(arguments)
+    if options.target is None:
+        print(*importlib.import_module("tests.fuzz.targets").TARGETS)
+        return
     work: Path = options.work or Path(tempfile.mkdtemp(prefix="runnel-fuzz-work-"))
     if options.keep:
         keep(options.target, work)
@@ -42,14 +46,15 @@ def main(arguments: list[str]) -> None:
     try:
         atheris: Any = importlib.import_module("atheris")
     except ImportError:
-        sys.exit("coverage-guided fuzzing needs atheris; install it with: pip install atheris")
+        sys.exit("there is no atheris here; make fuzz TARGET=… fetches it")
     with atheris.instrument_imports(include=["schemas", "spu", "runnel"]):
+        law = importlib.import_module("tests.fuzz.law")
         seeds = importlib.import_module("tests.fuzz.seeds").seeds
         targets = importlib.import_module("tests.fuzz.targets")
     if options.target not in targets.TARGETS:
         known_names = ", ".join(targets.TARGETS)
         parser.error(f"no target is called {options.target}; there are {known_names}")
-    target, rejected = targets.TARGETS[options.target], targets.Rejected
+    target, rejected = targets.TARGETS[options.target], law.Rejected
     _be_quiet()
     work.mkdir(parents=True, exist_ok=True)
     for data in seeds(options.target):
@@ -79,19 +84,27 @@ def main(arguments: list[str]) -> None:
     atheris.Fuzz()
 
 
-def keep(target: str, work: Path) -> None:
-    """Add the inputs in ``work`` to the corpus of ``target``, the smallest first, up to a bound."""
-    known = CORPUS / target
+def keep(name: str, work: Path) -> None:
+    """Add to the corpus of a target what is in ``work`` and reaches what nothing before it does:
+    neither the seeds, nor the corpus, nor a smaller one."""
+    reach: Any = importlib.import_module("tests.fuzz.reach")
+    target = importlib.import_module("tests.fuzz.targets").TARGETS[name]
+    seeds = importlib.import_module("tests.fuzz.seeds").seeds(name)
+    _be_quiet()
+    known = CORPUS / name
     known.mkdir(parents=True, exist_ok=True)
+    reached: set[Any] = set()
+    for data in (*seeds, *(path.read_bytes() for path in known.iterdir())):
+        reached |= reach.ways(target, data)
     room = _CORPUS_BYTES - sum(path.stat().st_size for path in known.iterdir())
     for path in sorted(work.iterdir(), key=lambda path: (path.stat().st_size, path.name)):
         data = path.read_bytes()
         if path.name.startswith(_FINDING) or not 0 < len(data) <= min(room, _KEEP_BYTES):
             continue
-        kept = known / _name(data)
-        if not kept.exists():
-            kept.write_bytes(data)
+        if found := reach.ways(target, data) - reached:
+            reached |= found
             room -= len(data)
+            (known / _name(data)).write_bytes(data)
 
 
 def _name(data: bytes) -> str:

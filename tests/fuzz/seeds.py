@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+from datetime import datetime
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,6 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from runnel.arrow_columns import arrow_schema, encode_rows
 from schemas.batch import (
     RECORD_SCHEMA,
     TRANSACTION_ID,
@@ -20,9 +23,24 @@ from schemas.batch import (
     encode_records,
     stamp,
 )
-from schemas.errors import DivergedError, NotLeaderError, TransactionIdTooLowError
+from schemas.errors import DivergedError, ErrorCode, NotLeaderError, TransactionIdTooLowError
+from schemas.log_requests import (
+    ListSegmentsRequest,
+    ListSegmentsResponse,
+    SegmentInfo,
+    SegmentState,
+    VerifyRequest,
+    VerifyResponse,
+)
 from schemas.messages import Peer
-from schemas.protocol import Api, HelloRequest, HelloResponse, pack_error, pack_frame, unpack_frame
+from schemas.protocol import (
+    Api,
+    HelloRequest,
+    HelloResponse,
+    pack_error,
+    pack_frame,
+    unpack_frame,
+)
 from schemas.record_requests import (
     Acks,
     FetchRequest,
@@ -56,6 +74,9 @@ from spu.replication.messages import (
 from spu.replication.state import Member, Promise
 from spu.replication.wire import Greeting, encode
 from spu.storage.journal import JournalEntry
+from spu.storage.verification import Problem, Severity
+from tests.fuzz.batch_targets import TYPED
+from tests.fuzz.document_seeds import DOCUMENTS
 from tests.fuzz.targets import FILES
 from tests.unit.spu.builders import NOW_US, STAMP, TERM, UID, assignment_of, batch_of, open_log
 
@@ -93,11 +114,19 @@ def stored(offset: int, count: int = 3, codec: str = "none") -> bytes:
     return bytes(batch)
 
 
+def _ids() -> pa.Array:
+    return pa.array([5, 5, 8], TRANSACTION_ID.type)
+
+
+def id_payload(codec: str = "none") -> bytes:
+    """As `record_payload`; the records have transaction ids from 5 on."""
+    return bytes(encode_records(records().append_column(TRANSACTION_ID, _ids()), codec))
+
+
 def stored_with_ids(offset: int, codec: str = "none") -> bytes:
-    """As `stored`; the records have transaction ids from 5 on."""
-    ids = pa.array([5, 5, 8], TRANSACTION_ID.type)
+    """As `stored`, of `id_payload`."""
     batch = build(
-        encode_records(records().append_column(TRANSACTION_ID, ids), codec),
+        id_payload(codec),
         record_count=3,
         first_timestamp_us=0,
         last_timestamp_us=2,
@@ -121,6 +150,9 @@ _ENTRIES = b"".join(
 
 
 def _frames() -> list[bytes]:
+    segments = SegmentInfo(0, 4, 99, SegmentState.COMPLETED, 1, 2).pack()
+    verified = VerifyResponse(0, 9, 10, 10, 0, 999, 999, 3, 10, 1, 1, bytes(16), 1)
+    problem = Problem("00000000000000000000.index", 0, "is missing", Severity.NOTE, rebuilt=True)
     requests = [
         (Api.HELLO, HelloRequest(1, 1).pack(), b""),
         (Api.PRODUCE, ProduceRequest(UID, Acks.COMMITTED, 9).pack(), b"t" * 20),
@@ -133,6 +165,10 @@ def _frames() -> list[bytes]:
         (Api.CREDIT, b"", Grant(1, 1 << 20).pack() + Grant(2, 1).pack()),
         (Api.UNSUBSCRIBE, b"", pack_numbers([1, 2, 3])),
         (Api.PUSH, PushResponse(1, 2, 3).pack(), b"t" * 200),
+        (Api.LIST_SEGMENTS, ListSegmentsRequest(UID, 1, 2).pack(), b""),
+        (Api.LIST_SEGMENTS, ListSegmentsResponse(1, 2, 3).pack(), segments),
+        (Api.VERIFY, VerifyRequest(UID, -2, 1, 2, 3).pack(), b""),
+        (Api.VERIFY, verified.pack(), json.dumps({"problems": [problem.to_json()]}).encode()),
         (Api.HELLO, HelloResponse(1, 2, 3).pack(), b"cluster"),
         (Api.PRODUCE, ProduceResponse(1, 2).pack(), b""),
         (Api.FETCH, FetchResponse(1, 2).pack(), b"t" * 200),
@@ -184,7 +220,42 @@ def _fetched() -> list[bytes]:
 def _payload() -> list[bytes]:
     codecs = ("none", "lz4", "zstd")
     found = [bytes([3, n]) + record_payload(codec) for n, codec in enumerate(codecs)]
-    return [*found, bytes([1, 128]) + record_payload(count=1)]
+    ids = [
+        bytes([3, choice]) + id_payload(codec)
+        for codec, choice in zip(codecs, (64, 96, 71), strict=True)
+    ]
+    return [*found, bytes([1, 128]) + record_payload(count=1), *ids]
+
+
+def _typed() -> list[bytes]:
+    times = [datetime(2026, 1, day) for day in (1, 2, 3)]  # noqa: DTZ001 - a wall clock
+    flat: dict[str, list[Any]] = {
+        "id": [1, 2, 3],
+        "note": ["a", None, "c"],
+        "at": times,
+        "day": [None, *(time.date() for time in times[1:])],
+        "price": [Decimal("1.50"), None, Decimal(7)],
+    }
+    places = [{"city": "Bern", "open": True}, None]
+    nested = {
+        "key": [b"a", b"b", b"c"],
+        "tags": [[("x", 1)], None, []],
+        "places": [places, None, []],
+    }
+    found = []
+    for number, codec, choice in [
+        *((0, "none", 0), (0, "zstd", 8), (1, "none", 0), (0, "none", 96), (2, "none", 128)),
+        *((2, "lz4", 4), (3, "none", 0), (3, "none", 64)),
+    ]:
+        _rows, columns = TYPED[number]
+        values = nested if number > 1 else flat
+        schema = arrow_schema(columns)
+        arrays = [pa.array(values[field.name], field.type) for field in schema]
+        rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        if choice & 64:
+            rows = rows.append_column(TRANSACTION_ID, _ids())
+        found.append(bytes([3, number | choice]) + bytes(encode_rows(rows, codec)))
+    return found
 
 
 @cache
@@ -206,6 +277,7 @@ def _checkpoint() -> list[bytes]:
     whole = log_directory()["checkpoint"]
     body: dict[str, Any] = json.loads(whole[12:])
     old = {key: value for key, value in body.items() if key not in ("history", "settled")}
+    told = (0, 0, ((7, 0, 0),))
     smaller = body | {"logStart": 0, "segment": 0, "durableLeo": 2, "lac": 1}
     smaller |= {"scanOffset": 0, "scanPosition": 0, "history": [[TERM, 0]]}
     bodies = [
@@ -213,6 +285,8 @@ def _checkpoint() -> list[bytes]:
         smaller,
         smaller | {"cutAt": 128, "durableLeo": 1, "lac": 0, "settled": [1, []]},
         old | {"lastTerm": TERM},
+        smaller | {"idBeforeStart": 7},
+        {k: v for k, v in smaller.items() if k != "idBeforeStart"} | {"producers": [told]},
     ]
     return [bytes([0]) + whole, *(bytes([1]) + json.dumps(one).encode() for one in bodies)]
 
@@ -221,7 +295,9 @@ def _index() -> list[bytes]:
     summary = struct.pack("<qqqqqqq", 0, 2, 256, 1_000, 0, 1, 9)
     entries = struct.pack("<qqqq", 0, 0, -(1 << 63), -1)
     whole = next(content for name, content in log_directory().items() if name.endswith(".index"))
-    return [bytes([1]) + summary + entries, bytes([3]) + summary + entries, bytes([0]) + whole]
+    earlier = bytes([0]) + b"RNLI" + whole[4:]
+    found = [bytes([1]) + summary + entries, bytes([3]) + summary + entries, bytes([0]) + whole]
+    return [*found, bytes([2]) + whole, earlier]
 
 
 def _journal() -> list[bytes]:
@@ -246,6 +322,7 @@ def _journal() -> list[bytes]:
     return [
         *(bytes([1]) + one for one in framed),
         bytes([1]) + b"".join(framed) + b"RNLJ",
+        bytes([2]) + b"\n".join(bodies),
     ]
 
 
@@ -267,7 +344,56 @@ def _directory() -> list[bytes]:
         _file(name, content, repaired=True) for name, content in files.items() if ".log" in name
     )
     odd = b"".join(_file(name, b"", repaired=False) for name in FILES[6:])
-    return [plain, repaired, without, plain + odd]
+    earlier = without + b"".join(
+        _file(name, b"RNLI", repaired=False) for name in FILES if name.endswith(".index")
+    )
+    return [plain, repaired, without, plain + odd, earlier]
+
+
+def _served() -> list[bytes]:
+    entries = _ENTRIES[:-8] + b"\1" + bytes(7)
+    produced = batch_of(ids=(3, 4), count=2)
+    requests: list[tuple[Api, bytes, bytes | bytearray]] = [
+        (Api.PRODUCE, ProduceRequest(UID, Acks.COMMITTED, 9).pack(), produced),
+        (Api.FETCH, FetchRequest(UID, 1, 200, 3, 0).pack(), b""),
+        (Api.FETCH, FetchRequest(UID, 6, 200, 3, 9, TERM).pack(), b""),
+        (Api.LIST_OFFSETS, ListOffsetsRequest(UID, -2).pack(), b""),
+        (Api.LIST_OFFSETS, ListOffsetsRequest(UID, 1_003).pack(), b""),
+        (Api.LIST_OFFSETS, ListOffsetsRequest(UID, 3, PositionBy.TRANSACTION_ID).pack(), b""),
+        (Api.LIST_SEGMENTS, ListSegmentsRequest(UID).pack(), b""),
+        (Api.VERIFY, VerifyRequest(UID, -2, 0, 0, 0).pack(), b""),
+        (Api.SUBSCRIBE, SubscribeRequest(48).pack(), entries),
+        (Api.CREDIT, b"", Grant(1, 200).pack() + Grant(2, 1).pack()),
+        (Api.UNSUBSCRIBE, b"", pack_numbers([2, 3])),
+    ]
+    said = []
+    for api, fixed, tail in requests:
+        piece = bytes([len(fixed)]) + fixed + bytes(tail)
+        said.append(struct.pack("<BH", api, len(piece)) + piece)
+    subscribed = bytes([0]) + b"".join(said[-3:])
+    return [*(bytes([1]) + one for one in said), subscribed, bytes([1]) + b"".join(said)]
+
+
+def _answered() -> list[bytes]:
+    answers = [
+        (Api.PRODUCE, 0, 1, ProduceResponse(1, 2).pack(), b""),
+        (Api.FETCH, 0, 2, FetchResponse(1, 2).pack(), b"t" * 20),
+        (Api.LIST_OFFSETS, 0, 3, ListOffsetsResponse(1, 2, 3, 4).pack(), b""),
+        (Api.SUBSCRIBE, 0, 4, b"", b""),
+        (Api.PUSH, 0, 1, PushResponse(0, 2, 3).pack(), b"t" * 20),
+        (Api.PUSH, 0, 2, PushResponse(0, 5, 5).pack(), b""),
+        (Api.PUSH, ErrorCode.DIVERGED, 2, b"\4" + bytes(7), b"lost"),
+    ]
+    late = (Api.PRODUCE, ErrorCode.TRANSACTION_ID_TOO_LOW, 1, b"\11" + bytes(7), b"below 9")
+    return [_said(answers[:-1]), _said(answers), _said([late, *answers[1:4]]), _said(answers[3:6])]
+
+
+def _said(answers: list[tuple[Api, int, int, bytes, bytes]]) -> bytes:
+    found = b""
+    for api, status, correlation, fixed, tail in answers:
+        piece = struct.pack("<HBB", status, correlation, len(fixed)) + fixed + tail
+        found += struct.pack("<BH", api, len(piece)) + piece
+    return found
 
 
 @cache
@@ -278,8 +404,12 @@ def seeds(target: str) -> list[bytes]:
         "peer_wire": _peer_wire,
         "fetched": _fetched,
         "payload": _payload,
+        "typed": _typed,
         "checkpoint": _checkpoint,
         "index": _index,
         "journal": _journal,
         "directory": _directory,
+        "served": _served,
+        "answered": _answered,
+        **DOCUMENTS,
     }[target]()

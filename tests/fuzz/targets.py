@@ -8,28 +8,37 @@ right (`tests.fuzz.repair`), so that lies get behind them.
 
 from __future__ import annotations
 
-import os
-import shutil
+import json
 import struct
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from unittest import mock
 
-from runnel.cursor import Cursor
 from runnel.frames import FrameAssembler
-from runnel.read_state import Chunk, ReadState
-from schemas.batch import MAX_DECODED_BYTES, build, read_header, split_batches, stamp, verify
+from runnel.stored_batches import read_segments, segment_files
+from runnel.verification import read_findings
+from schemas.batch import read_header, split_batches, stamp, verify
 from schemas.errors import (
     CorruptBatchError,
     ProtocolError,
     RunnelError,
     StorageFailedError,
-    UnsupportedError,
 )
-from schemas.protocol import Api, HelloRequest, HelloResponse, raise_for_status, unpack_frame
+from schemas.log_requests import (
+    ListSegmentsRequest,
+    ListSegmentsResponse,
+    SegmentInfo,
+    VerifyRequest,
+    VerifyResponse,
+)
+from schemas.protocol import (
+    Api,
+    HelloRequest,
+    HelloResponse,
+    raise_for_status,
+    unpack_frame,
+)
 from schemas.record_requests import (
     FetchRequest,
     FetchResponse,
@@ -50,30 +59,33 @@ from spu import frames as spu_frames
 from spu.producers import ProducerTable
 from spu.replication.messages import Reset
 from spu.replication.wire import Greeting, Kind, damaged, decode, encode
+from spu.storage import segment
 from spu.storage.checkpoint import read_checkpoint, write_checkpoint
 from spu.storage.index import read_index, read_summary
 from spu.storage.journal import Journal, JournalChange, Seen
 from spu.storage.recovery import RecoveredLog, recover
 from spu.storage.segment import Damage
+from spu.storage.stopped import as_json, describe, open_stopped, verify_stopped
 from tests.fuzz import repair
+from tests.fuzz.batch_targets import fetched, payload, typed
+from tests.fuzz.connection_targets import answered, served
+from tests.fuzz.document_targets import data_dir, events, session, stored
+from tests.fuzz.law import Rejected, Target, empty_directory, named_pieces, options
+from tests.fuzz.state_targets import positions
 from tests.unit.spu.builders import NOW_US, STAMP, TERM, batch_of, open_log
-
-Target = Callable[[bytes], None]
-
-
-class Rejected(Exception):  # noqa: N818 - an answer, not an error
-    """The input was refused by an error that is documented."""
-
 
 #: Buffers and limits as small as the inputs, so that these reach every branch.
 SMALL_BUFFER: Final = 64
 FRAME_LIMIT: Final = 4_000
+SMALL_SCAN: Final = 128
 
 _REQUESTS: Final = {
     Api.HELLO: HelloRequest,
     Api.PRODUCE: ProduceRequest,
     Api.FETCH: FetchRequest,
     Api.LIST_OFFSETS: ListOffsetsRequest,
+    Api.LIST_SEGMENTS: ListSegmentsRequest,
+    Api.VERIFY: VerifyRequest,
     Api.SUBSCRIBE: SubscribeRequest,
 }
 _RESPONSES: Final = {
@@ -81,6 +93,8 @@ _RESPONSES: Final = {
     Api.PRODUCE: ProduceResponse,
     Api.FETCH: FetchResponse,
     Api.LIST_OFFSETS: ListOffsetsResponse,
+    Api.LIST_SEGMENTS: ListSegmentsResponse,
+    Api.VERIFY: VerifyResponse,
     Api.PUSH: PushResponse,
 }
 
@@ -90,7 +104,7 @@ def frames(data: bytes) -> None:
 
     Both find the same frames, whole and in order, and refuse the same stream.
     """
-    step, stream = _options(data)
+    step, stream = options(data)
     found, refusal = _frames_of_spu(stream, step + 1)
     mirrored, client_refusal = _frames_of_client(stream, step + 1)
     if refusal is None:
@@ -175,6 +189,11 @@ def _response(frame: bytes) -> None:
         if layout is not None:
             response = layout.unpack(fixed)
             assert layout.unpack(response.pack()) == response
+        if header.api == Api.LIST_SEGMENTS:
+            segments = SegmentInfo.unpack_all(tail)
+            assert SegmentInfo.unpack_all(b"".join(one.pack() for one in segments)) == segments
+        elif header.api == Api.VERIFY:
+            read_findings(tail)
     except RunnelError:
         pass
 
@@ -185,11 +204,11 @@ def peer_wire(data: bytes) -> None:
     What is understood says the same when it is sent on; producers fit into a table and a
     checkpoint.
     """
-    options, data = _options(data)
-    kind, data = _options(data)
-    length, data = _options(data)
+    choice, data = options(data)
+    kind, data = options(data)
+    length, data = options(data)
     fixed, tail = data[:length], data[length:]
-    if options & 1:
+    if choice & 1:
         tail = repair.batches(tail)
     try:
         if kind == Kind.GREETING:
@@ -210,66 +229,14 @@ def peer_wire(data: bytes) -> None:
         table.dump_before(4)
 
 
-def fetched(data: bytes) -> None:
-    """What a fetch brings: any position, any last add confirmed, any batches."""
-    options, data = _options(data)
-    position, data = _options(data)
-    lac, data = _options(data)
-    if options & 1:
-        data = repair.batches(data)
-    cursor = Cursor(
-        "orders",
-        0,
-        position,
-        stop=position + 9 if options & 2 else None,
-        not_before_us=lac if options & 4 else None,
-        not_before_id=lac if options & 16 else None,
-    )
-    _consume(cursor, data, None if options & 8 else lac)
-
-
-def payload(data: bytes) -> None:
-    """An Arrow payload that says anything, in a batch that is right. Two bytes: records, codec."""
-    count, data = _options(data)
-    codec, data = _options(data)
-    batch = build(
-        data,
-        record_count=count or 1,
-        first_timestamp_us=0,
-        last_timestamp_us=0,
-        codec=codec % 3,
-    )
-    stamp(batch, 0, TERM)
-    _consume(Cursor("orders", 0, 0, not_before_us=1 if codec & 128 else None), batch, None)
-
-
-def _consume(cursor: Cursor, data: bytes | bytearray, lac: int | None) -> None:
-    """Every record that a consumer gets of ``data``, in every form that it gets them in."""
-    before = cursor.position
-    try:
-        found = cursor.take(memoryview(data), lac)
-    except (CorruptBatchError, UnsupportedError) as error:
-        assert cursor.position == before
-        raise Rejected from error
-    assert cursor.position >= before
-    for rows in found:
-        assert rows.nbytes <= MAX_DECODED_BYTES * 2
-        state = ReadState("orders")
-        state.open(Chunk(0, [rows], cursor.position))
-        records = list(state.records())
-        assert len(records) == rows.num_rows
-        assert all(before <= record.offset < cursor.position for record in records)
-        assert all(type(record.timestamp) is int for record in records)
-
-
 def checkpoint(data: bytes) -> None:
     """A checkpoint file beside a log. What is read can be written, and reads back the same."""
-    options, data = _options(data)
-    with _directory() as directory:
+    choice, data = options(data)
+    with empty_directory() as directory:
         log = b"".join(_stored(offset) for offset in range(3))
         (directory / f"{0:020d}.log").write_bytes(log)
         path = directory / "checkpoint"
-        path.write_bytes(repair.document(data) if options & 1 else data)
+        path.write_bytes(repair.document(data) if choice & 1 else data)
         found = read_checkpoint(directory)
         if found is not None and found.history_known:
             write_checkpoint(directory, found)
@@ -281,8 +248,8 @@ def checkpoint(data: bytes) -> None:
 
 def index(data: bytes) -> None:
     """An index file of a completed segment and of the last one."""
-    options, data = _options(data)
-    with _directory() as directory:
+    choice, data = options(data)
+    with empty_directory() as directory:
         opened = open_log(directory)
         for _ in range(2):
             opened.append(batch_of())
@@ -290,8 +257,8 @@ def index(data: bytes) -> None:
         opened.append(batch_of())
         opened.sync(checkpoint=True)
         opened.crash()
-        name = directory / f"{2 if options & 2 else 0:020d}.index"
-        name.write_bytes(repair.index(data) if options & 1 else data)
+        name = directory / f"{2 if choice & 2 else 0:020d}.index"
+        name.write_bytes(repair.index(data) if choice & 1 else data)
         found = read_index(name)
         assert found is None or read_summary(name) == found[0]
         _recovered(directory)
@@ -300,11 +267,14 @@ def index(data: bytes) -> None:
 
 
 def journal(data: bytes) -> None:
-    """A journal, of frames of at most 255 bytes or as it is. What opens goes on."""
-    options, data = _options(data)
-    with _directory() as directory:
+    """A journal: of frames whose lengths or lines say how long they are, or as it is. What opens
+    goes on."""
+    choice, data = options(data)
+    with empty_directory() as directory:
         path = directory / "journal"
-        path.write_bytes(_framed(data) if options & 1 else data)
+        if choice & 2:
+            data = b"".join(map(repair.journal_frame, data.splitlines()))
+        path.write_bytes(_framed(data) if choice & 1 else data)
         before = path.read_bytes()
         try:
             opened = Journal.open(path)
@@ -346,27 +316,35 @@ FILES: Final = (
     "\N{SUPERSCRIPT TWO}.log",
     "cut-1-1",
     "00000000000000000002.log.unfinished",
+    "00000000000000000000-00000000000000000002-9.truncated",
+    "meta.json",
 )
 
 
 def directory(data: bytes) -> None:
     """A log directory that holds anything: files of a name, a length of two bytes and content."""
-    with _directory() as path:
+    with empty_directory() as path:
         for name, content in _files(data):
             (path / name).write_bytes(content)
+        _looked_at(path)
         found = _recovered(path)
         if found.unfit is not None:
             raise Rejected
 
 
+def _looked_at(path: Path) -> None:
+    """What is printed of a directory that no SPU has open, damaged as it may be."""
+    log = open_stopped(path)
+    with mock.patch.object(segment, "_SCAN_BYTES", SMALL_SCAN):
+        json.dumps([describe(log), as_json(log, verify_stopped(log, lambda done, total: None))])
+    for batch in read_segments(segment_files(path), 1):
+        assert batch.problem is not None or verify(batch.data) == batch.header
+
+
 def _files(data: bytes) -> Iterator[tuple[str, bytes]]:
-    while len(data) >= 3:
-        code, length = struct.unpack_from("<BH", data)
-        content, data = data[3 : 3 + length], data[3 + length :]
+    for code, content in named_pieces(data):
         name = FILES[(code >> 1) % len(FILES)]
-        if code & 1:
-            content = _repaired(name, content)
-        yield name, content
+        yield name, _repaired(name, content) if code & 1 else content
 
 
 def _repaired(name: str, content: bytes) -> bytes:
@@ -377,7 +355,8 @@ def _repaired(name: str, content: bytes) -> bytes:
 
 def _recovered(path: Path) -> RecoveredLog:
     """Recover what is in ``path``: always an answer, and the same one when asked again."""
-    found = recover(path, NOW_US)
+    with mock.patch.object(segment, "_SCAN_BYTES", SMALL_SCAN):
+        found = recover(path, NOW_US)
     if found.unfit is not None:
         assert str(path) in found.unfit
         return found
@@ -408,32 +387,21 @@ def _stored(offset: int, count: int = 1) -> bytes:
     return bytes(batch)
 
 
-def _options(data: bytes) -> tuple[int, bytes]:
-    """The first byte and the rest."""
-    return (data[0], data[1:]) if data else (0, b"")
-
-
-@contextmanager
-def _directory() -> Iterator[Path]:
-    """An empty directory in memory, if that is possible; nothing waits for a disk."""
-    memory = Path("/dev/shm")
-    place = str(memory) if os.access(memory, os.W_OK) else None
-    path = Path(tempfile.mkdtemp(prefix="runnel-fuzz-", dir=place))
-    with ExitStack() as stack:
-        stack.callback(shutil.rmtree, path)
-        stack.enter_context(
-            mock.patch.multiple(os, fsync=lambda fd: None, fdatasync=lambda fd: None)
-        )
-        yield path
-
-
 TARGETS: Final[dict[str, Target]] = {
     "frames": frames,
     "peer_wire": peer_wire,
     "fetched": fetched,
     "payload": payload,
+    "typed": typed,
     "checkpoint": checkpoint,
     "index": index,
     "journal": journal,
     "directory": directory,
+    "positions": positions,
+    "served": served,
+    "answered": answered,
+    "data_dir": data_dir,
+    "session": session,
+    "stored": stored,
+    "events": events,
 }

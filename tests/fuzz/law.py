@@ -1,0 +1,45 @@
+"""What a target is, and what targets share: how an input is taken apart, a directory in memory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from unittest import mock
+
+Target = Callable[[bytes], None]
+
+
+class Rejected(Exception):  # noqa: N818 - an answer, not an error
+    """The input was refused by an error that is documented."""
+
+
+def options(data: bytes) -> tuple[int, bytes]:
+    """The first byte and the rest."""
+    return (data[0], data[1:]) if data else (0, b"")
+
+
+def named_pieces(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Pieces, each behind a byte and a length of two bytes; the last one may be cut short."""
+    while len(data) >= 3:
+        code, length = struct.unpack_from("<BH", data)
+        yield code, data[3 : 3 + length]
+        data = data[3 + length :]
+
+
+@contextmanager
+def empty_directory() -> Iterator[Path]:
+    """An empty directory in memory, if that is possible; nothing waits for a disk."""
+    memory = Path("/dev/shm")
+    place = str(memory) if os.access(memory, os.W_OK) else None
+    path = Path(tempfile.mkdtemp(prefix="runnel-fuzz-", dir=place))
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, path)
+        stack.enter_context(
+            mock.patch.multiple(os, fsync=lambda fd: None, fdatasync=lambda fd: None)
+        )
+        yield path

@@ -1,0 +1,145 @@
+"""The seeds and the corpus reach every line of the code that takes bytes apart."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import pytest
+
+from runnel import arrow_columns, cursor, frames, read_columns, sse, state_fold
+from runnel import positions as consumers
+from runnel import subscriptions as pushes
+from runnel.verification import read_findings
+from sc.store import codec
+from schemas import batch, errors, log_requests, protocol, record_requests, subscription_requests
+from spu import admission, producers, subscriptions
+from spu import connection as listener
+from spu import frames as received
+from spu.replication import wire
+from spu.storage import checkpoint, data_dir, index, journal, lifecycle, recovery, segment
+from tests.fuzz.reach import lines_of, ways
+from tests.fuzz.seeds import seeds
+from tests.fuzz.targets import TARGETS
+
+CORPUS = Path(__file__).parent / "corpus"
+
+#: Statements to which the compiler may give no place of their own.
+JUMPS = {"break", "continue", "pass", "return"}
+
+#: What takes apart bytes of others, or decides by them; some lines need what no input can say.
+FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    received.FrameReader.next_frame,
+    frames.FrameAssembler.received,
+    protocol.raise_for_status,
+    record_requests.ListOffsetsRequest.unpack,
+    record_requests.ListOffsetsResponse.unpack,
+    log_requests.SegmentInfo.unpack_all,
+    subscription_requests.SubscriptionEntry.unpack_all,
+    subscription_requests.Grant.unpack_all,
+    subscription_requests.unpack_numbers,
+    read_findings,
+    wire.decode,
+    wire._batches,
+    wire._unpack,
+    wire.Greeting.unpack,
+    producers.dump_from,
+    batch.verify_client_part,
+    batch.verify,
+    batch.split_batches,
+    cursor.Cursor.take,
+    cursor.Cursor._due,
+    cursor.Cursor._located,
+    batch.decode_records,
+    batch.read_payload,
+    batch.require_transaction_ids,
+    batch._decompressed_bytes,
+    batch._table_field,
+    arrow_columns.decode_rows,
+    read_columns.ReadColumns.decode,
+    read_columns.ReadColumns._timestamps,
+    checkpoint.read_checkpoint,
+    checkpoint._parsed,
+    checkpoint._is_possible,
+    checkpoint._history,
+    producers.split_last_id,
+    index._summary,
+    journal.Journal._load,
+    journal.Journal._read,
+    journal.JournalEntry.from_json,
+    journal._read_frame,
+    recovery.Recovery._recover,
+    recovery.Recovery._without_checkpoint,
+    recovery.Recovery._completed,
+    recovery.Recovery._restore_index,
+    recovery.Recovery._scan_segment,
+    recovery.Recovery._cut,
+    segment.scan,
+    segment.find_batch,
+    lifecycle.find_truncated,
+    index.is_of_earlier_version,
+    state_fold.Entry.unpack,
+    state_fold.read_text,
+    state_fold.read_number,
+    state_fold.StateFold.take,
+    state_fold.StateFold._take_snapshot,
+    consumers.PositionsState.read_state,
+    consumers.PositionsState.read_update,
+    admission._admit_transaction_ids,
+    listener.Connection._dispatch,
+    listener.Connection._hello,
+    listener.Connection._subscribe,
+    subscriptions.Subscriptions.check,
+    subscriptions.Subscriptions.add,
+    subscriptions.Subscriptions.remove,
+    subscriptions.Subscriptions.grant,
+    subscriptions.Subscriptions._take,
+    subscriptions.Subscriptions._send,
+    subscriptions.Subscriptions._read_next,
+    pushes.Subscriptions.received,
+    pushes.Subscriptions.refused,
+    pushes.Subscription.take,
+    data_dir._read_identity,
+    data_dir.DataDir.went_down_uncleanly,
+    data_dir.DataDir.read_meta,
+    errors.error_from,
+    codec.decode_object,
+    codec.split_write,
+    codec.decode_tombstone,
+    sse.EventParser.feed,
+    sse.EventParser._line,
+)
+
+
+def code_of(function: Callable[..., Any]) -> CodeType:
+    code: CodeType = inspect.unwrap(function).__code__
+    return code
+
+
+@pytest.fixture(scope="module")
+def reached() -> set[tuple[CodeType, int]]:
+    """The lines of all of `FUNCTIONS` that some input reaches."""
+    codes = set(map(code_of, FUNCTIONS))
+    found: set[tuple[CodeType, int]] = set()
+    for name, target in TARGETS.items():
+        for data in (*seeds(name), *(path.read_bytes() for path in (CORPUS / name).iterdir())):
+            steps = ways(target, data, codes.__contains__)
+            found |= {(code, line) for code, _before, line in steps}
+    return found
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__qualname__)
+def test_given_seeds_and_corpus_then_every_line_is_reached(
+    function: Callable[..., Any], reached: set[tuple[CodeType, int]]
+) -> None:
+    code = code_of(function)
+    missing = {
+        linecache.getline(code.co_filename, line).strip()
+        for line in lines_of(code)
+        if (code, line) not in reached
+    }
+    assert missing <= JUMPS, "\n".join(missing - JUMPS)
