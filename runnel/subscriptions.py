@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, Protocol
 
 from runnel.read_window import Window
@@ -27,7 +28,7 @@ from schemas.errors import (
     UnsupportedError,
 )
 from schemas.ids import PartitionUid
-from schemas.protocol import Api
+from schemas.protocol import MAX_SUBSCRIPTION_BYTES, Api
 from schemas.subscription_requests import (
     Grant,
     PushResponse,
@@ -42,6 +43,8 @@ _QUIET_S: Final = 0.5
 _PATIENCE_S: Final = 1.0
 #: How long an SPU may take to answer any SUBSCRIBE before its connection is lost.
 _TIMEOUT_S: Final = 30.0
+#: So many are asked for by one SUBSCRIBE.
+_MOST_AT_ONCE: Final = MAX_SUBSCRIPTION_BYTES // SubscriptionEntry.LAYOUT.size
 _FIXED: Final = SubscribeRequest(SubscriptionEntry.LAYOUT.size).pack()
 
 
@@ -268,8 +271,10 @@ class Subscriptions:
             self._ask()
 
     def _ask(self) -> None:
-        """Send a SUBSCRIBE for what is wanted, if anything is."""
-        wanted, self._wanted = self._wanted, {}
+        """Send a SUBSCRIBE for what is wanted, if anything is; for the rest when it is answered."""
+        wanted = dict(islice(self._wanted.items(), _MOST_AT_ONCE))
+        for number in wanted:
+            del self._wanted[number]
         self._begun = set(wanted)
         self._asking = self._loop.create_task(self._subscribe(wanted), name="subscribe")
         self._asking.add_done_callback(self._asked)

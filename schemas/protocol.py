@@ -44,6 +44,8 @@ FRAME_OVERHEAD: Final = PREFIX.size + FRAME_HEADER.size
 MAX_FRAME_BYTES: Final = MAX_BATCH_BYTES + (1 << 16)
 #: How much of a fetch answer one request may ask for.
 MAX_FETCH_BYTES: Final = 32 << 20
+#: The longest tail of SUBSCRIBE, UNSUBSCRIBE and CREDIT: many times what a connection may have.
+MAX_SUBSCRIPTION_BYTES: Final = 1 << 20
 HELLO_MAGIC: Final = b"RNNL"
 
 

@@ -28,6 +28,7 @@ from schemas.log_requests import ListSegmentsRequest, VerifyRequest, VerifyRespo
 from schemas.logs import get_logger
 from schemas.protocol import (
     MAX_FRAME_BYTES,
+    MAX_SUBSCRIPTION_BYTES,
     MIN_PROTOCOL_VERSION,
     PROTOCOL_VERSION,
     Api,
@@ -282,6 +283,12 @@ class Connection(asyncio.BufferedProtocol):
             self._list_segments(request, ListSegmentsRequest.unpack(fixed))
         elif header.api == Api.VERIFY:
             self._verify(request, VerifyRequest.unpack(fixed))
+        elif header.api in _OF_SUBSCRIPTIONS and len(tail) > MAX_SUBSCRIPTION_BYTES:
+            # As objects these rows take many times their bytes.
+            raise ProtocolError(
+                f"a tail of {len(tail)} bytes is more than the {MAX_SUBSCRIPTION_BYTES} that a"
+                " request about subscriptions has; name fewer"
+            )
         elif header.api == Api.SUBSCRIBE:
             asked = SubscribeRequest.unpack(fixed)
             self._subscribe(request, SubscriptionEntry.unpack_all(tail, asked.entry_bytes))
@@ -546,3 +553,4 @@ class Connection(asyncio.BufferedProtocol):
 
 
 _NAMES: Final = {api.value: api.name.lower() for api in Api}
+_OF_SUBSCRIPTIONS: Final = frozenset({Api.SUBSCRIBE, Api.UNSUBSCRIBE, Api.CREDIT})

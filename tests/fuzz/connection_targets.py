@@ -67,7 +67,7 @@ _RUN: Final = asyncio.Runner(loop_factory=asyncio.new_event_loop)
 atexit.register(_RUN.close)
 
 
-class _Transport(asyncio.Transport):
+class Transport(asyncio.Transport):
     """Keeps what is written, and whether it was closed."""
 
     def __init__(self) -> None:
@@ -224,7 +224,7 @@ def served(data: bytes) -> None:
     choice, data = options(data)
     requests = [_request(code, piece, choice) for code, piece in named_pieces(data)]
     version = PROTOCOL_VERSION + bool(choice & 4)
-    transport = _RUN.run(_serve(requests, version, greeted=not choice & 2))
+    transport = _RUN.run(serve(requests, version, greeted=not choice & 2))
     refused = False
     asked = {number: api for number, (api, _fixed, _tail) in enumerate(requests, 1)}
     pushed: dict[int, int] = {}
@@ -245,10 +245,11 @@ def _request(code: int, piece: bytes, choice: int) -> tuple[int, bytes, bytes]:
     return code, fixed, repair.batches(tail) if choice & 1 and code == Api.PRODUCE else tail
 
 
-async def _serve(
+async def serve(
     requests: list[tuple[int, bytes, bytes]], version: int, *, greeted: bool
-) -> _Transport:
-    loop, transport, spu = asyncio.get_running_loop(), _Transport(), _Spu()
+) -> Transport:
+    """What an SPU writes to a client that sends these and goes away, with nothing left of it."""
+    loop, transport, spu = asyncio.get_running_loop(), Transport(), _Spu()
     troubles: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _loop, trouble: troubles.append(trouble))
     closed: list[Connection] = []
@@ -317,7 +318,7 @@ def answered(data: bytes) -> None:
 
 
 async def _answer(answers: list[tuple[int, bytes]]) -> None:
-    loop, transport = asyncio.get_running_loop(), _Transport()
+    loop, transport = asyncio.get_running_loop(), Transport()
     troubles: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _loop, trouble: troubles.append(trouble))
     connection = SpuConnection(Address("spu", 1))

@@ -32,13 +32,25 @@ from schemas.batch import (
 from schemas.columns import Column, TopicSchema
 from schemas.errors import (
     CorruptBatchError,
+    ErrorCode,
     NotLeaderError,
     ProtocolError,
     StorageFailedError,
     UnsupportedError,
     error_from,
 )
+from schemas.protocol import (
+    MAX_SUBSCRIPTION_BYTES,
+    PROTOCOL_VERSION,
+    Api,
+)
+from schemas.subscription_requests import (
+    Grant,
+    SubscribeRequest,
+    SubscriptionEntry,
+)
 from schemas.topic import MAX_BATCH_BYTES
+from spu import connection as connection_module
 from spu.replication.messages import Reset
 from spu.replication.wire import Kind, decode, encode
 from spu.storage import segment as segment_module
@@ -51,6 +63,7 @@ from spu.storage.segment import Damage, find_batch, scan, segment_bases
 from spu.storage.stopped import describe, open_stopped
 from tests.fuzz import repair
 from tests.fuzz.batch_targets import payload, typed
+from tests.fuzz.connection_targets import serve
 from tests.fuzz.law import Rejected, Target
 from tests.fuzz.mutations import NUMBERS
 from tests.fuzz.seeds import BOOT, STORAGE, record_payload, seeds
@@ -509,6 +522,27 @@ def test_given_a_position_that_no_number_is_then_no_finding() -> None:
     tail = json.dumps({"problems": [row]}).encode()
     with pytest.raises(ProtocolError, match="OverflowError"):
         read_findings(memoryview(tail))
+
+
+@pytest.mark.parametrize(
+    ("api", "fixed", "row"),
+    [
+        pytest.param(Api.SUBSCRIBE, SubscribeRequest(48).pack(), bytes(48), id="subscribe"),
+        pytest.param(Api.CREDIT, b"", bytes(8), id="credit"),
+        pytest.param(Api.UNSUBSCRIBE, b"", bytes(4), id="unsubscribe"),
+    ],
+)
+async def test_given_more_rows_than_a_connection_may_have_then_it_ends_before_they_are_read(
+    api: Api, fixed: bytes, row: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One frame of 64 MiB took up to 13 times as much, and the SPU's loop for seconds."""
+    monkeypatch.setattr(SubscriptionEntry, "unpack_all", None)
+    monkeypatch.setattr(Grant, "unpack_all", None)
+    monkeypatch.setattr(connection_module, "unpack_numbers", None)
+    tail = row * (MAX_SUBSCRIPTION_BYTES // len(row) + 1)
+    transport = await serve([(api, fixed, tail)], PROTOCOL_VERSION, greeted=True)
+    statuses = [header.status for header, _fixed, _tail in transport.frames()]
+    assert (statuses, transport.closed) == ([ErrorCode.OK, ErrorCode.PROTOCOL], True)
 
 
 def test_repair_makes_checksums_that_fit() -> None:

@@ -78,6 +78,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     recovery.Recovery._restore_index,
     recovery.Recovery._scan_segment,
     recovery.Recovery._cut,
+    recovery.Recovery._make_durable,
     segment.scan,
     segment.find_batch,
     lifecycle.find_truncated,

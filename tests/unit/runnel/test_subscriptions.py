@@ -9,7 +9,7 @@ import pytest
 
 from runnel.subscriptions import Subscriptions
 from schemas.errors import NotReadyError, RunnelError, UnsupportedError
-from schemas.protocol import Api
+from schemas.protocol import MAX_SUBSCRIPTION_BYTES, Api
 from schemas.subscription_requests import Grant, PushResponse, SubscriptionEntry, unpack_numbers
 from tests.unit.schemas.test_protocol import UID
 
@@ -67,6 +67,20 @@ async def test_given_a_request_under_way_then_others_wait_and_go_together(
     channel.answers[0].set_result(None)
     await settle()
     assert channel.asked == [[1], [2, 3, 4]]
+
+
+async def test_given_more_than_one_request_may_name_then_the_rest_is_asked_for_after_it(
+    channel: FakeChannel,
+) -> None:
+    home = Subscriptions(channel)
+    most = MAX_SUBSCRIPTION_BYTES // SubscriptionEntry.LAYOUT.size
+    for _ in range(most + 2):
+        home.open(UID, 0, 0, 1 << 20)
+    await settle()
+    channel.answers[0].set_result(None)
+    await settle()
+    assert list(map(len, channel.asked)) == [most, 2]
+    assert channel.asked[1] == [most + 1, most + 2]
 
 
 async def test_given_a_request_under_way_then_nothing_is_said_of_what_it_asks_for(

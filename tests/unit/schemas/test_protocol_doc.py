@@ -34,6 +34,7 @@ from schemas.protocol import (
     HELLO_MAGIC,
     MAX_FETCH_BYTES,
     MAX_FRAME_BYTES,
+    MAX_SUBSCRIPTION_BYTES,
     PREFIX,
     PROTOCOL_VERSION,
     Api,
@@ -209,6 +210,7 @@ def test_limits() -> None:
         f"turns of at most {QUANTUM_BYTES} bytes",
         f"one at a time has a turn, of at most {COLD_BYTES} bytes",
         f"At most {MAX_SUBSCRIPTIONS} subscriptions a connection",
+        f"SUBSCRIBE, UNSUBSCRIBE and CREDIT have at most {MAX_SUBSCRIPTION_BYTES} bytes",
         f"the last {REMEMBERED_BATCHES} batches of each producer",
     ],
 )
