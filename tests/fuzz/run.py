@@ -46,15 +46,12 @@ def main(arguments: list[str]) -> None:
     try:
         atheris: Any = importlib.import_module("atheris")
     except ImportError:
-        sys.exit("there is no atheris here; make fuzz TARGET=… fetches it")
-    with atheris.instrument_imports(include=["schemas", "spu", "runnel"]):
+        sys.exit(f"atheris is not installed here; make fuzz TARGET={options.target} fetches it")
+    with atheris.instrument_imports(include=["schemas", "spu", "runnel", "sc"]):
         law = importlib.import_module("tests.fuzz.law")
         seeds = importlib.import_module("tests.fuzz.seeds").seeds
         targets = importlib.import_module("tests.fuzz.targets")
-    if options.target not in targets.TARGETS:
-        known_names = ", ".join(targets.TARGETS)
-        parser.error(f"no target is called {options.target}; there are {known_names}")
-    target, rejected = targets.TARGETS[options.target], law.Rejected
+    target, rejected = _find(targets.TARGETS, options.target), law.Rejected
     _be_quiet()
     work.mkdir(parents=True, exist_ok=True)
     for data in seeds(options.target):
@@ -88,7 +85,7 @@ def keep(name: str, work: Path) -> None:
     """Add to the corpus of a target what is in ``work`` and reaches what nothing before it does:
     neither the seeds, nor the corpus, nor a smaller one."""
     reach: Any = importlib.import_module("tests.fuzz.reach")
-    target = importlib.import_module("tests.fuzz.targets").TARGETS[name]
+    target = _find(importlib.import_module("tests.fuzz.targets").TARGETS, name)
     seeds = importlib.import_module("tests.fuzz.seeds").seeds(name)
     _be_quiet()
     known = CORPUS / name
@@ -105,6 +102,12 @@ def keep(name: str, work: Path) -> None:
             reached |= found
             room -= len(data)
             (known / _name(data)).write_bytes(data)
+
+
+def _find(targets: Any, name: str) -> Any:
+    if name not in targets:
+        sys.exit(f"no target is called {name}; there are {', '.join(targets)}")
+    return targets[name]
 
 
 def _name(data: bytes) -> str:
