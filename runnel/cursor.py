@@ -114,7 +114,7 @@ class Cursor:
             start += int(late[0])
             records = records.slice(int(late[0]))
         if self.not_before_id is not None:
-            ids = records.column(records.num_columns - 1).to_numpy()
+            ids = int64_values(records.column(records.num_columns - 1))
             below = int(np.searchsorted(ids, self.not_before_id))
             if below == len(ids):
                 return

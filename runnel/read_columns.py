@@ -12,9 +12,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from runnel.arrow_columns import TIMESTAMP, arrow_schema, decode_rows, timestamps
+from runnel.columns import timestamp_array
 from runnel.partition_fetcher import Fetched, FetchSettings, PartitionFetcher
 from runnel.routing import TopicRoute
 from runnel.speculation import Speculation
@@ -79,8 +81,7 @@ class ReadColumns:
 
     def _timestamps(self, header: BatchHeader, found: pa.RecordBatch) -> pa.Array:
         if self.rows.timestamp_column is None:
-            sent = pa.scalar(header.last_timestamp_us, pa.int64()).cast(TIMESTAMP)
-            return pa.repeat(sent, found.num_rows)
+            return timestamp_array(np.full(found.num_rows, header.last_timestamp_us, np.int64))
         try:
             return timestamps(found.column(self.rows.timestamp_column))
         except pa.ArrowException as error:

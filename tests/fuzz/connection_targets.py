@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, cast
+from unittest import mock
 
 from runnel.address import Address
 from runnel.connection import Response, SpuConnection
@@ -49,6 +50,7 @@ from schemas.record_requests import (
     ProduceResponse,
 )
 from schemas.subscription_requests import PushResponse
+from spu import connection as listener
 from spu.admission import admit
 from spu.connection import Connection, ListenerCounters
 from spu.replica import Found, Replica
@@ -61,6 +63,8 @@ from tests.unit.spu.builders import CLUSTER, NOW_US, TERM, UID, batch_of, open_l
 _LEO: Final = 6
 #: Where a frame says which version of its api it is.
 _VERSION_AT: Final = 5
+#: A limit that small inputs reach.
+_TAIL_BYTES: Final = 480
 #: So many turns of the loop and nothing is under way any more: nothing here waits for anything.
 _TURNS: Final = 12
 _RUN: Final = asyncio.Runner(loop_factory=asyncio.new_event_loop)
@@ -224,7 +228,8 @@ def served(data: bytes) -> None:
     choice, data = options(data)
     requests = [_request(code, piece, choice) for code, piece in named_pieces(data)]
     version = PROTOCOL_VERSION + bool(choice & 4)
-    transport = _RUN.run(serve(requests, version, greeted=not choice & 2))
+    with mock.patch.object(listener, "MAX_SUBSCRIPTION_BYTES", _TAIL_BYTES):
+        transport = _RUN.run(serve(requests, version, greeted=not choice & 2))
     refused = False
     asked = {number: api for number, (api, _fixed, _tail) in enumerate(requests, 1)}
     pushed: dict[int, int] = {}
@@ -254,22 +259,22 @@ async def serve(
     loop.set_exception_handler(lambda _loop, trouble: troubles.append(trouble))
     closed: list[Connection] = []
     counters = ListenerCounters()
-    connection = Connection(spu, counters, closed.append, asyncio.Lock())
-    connection.connection_made(transport)
+    end = Connection(spu, counters, closed.append, asyncio.Lock())
+    end.connection_made(transport)
     if greeted:
-        _receive(connection, pack_frame(Api.HELLO, 0, HelloRequest(1, 1).pack()))
+        _receive(end, pack_frame(Api.HELLO, 0, HelloRequest(1, 1).pack()))
     for number, (api, fixed, tail) in enumerate(requests, 1):
         if not transport.closed:
             head, *rest = pack_frame(api, number, fixed, tail)
             said = bytearray(head)
             said[_VERSION_AT] = version
-            _receive(connection, [said, *rest])
+            _receive(end, [said, *rest])
     for turn in range(_TURNS):
         await asyncio.sleep(0)
         if turn == _TURNS // 2:
             spu.only.commit()
-    connection.connection_lost(None)
-    assert (closed, counters.connections) == ([connection], 0)
+    end.connection_lost(None)
+    assert (closed, counters.connections) == ([end], 0)
     assert not spu.only._listeners
     assert not troubles, troubles
     return transport

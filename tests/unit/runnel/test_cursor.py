@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 from runnel.cursor import READ_SCHEMA, SMALL_BYTES, Cursor
 from runnel.pending_batch import PendingBatch
 from runnel.read_state import Chunk, ReadState
-from schemas.batch import build_control, stamp
+from schemas.batch import (
+    TRANSACTION_ID,
+    TRANSACTION_IDS_FLAG,
+    build,
+    build_control,
+    decode_records,
+    encode_records,
+    stamp,
+)
 from schemas.errors import CorruptBatchError
 
 #: Two records with keys of this length are a large batch.
@@ -212,21 +220,47 @@ def test_law_a_chunk_is_handed_out_once_and_in_order_however_it_is_asked_for(
     assert state.position == {1: ends[-1] + 1}
 
 
-def test_reading_imports_no_pandas() -> None:
+def with_ids(base: int, ids: list[int]) -> bytearray:
+    """Records with these transaction ids."""
+    records = decode_records(batch(base, len(ids)))
+    encoded = build(
+        encode_records(records.append_column(TRANSACTION_ID, pa.array(ids, TRANSACTION_ID.type))),
+        record_count=len(ids),
+        first_timestamp_us=0,
+        last_timestamp_us=len(ids) - 1,
+        flags=TRANSACTION_IDS_FLAG,
+        first_transaction_id=ids[0],
+        last_transaction_id=ids[-1],
+    )
+    stamp(encoded, base, 1 << 16)
+    return encoded
+
+
+@pytest.mark.parametrize(
+    ("begin", "data"),
+    [
+        pytest.param("not_before_us=1", [batch(0, 2), batch(2, 2)], id="given-a-time"),
+        pytest.param(
+            "not_before_id=5",
+            [with_ids(0, [4, 5]), with_ids(2, [5, 6])],
+            id="given-transaction-ids",
+        ),
+    ],
+)
+def test_reading_imports_no_pandas(begin: str, data: list[bytearray]) -> None:
     # In a process of its own: here it may have been imported already.
-    program = """
+    program = f"""
 import sys
 from runnel.cursor import Cursor
 from runnel.read_state import Chunk, ReadState
-found = Cursor("orders", 0, 0, not_before_us=1).take(memoryview(sys.stdin.buffer.read()))
+found = Cursor("orders", 0, 0, {begin}).take(memoryview(sys.stdin.buffer.read()))
 state = ReadState("orders")
 state.open(Chunk(0, found, 4))
 assert next(state.records()).offset == 1
 assert state.rest().column("offset").to_pylist() == [2, 3]
 assert "pandas" not in sys.modules
 """
-    data = b"".join((batch(0, 2), batch(2, 2)))
-    subprocess.run([sys.executable, "-c", program], input=data, check=True)
+    subprocess.run([sys.executable, "-c", program], input=b"".join(data), check=True)
 
 
 def test_given_only_control_records_then_the_position_still_moves() -> None:
