@@ -209,10 +209,7 @@ class SpuConnection(asyncio.BufferedProtocol):
         except RunnelError as error:
             error.details.setdefault("spu", str(self.address))
             return error
-        except ValueError:
-            pass
-        text = bytes(tail).decode(errors="replace")
-        return RunnelError(f"{text} (unknown status {header.status})")
+        raise AssertionError("the status is OK")
 
     def _expire(self, correlation: int, timeout_s: float, silent_since: float) -> None:
         future, _timer = self._calls.pop(correlation)

@@ -14,7 +14,7 @@ import pydantic
 from runnel.address import Address, parse_addresses
 from runnel.sse import EventParser, ServerEvent
 from schemas.assignments import Assignments
-from schemas.errors import RunnelError, UnreachableError, error_from
+from schemas.errors import ProtocolError, RunnelError, UnreachableError, error_from
 from schemas.metadata import Object
 
 REQUEST_TIMEOUT_S: Final = 30.0
@@ -82,9 +82,19 @@ class ScClient:
         raise failure or UnreachableError("no address of an SC is known")
 
     async def assignments(self, topic: str) -> Assignments:
-        """Where the partitions of a topic are led; an unknown topic is absent."""
+        """Where the partitions of a topic are led; an unknown topic is absent.
+
+        What a later SC says besides is left out. Raises ProtocolError for what no SC sends.
+        """
         answer = await self.call("GET", "/v1/assignments", query={"topic": topic})
-        return Assignments.model_validate(answer)
+        try:
+            return Assignments.model_validate(answer, extra="ignore")
+        except pydantic.ValidationError as error:
+            first = error.errors()[0]
+            raise ProtocolError(
+                f"the SC's answer about {topic!r} cannot be understood; is the client older than"
+                f" the cluster? {first['loc']}: {first['msg']}"
+            ) from error
 
     async def stream(
         self, path: str, query: Mapping[str, str]

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import Any
 
 import pytest
 
 import runnel
 from runnel import aio
 from runnel.manifests import parse_object
+from runnel.sc_client import ScClient
 from schemas.errors import (
     ConflictError,
     DeadlineExceededError,
     InvalidRequestError,
     ManifestError,
     NotFoundError,
+    ProtocolError,
     UnreachableError,
 )
 from schemas.topic import Compression, TopicResolution
@@ -88,6 +91,23 @@ async def test_offsets_and_topic(world: World) -> None:
         (0, 0, False), (0, 1, True),
     ]  # fmt: skip
     assert (await world.cluster.topic("orders")).partition_count == 2
+
+
+async def test_given_an_sc_of_a_later_version_then_what_is_known_of_its_answer_counts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.sc.add_topic("orders", 1)
+    call, later = ScClient.call, {"colour": "red"}
+
+    async def answered(sc: ScClient, method: str, path: str, **more: Any) -> Any:
+        answer = await call(sc, method, path, **more)
+        return {**answer, **later} if path == "/v1/assignments" else answer
+
+    monkeypatch.setattr(ScClient, "call", answered)
+    assert list(await world.cluster.offsets("orders")) == [0]
+    later["topics"] = "many"
+    with pytest.raises(ProtocolError, match=r"older than the cluster.*topics"):
+        await world.cluster.offsets("others")
 
 
 async def test_given_no_sc_then_the_error_names_the_address_and_what_to_try() -> None:
