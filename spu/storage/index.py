@@ -55,6 +55,14 @@ class SparseIndex:
             self.max_id_before.append(max_id_before)
             self._next_at = position + INDEX_INTERVAL_BYTES
 
+    def whole_batches(self, position: int, most: int) -> int | None:
+        """How many bytes it is from ``position``, where a batch begins, to the last indexed batch
+        that is at most ``most`` away; where there is none, to the next one, if one is known."""
+        at = bisect_right(self.positions, position + most) - 1
+        if at < 0 or self.positions[at] <= position:
+            at += 1
+        return self.positions[at] - position if at < len(self.positions) else None
+
     def position_before(self, offset: int) -> int:
         """Position of a batch that begins at or before ``offset``."""
         at = bisect_right(self.offsets, offset) - 1

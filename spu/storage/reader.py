@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from schemas.batch import HEADER_SIZE, MAGIC, NO_TRANSACTION, BatchHeader, read_header
 from schemas.errors import CorruptBatchError
 from spu.storage.file_pool import FilePool
@@ -56,9 +58,12 @@ class LogReader:
         base, position = self._ends.get(offset, (-1, 0))
         if base != segment.base_offset:
             position = self.locate(segment, offset, limit, wait=wait)
-        count = min(max(max_bytes, HEADER_SIZE), limit - position)
+        most = max(max_bytes, HEADER_SIZE)
+        count = limit - position
+        if count > most:
+            count = min(count, _worth_reading(segment, position, most))
         data = self._pread(segment, position, count, wait=wait)
-        end, next_offset, last_term = _whole_batches(data, segment, position, upto_offset)
+        end, next_offset, last_term = _whole_batches(data, segment, position, upto_offset, most)
         if not end:
             if len(data) < HEADER_SIZE:
                 raise Damage(segment.path, position, "the segment ends inside a batch header")
@@ -66,7 +71,7 @@ class LogReader:
             if length > limit - position:
                 raise Damage(segment.path, position, f"a batch of {length} bytes leaves the file")
             data = self._pread(segment, position, length, wait=wait)
-            end, next_offset, last_term = _whole_batches(data, segment, position, upto_offset)
+            end, next_offset, last_term = _whole_batches(data, segment, position, upto_offset, most)
         self._remember(next_offset, segment.base_offset, position + end)
         return ReadResult(data[:end], next_offset, last_term)
 
@@ -188,8 +193,8 @@ class LogReader:
 
     def _pread(self, segment: Segment, position: int, count: int, *, wait: bool) -> memoryview:
         """Exactly ``count`` bytes."""
-        buffer = bytearray(count)
-        view = memoryview(buffer)
+        # Not a bytearray: that would be filled with zeros first.
+        view = np.empty(count, np.uint8).data
         filled = 0
         with self._files.open(segment.path) as fd:
             while filled < count:
@@ -227,16 +232,29 @@ def _header(
     return base, length, count, last_us, term
 
 
+def _worth_reading(segment: Segment, position: int, most: int) -> int:
+    """How many bytes to read for whole batches of ``most`` bytes, or for one that is longer.
+
+    What is read of a batch that does not fit any more is read for nothing, which is much where
+    batches are long: the index knows where those begin. Where they are small, it may say as much
+    more as lies between two of its entries.
+    """
+    if (index := segment.index) is None:
+        return most
+    found = index.whole_batches(position, most)
+    return most if found is None else found
+
+
 def _whole_batches(
-    data: memoryview, segment: Segment, position: int, upto_offset: int
+    data: memoryview, segment: Segment, position: int, upto_offset: int, most: int
 ) -> tuple[int, int, int]:
     """Length, next offset and last term of the whole batches below ``upto_offset`` at the start
-    of data."""
+    of data: the first, and all within ``most`` bytes."""
     at, next_offset, last_term = 0, -1, 0
     size = len(data)
     while size - at >= HEADER_SIZE:
         base, length, count, _last_us, term = _header(data, at, segment, position + at)
-        if at + length > size or (at and base >= upto_offset):
+        if at + length > size or (at and (base >= upto_offset or at + length > most)):
             break
         at += length
         next_offset, last_term = base + count, term

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.batch import verify
+from schemas.batch import HEADER_SIZE, verify
 from schemas.errors import OffsetOutOfRangeError
 from schemas.topic import Durability, Retention
 from spu.storage import reader as reader_module
 from spu.storage import sync_plan
-from spu.storage.index import read_index
+from spu.storage.index import INDEX_INTERVAL_BYTES, read_index
 from tests.unit.spu.builders import (
     NOW_US,
     TERM,
@@ -77,6 +78,64 @@ def test_reads(tmp_path: Path, offset: int, upto: int, max_bytes: int, bases: li
         opened.append(batch_of(count))
     result = opened.log.read(offset, max_bytes, upto, wait=True)
     assert [header.base_offset for header in headers(result.data)] == bases
+    opened.crash()
+
+
+@pytest.mark.parametrize(
+    ("sizes_kb", "max_kb", "read_kb"),
+    [
+        pytest.param((100, 100, 100), 150, 100, id="given-long-batches-then-those-that-fit"),
+        pytest.param((100, 100, 100), 250, 200, id="given-two-that-fit-then-those"),
+        pytest.param((300, 100), 150, 300, id="given-a-batch-longer-than-the-limit-then-it-alone"),
+        pytest.param((100, 100), 500, 200, id="given-room-for-all-then-all"),
+    ],
+)
+def test_given_long_batches_then_nothing_is_read_in_vain(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sizes_kb: tuple[int, ...],
+    max_kb: int,
+    read_kb: int,
+) -> None:
+    opened = logged(tmp_path)
+    for size_kb in sizes_kb:
+        opened.append(batch_of(1, bytes((size_kb << 10) - HEADER_SIZE)))
+    asked: list[int] = []
+    preadv = os.preadv
+
+    def counting(fd: int, buffers: list[memoryview], position: int, *flags: int) -> int:
+        asked.append(sum(map(len, buffers)))
+        return preadv(fd, buffers, position, *flags)
+
+    monkeypatch.setattr(os, "preadv", counting)
+    result = opened.log.read(0, max_kb << 10, opened.log.leo, wait=True)
+    assert (sum(asked), len(result.data)) == (read_kb << 10, read_kb << 10)
+    opened.crash()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.lists(st.sampled_from((1, 900, 20_000, 70_000, 150_000)), min_size=1, max_size=24),
+    max_bytes=st.integers(1, 400_000),
+    data=st.data(),
+)
+def test_law_a_read_gives_the_first_batch_and_what_fits_behind_it(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], max_bytes: int, data: st.DataObject
+) -> None:
+    opened = logged(tmp_path_factory.mktemp("log"), segment=1 << 23)
+    lengths = [len(batch) for batch in (batch_of(1, bytes(size)) for size in sizes)]
+    for size in sizes:
+        opened.append(batch_of(1, bytes(size)))
+    start = data.draw(st.integers(0, len(sizes) - 1))
+    upto = data.draw(st.integers(start + 1, len(sizes)))
+    found = headers(opened.log.read(start, max_bytes, upto, wait=True).data)
+    most = max(1, sum(sum(lengths[start:end]) <= max_bytes for end in range(start + 1, upto + 1)))
+    got = [header.base_offset for header in found]
+    assert got == list(range(start, start + len(got)))
+    assert sum(lengths[start : start + len(got)]) <= max(max_bytes, lengths[start])
+    # The index may end a read early, by less than lies between two of its entries.
+    left_out = sum(lengths[start + len(got) : start + most])
+    assert left_out < INDEX_INTERVAL_BYTES
     opened.crash()
 
 
