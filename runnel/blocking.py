@@ -28,6 +28,7 @@ from runnel.intake import Sends
 from runnel.loop_thread import LoopThread
 from runnel.producer import ProducerMetrics, ProducerOptions, ProducerSettings, Progress
 from runnel.profile import default_sc
+from runnel.read_state import Chunk
 from runnel.record import Record
 from runnel.segments import Segments
 from runnel.truncation import Before, Truncated
@@ -289,7 +290,7 @@ class Consumer:
         state = self._inner.state
         while True:
             yield from state.records()
-            if (chunk := self._thread.call(self._inner.next_chunk())) is None:
+            if (chunk := self._next_chunk()) is None:
                 return
             state.open(chunk)
 
@@ -300,9 +301,15 @@ class Consumer:
         while True:
             while (rest := state.rest()) is not None:
                 yield rest
-            if (chunk := self._thread.call(self._inner.next_chunk())) is None:
+            if (chunk := self._next_chunk()) is None:
                 return
             state.open(chunk)
+
+    def _next_chunk(self) -> Chunk | None:
+        inner, thread = self._inner, self._thread
+        if not thread.is_current and (chunk := inner.next_delivered(thread.loop)) is not None:
+            return chunk
+        return thread.call(inner.next_chunk())
 
     def position(self) -> dict[int, int]:
         """Per partition the offset after the last record that was handed out."""

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, Self, get_args
 
 import pyarrow as pa
 
+from runnel.chunk_queue import ChunkQueue
 from runnel.cursor import READ_TRANSACTION_ID, Cursor
 from runnel.partition_fetcher import FetchSettings, PartitionFetcher
 from runnel.partition_reader import PartitionReader, list_offsets
@@ -56,6 +57,8 @@ _MIN_FETCH_BYTES: Final = 64 << 10
 _MAX_FETCH_BYTES: Final = 8 << 20
 #: How long the last commit may take after an error: its user waits for the end.
 _LEAVE_S: Final = 5.0
+#: How often a thread that sleeps until a chunk comes looks up.
+_LOOK_UP_S: Final = 0.2
 
 _log = logging.getLogger("runnel")
 
@@ -180,9 +183,7 @@ class Consumer:
         self._on_closed = closed
         self._session = session
         self._committing: asyncio.Task[None] | None = None
-        self._queue: asyncio.Queue[tuple[PartitionReader, Chunk] | BaseException | None] = (
-            asyncio.Queue()
-        )
+        self._queue: ChunkQueue[tuple[PartitionReader, Chunk]] = ChunkQueue()
         self._tasks: dict[asyncio.Task[None], PartitionReader] = {}
         self._starting: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
@@ -224,7 +225,7 @@ class Consumer:
             raise self._failure
         await self.start()
         while True:
-            if self._queue.empty() and not self._tasks:
+            if self._queue.empty and not self._tasks:
                 self._exhausted = True
                 await self._finish()
                 return None
@@ -233,9 +234,27 @@ class Consumer:
                 self._failure = item
                 raise item
             if item is not None:
-                reader, chunk = item
+                ((reader, chunk),) = item
                 reader.taken()
                 return chunk
+
+    def next_delivered(self, loop: asyncio.AbstractEventLoop) -> Chunk | None:
+        """As `next_chunk`, in another thread than that of ``loop``, the consumer's, and without
+        asking it; None where it has to be asked.
+
+        Sleeps while nothing comes, but looks up now and then, so that Ctrl-C is heard: a signal
+        that comes right before a thread falls asleep is seen only when it wakes up.
+        """
+        self.state.asked()
+        while self._failure is None and not loop.is_closed():
+            if (taken := self._queue.take()) is not None:
+                reader, chunk = taken
+                reader.taken_elsewhere(loop)
+                return chunk
+            if not (self._queue.empty and self._tasks):
+                return None
+            self._queue.sleep(_LOOK_UP_S)
+        return None
 
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
         """The records as Arrow record batches with the columns partition, offset, timestamp,
@@ -318,7 +337,7 @@ class Consumer:
         self._forgotten = True
         for task in list(self._tasks):
             task.cancel()
-        self._queue = asyncio.Queue()
+        self._queue.clear()
 
     def abandon(self) -> list[asyncio.Task[None]]:
         """Stop fetching and committing, without waiting; gives what is still ending."""
@@ -328,7 +347,7 @@ class Consumer:
             task.cancel()
         if not self._closed:
             self._closed = True
-            self._queue.put_nowait(None)
+            self._queue.put_other(None)
             self._on_closed(self)
         return tasks
 
@@ -373,7 +392,7 @@ class Consumer:
             except FencedError as error:
                 # Whoever reads on would process what another one does.
                 self._failure = error
-                self._queue.put_nowait(error)
+                self._queue.put_other(error)
                 return
             except RunnelError as error:
                 _log.warning("%s: not committed, tried again later: %s", self.topic, error.message)
@@ -493,7 +512,7 @@ class Consumer:
         )
 
     def _deliver_from(self, reader: PartitionReader) -> Callable[[Chunk], None]:
-        return lambda chunk: self._queue.put_nowait((reader, chunk))
+        return lambda chunk: self._queue.put((reader, chunk))
 
     async def _cursor(
         self, route: TopicRoute, partition: int, start: Start
@@ -540,7 +559,7 @@ class Consumer:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
         # None wakes who waits for the queue: it may have been the last task.
-        self._queue.put_nowait(None if task.cancelled() else task.exception())
+        self._queue.put_other(None if task.cancelled() else task.exception())
 
 
 def _check_offsets(name: str, offsets: Mapping[Any, Any]) -> None:

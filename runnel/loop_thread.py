@@ -29,11 +29,12 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _wait(future: concurrent.futures.Future[T]) -> T:
+def _wait(future: concurrent.futures.Future[T], loop: asyncio.AbstractEventLoop) -> T:
     """The result of a future, for a main thread that Ctrl-C must reach.
 
     A signal that comes at the very moment before the thread falls asleep would be seen only when
-    it wakes up (CPython checks for signals before it waits): so it never sleeps for long.
+    it wakes up (CPython checks for signals before it waits): so it never sleeps for long. What
+    came to a ``loop`` that was ending is cancelled: it will not be run.
     """
     while True:
         try:
@@ -42,6 +43,8 @@ def _wait(future: concurrent.futures.Future[T]) -> T:
             if future.done():
                 # Not that of this wait.
                 return future.result()
+            if loop.is_closed():
+                future.cancel()
 
 
 class LoopThread:
@@ -53,12 +56,22 @@ class LoopThread:
         self._thread.start()
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop; to be used by means of what is safe in other threads."""
+        return self._loop
+
+    @property
+    def is_current(self) -> bool:
+        """Does it run what asks this?"""
+        return threading.current_thread() is self._thread
+
+    @property
     def running(self) -> bool:
         return not self._loop.is_closed()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop and wait for what it gives or raises."""
-        if threading.current_thread() is self._thread:
+        if self.is_current:
             work.close()
             raise RuntimeError("a blocking call from a callback of the client would never end")
         if not self.running:
@@ -66,11 +79,14 @@ class LoopThread:
             raise RuntimeError("the client is closed")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return _wait(future)
+            return _wait(future, self._loop)
         except (KeyboardInterrupt, SystemExit):
             future.cancel()
             raise
         except concurrent.futures.CancelledError:
+            if self._loop.is_closed():
+                # It may have come too late to be begun.
+                work.close()
             raise RuntimeError("the client was closed by another thread") from None
 
     def soon(self, callback: Callable[[], object]) -> None:

@@ -50,6 +50,9 @@ _FETCH_SLACK_S: Final = 30.0
 _AVOID_S: Final = 5.0
 #: How long followers get to answer once the leader has failed; then the leader is looked for.
 _FALLBACK_S: Final = 1.0
+#: How long a frame that is due may take before it is waited for in a round: much less than any
+#: replica gets before another one is asked.
+_SOON_S: Final = 0.005
 #: How old the knowledge about replicas may get where no failure of a leader refreshes it.
 _LEADERLESS_S: Final = 1.0
 _FOLLOWERS_S: Final = 10.0
@@ -178,9 +181,10 @@ class PartitionFetcher:
             self._unsubscribe()
             return None
         if not subscription.ready:
-            if offset <= self._lac:
+            if offset > self._lac:
+                await subscription.expect(known=False)
+            elif not await self._comes_soon(subscription):
                 return None
-            await subscription.expect(known=False)
         try:
             return self._taken(subscription.take())
         except RunnelError as error:
@@ -189,6 +193,20 @@ class PartitionFetcher:
             if not may_retry(judged):
                 raise judged from error
             return None
+
+    async def _comes_soon(self, subscription: Subscription) -> bool:
+        """Does the next frame, which is due, come by itself?
+
+        Mostly it is under way, and a round, which can do more than wait, costs as much as reading
+        the frame. What comes by itself counts as a round.
+        """
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+        await asyncio.wait([subscription.expect(known=True)], timeout=_SOON_S)
+        if subscription.ready and not subscription.ended:
+            self._speculation.asked()
+            self._speculation.answered((loop.time() - began_at) * 1000)
+        return subscription.ready
 
     def _taken(self, frame: Pushed) -> Fetched:
         self._lac = frame.lac

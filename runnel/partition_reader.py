@@ -1,4 +1,4 @@
-"""Reading one partition ahead of its user: one answer at a time, at most two chunks held.
+"""Reading one partition ahead of its user: one answer at a time, at most `MOST_HELD` chunks.
 
 The SPU pushes records when there are some, or holds a fetch until then (a long poll), so an idle
 partition costs a request now and then at most. Trouble that may pass is retried until nothing has
@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Final
 
 from runnel.cursor import Cursor
 from runnel.partition_fetcher import Fetched, PartitionFetcher
@@ -26,6 +29,9 @@ from schemas.errors import (
 )
 from schemas.protocol import Api
 from schemas.record_requests import EARLIEST, ListOffsetsRequest, ListOffsetsResponse, PositionBy
+
+#: Chunks of a partition that nobody has taken yet, at most.
+MOST_HELD: Final = 2
 
 _log = logging.getLogger("runnel")
 
@@ -69,20 +75,43 @@ class PartitionReader:
     from_earliest: bool = False
     #: Where records that are gone are stepped over, with a warning.
     steps_over_truncated: bool = False
-    _free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
+    # One entry for each chunk that was delivered and not taken: the loop adds, any thread removes.
+    _held: deque[None] = field(default_factory=deque)
+    _room: asyncio.Event = field(default_factory=asyncio.Event)
+    _full: bool = False
 
     def taken(self) -> None:
-        """A chunk left the queue: another may be fetched."""
-        self._free.release()
+        """A chunk left the queue: another may be fetched. In the loop."""
+        self._held.pop()
+        self._room.set()
+
+    def taken_elsewhere(self, loop: asyncio.AbstractEventLoop) -> None:
+        """As `taken`, in another thread, which wakes the ``loop`` only if it waits for that."""
+        self._held.pop()
+        if self._full:
+            with suppress(RuntimeError):  # The loop is closed.
+                loop.call_soon_threadsafe(self._room.set)
 
     async def run(self) -> None:
         """Read until the cursor is finished. Raises what cannot be retried."""
         try:
             while not self.cursor.finished:
-                await self._free.acquire()
-                self.deliver(await self._next())
+                await self._wait_for_room()
+                chunk = await self._next()
+                # First: whoever takes it removes this.
+                self._held.append(None)
+                self.deliver(chunk)
         finally:
             self.fetcher.close()
+
+    async def _wait_for_room(self) -> None:
+        while len(self._held) >= MOST_HELD:
+            self._room.clear()
+            # Told before looking again: who takes one in between wakes, or is seen.
+            self._full = True
+            if len(self._held) >= MOST_HELD:
+                await self._room.wait()
+            self._full = False
 
     async def _next(self) -> Chunk:
         """What the next answer brings that moves the position."""

@@ -8,8 +8,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -149,6 +152,43 @@ def test_given_an_interrupt_then_the_block_is_left_without_waiting(served: Serve
         deliveries[0].result(0)
 
 
+@pytest.mark.parametrize("pushes", [True, False], ids=["given-push", "given-fetches"])
+def test_given_several_threads_that_read_then_each_record_comes_once(
+    served: Served, pushes: bool
+) -> None:
+    served.spu.pushes = pushes
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("orders", partitions=3))
+        # As little ahead as there can be: the loop waits for those who read, and they for it.
+        settings = runnel.ConsumerSettings(read_ahead_bytes=1)
+        consumer = cluster.consumer("orders", "earliest", settings=settings)
+        found: list[list[bytes | None]] = [[], []]
+        wanted = 300
+        done = threading.Event()
+
+        def read(mine: list[bytes | None]) -> None:
+            # Until the client is closed, which says so.
+            with suppress(runnel.InvalidRequestError, RuntimeError):
+                while (chunk := consumer._next_chunk()) is not None:
+                    for batch in chunk.batches:
+                        mine += batch["value"].to_pylist()
+                    if sum(map(len, found)) == wanted:
+                        done.set()
+
+        readers = [threading.Thread(target=read, args=(mine,), daemon=True) for mine in found]
+        for reader in readers:
+            reader.start()
+        with cluster.producer("orders") as producer:
+            for number in range(wanted):
+                producer.send(f"{number:03} ".encode() * 5_000)
+        assert done.wait(20)
+    for reader in readers:
+        reader.join(20)
+        assert not reader.is_alive()
+    with_number = (str(value)[2:5] for mine in found for value in mine)
+    assert sorted(with_number) == [f"{number:03}" for number in range(wanted)]
+
+
 def test_given_ctrl_c_while_waiting_for_records_then_the_loop_is_left(served: Served) -> None:
     def follow() -> None:
         with runnel.connect(served.sc.address) as cluster:
@@ -197,6 +237,33 @@ def test_given_a_closed_client_then_calls_say_so(served: Served) -> None:
     cluster.close()
     with pytest.raises(RuntimeError, match="closed"):
         cluster.list("topics")
+
+
+def test_given_a_call_that_the_end_of_the_loop_overtakes_then_it_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    thread = LoopThread("ends")
+
+    def late(work: Coroutine[Any, Any, int], loop: asyncio.AbstractEventLoop) -> Future[int]:
+        future: Future[int] = Future()
+        thread.stop()
+        return future
+
+    async def answer() -> int:
+        return 1
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", late)
+    told: list[str] = []
+
+    def call() -> None:
+        with pytest.raises(RuntimeError) as raised:
+            thread.call(answer())
+        told.append(str(raised.value))
+
+    caller = threading.Thread(target=call, daemon=True)
+    caller.start()
+    caller.join(20)
+    assert told == ["the client was closed by another thread"]
 
 
 def test_given_a_name_then_reading_goes_on_where_it_was(served: Served) -> None:

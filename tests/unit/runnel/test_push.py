@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runnel import aio, consumer, subscriptions
+from runnel import aio, consumer, partition_fetcher, subscriptions
 from runnel.speculation import Speculation
 from schemas.errors import (
     DivergedError,
@@ -128,6 +128,26 @@ async def test_given_a_reader_that_stops_then_no_more_than_its_window_comes(
         assert spu.pushed <= before + 10
         assert await offsets(reading, 49) == list(range(11, 60))
         assert spu.most_credit <= 64 << 10
+
+
+async def test_given_frames_that_come_by_themselves_then_no_round_is_begun_for_them(
+    pushing: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds: list[partition_fetcher.Wanted] = []
+
+    class Counted(partition_fetcher.Race):
+        async def run(self) -> partition_fetcher.Fetched:
+            rounds.append(self._wanted)
+            return await super().run()
+
+    monkeypatch.setattr(partition_fetcher, "Race", Counted)
+    monkeypatch.setattr(partition_fetcher, "_SOON_S", 20.0)
+    fill(pushing.log(), 40, padding=40_000)
+    # Less than two batches ahead, so that the reader waits for most of them.
+    small = aio.ConsumerSettings(read_ahead_bytes=1)
+    reading = pushing.cluster.consumer("orders", "earliest", "latest", settings=small)
+    assert await offsets(reading) == list(range(40))
+    assert [wanted.offset for wanted in rounds] == [0]
 
 
 FAILURES: list[Step | RunnelError] = [
