@@ -227,6 +227,8 @@ class Consumer:
         while True:
             if self._queue.empty and not self._tasks:
                 self._exhausted = True
+                # For others who wait.
+                self._queue.put_other(None)
                 await self._finish()
                 return None
             item = await self._queue.get()

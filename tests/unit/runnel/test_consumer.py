@@ -19,6 +19,7 @@ from schemas.errors import (
     NotLeaderError,
     OffsetOutOfRangeError,
 )
+from tests.polling import eventually
 from tests.unit.runnel.conftest import World
 from tests.unit.runnel.fake_spu import Step
 from tests.unit.runnel.test_cursor import batch
@@ -222,3 +223,14 @@ async def test_given_more_than_the_limit_then_read_refuses_before_loading(world:
     with pytest.raises(InvalidRequestError, match="no column price"):
         await world.cluster.read("orders", ["price"])
     assert len(world.spu.fetch_script) == 1
+
+
+async def test_given_several_that_wait_then_all_see_the_end(world: World) -> None:
+    world.sc.add_topic("orders")
+    consumer = world.cluster.consumer("orders")
+    await consumer.start()
+    waiting = [asyncio.create_task(consumer.next_chunk()) for _ in range(4)]
+    await eventually(lambda: len(consumer._queue._getters) == len(waiting))
+    await consumer.close()
+    async with asyncio.timeout(20):
+        assert await asyncio.gather(*waiting) == [None] * len(waiting)
