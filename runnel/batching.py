@@ -3,8 +3,8 @@
 `Accumulator` keeps one open batch per partition that has any records. A batch is *sealed*, and
 then ready to be sent, when the next record would not fit ``batch_bytes``, when it has been open
 for ``linger_s``, when a table comes for its partition, or on a flush. An *eager* one also seals
-whatever is open while no batch is under way, but not more often than every `PACE_S`: who sends
-now and then waits for nothing, and who sends all the time gathers for as long as the batches
+whatever is open while no batch is under way, but not more often than `runnel.pace` says: who
+sends now and then waits for nothing, and who sends all the time gathers for as long as the batches
 before take. Laws:
 
 - The records of a partition leave in the order in which they came, whether they came one by one
@@ -23,7 +23,6 @@ into batches.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic
@@ -33,6 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from runnel.columns import HEADER_OVERHEAD_BYTES, ROW_OVERHEAD_BYTES, SizedRows
+from runnel.pace import Pace
 from runnel.partitioned_rows import Rows, slices_of, split_by_partition
 from runnel.pending_batch import O, PendingBatch
 from runnel.record import Headers
@@ -40,8 +40,6 @@ from schemas.errors import InvalidRequestError, RecordTooLargeError
 from schemas.partitioner import partition_for, partitions_for, partitions_of
 
 _KNOWN_KEYS: Final = 1 << 16
-#: How often an eager one seals at most: a batch has its price on the whole way.
-PACE_S: Final = 0.004
 
 
 class Accumulator(Generic[O]):
@@ -67,7 +65,7 @@ class Accumulator(Generic[O]):
         self.buffered_bytes = 0
         self.under_way = 0
         self.eager = eager
-        self._paced_until = -math.inf
+        self._pace = Pace()
         self._topic = topic
         self._partitions = partitions
         self._max_record_bytes = max_record_bytes
@@ -211,10 +209,10 @@ class Accumulator(Generic[O]):
     def take(self, now: float) -> tuple[list[PendingBatch[O]], float | None]:
         """The batches that are ready, in order, and when the next open one will be."""
         idle = self.eager and not self.under_way
-        paced = idle and now < self._paced_until
+        paced = idle and now < self._pace.next_at
         if idle and not paced and self._open:
             self.seal_all()
-            self._paced_until = now + PACE_S
+            self._pace.began(now)
         while self._lingering:
             oldest = self._lingering[0]
             if not oldest.sealed:
@@ -227,7 +225,7 @@ class Accumulator(Generic[O]):
         self.wake = False
         due = self._lingering[0].opened_at + self._linger_s if self._lingering else None
         if paced:
-            due = self._paced_until if due is None else min(due, self._paced_until)
+            due = self._pace.next_at if due is None else min(due, self._pace.next_at)
         return ready, due
 
     def release(self, batch: PendingBatch[O]) -> None:
@@ -235,6 +233,7 @@ class Accumulator(Generic[O]):
         self.buffered_bytes -= batch.size
         self.under_way -= 1
         if self.eager and not self.under_way:
+            self._pace.ended(self._clock())
             self.wake = True
 
     def _partition_of(self, key: bytes) -> int:

@@ -22,6 +22,7 @@ CORES = (
     "spu.replication",
     "spu.push_queue",
     "runnel.batching",
+    "runnel.pace",
     "runnel.partitioned_rows",
     "runnel.pending_batch",
     "runnel.positions",

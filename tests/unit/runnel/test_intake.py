@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runnel import intake
-from runnel.batching import PACE_S, Accumulator
+from runnel.batching import Accumulator
 from runnel.columns import ROW_OVERHEAD_BYTES, measured, record_table
 from runnel.delivery import Batch, Delivery, Outcome
 from runnel.intake import SLOT_VALUE_BYTES, STAMP_S, Intake, Sends
+from runnel.pace import LEAST_S
 from schemas.errors import InvalidRequestError, OverloadedError, RecordTooLargeError
 from schemas.partitioner import partition_for
 
@@ -374,19 +375,19 @@ def test_given_it_is_eager_and_has_just_sent_then_it_paces_itself() -> None:
     bench.send(b"1")
     (first,), _due = bench._intake.take(0.0)
     bench._intake.release(first)
-    assert bench._intake.take(0.0) == ([], PACE_S)
+    assert bench._intake.take(0.0) == ([], LEAST_S)
     woken = bench.woken
     bench.send(b"2")
     assert bench.woken == woken
-    (second,), _due = bench._intake.take(PACE_S)
+    (second,), _due = bench._intake.take(LEAST_S)
 
     # Once that is over, the next record calls for the loop again.
     bench._intake.release(second)
-    assert bench._intake.take(2 * PACE_S) == ([], None)
+    assert bench._intake.take(2 * LEAST_S) == ([], None)
     woken = bench.woken
     bench.send(b"3")
     assert bench.woken > woken
-    assert [batch.count for batch in bench._intake.take(2 * PACE_S)[0]] == [1]
+    assert [batch.count for batch in bench._intake.take(2 * LEAST_S)[0]] == [1]
 
 
 @pytest.mark.parametrize(
