@@ -62,9 +62,12 @@ class GroupCommit:
         if self._running is None and self._log.needs_sync:
             self._start()
 
-    def checkpoint(self) -> None:
-        """Begin a run that writes a checkpoint of all there is, if none is under way."""
+    async def checkpoint(self) -> None:
+        """Run with a checkpoint of all there is; wait for the run that is under way, if one is."""
         self._start(checkpoint=True)
+        # Not for those that follow: where records keep coming there is always another.
+        if (run := self._running) is not None:
+            await asyncio.wait([run])
 
     def hold(self) -> None:
         """Begin no run until `release`. Once `quiet`, the log may be cut."""

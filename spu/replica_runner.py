@@ -328,8 +328,7 @@ class ReplicaRunner:
 
     async def _checkpoint(self) -> None:
         if self.idle and self._takes_part() and self._working is None:
-            self._commit.checkpoint()
-            await self._commit.quiet()
+            await self._commit.checkpoint()
 
     def free_space(self) -> None:
         """Delete what was truncated now, whatever its grace."""

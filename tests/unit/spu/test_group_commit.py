@@ -9,6 +9,7 @@ import pytest
 
 from spu.group_commit import GroupCommit
 from spu.storage import sync_plan
+from spu.storage.checkpoint import read_checkpoint
 from tests.unit.spu.builders import NOW_US, batch_of, new_log_directory, open_log, until
 
 
@@ -64,4 +65,34 @@ async def test_given_a_finish_then_all_is_durable_and_nothing_runs_after_it(
         commit.sync_now()
         await commit.quiet()
     assert synced == [1]
+    opened.crash()
+
+
+async def test_given_records_that_keep_coming_then_a_checkpoint_waits_for_one_run(
+    tmp_path: Path,
+) -> None:
+    opened = open_log(new_log_directory(tmp_path))
+    runs: list[int] = []
+
+    def more() -> None:
+        runs.append(opened.log.durable_leo)
+        if len(runs) < 100:
+            opened.append(batch_of())
+
+    with ThreadPoolExecutor(1) as executor:
+        commit = GroupCommit(
+            opened.log,
+            executor,
+            lac=lambda: -1,
+            clock_us=lambda: NOW_US,
+            synced=more,
+            failed=lambda error: pytest.fail(str(error)),
+        )
+        opened.append(batch_of())
+        await commit.checkpoint()
+        assert len(runs) < 100
+        checkpoint = read_checkpoint(tmp_path)
+        assert checkpoint is not None
+        assert checkpoint.durable_leo == 1
+        await commit.finish()
     opened.crash()
