@@ -24,6 +24,8 @@ from schemas.batch import NO_TRANSACTION, crc32c
 from spu.storage.durable import replace_file
 
 INDEX_INTERVAL_BYTES: Final = 64 << 10
+#: Entries that are nearer to each other than this may have many batches between them.
+_SMALL_BATCHES_BYTES: Final = INDEX_INTERVAL_BYTES * 5 // 4
 NO_TIMESTAMP: Final = -(1 << 63)
 _HEADER: Final = struct.Struct("<4sIqqqqqqqI")
 _MAGIC: Final = b"RNI2"
@@ -55,13 +57,20 @@ class SparseIndex:
             self.max_id_before.append(max_id_before)
             self._next_at = position + INDEX_INTERVAL_BYTES
 
-    def whole_batches(self, position: int, most: int) -> int | None:
-        """How many bytes it is from ``position``, where a batch begins, to the last indexed batch
-        that is at most ``most`` away; where there is none, to the next one, if one is known."""
-        at = bisect_right(self.positions, position + most) - 1
-        if at < 0 or self.positions[at] <= position:
-            at += 1
-        return self.positions[at] - position if at < len(self.positions) else None
+    def worth_reading(self, position: int, most: int, end: int) -> int:
+        """How many bytes to read from ``position``, where a batch begins, for whole batches of at
+        most ``most`` bytes, or for one that is longer, in a segment that ends at ``end``.
+
+        What is read of a batch that does not fit any more is read for nothing. Where batches are
+        long that is much, and the index knows where they begin; where they are small it is little,
+        and the index does not know all of them.
+        """
+        at = bisect_right(self.positions, position + most)
+        following = self.positions[at] if at < len(self.positions) else end
+        near = self.positions[at - 1] if at else 0
+        if near <= position:
+            return following - position if at < len(self.positions) else most
+        return most if following - near < _SMALL_BATCHES_BYTES else near - position
 
     def position_before(self, offset: int) -> int:
         """Position of a batch that begins at or before ``offset``."""

@@ -61,7 +61,8 @@ class LogReader:
         most = max(max_bytes, HEADER_SIZE)
         count = limit - position
         if count > most:
-            count = min(count, _worth_reading(segment, position, most))
+            index = segment.index
+            count = most if index is None else index.worth_reading(position, most, limit)
         data = self._pread(segment, position, count, wait=wait)
         end, next_offset, last_term = _whole_batches(data, segment, position, upto_offset, most)
         if not end:
@@ -230,19 +231,6 @@ def _header(
     if magic != MAGIC or length < HEADER_SIZE:
         raise Damage(segment.path, position, "no batch header stands here")
     return base, length, count, last_us, term
-
-
-def _worth_reading(segment: Segment, position: int, most: int) -> int:
-    """How many bytes to read for whole batches of ``most`` bytes, or for one that is longer.
-
-    What is read of a batch that does not fit any more is read for nothing, which is much where
-    batches are long: the index knows where those begin. Where they are small, it may say as much
-    more as lies between two of its entries.
-    """
-    if (index := segment.index) is None:
-        return most
-    found = index.whole_batches(position, most)
-    return most if found is None else found
 
 
 def _whole_batches(

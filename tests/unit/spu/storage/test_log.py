@@ -88,6 +88,8 @@ def test_reads(tmp_path: Path, offset: int, upto: int, max_bytes: int, bases: li
         pytest.param((100, 100, 100), 250, 200, id="given-two-that-fit-then-those"),
         pytest.param((300, 100), 150, 300, id="given-a-batch-longer-than-the-limit-then-it-alone"),
         pytest.param((100, 100), 500, 200, id="given-room-for-all-then-all"),
+        pytest.param((1,) * 200, 150, 150, id="given-small-ones-then-as-many-as-fit"),
+        pytest.param((1,) * 160, 150, 150, id="given-the-last-small-ones-then-as-many-as-fit"),
     ],
 )
 def test_given_long_batches_then_nothing_is_read_in_vain(
@@ -113,7 +115,7 @@ def test_given_long_batches_then_nothing_is_read_in_vain(
     opened.crash()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     sizes=st.lists(st.sampled_from((1, 900, 20_000, 70_000, 150_000)), min_size=1, max_size=24),
     max_bytes=st.integers(1, 400_000),
