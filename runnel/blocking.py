@@ -307,9 +307,10 @@ class Consumer:
 
     def _next_chunk(self) -> Chunk | None:
         inner, thread = self._inner, self._thread
+        waited = not inner.closed
         if not thread.is_current and (chunk := inner.next_delivered(thread.loop)) is not None:
             return chunk
-        return thread.call(inner.next_chunk())
+        return thread.call(inner.next_chunk(waited=waited))
 
     def position(self) -> dict[int, int]:
         """Per partition the offset after the last record that was handed out."""

@@ -213,16 +213,24 @@ class Consumer:
             self._starting = None
             raise
 
-    async def next_chunk(self) -> Chunk | None:
+    @property
+    def closed(self) -> bool:
+        """Was it closed, by whoever has it or with its cluster?"""
+        return self._closed
+
+    async def next_chunk(self, *, waited: bool = False) -> Chunk | None:
         """The next records, or None when everything up to ``stop`` was handed out.
 
-        Raises FencedError once the name of this consumer is somebody else's.
+        ``waited``: who asks has waited since before it was closed, and is told of that as of the
+        end. Raises FencedError once the name of this consumer is somebody else's.
         """
         self.state.asked()
         if self._exhausted:
             return None
         if self._failure is not None:
             raise self._failure
+        if waited and self._closed:
+            return None
         await self.start()
         while True:
             if self._queue.empty and not self._tasks:

@@ -189,6 +189,39 @@ def test_given_several_threads_that_read_then_each_record_comes_once(
     assert sorted(with_number) == [f"{number:03}" for number in range(wanted)]
 
 
+def test_given_a_consumer_closed_by_another_thread_then_who_waits_comes_to_its_end(
+    served: Served,
+) -> None:
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("orders"))
+        with cluster.producer("orders") as producer:
+            producer.send(b"0")
+        consumer = cluster.consumer("orders", "earliest")
+        found: list[bytes | None] = []
+        errors: list[BaseException] = []
+        came = threading.Event()
+
+        def read() -> None:
+            try:
+                for record in consumer:
+                    found.append(record.value)
+                    came.set()
+            except BaseException as error:
+                errors.append(error)
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        assert came.wait(20)
+        while not consumer._inner._queue._sleepers:
+            pass
+        consumer.close()
+        reader.join(20)
+        assert not reader.is_alive()
+        assert (found, errors) == ([b"0"], [])
+        with pytest.raises(runnel.InvalidRequestError, match="closed"):
+            list(consumer)
+
+
 def test_given_ctrl_c_while_waiting_for_records_then_the_loop_is_left(served: Served) -> None:
     def follow() -> None:
         with runnel.connect(served.sc.address) as cluster:
