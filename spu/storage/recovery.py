@@ -79,19 +79,12 @@ class RecoveredLog:
     unfit: str | None = None
 
 
-def recover(directory: Path, now_us: int) -> RecoveredLog:
-    """Recover the log in ``directory``. Never raises for what the disk holds: see ``unfit``."""
-    recovery = Recovery(directory, now_us)
-    recovery.read()
-    recovery.make_durable()
-    return recovery.log
-
-
 class Recovery:
     """The recovery of the log in ``directory``, in two steps, each of which blocks: reading, which
     is mostly computing, and fsyncs, which are needed only where ``is_durable`` is False.
 
-    ``log`` is what was found; it may be used when both are done."""
+    ``log`` is what was found; it may be used when both are done. Neither step raises for what the
+    disk holds: see ``unfit``."""
 
     def __init__(self, directory: Path, now_us: int) -> None:
         self.log = RecoveredLog()

@@ -63,7 +63,7 @@ from spu.storage import segment
 from spu.storage.checkpoint import read_checkpoint, write_checkpoint
 from spu.storage.index import read_index, read_summary
 from spu.storage.journal import Journal, JournalChange, Seen
-from spu.storage.recovery import RecoveredLog, recover
+from spu.storage.recovery import RecoveredLog
 from spu.storage.segment import Damage
 from spu.storage.stopped import as_json, describe, open_stopped, verify_stopped
 from tests.fuzz import repair
@@ -72,7 +72,7 @@ from tests.fuzz.connection_targets import answered, served
 from tests.fuzz.document_targets import data_dir, events, session, stored
 from tests.fuzz.law import Rejected, Target, empty_directory, named_pieces, options
 from tests.fuzz.state_targets import positions
-from tests.unit.spu.builders import NOW_US, STAMP, TERM, batch_of, open_log
+from tests.unit.spu.builders import NOW_US, STAMP, TERM, batch_of, open_log, recover
 
 #: Buffers and limits as small as the inputs, so that these reach every branch.
 SMALL_BUFFER: Final = 64

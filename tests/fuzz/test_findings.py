@@ -58,7 +58,6 @@ from spu.storage.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from spu.storage.data_dir import DataDir
 from spu.storage.journal import Journal, JournalChange, Seen
 from spu.storage.log import PartitionLog
-from spu.storage.recovery import recover
 from spu.storage.segment import Damage, find_batch, scan, segment_bases
 from spu.storage.stopped import describe, open_stopped
 from tests.fuzz import repair
@@ -76,6 +75,7 @@ from tests.unit.spu.builders import (
     batch_of,
     new_log_directory,
     open_log,
+    recover,
     settings_of,
 )
 

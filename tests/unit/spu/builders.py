@@ -36,7 +36,7 @@ from spu.replication.events import AskElection, AskLrs
 from spu.storage.checkpoint import Checkpoint, write_checkpoint
 from spu.storage.file_pool import FilePool
 from spu.storage.log import PartitionLog
-from spu.storage.recovery import RecoveredLog, recover
+from spu.storage.recovery import RecoveredLog, Recovery
 
 CLUSTER = "3f1c1a52-0000-4000-8000-000000000001"
 UID = PartitionUid("3f1c1a52-0000-4000-8000-0000000000aa")
@@ -111,9 +111,17 @@ class OpenLog:
         self.files.close()
 
 
+def recover(path: Path, now_us: int = NOW_US) -> RecoveredLog:
+    """The log in a directory, durable, as an SPU recovers it."""
+    recovery = Recovery(path, now_us)
+    recovery.read()
+    recovery.make_durable()
+    return recovery.log
+
+
 def open_log(path: Path, settings: LogSettings | None = None) -> OpenLog:
     files = FilePool(16)
-    found = recover(path, NOW_US)
+    found = recover(path)
     return OpenLog(PartitionLog(path, settings or settings_of(), files, found), files, found)
 
 

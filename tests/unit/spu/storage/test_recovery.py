@@ -20,6 +20,7 @@ from tests.unit.spu.builders import (
     headers,
     new_log_directory,
     open_log,
+    recover,
     settings_of,
 )
 
@@ -242,7 +243,7 @@ def test_given_what_no_checkpoint_speaks_of_then_it_is_made_durable(
     found: list[str] = []
     monkeypatch.setattr(recovery, "sync_file", lambda _fd: found.append("file"))
     monkeypatch.setattr(recovery, "sync_directory", lambda _path: found.append("directory"))
-    log = recovery.recover(tmp_path, NOW_US)
+    log = recover(tmp_path)
     assert (log.unfit, log.leo, found) == (None, 3, synced)
 
 
