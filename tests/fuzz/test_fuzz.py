@@ -28,6 +28,8 @@ def test_given_valid_inputs_then_most_are_accepted(target: str) -> None:
 @given(data=st.data())
 @settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 def test_law_any_bytes_are_understood_or_refused(target: str, data: st.DataObject) -> None:
+    # Not while something is drawn: logs that are made for them take random numbers.
+    seeds(target)
     within_bounds(TARGETS[target], data.draw(inputs(target)))
 
 
