@@ -76,6 +76,7 @@ from spu.replication.events import (
     WantStorage,
     Wrote,
 )
+from spu.replication.follower import farewell
 from spu.replication.leader import progress_of
 from spu.replication.messages import Reset
 from spu.replication.state import RETRACTED, Leading, LogView, ReplicaState, recovered
@@ -402,6 +403,8 @@ class ReplicaRunner:
             _log.error("replica halted", partition=self.meta.name, reason=error)
             error = StorageFailedError(error)
         self.halted = error
+        for output in farewell(self.state):
+            self._carry_out(output)
         # What it promised stays: after a restart it goes on leading.
         self.state = replace(self.state, leading=None, becoming=None, following=None)
         self._watcher.stepped_down(error.message)

@@ -113,7 +113,7 @@ def _receive(state: ReplicaState, sender: int, message: Message, now_ms: int) ->
         case Ack():
             return leader.on_ack(state, sender, message, now_ms)
         case Refuse():
-            return leader.on_refuse(state, message)
+            return leader.on_refuse(state, sender, message, now_ms)
         case _:
             assert_never(message)
 

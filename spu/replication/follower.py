@@ -220,9 +220,18 @@ def unfit(state: ReplicaState, reason: str) -> Step:
     return state, tuple(outputs)
 
 
+def farewell(state: ReplicaState) -> tuple[Output, ...]:
+    """Tell the leader that nothing it says is heard any more: where all is acknowledged it would
+    not ask, and this replica would not hear of the last commit when it takes part again."""
+    if (following := state.following) is None:
+        return ()
+    gone = Refuse(following.term, following.attach, following.term)
+    return (Send(following.leader, gone),)
+
+
 def on_left(state: ReplicaState) -> Step:
     """Nobody is led or followed any more; what is being done to the log is finished."""
-    outputs: list[Output] = []
+    outputs: list[Output] = [*farewell(state)]
     if state.newest.leading:
         wish = replace(state.newest, leading=False)
         state = replace(state, wish=wish)

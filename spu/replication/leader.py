@@ -236,11 +236,17 @@ def on_pushed(state: ReplicaState, follower: int, number: int, upto: int, now_ms
     return pump(replace(state, leading=_with(leading, progress)))
 
 
-def on_refuse(state: ReplicaState, message: Refuse) -> Step:
-    """Somebody knows a higher term: whoever leads in it, this one does not any more."""
+def on_refuse(state: ReplicaState, sender: int, message: Refuse, now_ms: int) -> Step:
+    """Somebody knows a higher term: whoever leads in it, this one does not any more. Or a follower
+    left its attachment: from then on it is asked to begin another."""
     leading = state.leading
-    if leading is None or message.term != leading.term or message.known <= leading.term:
+    if leading is None or message.term != leading.term:
         return state, ()
+    if message.known <= leading.term:
+        progress = _attached(state, sender, message.term, message.attach)
+        if progress is None:
+            return state, ()
+        return _note(state, replace(progress, matched=False, heard_ms=now_ms)), ()
     reason = f"a replica knows term {format_term(message.known)}"
     return replace(state, leading=None), (SteppedDown(reason),)
 

@@ -117,7 +117,8 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Follower to leader: ``term`` is over, I know ``known``."""
+    """Follower to leader: ``term`` is over, as I know the higher term ``known``; or, where that is
+    ``term`` itself, I left this attachment and do not hear what you say in it: begin another."""
 
     term: int
     attach: int

@@ -21,6 +21,7 @@ from spu.replica import Replica
 from tests.integration.spu.cluster import Cluster
 from tests.unit.spu.builders import (
     UID,
+    assign,
     batch_of,
     fetch_request,
     headers,
@@ -68,6 +69,19 @@ async def test_given_followers_then_they_join_and_commits_need_them(cluster: Clu
         ReplicaRole.FOLLOWER,
         ReplicaRole.FOLLOWER,
     ]
+
+
+async def test_given_a_follower_that_was_not_assigned_for_a_moment_then_it_follows_again(
+    cluster: Cluster,
+) -> None:
+    leader = await cluster.begin()
+    await cluster.whole()
+    # Nothing is written afterwards, by which the leader would notice.
+    await produce(leader, batch_of())
+    await cluster.spus[1].host.assign(assign(complete=True))
+    await cluster.assign()
+    await until(lambda: cluster.report(1).role is ReplicaRole.FOLLOWER)
+    await until(cluster.are_alike)
 
 
 async def test_given_another_leader_then_all_that_was_acknowledged_is_there(

@@ -21,6 +21,7 @@ from spu.replication.events import (
     LeadNow,
     LeadsOn,
     Learned,
+    Left,
     LinkDown,
     LinkUp,
     Output,
@@ -43,6 +44,7 @@ from spu.replication.events import (
     Wrote,
 )
 from spu.replication.history import Epoch
+from spu.replication.leader import progress_of
 from spu.replication.messages import (
     Ack,
     Append,
@@ -623,6 +625,35 @@ def test_given_a_higher_term_anywhere_then_it_steps_down() -> None:
     following_now = attached_itself.state.following
     assert following_now is not None
     assert following_now.phase is Phase.AGREEING
+
+
+def test_given_a_follower_that_left_then_it_is_attached_again() -> None:
+    follower = Dialogue(idle(1, "b"))
+    follower.keep(learned())
+    follower.keep(Received(0, Attach(TERM, 1)))
+    follower.hear(0, append(ONE, lac=-1))
+    gone = Refuse(TERM, 1, TERM)
+    assert follower.keep(Left()) == (Send(0, gone),)
+    # What is said to it is lost, the last commit included.
+    assert follower.hear(0, append(lac=0)) == ()
+
+    leader = leading()
+    attached(leader, 1, 1)
+    leader.hear(1, Refuse(TERM, 9, TERM))
+    assert matched(leader, 1)
+    leader.hear(1, gone)
+    assert not matched(leader, 1)
+    leader.now_ms = RETRY_MS - 1
+    assert not [o for o in leader.tell(Tick()) if isinstance(o, Send)]
+    leader.now_ms = RETRY_MS
+    assert Send(1, Attach(TERM, 3)) in leader.tell(Tick())
+
+
+def matched(dialogue: Dialogue, spu: int) -> bool:
+    """Whether a leader has found a follower's log to agree, and hears from it."""
+    leading = dialogue.state.leading
+    progress = None if leading is None else progress_of(leading, spu)
+    return progress is not None and progress.matched
 
 
 def test_given_silence_then_attached_again() -> None:
