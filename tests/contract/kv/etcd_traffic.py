@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -39,11 +39,12 @@ class Traffic:
     told: list[tuple[str, int]] = field(default_factory=list)
     write_times: list[float] = field(default_factory=list)
     event_times: list[float] = field(default_factory=list)
+    ending: bool = False
 
     async def write(self, kv: KV) -> None:
-        """Create keys until cancelled."""
+        """Create keys until it is to end; what is under way then is waited for."""
         n = 0
-        while True:
+        while not self.ending:
             n += 1
             key = f"p/{n:06d}"
             try:
@@ -107,20 +108,27 @@ async def traffic(options: EtcdOptions) -> AsyncIterator[Traffic]:
         yield seen
         before = len(seen.acknowledged)
         await until(lambda: len(seen.acknowledged) >= before + CALM_WRITES)
-        await _stop(writing)
-        present = [
-            (item.key, item.mod_revision)
-            async for page in range_all(writer, "p/")
-            for item in page.items
-        ]
-        expected = sorted(present, key=lambda item: item[1])
-        # The writer has ended by now: only the follower can end the wait before all is told.
-        await eventually(
-            lambda: len(seen.told) >= len(expected) or following.done(), timeout_s=DEADLINE_S
-        )
+        seen.ending = True
+        await writing
+        present: list[tuple[str, int]] = []
+
+        async def all_is_told() -> bool:
+            # Listed again each time: a write of unknown outcome may still come.
+            present[:] = await _listed(writer)
+            return seen.told == present or following.done()
+
+        with suppress(TimeoutError):
+            await eventually(all_is_told, timeout_s=DEADLINE_S)
         await _stop(following)
-        assert seen.told == expected
+        assert seen.told == present
         assert seen.acknowledged.items() <= dict(present).items()
+
+
+async def _listed(kv: KV) -> list[tuple[str, int]]:
+    """Keys and their revisions, in the order of writing."""
+    pages = range_all(kv, "p/")
+    found = [(item.key, item.mod_revision) async for page in pages for item in page.items]
+    return sorted(found, key=lambda item: item[1])
 
 
 async def _stop(task: asyncio.Task[None]) -> None:
