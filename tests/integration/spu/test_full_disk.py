@@ -18,6 +18,7 @@ from schemas.topic import Durability
 from spu import replica_host
 from spu.storage import file_pool as file_pool_module
 from spu.storage.durable import write_all
+from spu.storage.log import PartitionLog
 from spu.storage.space import Room
 from tests.integration.spu.cluster import Cluster
 from tests.unit.spu.builders import (
@@ -134,3 +135,21 @@ async def test_given_a_leader_that_sends_more_than_storage_size_then_the_followe
     await until(lambda: bool(answers))
     await cluster.whole()
     assert isinstance(answers[0], ProduceResponse)
+
+
+async def test_given_a_follower_that_halts_with_nothing_to_store_then_it_follows_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.begin()
+    await cluster.whole()
+    follower = cluster.replica(1)
+
+    def full(_log: PartitionLog, _now_us: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionLog, "roll_is_due", lambda _log, _now_us: True)
+        patch.setattr(PartitionLog, "begin_next", full)
+        follower.tick(0)
+    assert follower.awaits_room
+    await until(lambda: cluster.report(1).role is ReplicaRole.FOLLOWER)
