@@ -58,7 +58,8 @@ from schemas.topic import Durability, LogSettings
 from spu.admission import admit, admit_schema
 from spu.divergence import require_agreement
 from spu.orders import lead_order, learned
-from spu.replica_runner import ReplicaHome, ReplicaRunner
+from spu.replica_home import ReplicaHome
+from spu.replica_runner import ReplicaRunner
 from spu.replication.events import Failed, LinkDown, LinkUp, Received, Resume
 from spu.replication.messages import Message
 from spu.replication.state import UNCLEAN_BOOT, Phase, ReplicaState
@@ -194,7 +195,7 @@ class Replica:
     @property
     def log_start(self) -> int:
         """The first offset that readers are shown."""
-        return self._runner.visible_start
+        return self._runner.upkeep.visible_start
 
     @property
     def leo(self) -> int:
@@ -211,7 +212,7 @@ class Replica:
 
     def free_space(self) -> None:
         """Delete what was truncated now, whatever its grace."""
-        self._runner.free_space()
+        self._runner.upkeep.free_space()
 
     def report(self) -> ReplicaReport:
         """Its state for the SC."""
@@ -537,7 +538,7 @@ class Replica:
             refusal is None and state.is_serving,
             self._runner.assigned,
             state.promise,
-            self._runner.truncated,
+            self._runner.upkeep.truncated,
             refusal and refusal.message,
         )
 

@@ -42,9 +42,9 @@ from schemas.messages import (
 from spu.idle_checkpoints import IdleCheckpoints
 from spu.journal_writer import JournalWriter
 from spu.replica import Replica
+from spu.replica_home import ReplicaHome
 from spu.replica_links import ReplicaLinks, ScLink, parts_of, sliced
 from spu.replica_recovery import Found, recovered
-from spu.replica_runner import ReplicaHome
 from spu.replication.state import Member, Promise
 from spu.space_watch import SpaceWatch
 from spu.storage.data_dir import Creation, DataDir, PartitionMeta

@@ -23,28 +23,24 @@ import errno
 import random
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, assert_never
 
 from schemas.batch import build_control, read_header
 from schemas.errors import (
-    NotReadyError,
-    OffsetOutOfRangeError,
     RunnelError,
     StorageFailedError,
 )
-from schemas.ids import PartitionUid, StorageId, election_term, format_term
+from schemas.ids import StorageId, election_term, format_term
 from schemas.logs import get_logger
 from schemas.messages import Assignment
 from schemas.topic import Durability, LogSettings
 from spu.follower_pushes import FollowerPushes
 from spu.group_commit import GroupCommit
-from spu.idle_checkpoints import IdleCheckpoints
-from spu.journal_writer import JournalWriter
-from spu.peer_connection import PeerConnection
+from spu.log_upkeep import LogUpkeep
+from spu.replica_home import ReplicaHome
 from spu.replication.core import step
 from spu.replication.events import (
     AppendControl,
@@ -80,51 +76,18 @@ from spu.replication.follower import farewell
 from spu.replication.leader import progress_of
 from spu.replication.messages import Reset
 from spu.replication.state import RETRACTED, Leading, LogView, ReplicaState, recovered
-from spu.space_watch import SpaceWatch
 from spu.storage.data_dir import PartitionMeta, new_storage_id
-from spu.storage.file_pool import FilePool
 from spu.storage.journal import JournalChange, JournalEntry
-from spu.storage.log import PartitionLog, RetiredFiles
+from spu.storage.log import PartitionLog
 from spu.storage.recovery import RecoveredLog
 from spu.storage.segment import Damage
-from spu.storage.space import Room
 from spu.storage.sync_plan import CheckpointFailedError
 
 _log = get_logger("spu.replica_runner")
 
 #: What is not quiet is told so often that time has passed.
 TICK_MS: Final = 1_000
-#: An idle log gets a checkpoint at most so often.
-_CHECKPOINT_IDLE_US: Final = 60_000_000
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-
-
-class Surroundings(Protocol):
-    """What an SPU gives all its replicas."""
-
-    def connection(self, peer: int) -> PeerConnection | None:
-        """The connection to another SPU, if there is one."""
-
-    def ask(self, uid: PartitionUid, request: AskLrs | AskElection) -> None:
-        """Ask the SC; the request may get lost."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaHome:
-    """What all replicas of an SPU share. ``record_storage`` durably notes another storage id in a
-    replica's directory, and blocks."""
-
-    spu_id: int
-    files: FilePool
-    storage: Executor
-    reads: Executor
-    journal: JournalWriter
-    clock_us: Callable[[], int]
-    clock_ms: Callable[[], int]
-    around: Surroundings
-    record_storage: Callable[[PartitionMeta], None]
-    space: SpaceWatch
-    checkpoints: IdleCheckpoints
 
 
 class Watcher(Protocol):
@@ -179,20 +142,16 @@ class ReplicaRunner:
         boot = f"{random.getrandbits(64):016x}"
         self.state: ReplicaState = recovered(home.spu_id, boot, entry.promise, view, lac)
         self.pushes = FollowerPushes(self, meta.uid, meta.name, home.reads, home.storage)
-        self._commit = self._group_commit()
+        self.upkeep = LogUpkeep(self, home)
+        self.commit = self._group_commit()
         self._inputs: deque[Input] = deque()
         self._stepping = False
         # Whether the log is longer than the core was told.
         self._untold = False
         self._ticked_ms = home.clock_ms()
-        # When it got a checkpoint for being idle.
-        self._checkpointed_us = -_CHECKPOINT_IDLE_US
         self._write: asyncio.Future[None] | None = None
         self._work: deque[tuple[Callable[[], None], Input]] = deque()
         self._working: asyncio.Task[None] | None = None
-        self._cold: set[asyncio.Task[None]] = set()
-        # The truncation that was looked up last.
-        self._truncating = -1
 
     # What it is
 
@@ -209,6 +168,11 @@ class ReplicaRunner:
     @property
     def assigned(self) -> bool:
         return self._newest.assigned
+
+    @property
+    def assignment(self) -> Assignment | None:
+        """What the SC said last, whether it is assigned any more or not."""
+        return self._newest.assignment
 
     @property
     def is_quiet(self) -> bool:
@@ -266,14 +230,14 @@ class ReplicaRunner:
     def hold(self, assignment: Assignment | None, learned: Learned | None) -> None:
         """Be assigned as ``assignment`` says, and take what it says of leader and set; None: not
         assigned any more, and its settings stay. `recorded` waits for the journal."""
-        kept = self._newest.assignment if assignment is None else assignment
+        kept = self.assignment if assignment is None else assignment
         entry = replace(self._newest, assigned=assignment is not None, assignment=kept)
         news = entry != self._newest
         self._newest = entry
         if assignment is not None:
             self.log.settings = assignment.log
         self.feed(Left() if learned is None else learned)
-        self._truncate()
+        self.upkeep.truncate()
         if news and self._newest is entry:
             self._submit(entry)
 
@@ -287,102 +251,29 @@ class ReplicaRunner:
     def wrote(self) -> None:
         """Something was appended by whoever serves clients; what follows from it comes later in
         this turn of the loop."""
-        self._commit.wake()
+        self.commit.wake()
         self.idle = False
         if not self._untold:
             self._untold = True
             asyncio.get_running_loop().call_soon(self._tell_now)
 
     def tick(self, now_us: int) -> None:
-        """Let time pass: the core's, truncation, retention, ``segment.time``, background fsyncs,
-        deletion of what was truncated."""
+        """Let time pass, for the core and for the log."""
         if not self._takes_part():
             self.idle = self._working is None
             return
         if not self.is_quiet:
             self._ticked_ms = self._home.clock_ms()
             self.feed(Tick())
-        if not self._takes_part() or self._working is not None:
+        if not self.may_write:
             return
-        if self.log.roll_is_due(now_us):
-            try:
-                self.log.begin_next(now_us)
-            except OSError as error:
-                self.halt(f"a new segment cannot be made: {error}", error)
-                return
-        if self.state.leading is not None:
-            self.log.apply_retention(now_us, self.state.lac + 1)
-        self._truncate()
-        self._commit.sync_now()
-        if self.idle and not self.log.is_checkpointed:
-            self._want_checkpoint(now_us)
-        self._delete(self.log.take_expired(now_us))
+        self.upkeep.tick(now_us)
         self.idle = self.is_quiet and not self.log.needs_sync
 
-    def _want_checkpoint(self, now_us: int) -> None:
-        """A log that gets a record now and then does not get a checkpoint for each, and what room
-        is left is for what must be."""
-        due = now_us - self._checkpointed_us >= _CHECKPOINT_IDLE_US
-        if due and self._home.space.room is not Room.NONE:
-            self._checkpointed_us = now_us
-            self._home.checkpoints.want(self._checkpoint)
-
-    async def _checkpoint(self) -> None:
-        if self.idle and self._takes_part() and self._working is None:
-            await self._commit.checkpoint()
-
-    def free_space(self) -> None:
-        """Delete what was truncated now, whatever its grace."""
-        self._delete(self.log.take_expired(self._home.clock_us(), all_of_them=True))
-
     @property
-    def visible_start(self) -> int:
-        """The first offset that readers are shown: that of the SC's truncation, as far as all
-        before it is committed. The log itself begins with the batch that holds it, or before."""
-        return max(self.log.log_start, self.truncated)
-
-    @property
-    def truncated(self) -> int:
-        """How far the SC's truncation has taken effect: never above what is committed."""
-        assignment = self._newest.assignment
-        wanted = 0 if assignment is None else assignment.truncate_before
-        return min(wanted, self.state.lac + 1)
-
-    def _truncate(self) -> None:
-        """Let the log begin where readers are shown it. Each replica does so by itself, when it
-        hears of it, however long it was away."""
-        start = self.visible_start
-        due = start > self.log.log_start and start != self._truncating
-        if due and self._takes_part() and self._working is None:
-            self._truncating = start
-            self._cold.add(task := asyncio.create_task(self._truncate_to(start)))
-            task.add_done_callback(self._cold.discard)
-
-    async def _truncate_to(self, start: int) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            start = await loop.run_in_executor(self._home.reads, self.log.batch_start, start)
-        except (OffsetOutOfRangeError, NotReadyError, FileNotFoundError):
-            # The log is another one by now: the next tick looks again.
-            self._truncating = -1
-        except (Damage, OSError) as error:
-            self.fail(str(error))
-        else:
-            if self._takes_part() and self._working is None:
-                self.log.truncate_prefix(start)
-                self._commit.wake()
-
-    def _delete(self, files: RetiredFiles) -> None:
-        if files:
-            loop = asyncio.get_running_loop()
-            deletion = loop.run_in_executor(self._home.storage, self.log.delete_files, files)
-            deletion.add_done_callback(self._deleted)
-
-    def _deleted(self, deletion: asyncio.Future[None]) -> None:
-        if (error := deletion.exception()) is not None:
-            # They are no part of the log; the next start finds them again.
-            name = self.meta.name
-            _log.warning("could not delete truncated segments", partition=name, error=str(error))
+    def may_write(self) -> bool:
+        """Whether it takes part, and its log is not being cut or replaced."""
+        return self._takes_part() and self._working is None
 
     def _takes_part(self) -> bool:
         return self.halted is None and self.unfit is None and self.assigned
@@ -391,7 +282,7 @@ class ReplicaRunner:
         """Damage, or a failed fsync: unfit from now on, and what was being done to repair it is
         begun anew."""
         _log.error("replica is unfit", partition=self.meta.name, reason=reason)
-        self._commit.stop()
+        self.commit.stop()
         self.feed(Failed(reason))
 
     def halt(self, error: str | RunnelError, cause: OSError | None = None) -> None:
@@ -415,11 +306,11 @@ class ReplicaRunner:
         # What is begun is finished: until then the log is not the one that is known.
         while self._working is not None:
             await asyncio.wait([self._working])
-        sound = self.unfit is None and self._damage is None and not self._commit.held
+        sound = self.unfit is None and self._damage is None and not self.commit.held
         if keep and sound:
-            await self._commit.finish()
-        self._commit.stop()
-        await self._commit.quiet()
+            await self.commit.finish()
+        self.commit.stop()
+        await self.commit.quiet()
         self.log.close()
 
     # The core's inputs and outputs
@@ -483,7 +374,7 @@ class ReplicaRunner:
                 self._replace_log(partial(self._rebuild, output), Rebuilt(output.storage))
             case DropPrefix(start):
                 self.log.truncate_prefix(start)
-                self._commit.wake()
+                self.commit.wake()
             case WantStorage():
                 self.feed(Repair(new_storage_id()))
             case Send(to, message):
@@ -508,7 +399,7 @@ class ReplicaRunner:
 
     def _append_control(self, term: int) -> None:
         now_us = self._home.clock_us()
-        assignment = self._newest.assignment
+        assignment = self.assignment
         # Whoever reads the log can see where an unclean election may have taken records away.
         elected = election_term(term)
         begins = election_term(self.log.last_term) < elected
@@ -539,7 +430,7 @@ class ReplicaRunner:
 
     def _follow_up(self) -> None:
         """Something was written: make it durable, or count it where the page cache is enough."""
-        self._commit.wake()
+        self.commit.wake()
         if self.settings.durability is Durability.REPLICATED:
             self.feed(Synced(self.log.orderly_leo))
 
@@ -569,7 +460,7 @@ class ReplicaRunner:
 
     def _replace_log(self, work: Callable[[], None], done: Input) -> None:
         """Cut or replace the log in a storage thread, after what is being done to it."""
-        self._commit.hold()
+        self.commit.hold()
         self._work.append((work, done))
         if self._working is None:
             loop = asyncio.get_running_loop()
@@ -580,7 +471,7 @@ class ReplicaRunner:
         try:
             while self._work:
                 work, done = self._work.popleft()
-                await self._commit.quiet()
+                await self.commit.quiet()
                 try:
                     await loop.run_in_executor(self._home.storage, work)
                 except (Damage, OSError, RunnelError) as error:
@@ -591,10 +482,10 @@ class ReplicaRunner:
                     continue
                 if isinstance(done, Rebuilt):
                     # The one before may have ended with the log that it was for.
-                    self._commit = self._group_commit()
+                    self.commit = self._group_commit()
                     self._damage = None
                 if not self._work:
-                    self._commit.release()
+                    self.commit.release()
                 self._watcher.log_replaced()
                 self.feed(done)
                 # What a cut leaves is durable.

@@ -187,7 +187,7 @@ async def test_given_a_follower_behind_the_logs_start_then_it_is_rebuilt_from_th
         await produce(leader, batch_of(1, b"x" * 500))
     log = leader._log
     log.truncate_prefix(log.segments[-1].base_offset)
-    leader._runner._commit.sync_now()
+    leader._runner.commit.sync_now()
     await until(lambda: log.log_start == log.segments[-1].base_offset)
     await cluster.start(2)
     await cluster.assign()

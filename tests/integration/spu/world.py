@@ -146,7 +146,7 @@ class World:
             return False
         committed = [one.base_offset for one in log.segments if one.base_offset <= leader.lac + 1]
         log.truncate_prefix(self.random.choice(committed))
-        leader._runner._commit.sync_now()
+        leader._runner.commit.sync_now()
         return True
 
     async def _crash(self, spu: int) -> None:
@@ -161,13 +161,13 @@ class World:
             replica._fail_waiters(NotLeaderError("the world killed it"))
             runner.halted = NotLeaderError("the world killed it")
             runner._work.clear()
-            runner._commit.stop()
+            runner.commit.stop()
         writer = host._writer
         if writer is not None and writer._task is not None:
             writer._pending.clear()
             await writer._task
         for replica in host.replicas():
-            await replica._runner._commit.quiet()
+            await replica._runner.commit.quiet()
             while (working := replica._runner._working) is not None:
                 await asyncio.wait([working])
         host._storage.shutdown()

@@ -337,7 +337,7 @@ async def test_given_an_idle_log_then_it_gets_a_checkpoint_now_and_then(
         for _ in range(2):
             # The first finds that nothing is to be done, and the second that it is so still.
             spu.replica.tick(spu.now_us)
-            await spu.replica._runner._commit.quiet()
+            await spu.replica._runner.commit.quiet()
         await until(lambda: spu.host._checkpoints._writing is None)
         return log.is_checkpointed
 
