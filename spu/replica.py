@@ -27,14 +27,11 @@ from schemas.batch import BatchHeader
 from schemas.errors import (
     ConflictError,
     InvalidRequestError,
-    NotEnoughReplicasError,
     NotFoundError,
     NotLeaderError,
     NotReadyError,
-    OffsetOutOfRangeError,
     RunnelError,
     StorageFailedError,
-    TransactionIdTooLowError,
 )
 from schemas.ids import StorageId, Term
 from schemas.log_requests import ListSegmentsResponse, SegmentInfo
@@ -58,11 +55,12 @@ from schemas.topic import Durability, LogSettings
 from spu.admission import admit, admit_schema
 from spu.divergence import require_agreement
 from spu.orders import lead_order, learned
+from spu.refusals import Refusals
 from spu.replica_home import ReplicaHome
 from spu.replica_runner import ReplicaRunner
 from spu.replication.events import Failed, LinkDown, LinkUp, Received, Resume
 from spu.replication.messages import Message
-from spu.replication.state import UNCLEAN_BOOT, Phase, ReplicaState
+from spu.replication.state import UNCLEAN_BOOT, Phase
 from spu.replication.wire import Damaged
 from spu.storage.data_dir import PartitionMeta
 from spu.storage.journal import JournalEntry
@@ -113,6 +111,7 @@ class Replica:
         self._segments = RecordWaiters()
         self._runner = ReplicaRunner(home, meta, entry, directory, found, self)
         self._log = self._runner.log
+        self._refusals = Refusals(home.spu_id, self._runner)
         # Next offset and byte count of appended batches that are not committed.
         self._uncommitted: deque[tuple[int, int]] = deque()
         self._committed_bytes = self._log.written_bytes if self.lac + 1 >= found.leo else 0
@@ -154,7 +153,7 @@ class Replica:
 
     @property
     def role(self) -> ReplicaRole:
-        return self._role(self._refusal())
+        return self._role(self._refusals.current)
 
     def _role(self, refusal: RunnelError | None) -> ReplicaRole:
         state = self._runner.state
@@ -184,7 +183,7 @@ class Replica:
     @property
     def is_serving(self) -> bool:
         """Leading, with the own-term control record committed."""
-        return self._refusal() is None and self._runner.state.is_serving
+        return self._refusals.is_serving
 
     @property
     def peers(self) -> frozenset[int]:
@@ -217,7 +216,7 @@ class Replica:
     def report(self) -> ReplicaReport:
         """Its state for the SC."""
         promise = self._runner.state.promise
-        refusal = self._refusal()
+        refusal = self._refusals.current
         return ReplicaReport(
             uid=self.meta.uid,
             storage_id=StorageId(promise.storage),
@@ -251,7 +250,7 @@ class Replica:
         if assignment is None:
             if runner.assigned:
                 runner.hold(None, None)
-                self._fail_waiters(self._unassigned())
+                self._fail_waiters(self._refusals.unassigned())
             return
         known = runner.state.newest
         version = (incarnation, assignment.revision)
@@ -273,7 +272,7 @@ class Replica:
         it cannot serve at all, and StorageFailedError if the journal cannot be written.
         """
         unclean = lead.unclean_term == lead.term
-        refusal = self._refusal()
+        refusal = self._refusals.current
         if refusal is not None and not (unclean and self._is_uncleanly_booted):
             raise refusal
         runner = self._runner
@@ -316,12 +315,10 @@ class Replica:
         Gives the waiting request, or None if it was answered (``acks: none`` never is). The
         batch is stamped in place and not kept. Raises RunnelError for what is refused.
         """
-        leading = self._runner.state.leading
-        if leading is None:
-            raise self._refusal() or self._not_leading()
+        leading = self._refusals.require_leading()
         if request.acks is Acks.COMMITTED:
-            self._require_enough()
-            self._require_serving()
+            self._refusals.require_enough()
+            self._refusals.require_serving()
         header = admit(batch, self.settings.max_record_size, self.meta.name)
         admit_schema(header, self.settings.row_schema, self.meta.name)
         if header.producer_id:
@@ -343,7 +340,10 @@ class Replica:
             )
         if header.has_transaction_ids and header.first_transaction_id < self._log.last_id:
             return self._when_committed(
-                self._log.last_id_end, request, self._too_low(header), answer
+                self._log.last_id_end,
+                request,
+                self._refusals.transaction_id_too_low(header),
+                answer,
             )
         self._home.space.require_room()
         base_offset = self._append(batch, header, leading.term)
@@ -371,21 +371,21 @@ class Replica:
         """
         # Looked at once: in a thread it may change at any time.
         state = self._runner.state
-        self._require_readable(state, follower_ok=FetchFlags.FOLLOWER_OK in request.flags)
+        self._refusals.require_readable(state, follower_ok=FetchFlags.FOLLOWER_OK in request.flags)
         if request.offset < 0:
             raise InvalidRequestError(f"offset {request.offset} is negative; ask from 0 on")
         require_agreement(self.meta.name, state, request)
         lac, log_start = state.lac, self.log_start
         if request.offset < log_start:
-            raise self._truncated(request.offset, log_start)
+            raise self._refusals.truncated(request.offset, log_start)
         max_bytes = min(request.max_bytes, MAX_FETCH_BYTES)
         try:
             result = self._log.read(request.offset, max_bytes, lac + 1, wait=wait)
         except BlockingIOError:
             raise
         except FileNotFoundError as error:
-            gone = self._truncated(request.offset, self.log_start)
-            raise self._refusal() or gone from error
+            gone = self._refusals.truncated(request.offset, self.log_start)
+            raise self._refusals.current or gone from error
         length = len(result.data)
         enough = length >= min(request.min_bytes, max_bytes) or (
             # The read ended at a segment's or the request's end, not at the end of the log.
@@ -411,14 +411,14 @@ class Replica:
     def list_offsets(self, position: int) -> ListOffsetsResponse:
         """The offset `EARLIEST` or `LATEST` stands for. Raises NotReadyError, NotLeaderError."""
         if position == EARLIEST:
-            self._require_readable(self._runner.state, follower_ok=False)
+            self._refusals.require_readable(self._runner.state, follower_ok=False)
             return self._bounds(self.log_start)
         if position != LATEST:
             raise InvalidRequestError(
                 f"position {position} means nothing; ask for {EARLIEST} (earliest), {LATEST}"
                 " (latest) or a timestamp in microseconds"
             )
-        self._require_serving()
+        self._refusals.require_serving()
         return self._bounds(self.lac + 1)
 
     def find_offset(self, position: int, by: PositionBy) -> ListOffsetsResponse:
@@ -426,7 +426,7 @@ class Replica:
 
         Blocks on the disk: call it from a thread. Raises as `list_offsets`; Damage, OSError.
         """
-        self._require_serving()
+        self._refusals.require_serving()
         match by:
             case PositionBy.TIMESTAMP:
                 found = self._log.offset_for_timestamp(position, self.lac + 1)
@@ -436,7 +436,7 @@ class Replica:
 
     def list_segments(self) -> tuple[ListSegmentsResponse, list[SegmentInfo]]:
         """Every segment of this replica's log, whoever leads. Raises what it refuses by."""
-        if (refusal := self._refusal()) is not None:
+        if (refusal := self._refusals.current) is not None:
             raise refusal
         log = self._log
         return ListSegmentsResponse(log.version, self.log_start, self.lac), log.segment_infos()
@@ -455,7 +455,7 @@ class Replica:
         Raises what reads are refused with, and NotReadyError while the log is cut or replaced.
         """
         state = self._runner.state
-        self._require_readable(state, follower_ok=True)
+        self._refusals.require_readable(state, follower_ok=True)
         if not state.log_is_steady:
             raise NotReadyError(f"the log of {self.meta.name} is being cut here; try again")
         return self._log, max(self._log.durable_leo, state.lac + 1)
@@ -474,7 +474,7 @@ class Replica:
     def damaged(self, error: Damage | OSError) -> RunnelError:
         """A read met damage or a failing disk: unfit. Gives the error for the client."""
         self._runner.fail(str(error))
-        return self._refusal() or StorageFailedError(str(error))
+        return self._refusals.current or StorageFailedError(str(error))
 
     async def close(self) -> None:
         """Make all durable, write a checkpoint, give back the files."""
@@ -513,13 +513,13 @@ class Replica:
         self._uncommitted = deque(entry for entry in self._uncommitted if entry[0] <= end)
 
     def stepped_down(self, reason: str) -> None:
-        self._fail_waiters(self._refusal() or self._not_leading())
+        self._fail_waiters(self._refusals.current or self._refusals.not_leading())
 
     def moved(self) -> None:
         standing = self._standing()
         if standing != self._reported:
             self._reported = standing
-            if (refusal := self._refusal()) is not None:
+            if (refusal := self._refusals.current) is not None:
                 self._fail_waiters(refusal)
             self._tell()
 
@@ -532,7 +532,7 @@ class Replica:
     def _standing(self) -> tuple[object, ...]:
         """What a report says, but for positions, which change with every append: of the log's start
         only that a truncation has taken effect."""
-        state, refusal = self._runner.state, self._refusal()
+        state, refusal = self._runner.state, self._refusals.current
         return (
             self._role(refusal),
             refusal is None and state.is_serving,
@@ -542,43 +542,6 @@ class Replica:
             refusal and refusal.message,
         )
 
-    def _refusal(self) -> RunnelError | None:
-        """Why it takes no part at all, if so."""
-        runner = self._runner
-        if isinstance(runner.halted, StorageFailedError):
-            return StorageFailedError(self._naming(runner.halted.message))
-        if runner.halted is not None:
-            return runner.halted
-        if runner.unfit is not None:
-            return StorageFailedError(self._naming(runner.unfit))
-        return None if runner.assigned else self._unassigned()
-
-    def _require_readable(self, state: ReplicaState, *, follower_ok: bool) -> None:
-        if (refusal := self._refusal()) is not None:
-            raise refusal
-        if not follower_ok and state.leading is None:
-            raise self._not_leading()
-        if state.rebuild is not None:
-            raise NotReadyError(f"{self.meta.name} is being rebuilt here; ask its leader")
-
-    def _require_serving(self) -> None:
-        if self._runner.state.leading is None:
-            raise self._refusal() or self._not_leading()
-        if not self.is_serving:
-            raise NotReadyError(
-                f"the leader of {self.meta.name} has not committed its first record yet; try again"
-            )
-
-    def _require_enough(self) -> None:
-        """Only what can be committed is appended: the producer then knows that it was not."""
-        promise = self._runner.state.promise
-        if promise.smallest < promise.min_in_sync:
-            raise NotEnoughReplicasError(
-                f"{self.meta.name} has {promise.smallest} live replicas of"
-                f" {len(promise.replicas)}, minInSyncReplicas is {promise.min_in_sync}: wait until"
-                " more SPUs are back, or lower minInSyncReplicas of the topic"
-            )
-
     def _append(self, batch: memoryview, header: BatchHeader, term: int) -> int:
         runner = self._runner
         runner.tell_time()
@@ -587,7 +550,7 @@ class Replica:
         except OSError as error:
             # A full disk loses nothing that was acknowledged: a restart finds the log fit.
             runner.halt(f"a write failed: {error}", error)
-            raise self._refusal() or error from error
+            raise self._refusals.current or error from error
         self.written()
         runner.wrote()
         return base_offset
@@ -626,35 +589,6 @@ class Replica:
         for waiters in (self._commits, self._writes, self._records, self._segments):
             waiters.fail(error)
         self._listeners.fail(error)
-
-    def _truncated(self, offset: int, log_start: int) -> OffsetOutOfRangeError:
-        return OffsetOutOfRangeError(
-            f"offset {offset} of {self.meta.name} was truncated; the first one available is"
-            f" {log_start}",
-            firstAvailable=log_start,
-        )
-
-    def _too_low(self, header: BatchHeader) -> TransactionIdTooLowError:
-        last = self._log.last_id
-        return TransactionIdTooLowError(
-            f"the batch begins with transaction id {header.first_transaction_id}, and"
-            f" {self.meta.name} is at {last}: ids of a partition never fall; give {last} or more",
-            last_transaction_id=last,
-        )
-
-    def _naming(self, reason: str) -> str:
-        return f"the replica of {self.meta.name} on SPU {self._home.spu_id} cannot serve: {reason}"
-
-    def _unassigned(self) -> NotLeaderError:
-        return NotLeaderError(
-            f"{self.meta.name} is not assigned to SPU {self._home.spu_id} any more; its data is"
-            " kept until the SC has it deleted"
-        )
-
-    def _not_leading(self) -> NotLeaderError:
-        return NotLeaderError(
-            f"SPU {self._home.spu_id} does not lead {self.meta.name}; ask the SC who does"
-        )
 
     def _bounds(self, offset: int) -> ListOffsetsResponse:
         return ListOffsetsResponse(offset, self.log_start, self.lac, self._log.size_bytes)
