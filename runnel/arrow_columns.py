@@ -103,10 +103,10 @@ def decode_rows(header: BatchHeader, batch: Buffer, schema: pa.Schema) -> pa.Rec
     Raises CorruptBatchError as `read_payload` does, and where a column lacks what must be there.
     """
     if header.has_transaction_ids:
-        rows = read_payload(batch, schema.append(TRANSACTION_ID))
+        rows = read_payload(header, batch, schema.append(TRANSACTION_ID))
         require_transaction_ids(header, rows)
     else:
-        rows = read_payload(batch, schema)
+        rows = read_payload(header, batch, schema)
     for field, column in zip(schema, rows.columns[: len(schema)], strict=True):
         if not field.nullable and column.null_count:
             raise CorruptBatchError(f"column {field.name} has nulls, and must not have any")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,18 @@ READ_TRANSACTION_ID: Final = pa.field("transaction_id", pa.int64())
 SMALL_BYTES: Final = 256 << 10
 #: Small batches are put together up to about this many bytes.
 COALESCE_BYTES: Final = 16 << 20
+
+
+class _Due(NamedTuple):
+    """What is due of one batch: its records, the offset of the first, and about their bytes."""
+
+    records: pa.RecordBatch
+    start: int
+    size: int
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        return np.arange(self.start, self.start + self.records.num_rows, dtype=np.int64)
 
 
 @dataclass(slots=True)
@@ -68,7 +80,7 @@ class Cursor:
         Raises CorruptBatchError that names the place, also for a batch above ``lac``; the
         position is then where it was, and the same records can be read from another replica.
         """
-        found: list[pa.RecordBatch] = []
+        found: list[_Due] = []
         before = self.position, self.term, self.not_before_us, self.not_before_id
         try:
             batches = split_batches(data)
@@ -77,21 +89,23 @@ class Cursor:
             for header, raw in batches:
                 if self.finished:
                     break
-                verify(raw)
+                verify(raw, header)
                 if lac is not None and header.next_offset > lac + 1:
                     raise CorruptBatchError(
                         f"a batch ends at {header.next_offset - 1}, above the last add confirmed"
                         f" {lac}: the SPU sent what is not committed"
                     )
                 if header.next_offset > self.position:
-                    found.extend(self._due(header, raw))
+                    due = self._due(header, raw)
+                    if due is not None:
+                        found.append(due)
         except (CorruptBatchError, UnsupportedError) as error:
             place = f"{self.topic}/{self.partition} at offset {self.position}"
             self.position, self.term, self.not_before_us, self.not_before_id = before
             raise type(error)(f"{place}: {error.message}") from error
-        return list(_coalesced(found))
+        return [self._located(together) for together in _coalesced(found)]
 
-    def _due(self, header: BatchHeader, raw: memoryview) -> Iterator[pa.RecordBatch]:
+    def _due(self, header: BatchHeader, raw: memoryview) -> _Due | None:
         end = header.next_offset
         if self.stop is not None and end > self.stop:
             end = self.stop
@@ -99,17 +113,21 @@ class Cursor:
         self.position = end
         self.term = header.term
         if header.is_control or start >= end:
-            return
+            return None
         if self.not_before_id is not None and (
             not header.has_transaction_ids or header.last_transaction_id < self.not_before_id
         ):
-            return
-        decoded = decode_records(raw) if self.columns is None else self.columns.decode(header, raw)
-        records = decoded.slice(start - header.base_offset, end - start)
+            return None
+        if self.columns is None:
+            records = decode_records(raw, header)
+        else:
+            records = self.columns.decode(header, raw)
+        if end - start < header.record_count:
+            records = records.slice(start - header.base_offset, end - start)
         if self.not_before_us is not None:
             late = np.flatnonzero(int64_values(records.column("timestamp")) >= self.not_before_us)
             if not len(late):
-                return
+                return None
             self.not_before_us = None
             start += int(late[0])
             records = records.slice(int(late[0]))
@@ -117,21 +135,32 @@ class Cursor:
             ids = int64_values(records.column(records.num_columns - 1))
             below = int(np.searchsorted(ids, self.not_before_id))
             if below == len(ids):
-                return
+                return None
             self.not_before_id = None
             start += below
             records = records.slice(below)
-        yield self._located(records, start)
+        size = records.nbytes if header.codec else header.length
+        return _Due(records, start, size)
 
-    def _located(self, records: pa.RecordBatch, start: int) -> pa.RecordBatch:
-        rows = records.num_rows
-        schema = READ_SCHEMA if self.columns is None else self.columns.schema
+    def _located(self, together: list[_Due]) -> pa.RecordBatch:
+        """The records of neighbours as one batch, with where each record stands."""
+        first, last = together[0], together[-1]
+        records = first.records
+        if len(together) > 1:
+            records = pa.concat_batches([due.records for due in together])
+        rows, schema = records.num_rows, READ_SCHEMA
+        if last.start + last.records.num_rows == first.start + rows:
+            offsets = np.arange(first.start, first.start + rows, dtype=np.int64)
+        else:
+            offsets = np.concatenate([due.offsets for due in together])
+        if self.columns is not None:
+            schema = self.columns.schema
         if records.num_columns > len(schema) - _PLACE_COLUMNS:
             schema = schema.append(READ_TRANSACTION_ID)
         return pa.RecordBatch.from_arrays(
             [
                 _numbers(pa.int32(), np.full(rows, self.partition, np.int32)),
-                _numbers(pa.int64(), np.arange(start, start + rows, dtype=np.int64)),
+                _numbers(pa.int64(), offsets),
                 *records.columns,
             ],
             schema=schema,
@@ -143,29 +172,22 @@ def _numbers(type_: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
 
 
-def _coalesced(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    if len(batches) < 2:
-        yield from batches
-        return
-    together: list[pa.RecordBatch] = []
+def _coalesced(found: list[_Due]) -> Iterator[list[_Due]]:
+    """Small neighbours with the same columns together, all others by themselves."""
+    together: list[_Due] = []
     size = 0
-    for batch in batches:
-        own = batch.nbytes
+    for due in found:
         if together and (
-            own >= SMALL_BYTES
-            or size + own > COALESCE_BYTES
-            or batch.num_columns != together[0].num_columns
+            due.size >= SMALL_BYTES
+            or size + due.size > COALESCE_BYTES
+            or due.records.num_columns != together[0].records.num_columns
         ):
-            yield _joined(together)
+            yield together
             together, size = [], 0
-        if own >= SMALL_BYTES:
-            yield batch
+        if due.size >= SMALL_BYTES:
+            yield [due]
         else:
-            together.append(batch)
-            size += own
+            together.append(due)
+            size += due.size
     if together:
-        yield _joined(together)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        yield together

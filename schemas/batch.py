@@ -162,12 +162,13 @@ def read_header(data: Buffer, at: int = 0) -> BatchHeader:
     )  # fmt: skip
 
 
-def verify_client_part(batch: Buffer) -> BatchHeader:
-    """Check a whole batch as a client sent it: length and client CRC.
+def verify_client_part(batch: Buffer, header: BatchHeader | None = None) -> BatchHeader:
+    """Check a whole batch as a client sent it: length and client CRC. ``header`` is its own, where
+    that was read already.
 
     Raises CorruptBatchError; the message names what does not fit.
     """
-    header = read_header(batch)
+    header = header or read_header(batch)
     if header.length != len(batch):
         raise CorruptBatchError(f"batch says {header.length} bytes, {len(batch)} arrived")
     if header.record_count < 1:
@@ -194,10 +195,11 @@ def verify_leader_part(data: Buffer, at: int = 0) -> None:
         raise CorruptBatchError(f"leader CRC32C is {found:#010x}, the header says {stored:#010x}")
 
 
-def verify(batch: Buffer) -> BatchHeader:
-    """Check both CRCs of a stored batch, and its offsets. Raises CorruptBatchError."""
+def verify(batch: Buffer, header: BatchHeader | None = None) -> BatchHeader:
+    """Check both CRCs of a stored batch, and its offsets. ``header`` is its own, where that was
+    read already. Raises CorruptBatchError."""
     verify_leader_part(batch)
-    header = verify_client_part(batch)
+    header = verify_client_part(batch, header)
     if not 0 <= header.base_offset <= header.next_offset <= _MAX_OFFSET:
         raise CorruptBatchError(
             f"{header.record_count} records cannot begin at offset {header.base_offset}"
@@ -290,18 +292,19 @@ def _schema_message_length(with_ids: bool) -> int:
     return len((_SCHEMA_WITH_IDS if with_ids else RECORD_SCHEMA).serialize())
 
 
-def decode_records(batch: Buffer) -> pa.RecordBatch:
+def decode_records(batch: Buffer, header: BatchHeader | None = None) -> pa.RecordBatch:
     """The records of one batch, without copying where the codec is none: columns of
-    `RECORD_SCHEMA`, and `TRANSACTION_ID` behind them where they have ids.
+    `RECORD_SCHEMA`, and `TRANSACTION_ID` behind them where they have ids. ``header`` is its own,
+    where that was read already.
 
     The caller has verified the batch. Raises CorruptBatchError as `read_payload` does and where a
     record lacks what no record lacks, UnsupportedError for an unknown schema.
     """
-    header = read_header(batch)
+    header = header or read_header(batch)
     if header.schema_id != 0:
         raise UnsupportedError(f"this client does not know schema {header.schema_id}; upgrade it")
     with_ids = header.has_transaction_ids
-    records = read_payload(batch, _SCHEMA_WITH_IDS if with_ids else RECORD_SCHEMA)
+    records = read_payload(header, batch, _SCHEMA_WITH_IDS if with_ids else RECORD_SCHEMA)
     if with_ids:
         require_transaction_ids(header, records)
     if records.column("timestamp").null_count:
@@ -312,13 +315,12 @@ def decode_records(batch: Buffer) -> pa.RecordBatch:
     return records
 
 
-def read_payload(batch: Buffer, schema: pa.Schema) -> pa.RecordBatch:
+def read_payload(header: BatchHeader, batch: Buffer, schema: pa.Schema) -> pa.RecordBatch:
     """What a verified batch holds, read as ``schema``; not copied where the codec is none.
 
     Raises CorruptBatchError where the payload is no record batch of that schema, contradicts
     itself or the header, or would take more than `MAX_DECODED_BYTES`. May hold nulls anywhere.
     """
-    header = read_header(batch)
     payload = pa.py_buffer(memoryview(batch)[HEADER_SIZE : header.length])
     try:
         message = pa.ipc.read_message(payload)

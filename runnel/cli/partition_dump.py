@@ -276,7 +276,7 @@ def _records(batch: StoredBatch, header: BatchHeader, name: str) -> dict[str, An
     if batch.problem is not None:
         return {"items": [], "notDecoded": batch.problem}
     try:
-        rows = decode_records(batch.data).to_pylist()
+        rows = decode_records(batch.data, batch.header).to_pylist()
     except RunnelError as error:
         return {"items": [], "notDecoded": error.message}
     items = []

@@ -214,6 +214,8 @@ def _fetched() -> list[bytes]:
     options = [(1, 0, 9), (9, 0, 0), (3, 2, 9), (5, 1, 1), (1, 5, 9)]
     with_ids = stored(0) + stored_with_ids(3) + _control(6) + stored_with_ids(7, "zstd")
     found = [bytes(one) + with_ids for one in [(1, 0, 10), (17, 0, 8), (25, 4, 6)]]
+    # It ends before the one record of its batch that has the id.
+    found.append(bytes((26, 0, 8)) + stored_with_ids(7))
     return [*(bytes(one) + data for one in options), *found]
 
 
