@@ -22,6 +22,8 @@ it means to wait for its next frame. Rules:
 - A reader at the end of its partition waits for that frame alone, for as long as it takes.
 - A frame is used only where the reader stands. When a follower has brought the reader on, or
   another SPU leads, the subscription is given up and the leader is asked to push from there.
+- A leader that was deposed and cannot be told, as it is cut off from all but its readers, says
+  nothing for good. So who has read nothing for a while asks the SC who leads.
 - Refusals mean what those of a fetch mean. An SPU that knows no subscriptions is sent fetches, and
   so is one that says nothing: a fetch that is due at once is overdue soon.
 """
@@ -39,7 +41,12 @@ from runnel.routing import LEAST_WAIT_S, TopicRoute, may_retry
 from runnel.speculation import Speculation
 from runnel.subscriptions import Pushed, Subscription
 from schemas.assignments import PartitionLeader, ReplicaEndpoint
-from schemas.errors import DeadlineExceededError, NotReadyError, RunnelError
+from schemas.errors import (
+    DeadlineExceededError,
+    NotReadyError,
+    RunnelError,
+    UnreachableError,
+)
 from schemas.ids import PartitionUid, Term
 from schemas.protocol import Api
 from schemas.record_requests import NO_FLAGS, FetchFlags, FetchRequest, FetchResponse
@@ -55,6 +62,8 @@ _FALLBACK_S: Final = 1.0
 _SOON_S: Final = 0.005
 #: How old the knowledge about replicas may get where no failure of a leader refreshes it.
 _LEADERLESS_S: Final = 1.0
+#: Once in so long, to twice as long, who has read nothing since the last time asks who leads.
+_LOOK_S: Final = 30.0
 _FOLLOWERS_S: Final = 10.0
 
 Source = PartitionLeader | ReplicaEndpoint
@@ -126,6 +135,10 @@ class PartitionFetcher:
         self._silent: tuple[Term, asyncio.Task[Fetched]] | None = None
         # What the leader of a term pushes.
         self._subscription: tuple[Term, Subscription] | None = None
+        # Whether anything came since the last look at who leads.
+        self._heard = False
+        self._look_timer: asyncio.TimerHandle | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     async def fetch(self, offset: int, term: int) -> Fetched:
         """What there is from ``offset`` on; perhaps nothing, after ``max_wait_ms`` or, where the
@@ -135,6 +148,8 @@ class PartitionFetcher:
         are retried until ``give_up_s`` are over. Raises DeadlineExceededError then, and what the
         leader refuses for good.
         """
+        if self._look_timer is None:
+            self._look_later()
         if (pushed := await self._pushed(offset)) is not None:
             return pushed
         loop = asyncio.get_running_loop()
@@ -160,6 +175,10 @@ class PartitionFetcher:
 
     def close(self) -> None:
         """Wait for nothing any more."""
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
         self._forget_silent()
         self._unsubscribe()
 
@@ -168,6 +187,28 @@ class PartitionFetcher:
             # Where it has failed already, this also says that nobody wants to know why.
             self._silent[1].cancel()
             self._silent = None
+
+    # Who leads
+
+    def _look_later(self) -> None:
+        # Readers of many partitions share what one of them is told.
+        delay_s = _LOOK_S * (1 + self._random())
+        self._look_timer = asyncio.get_running_loop().call_later(delay_s, self._look)
+
+    def _look(self) -> None:
+        if not self._heard:
+            self._looking = asyncio.create_task(self._look_for_leader(), name="who leads")
+        self._heard = False
+        self._look_later()
+
+    async def _look_for_leader(self) -> None:
+        """Ask the SC, unless somebody just did; give up what is waited for where it is somebody
+        else. A fetch goes to whom the SC named last by itself."""
+        oldest = asyncio.get_running_loop().time() - _LOOK_S / 2
+        term = -1 if self._subscription is None else self._subscription[0]
+        moved = await self._route.moved(self._partition, Term(term), oldest)
+        if moved and (current := self._subscription) is not None and current[0] == term:
+            current[1].failed(UnreachableError("another SPU leads the partition by now"))
 
     # Push
 
@@ -210,6 +251,7 @@ class PartitionFetcher:
 
     def _taken(self, frame: Pushed) -> Fetched:
         self._lac = frame.lac
+        self._heard = True
         return Fetched(frame.data, frame.lac, None)
 
     def _unsubscribe(self) -> None:
@@ -305,8 +347,10 @@ class PartitionFetcher:
             route.watch_over(self._partition, source, call, due_s)
         response = await call
         answer = FetchResponse.unpack(response.fixed)
-        if wanted.known and len(response.tail):
-            self._speculation.answered((loop.time() - began_at) * 1000)
+        if len(response.tail):
+            self._heard = True
+            if wanted.known:
+                self._speculation.answered((loop.time() - began_at) * 1000)
         if isinstance(source, PartitionLeader):
             self._lac = answer.lac
             return Fetched(response.tail, answer.lac, None)

@@ -339,6 +339,25 @@ async def test_given_another_leader_then_it_pushes_from_where_the_reader_stands(
         assert (entry.offset, entry.term) == (5, 5 * TERM), "of the last batch that was read"
 
 
+@pytest.mark.parametrize("push", [True, False], ids=["pushed", "fetched"])
+async def test_given_a_leader_that_does_not_hear_of_its_end_then_the_sc_is_asked(
+    replicated: Replicated, monkeypatch: pytest.MonkeyPatch, push: bool
+) -> None:
+    monkeypatch.setattr(partition_fetcher, "_LOOK_S", 0.01)
+    leader, follower, sc = replicated.leader, replicated.follower, replicated.sc
+    follower.pushes = True
+    replicated.fill(4)
+    # Nor does a follower tell, as one does where a fetch is overdue.
+    async with replicated.consumer(push=push, speculative_reads=False) as reading:
+        assert await offsets(reading, 4) == [0, 1, 2, 3]
+        # Cut off from all but its readers: it goes on saying that there is nothing.
+        move(sc, follower)
+        follower.leads = True
+        replicated.log(follower).put(batch(4, 1), 6 * TERM)
+        assert await offsets(reading, 1) == [4]
+        assert leader.leads
+
+
 def move(sc: FakeSc, leader: FakeSpu) -> None:
     sc.endpoints = [("127.0.0.1", leader.port)]
     sc.term = Term(2 * TERM)
