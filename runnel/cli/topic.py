@@ -1,4 +1,4 @@
-"""``runnel topic``: what is done to the records of a topic as a whole."""
+"""``runnel topic``: the records of a topic as a whole: where they are, and their removal."""
 
 from __future__ import annotations
 
@@ -13,17 +13,14 @@ from runnel.cli.arguments import ScOption, TimeoutOption, parse_timeout
 from runnel.cli.consume import parse_time
 from runnel.cli.context import connected
 from runnel.cli.tables import print_rows
+from runnel.cli.topic_offsets import offsets
 from schemas.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from runnel.truncation import Before
 
-app = typer.Typer(help="Change what a topic holds.", no_args_is_help=True)
-
-
-@app.callback()
-def _group() -> None:
-    pass
+app = typer.Typer(help="See and change what a topic holds.", no_args_is_help=True)
+app.command()(offsets)
 
 
 @app.command()
