@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 WorldT = TypeVar("WorldT", bound=Hashable)
+#: What happened, and to what.
 Move = tuple[object, ...]
 Moves = Callable[[WorldT], Iterator[tuple[Move, Callable[[], WorldT]]]]
 

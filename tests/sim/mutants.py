@@ -27,8 +27,8 @@ from spu.replication.state import (
     Promise,
     ReplicaState,
 )
-from tests.sim import small_world
-from tests.sim.small_world import Asked, Disk, Revision, World
+from tests.sim.small_world import moves
+from tests.sim.small_world.world import Asked, Disk, Revision, World
 
 Mutant = Callable[[], AbstractContextManager[None]]
 
@@ -231,7 +231,7 @@ def _fails_quietly(replica: ReplicaState, reason: str) -> Step:
 MUTANTS: dict[str, Mutant] = {
     "a restarted leader keeps its term": _mutant(leader, "next_term", _same_term),
     "a change is asked without the revision check": _mutant(
-        small_world, "is_current", _answers_any_revision
+        moves, "is_current", _answers_any_revision
     ),
     "a pending change is dropped on a reconnect": _mutant(
         leader, "attach", _forgets_pending(leader.attach)
@@ -249,20 +249,20 @@ MUTANTS: dict[str, Mutant] = {
     "a second request replaces the union": _mutant(
         leader, "consider", _asks_again_at_once(leader.consider)
     ),
-    "the union is lost in a restart": _mutant(small_world, "recovered", _forgets_the_union),
+    "the union is lost in a restart": _mutant(moves, "recovered", _forgets_the_union),
     "answers of an older attachment count": _mutant(leader, "_attached", _takes_any_attachment),
     "an attachment does not fence": _mutant(follower, "on_attach", _follows_any_term),
-    "the leader is dropped": _mutant(small_world, "answered", _drops_the_leader),
+    "the leader is dropped": _mutant(moves, "answered", _drops_the_leader),
     "an election is computed from an older revision": _mutant(
-        small_world, "seen_by_election", _elects_from_before
+        moves, "seen_by_election", _elects_from_before
     ),
     "a last add confirmed is adopted before the cut": _mutant(follower, "on_attach", _adopts_early),
-    "an election adds a replica": _mutant(small_world, "subsets", _adds_a_replica),
+    "an election adds a replica": _mutant(moves, "subsets", _adds_a_replica),
     "a repaired replica keeps its storage id": _mutant(follower, "on_repair", _keeps_its_storage),
     "what was recovered but not synced is reported": _mutant(
-        small_world, "recovered_disk", _reports_unsynced
+        moves, "recovered_disk", _reports_unsynced
     ),
-    "a wiped disk keeps its seat": _mutant(small_world, "fresh_storage", _keeps_its_seat),
+    "a wiped disk keeps its seat": _mutant(moves, "fresh_storage", _keeps_its_seat),
     "live replicas and term come of different revisions": _mutant(core, "_learn", _mixes_revisions),
     "a follower is cut to the smaller end only": _mutant(
         follower, "end_of", _cuts_to_the_smaller_end

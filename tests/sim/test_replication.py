@@ -19,17 +19,9 @@ import pytest
 from spu.replication.events import Received
 from tests.sim.explore import FailureError, exhaust, wander
 from tests.sim.mutants import MUTANTS
-from tests.sim.small_world import (
-    WEIGHTS,
-    Limits,
-    ViolationError,
-    World,
-    begin,
-    check,
-    feed,
-    heal,
-    moves,
-)
+from tests.sim.small_world.healing import heal
+from tests.sim.small_world.moves import WEIGHTS, moves
+from tests.sim.small_world.world import Limits, ViolationError, World, begin, check, feed
 
 STEPS: Final = 300
 

@@ -1,0 +1,110 @@
+"""What a small world comes to once nothing goes wrong any more: everything that was promised."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from schemas.ids import next_election
+from spu.replication.events import LinkDown, LinkUp, Received, Tick
+from spu.replication.state import REPLICA_LAG_TIME_MS, Member
+from tests.sim.small_world.moves import answer, is_fit, sync
+from tests.sim.small_world.world import (
+    Revision,
+    ViolationError,
+    World,
+    check,
+    feed,
+    finish_cut,
+    finish_promise,
+    finish_push,
+    learned,
+    told_to_lead,
+)
+
+#: So many rounds of half a second bring every partition back that can come back.
+HEAL_ROUNDS: Final = 80
+_ROUND_MS: Final = 500
+
+
+def heal(world: World, *, links_break: bool) -> World:
+    """No more faults: what was sent arrives, disks work, and the SC does what it must. Or all
+    connections break first, and are made anew.
+
+    Gives the world in which all replicas are live, fit and alike, and everything is committed;
+    raises ViolationError where it does not come to that in time. A partition whose live replicas
+    all lost their disks stays as it is, whether that is in their journals already or not.
+    """
+    if not any(
+        is_fit(world, member) and not world.nodes[member.spu].disk.broken
+        for member in world.now.lrs
+    ):
+        return world
+    now_ms = REPLICA_LAG_TIME_MS
+    if links_break:
+        world = replace(world, mail=frozenset(), asked=frozenset())
+    for spu in range(len(world.nodes)):
+        for peer in range(len(world.nodes)):
+            if peer != spu and links_break:
+                world = feed(feed(world, spu, LinkDown(peer), now_ms), spu, LinkUp(peer), now_ms)
+    for _ in range(HEAL_ROUNDS):
+        if _is_whole(world):
+            return world
+        world = _round(world, now_ms)
+        check(world)
+        now_ms += _ROUND_MS
+    raise ViolationError(f"it does not come back: {world}")
+
+
+def _round(world: World, now_ms: int) -> World:
+    world = _govern(world)
+    now = world.now
+    for spu, node in enumerate(world.nodes):
+        world = feed(world, spu, learned(world, now), now_ms)
+        if now.leader == spu and node.state.leading is None:
+            world = feed(world, spu, told_to_lead(world, now), now_ms)
+        world = feed(world, spu, Tick(), now_ms)
+    for turn in range(12):
+        arriving = sorted(world.mail, key=repr)
+        world = replace(world, mail=frozenset())
+        for mail in arriving:
+            world = feed(world, mail.to, Received(mail.sender, mail.message), now_ms)
+        for spu in range(len(world.nodes)):
+            while world.nodes[spu].promises:
+                world = finish_promise(world, spu, now_ms)
+            while world.nodes[spu].cuts:
+                world = finish_cut(world, spu, now_ms)
+            while world.nodes[spu].pushes:
+                world = finish_push(world, spu, now_ms)
+        check(world)
+        # Seldom, so that what was said of unsynced records has time to do harm.
+        for spu in range(len(world.nodes)) if turn % 4 == 3 else ():
+            world = sync(world, spu)
+    for asked in sorted(world.asked, key=repr):
+        world = answer(world, asked)
+    return replace(world, asked=frozenset())
+
+
+def _govern(world: World) -> World:
+    """Another leader where the one there is cannot lead."""
+    now = world.now
+    fit = [member for member in now.lrs if is_fit(world, member)]
+    if any(member.spu == now.leader for member in fit) or not fit:
+        return world
+    logs = {member: world.nodes[member.spu].state.log for member in fit}
+    best = max(fit, key=lambda member: (logs[member].last_term, logs[member].leo, -member.spu))
+    new = Revision(now.revision + 1, next_election(now.term), best.spu, tuple(fit))
+    return replace(world, kv=(*world.kv, new))
+
+
+def _is_whole(world: World) -> bool:
+    members = {Member(node.state.spu, node.disk.promise.storage) for node in world.nodes}
+    leading = world.nodes[world.now.leader].state
+    return (
+        set(world.now.lrs) == members
+        and leading.is_serving
+        and leading.lac + 1 == leading.log.leo
+        and all(node.state.promise.unfit is None for node in world.nodes)
+        and len({node.disk.batches for node in world.nodes}) == 1
+        and len({node.state.lac for node in world.nodes}) == 1
+    )

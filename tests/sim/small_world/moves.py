@@ -1,0 +1,241 @@
+"""What may happen next in a small world, and how to come to the world after it.
+
+The rules of the SC are functions of their own, so that `tests.sim.mutants` can break them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from schemas.ids import election_term, next_election
+from spu.replication.events import Failed, LinkDown, LinkUp, Received, Resume, Synced, Tick, Wrote
+from spu.replication.history import History, extended
+from spu.replication.messages import Batch
+from spu.replication.state import REPLICA_LAG_TIME_MS, LogView, Member, Members, Promise, recovered
+from tests.sim.explore import Move
+from tests.sim.small_world.world import (
+    Asked,
+    Disk,
+    Node,
+    Revision,
+    World,
+    appended,
+    feed,
+    finish_cut,
+    finish_promise,
+    finish_push,
+    learned,
+    told_to_lead,
+    with_node,
+)
+
+#: How likely moves are in random walks: faults seldom, so that something has happened before.
+WEIGHTS: Final = {
+    "receives": 10.0,
+    "syncs": 4.0,
+    "has promised": 4.0,
+    "has cut": 2.0,
+    "has pushed": 4.0,
+    "learns": 2.0,
+    "is to lead": 2.0,
+    "the SC is asked": 2.0,
+    "appends": 1.0,
+    "attaches": 0.5,
+    "waits": 0.3,
+    "crashes": 0.3,
+    "loses its disk": 0.1,
+    "fails": 0.2,
+    "the SC elects": 0.4,
+    "the SC drops": 0.2,
+}
+
+
+def moves(world: World) -> Iterator[tuple[Move, Callable[[], World]]]:
+    """What may happen next, and how to come to the world after it."""
+    left = world.left
+    for mail in world.mail:
+        yield ("receives", mail), partial(feed, world, mail.to, Received(mail.sender, mail.message))
+    for spu, node in enumerate(world.nodes):
+        unsynced = node.disk.synced < len(node.disk.batches)
+        if unsynced and not node.cuts and node.state.newest.unfit is None:
+            yield ("syncs", spu), partial(sync, world, spu)
+        for revision in world.kv:
+            if revision.revision > node.state.newest.revision:
+                told = partial(feed, world, spu, learned(world, revision))
+                yield ("learns", spu, revision), told
+            if revision.leader == spu:
+                yield (
+                    ("is to lead", spu, revision),
+                    partial(feed, world, spu, told_to_lead(world, revision)),
+                )
+        if node.promises:
+            yield ("has promised", spu), partial(finish_promise, world, spu)
+        if node.cuts:
+            yield ("has cut", spu), partial(finish_cut, world, spu)
+        if node.pushes:
+            yield ("has pushed", spu), partial(finish_push, world, spu)
+        if left.crashes:
+            # What an fsync failed for is not read back after a crash.
+            most = node.disk.synced if node.disk.broken else len(node.disk.batches)
+            for kept in range(node.disk.synced, most + 1):
+                yield ("crashes", spu, kept), partial(_crash, world, spu, kept)
+        if left.wipes:
+            yield ("loses its disk", spu), partial(_wipe, world, spu)
+        if left.failures and node.disk.promise.unfit is None:
+            yield ("fails", spu), partial(_fail, world, spu)
+        if node.state.leading is not None:
+            yield from _leading_moves(world, spu)
+    for asked in world.asked:
+        yield ("the SC is asked", asked), partial(answer, world, asked)
+    yield from _suspicions(world)
+
+
+def _leading_moves(world: World, spu: int) -> Iterator[tuple[Move, Callable[[], World]]]:
+    left = world.left
+    if left.records:
+        yield ("appends", spu), partial(_write, world, spu)
+    if left.lags:
+        less = replace(world, left=replace(left, lags=left.lags - 1))
+        yield ("waits", spu), partial(feed, less, spu, Tick(), REPLICA_LAG_TIME_MS)
+    if left.attaches:
+        less = replace(world, left=replace(left, attaches=left.attaches - 1))
+        for peer in range(len(world.nodes)):
+            if peer != spu:
+                yield ("attaches", spu, peer), partial(feed, less, spu, LinkUp(peer))
+
+
+def _fail(world: World, spu: int) -> World:
+    node = world.nodes[spu]
+    left = replace(world.left, failures=world.left.failures - 1)
+    broken = replace(node, disk=replace(node.disk, broken=True))
+    world = with_node(replace(world, left=left), spu, broken)
+    return feed(world, spu, Failed("an fsync failed"))
+
+
+def sync(world: World, spu: int) -> World:
+    """The log of an SPU is durable, if its disk is not broken; the replica hears that it is."""
+    node = world.nodes[spu]
+    if node.state.newest.unfit is not None or node.cuts:
+        return world
+    synced = node.disk.synced if node.disk.broken else len(node.disk.batches)
+    disk = replace(node.disk, synced=synced)
+    return feed(with_node(world, spu, replace(node, disk=disk)), spu, Synced(disk.leo))
+
+
+def _write(world: World, spu: int) -> World:
+    node = world.nodes[spu]
+    assert node.state.leading is not None
+    number = world.left.records
+    world = replace(world, left=replace(world.left, records=number - 1))
+    leo = node.disk.leo
+    batch = Batch(leo, leo + 1, node.state.leading.term, b"record %d" % number)
+    world = appended(world, spu, (batch,))
+    return feed(world, spu, Wrote(leo + 1))
+
+
+def _crash(world: World, spu: int, kept: int) -> World:
+    """The process ends, and starts again with as much as the disk happens to have."""
+    world = replace(world, left=replace(world.left, crashes=world.left.crashes - 1))
+    disk = world.nodes[spu].disk
+    disk = replace(disk, batches=disk.batches[:kept], broken=False)
+    # What it had persisted of the last add confirmed comes back with it.
+    return _start(world, spu, recovered_disk(disk), world.nodes[spu].state.durable_lac)
+
+
+def recovered_disk(disk: Disk) -> Disk:
+    """Recovery makes durable what it keeps."""
+    return replace(disk, synced=len(disk.batches))
+
+
+def _wipe(world: World, spu: int) -> World:
+    """The disk is replaced by an empty one: another storage id, and no promises."""
+    left = replace(world.left, wipes=world.left.wipes - 1)
+    world = replace(world, left=left, storages=world.storages + 1)
+    return _start(world, spu, Disk(Promise(fresh_storage(world, spu))), -1)
+
+
+def fresh_storage(world: World, spu: int) -> str:
+    """A storage id that was never used."""
+    return f"s{world.storages}"
+
+
+def _start(world: World, spu: int, disk: Disk, lac: int) -> World:
+    history: History = ()
+    for batch in disk.batches:
+        history = extended(history, batch.term, batch.base)
+    log = LogView(disk.start, disk.leo, disk.leo, history)
+    world = replace(world, boots=world.boots + 1)
+    state = recovered(spu, f"b{world.boots}", disk.promise, log, lac)
+    world = feed(with_node(world, spu, Node(disk, state)), spu, Resume())
+    for peer in range(len(world.nodes)):
+        if peer != spu:
+            world = feed(world, spu, LinkUp(peer))
+            world = feed(feed(world, peer, LinkDown(spu)), peer, LinkUp(spu))
+    return world
+
+
+def answer(world: World, asked: Asked) -> World:
+    """The SC's compare-and-swap: a request that is current is answered with a write."""
+    if not is_current(world, asked):
+        return world
+    new = world.now._replace(revision=world.now.revision + 1, lrs=answered(world, asked))
+    return replace(world, kv=(*world.kv, new))
+
+
+def is_current(world: World, asked: Asked) -> bool:
+    """Only the leader of now is heard, about the revision of now."""
+    now, request = world.now, asked.request
+    same = request.revision == now.revision and election_term(request.term) == now.term
+    return same and asked.sender == now.leader
+
+
+def answered(world: World, asked: Asked) -> Members:
+    """The set that was asked for; the one that is where the leader would drop out."""
+    kept = any(member.spu == world.now.leader for member in asked.request.lrs)
+    return asked.request.lrs if kept else world.now.lrs
+
+
+def seen_by_election(world: World) -> Revision:
+    """What the SC knows when it elects; its compare-and-swap sees to it that this is the newest."""
+    return world.now
+
+
+def _suspicions(world: World) -> Iterator[tuple[Move, Callable[[], World]]]:
+    now, left = world.now, world.left
+    if left.elections:
+        less = replace(world, left=replace(left, elections=left.elections - 1))
+        known = seen_by_election(world)
+        for member in known.lrs:
+            if member.spu == now.leader or not is_fit(world, member):
+                continue
+            for lrs in subsets(known.lrs, member, world.min_in_sync):
+                new = Revision(now.revision + 1, next_election(now.term), member.spu, lrs)
+                yield ("the SC elects", new), partial(_decide, less, new)
+    if left.shrinks:
+        less = replace(world, left=replace(left, shrinks=left.shrinks - 1))
+        for member in now.lrs:
+            if member.spu != now.leader and len(now.lrs) > world.min_in_sync:
+                lrs = tuple(m for m in now.lrs if m != member)
+                new = now._replace(revision=now.revision + 1, lrs=lrs)
+                yield ("the SC drops", member), partial(_decide, less, new)
+
+
+def _decide(world: World, new: Revision) -> World:
+    return replace(world, kv=(*world.kv, new))
+
+
+def is_fit(world: World, member: Member) -> bool:
+    """Whether an SPU has the storage that is meant, and nothing on it that failed."""
+    promise = world.nodes[member.spu].disk.promise
+    return promise.storage == member.storage and promise.unfit is None
+
+
+def subsets(lrs: Members, leader: Member, least: int) -> Iterator[Members]:
+    """The set as it is, and without any one of the others."""
+    yield lrs
+    for member in lrs:
+        if member != leader and len(lrs) > least:
+            yield tuple(m for m in lrs if m != member)

@@ -1,0 +1,303 @@
+"""What there is in a small world, what one input to a replica leads to, and what must never be.
+
+A world is immutable and hashable; `feed` gives the one after an input, and `check` raises
+`ViolationError` where something is wrong that must never be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from schemas.ids import election_term, next_election
+from spu.replication.core import step
+from spu.replication.events import (
+    AppendControl,
+    AskLrs,
+    Committed,
+    CutLog,
+    DropPrefix,
+    Input,
+    LeadNow,
+    Learned,
+    LinkUp,
+    Output,
+    Promised,
+    Push,
+    Pushed,
+    Rebuild,
+    Rebuilt,
+    Record,
+    Repair,
+    Send,
+    Store,
+    Truncated,
+    WantStorage,
+)
+from spu.replication.messages import Append, Batch, Message
+from spu.replication.state import Member, Members, Promise, ReplicaState
+
+#: One record each: what tells two logs apart is who wrote what where.
+CONTROL = b"control"
+
+
+class ViolationError(AssertionError):
+    """Something that must never be. The message says what."""
+
+
+class Revision(NamedTuple):
+    """What the KV holds of the partition at one revision."""
+
+    revision: int
+    term: int
+    leader: int
+    lrs: Members
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """What a crash leaves: the promise, and the log up to ``synced`` batches. A ``broken`` one
+    syncs nothing any more, whatever it says."""
+
+    promise: Promise
+    batches: tuple[Batch, ...] = ()
+    synced: int = 0
+    start: int = 0
+    broken: bool = False
+
+    @property
+    def leo(self) -> int:
+        return self.batches[-1].end if self.batches else self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One SPU: its disk, its state in memory, and what is on its way to the disk."""
+
+    disk: Disk
+    state: ReplicaState
+    promises: tuple[Promise, ...] = ()
+    cuts: tuple[CutLog | Rebuild, ...] = ()
+    pushes: tuple[Pushed, ...] = ()
+
+
+class Mail(NamedTuple):
+    sender: int
+    to: int
+    message: Message
+
+
+class Asked(NamedTuple):
+    """A request for another live replica set, on its way to the SC."""
+
+    sender: int
+    request: AskLrs
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much of what may happen."""
+
+    elections: int = 1
+    records: int = 1
+    crashes: int = 0
+    shrinks: int = 0
+    attaches: int = 1
+    lags: int = 0
+    wipes: int = 0
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything there is. ``committed`` is what any leader ever called committed, by offset."""
+
+    nodes: tuple[Node, ...]
+    kv: tuple[Revision, ...]
+    min_in_sync: int
+    left: Limits
+    mail: frozenset[Mail] = frozenset()
+    asked: frozenset[Asked] = frozenset()
+    committed: tuple[Batch, ...] = ()
+    storages: int = 0
+    boots: int = 0
+    slow: bool = False
+
+    @property
+    def now(self) -> Revision:
+        return self.kv[-1]
+
+
+def begin(spus: int, min_in_sync: int, limits: Limits, *, slow: bool = False) -> World:
+    """A partition whose first leader has all others in its live replica set."""
+    members = tuple(Member(i, f"s{i}") for i in range(spus))
+    first = Revision(1, next_election(0), 0, members)
+    nodes = []
+    for member in members:
+        promise = Promise(member.storage)
+        nodes.append(Node(Disk(promise), ReplicaState(member.spu, "b0", promise)))
+    world = World(tuple(nodes), (first,), min_in_sync, limits, storages=spus, slow=slow)
+    for spu in range(spus):
+        for peer in range(spus):
+            if peer != spu:
+                world = feed(world, spu, LinkUp(peer))
+        world = feed(world, spu, learned(world, first))
+    return feed(world, 0, told_to_lead(world, first))
+
+
+def feed(world: World, spu: int, event: Input, now_ms: int = 0) -> World:
+    """One input to one replica, and everything that follows at once."""
+    node = world.nodes[spu]
+    state, outputs = step(node.state, event, now_ms)
+    world = with_node(world, spu, replace(node, state=state))
+    for output in outputs:
+        world = _carry_out(world, spu, output, now_ms)
+    return world
+
+
+def _carry_out(world: World, spu: int, output: Output, now_ms: int) -> World:
+    node = world.nodes[spu]
+    disk = node.disk
+    match output:
+        case Record(promise):
+            world = with_node(world, spu, replace(node, promises=(*node.promises, promise)))
+            return world if world.slow else finish_promise(world, spu, now_ms)
+        case AppendControl(term):
+            batch = Batch(disk.leo, disk.leo + 1, term, CONTROL)
+            return appended(world, spu, (batch,))
+        case Store(batches):
+            return appended(world, spu, batches)
+        case CutLog() | Rebuild():
+            world = with_node(world, spu, replace(node, cuts=(*node.cuts, output)))
+            return world if world.slow else finish_cut(world, spu, now_ms)
+        case WantStorage():
+            if Member(spu, disk.promise.storage) in world.now.lrs:
+                raise ViolationError(f"SPU {spu} gives up its seat, the KV has {world.now}")
+            world = replace(world, storages=world.storages + 1)
+            return feed(world, spu, Repair(f"s{world.storages}"), now_ms)
+        case Push(to, term, number, boot, start, lac, log_start):
+            batches = tuple(batch for batch in disk.batches if batch.base >= start)[:1]
+            append = Append(term, number, boot, batches, lac, log_start)
+            pushes = (*node.pushes, Pushed(to, number, batches[-1].end))
+            world = with_node(world, spu, replace(node, pushes=pushes))
+            world = replace(world, mail=world.mail | {Mail(spu, to, append)})
+            return world if world.slow else finish_push(world, spu, now_ms)
+        case Send(to, message):
+            return replace(world, mail=world.mail | {Mail(spu, to, message)})
+        case AskLrs():
+            return replace(world, asked=world.asked | {Asked(spu, output)})
+        case Committed(lac):
+            return _commit(world, spu, lac)
+        case DropPrefix():
+            raise AssertionError("nothing is truncated here")
+        case _:
+            return world
+
+
+def finish_promise(world: World, spu: int, now_ms: int = 0) -> World:
+    """The oldest promise that was on its way is durable."""
+    node = world.nodes[spu]
+    promise, *later = node.promises
+    disk = replace(node.disk, promise=promise)
+    world = with_node(world, spu, replace(node, disk=disk, promises=tuple(later)))
+    return feed(world, spu, Promised(promise), now_ms)
+
+
+def finish_cut(world: World, spu: int, now_ms: int = 0) -> World:
+    """The oldest cut that was on its way is done."""
+    node = world.nodes[spu]
+    (cut, *later), disk = node.cuts, node.disk
+    event: Input
+    if isinstance(cut, CutLog):
+        kept = tuple(batch for batch in disk.batches if batch.end <= cut.leo)
+        disk = replace(disk, batches=kept, synced=min(disk.synced, len(kept)))
+        event = Truncated()
+    else:
+        disk = replace(disk, batches=(), synced=0, start=cut.start, broken=False)
+        event = Rebuilt(cut.storage)
+    world = with_node(world, spu, replace(node, disk=disk, cuts=tuple(later)))
+    return feed(world, spu, event, now_ms)
+
+
+def finish_push(world: World, spu: int, now_ms: int = 0) -> World:
+    """The oldest push has left."""
+    node = world.nodes[spu]
+    pushed, *later = node.pushes
+    world = with_node(world, spu, replace(node, pushes=tuple(later)))
+    return feed(world, spu, pushed, now_ms)
+
+
+def appended(world: World, spu: int, batches: tuple[Batch, ...]) -> World:
+    """Batches are written to the end of a log, and not synced."""
+    node = world.nodes[spu]
+    if node.cuts:
+        raise ViolationError(f"SPU {spu} appends {batches} while its log is being cut")
+    disk = replace(node.disk, batches=(*node.disk.batches, *batches))
+    return with_node(world, spu, replace(node, disk=disk))
+
+
+def _commit(world: World, spu: int, lac: int) -> World:
+    """What a replica calls committed is what everybody else called so, or new."""
+    node = world.nodes[spu]
+    mine = tuple(batch for batch in node.disk.batches if batch.end <= lac + 1)
+    both = min(len(mine), len(world.committed))
+    if mine[:both] != world.committed[:both]:
+        raise ViolationError(
+            f"SPU {spu} commits {mine}, and {world.committed} was committed before"
+        )
+    if len(mine) <= len(world.committed):
+        return world
+    if node.state.leading is None:
+        raise ViolationError(f"SPU {spu} follows, and believes more committed than any leader")
+    return replace(world, committed=mine)
+
+
+def learned(world: World, known: Revision) -> Learned:
+    """What the SC tells every replica of a revision."""
+    replicas = tuple(range(len(world.nodes)))
+    return Learned(known.revision, known.term, known.leader, known.lrs, replicas, world.min_in_sync)
+
+
+def told_to_lead(world: World, known: Revision) -> LeadNow:
+    """What the SC tells the leader of a revision."""
+    replicas = tuple(range(len(world.nodes)))
+    return LeadNow(known.revision, known.term, known.lrs, replicas, world.min_in_sync)
+
+
+def check(world: World) -> None:
+    """Raise ViolationError where a rule does not hold."""
+    now = world.now
+    leaders: dict[int, int] = {}
+    written: dict[tuple[int, int], Batch] = {}
+    for spu, node in enumerate(world.nodes):
+        state, disk = node.state, node.disk
+        steady = state.log_is_steady and not node.cuts
+        # That the union survives is seen by what commits need, below.
+        promised = replace(state.promise, pending=disk.promise.pending) == disk.promise
+        if (steady and state.log.leo != disk.leo) or not promised:
+            raise ViolationError(f"SPU {spu} believes {state}, and has {disk}")
+        if state.leading is not None:
+            if (other := leaders.setdefault(state.leading.term, spu)) != spu:
+                raise ViolationError(f"SPUs {other} and {spu} lead in term {state.leading.term}")
+            here = election_term(state.leading.term) == now.term
+            if here and not state.promise.required >= set(now.lrs):
+                raise ViolationError(f"SPU {spu} commits with {state.promise}, the KV has {now}")
+        for batch in disk.batches:
+            if written.setdefault((batch.term, batch.base), batch) != batch:
+                raise ViolationError(f"{batch} and {written[batch.term, batch.base]} in one term")
+        committed = tuple(b for b in disk.batches if b.end <= state.lac + 1)
+        if committed != world.committed[: len(committed)]:
+            raise ViolationError(f"SPU {spu} shows {committed}, committed is {world.committed}")
+    for member in now.lrs:
+        disk = world.nodes[member.spu].disk
+        if disk.promise.storage != member.storage:
+            continue
+        durable = disk.batches[: disk.synced]
+        if durable[: len(world.committed)] != world.committed:
+            raise ViolationError(f"{member} is live with {durable}, committed is {world.committed}")
+
+
+def with_node(world: World, spu: int, node: Node) -> World:
+    """The world, but for one SPU."""
+    nodes = world.nodes
+    return replace(world, nodes=(*nodes[:spu], node, *nodes[spu + 1 :]))
