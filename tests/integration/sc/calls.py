@@ -72,13 +72,19 @@ async def created(
     return made
 
 
+async def register(sc: RunningSc, *ids: int) -> None:
+    """SPUs by their ids, which may connect from now on."""
+    for i in ids:
+        await created(sc, "Spu", f"spu-{i}", {"spuId": i})
+
+
 @asynccontextmanager
 async def online(sc: RunningSc, *ids: int) -> AsyncIterator[list[SimulatedSpu]]:
     """Registered SPUs with a session."""
     async with AsyncExitStack() as stack:
         spus = []
         for i in ids:
-            await created(sc, "Spu", f"spu-{i}", {"spuId": i})
+            await register(sc, i)
             spus.append(await stack.enter_async_context(SimulatedSpu(i, sc.private)))
         for i in ids:
             await sc.until("spus", f"spu-{i}", "online")

@@ -5,15 +5,10 @@ from __future__ import annotations
 from sc.kv.interface import KV, Delete
 from schemas.partition import Partition, PartitionStatus
 from schemas.topic import Topic
+from tests.integration.sc.calls import register
 from tests.integration.sc.conftest import RunningSc, run_sc
 from tests.polling import eventually
 from tests.simulated_spu import SimulatedSpu
-
-
-async def register(sc: RunningSc, *ids: int) -> None:
-    for spu_id in ids:
-        status, body = await sc.create("Spu", f"spu-{spu_id}", {"spuId": spu_id})
-        assert status == 201, body
 
 
 async def test_spu_goes_from_init_to_online_to_offline_and_back(sc: RunningSc) -> None:

@@ -1,0 +1,138 @@
+"""A connection manager behind a real port, and the other end of its connections by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from connection_manager.manager import ClusterIdentity, ConnectionManager, start_private_server
+from schemas.errors import RunnelError
+from schemas.messages import (
+    Ask,
+    Envelope,
+    FindPeers,
+    Heartbeat,
+    Hello,
+    Message,
+    Reject,
+    Report,
+    Stamp,
+    Welcome,
+    decode_envelope,
+)
+
+STAMP = Stamp(revision=2, office="office")
+IDENTITY = ClusterIdentity("test", "uid-of-this-cluster", STAMP)
+
+
+@dataclass
+class Events:
+    """Writes down what the connection manager says."""
+
+    log: list[tuple[str, int, int]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    reports: list[Report] = field(default_factory=list)
+    asks: list[Ask] = field(default_factory=list)
+    peers: list[FindPeers] = field(default_factory=list)
+    refusal: RunnelError | None = None
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    checking: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def check(self, hello: Hello) -> None:
+        self.checking.set()
+        await self.gate.wait()
+        if self.refusal is not None:
+            raise self.refusal
+
+    def opened(self, generation: int, hello: Hello) -> None:
+        self.log.append(("opened", hello.spu_id, generation))
+
+    def closed(self, spu_id: int, generation: int, reason: str) -> None:
+        self.log.append(("closed", spu_id, generation))
+        self.reasons.append(reason)
+
+    def reported(self, spu_id: int, generation: int, report: Report) -> None:
+        self.log.append(("reported", spu_id, generation))
+        self.reports.append(report)
+
+    def asked(self, spu_id: int, generation: int, ask: Ask) -> None:
+        self.log.append(("asked", spu_id, generation))
+        self.asks.append(ask)
+
+    def asked_peers(self, spu_id: int, generation: int, asked: FindPeers) -> None:
+        self.log.append(("asked peers", spu_id, generation))
+        self.peers.append(asked)
+
+
+class Peer:
+    """The other end of one connection, by hand: says nothing that the test does not say."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.socket = socket
+
+    async def say(self, body: Message, *, request_id: int | None = None) -> None:
+        await self.socket.send_str(Envelope(id=request_id, cause="test", body=body).encode())
+
+    async def hear(self) -> Message | None:
+        """The next message that is not a heartbeat; None once the connection is closed."""
+        async with asyncio.timeout(15):
+            while True:
+                message = await self.socket.receive()
+                if message.type is not aiohttp.WSMsgType.TEXT:
+                    return None
+                body = decode_envelope(message.data).body
+                if not isinstance(body, Heartbeat):
+                    return body
+
+    async def rejected(self) -> Reject:
+        body = await self.hear()
+        assert isinstance(body, Reject), body
+        assert await self.hear() is None
+        return body
+
+    async def welcomed(self) -> Welcome:
+        body = await self.hear()
+        assert isinstance(body, Welcome), body
+        return body
+
+
+@dataclass
+class Bench:
+    """A connection manager behind a real port."""
+
+    manager: ConnectionManager
+    events: Events
+    address: str
+    http: aiohttp.ClientSession
+
+    @asynccontextmanager
+    async def peer(self, hello: Message | None = None) -> AsyncIterator[Peer]:
+        async with self.http.ws_connect(f"http://{self.address}/session") as socket:
+            peer = Peer(socket)
+            if hello is not None:
+                await peer.say(hello)
+            yield peer
+
+
+@asynccontextmanager
+async def bench_of(heartbeat_ms: int = 60_000) -> AsyncIterator[Bench]:
+    events = Events()
+    events.gate.set()
+    manager = ConnectionManager(events, IDENTITY, heartbeat_ms=heartbeat_ms, misses=3)
+    manager.register("spu-1", 1)
+    runner, port = await start_private_server(manager, "127.0.0.1", 0)
+    async with aiohttp.ClientSession() as http:
+        try:
+            yield Bench(manager, events, f"127.0.0.1:{port}", http)
+        finally:
+            manager.close()
+            await runner.cleanup()
+
+
+def hello_of(spu_id: int = 1, **fields: object) -> Hello:
+    known = {"software": "test", "spu_id": spu_id, "instance": "one"}
+    return Hello.model_validate(known | fields)

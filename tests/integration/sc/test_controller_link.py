@@ -1,0 +1,87 @@
+"""The SPU's end of a session over real sockets: it knows why it is not let in, and tries again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from connection_manager.client import ControllerLink
+from schemas.messages import Envelope, Heartbeat
+from tests.integration.sc.connections import bench_of
+from tests.polling import eventually
+from tests.simulated_spu import SimulatedSpu
+
+
+@asynccontextmanager
+async def linked(link: ControllerLink) -> AsyncIterator[None]:
+    task = asyncio.create_task(link.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_given_unregistered_spu_then_its_link_knows_why_and_gets_in_once_registered() -> None:
+    async with bench_of() as bench, SimulatedSpu(5, bench.address) as spu:
+        await eventually(lambda: "SPU 5 is not registered" in str(spu.link.trouble))
+        bench.manager.register("spu-5", 5)
+        await eventually(lambda: spu.link.trouble is None)
+
+
+async def test_given_nobody_listens_then_the_link_names_the_address(unused_port: int) -> None:
+    link = ControllerLink(f"127.0.0.1:{unused_port}", SimulatedSpu(1, ""), rng=lambda: 0.0)
+    async with linked(link):
+        await eventually(
+            lambda: f"cannot reach the SC at 127.0.0.1:{unused_port}" in str(link.trouble)
+        )
+
+
+@pytest.fixture
+async def unused_port() -> int:
+    server = await asyncio.start_server(lambda _r, _w: None, "127.0.0.1", 0)
+    port: int = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    return port
+
+
+@pytest.mark.parametrize(
+    ("answer", "trouble"),
+    [
+        pytest.param("{", "does not answer like an SC", id="given-garbage-then-said-so"),
+        pytest.param(
+            Envelope(cause="x", body=Heartbeat()).encode(),
+            "answered heartbeat to a hello",
+            id="given-another-message-then-said-which",
+        ),
+        pytest.param(None, "closed the connection", id="given-hang-up-then-said-so"),
+    ],
+)
+async def test_server_that_is_no_sc(answer: str | None, trouble: str) -> None:
+    async def serve(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.receive()
+        if answer is not None:
+            await socket.send_str(answer)
+        await socket.close()
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/session", serve)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    link = ControllerLink(
+        f"127.0.0.1:{runner.addresses[0][1]}", SimulatedSpu(1, ""), rng=lambda: 0.0
+    )
+    try:
+        async with linked(link):
+            await eventually(lambda: trouble in str(link.trouble))
+    finally:
+        await runner.cleanup()
