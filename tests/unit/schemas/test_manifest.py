@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas import yaml_lines
 from schemas.errors import ManifestError
-from schemas.manifest import dump_yaml, load_paths, load_text
+from schemas.manifest import dump_yaml, load_text
 from schemas.topic import Topic
-
-HEAD = "apiVersion: runnel/v1\nkind: Topic\nmetadata:\n  name: orders\n"
-TOPIC = HEAD + "spec:\n  partitions: 3\n"
-SPU = "apiVersion: runnel/v1\nkind: Spu\nmetadata:\n  name: spu-1\nspec:\n  spuId: 1\n"
-
-
-def topic(name: str) -> str:
-    return TOPIC.replace("orders", name)
-
-
-def problems(text: str) -> list[str]:
-    with pytest.raises(ManifestError) as raised:
-        load_text(text, "f.yaml")
-    return raised.value.message.split("\n")
+from tests.unit.schemas.manifests import HEAD, SPU, TOPIC, problems
 
 
 @pytest.mark.parametrize(
@@ -288,43 +270,6 @@ def test_one_problem(text: str, expected: str) -> None:
         assert found == [expected] or "True" in expected
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "says"),
-    [
-        pytest.param("a:\n\t- b\n", 2, r"found character '\t'", id="given-tabs"),
-        pytest.param("a: 1\nb: [1, 2\n", 3, "expected ',' or ']'", id="given-an-open-list"),
-        pytest.param("a: 1\nb: {c: 1\n", 3, "expected ',' or '}'", id="given-an-open-mapping"),
-        pytest.param("a: 'b\n", 2, "found unexpected end of stream", id="given-open-quotes"),
-        pytest.param("a: b\n  c: d\n", 2, "mapping values are not allowed", id="given-indent"),
-        pytest.param("a: 1\nb\n", 3, "could not find expected ':'", id="given-no-colon"),
-        pytest.param("a: *b\n", 1, "found undefined alias 'b'", id="given-an-unknown-alias"),
-        pytest.param("a: &a [*a]\n", 1, "an alias within its own anchor", id="given-a-loop"),
-        pytest.param("[" * 5000, 1, "nested too deep", id="given-a-tower"),
-        pytest.param("a: 1\nb: \0\n", 2, "character U+0000 is not allowed", id="given-nul"),
-        pytest.param("a: 1\nb: \ud800\n", 2, "character U+D800 is not", id="given-a-surrogate"),
-        pytest.param('a:\n  "\\ud83d"\n', 2, "half of an escaped", id="given-half-a-character"),
-        pytest.param("a: 1\nb: !!int x\n", 2, "'x' does not fit", id="given-a-tag-of-another-type"),
-        pytest.param("a: 1\nb: 0x_\n", 2, "'0x_' does not fit", id="given-hex-without-digits"),
-        pytest.param("a: " + "9" * 5000, 1, "does not fit", id="given-endless-digits"),
-        pytest.param("a: !!python/name:os.x ''\n", 1, "could not det", id="given-a-python-tag"),
-        pytest.param("a: =\n", 1, "could not determine", id="given-the-value-tag"),
-        pytest.param("%YAML 9.0\n---\na: 1\n", 1, "found incompatible", id="given-a-new-yaml"),
-    ],
-)
-def test_what_is_not_yaml(text: str, line: int, says: str) -> None:
-    (found,) = problems(text)
-    assert found.startswith(f"f.yaml:{line}: ")
-    assert says in found
-
-
-def test_given_aliases_that_multiply_then_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(yaml_lines, "MAX_NODES", 1_000)
-    levels = ["a0: &a0 [x, x]"]
-    levels += [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 40)]
-    (found,) = problems("\n".join(levels))
-    assert "more than 1000 fields" in found
-
-
 def test_given_several_problems_then_all_are_told_by_line() -> None:
     text = TOPIC.replace("orders", "a b").replace("3", "0") + "---\n" + SPU + "  racks: a\n"
     assert [line.partition(": ")[0] for line in problems(text)] == [
@@ -383,12 +328,6 @@ spec:
     assert item.located(message) == expected + message
 
 
-@pytest.mark.parametrize("word", ["no", "on", "yes", "off", "y", "2024-01-01", "1e3", "null_"])
-def test_given_words_that_older_yaml_converts_then_they_stay_text(word: str) -> None:
-    (loaded,) = load_text(topic(word))
-    assert loaded.object.name == word
-
-
 def test_given_twice_in_one_text_then_both_places_are_named() -> None:
     assert problems(f"{TOPIC}---\n{TOPIC}") == [
         "f.yaml:8: Topic orders stands twice; the first is at f.yaml:1"
@@ -408,106 +347,6 @@ def test_given_one_name_in_two_kinds_then_fine() -> None:
 def test_law_any_text_is_objects_or_a_manifest_error(text: str) -> None:
     with pytest.raises(ManifestError, match=r"^f\.yaml:\d+: "):
         load_text(text, "f.yaml")
-
-
-# Files, directories, standard input
-
-
-class Undecodable(io.StringIO):
-    """Standard input that is not text."""
-
-    def read(self, size: int | None = -1) -> str:
-        return b"\xff".decode()
-
-
-def nothing() -> io.StringIO:
-    return io.StringIO("")
-
-
-def test_files_directories_and_stdin(tmp_path: Path) -> None:
-    (tmp_path / "b.yml").write_text(topic("b"))
-    (tmp_path / "a.yaml").write_text(topic("a"))
-    (tmp_path / "c.json").write_text('{\n\t"apiVersion": "runnel/v1",\n\t"kind": "Topic",\n'
-                                     '\t"metadata": {"name": "c"}\n}\n')  # fmt: skip
-    (tmp_path / "notes.txt").write_text("not a manifest")
-    (tmp_path / "below.yaml").mkdir()
-    (tmp_path / "below.yaml" / "d.yaml").write_text(topic("d"))
-    single = tmp_path / "notes.txt.d"
-    single.write_text(topic("e"))
-    loaded = load_paths([str(tmp_path), "-", str(single)], io.StringIO(topic("f")))
-    assert [(item.object.name, Path(item.source).name, item.line) for item in loaded] == [
-        ("a", "a.yaml", 1),
-        ("b", "b.yml", 1),
-        ("c", "c.json", 1),
-        ("f", "<stdin>", 1),
-        ("e", "notes.txt.d", 1),
-    ]
-
-
-def test_given_json_with_escaped_characters_then_they_are_whole(tmp_path: Path) -> None:
-    labels = {"animal": "🦦", "umlaut": "ä", "tab": "\t"}
-    manifest = {"apiVersion": "runnel/v1", "kind": "Topic", "metadata": {"name": "t"}}
-    manifest["metadata"] = {"name": "t", "labels": labels}
-    (tmp_path / "t.json").write_text(json.dumps(manifest))
-    (loaded,) = load_paths([str(tmp_path / "t.json")], nothing())
-    assert loaded.object.metadata.labels == labels
-
-
-def path_problems(*paths: Path | str, stdin: io.StringIO | None = None) -> list[str]:
-    with pytest.raises(ManifestError) as raised:
-        load_paths([str(path) for path in paths], stdin or nothing())
-    return raised.value.message.split("\n")
-
-
-def test_given_a_missing_file_then_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "absent.yaml"
-    assert path_problems(path) == [f"{path}: cannot be read: No such file or directory"]
-
-
-def test_given_bytes_that_are_no_text_then_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "f.yaml"
-    path.write_bytes(b"kind: \xff\xfe")
-    assert path_problems(path) == [f"{path}: not UTF-8 text"]
-
-
-def test_given_stdin_that_is_no_text_then_said() -> None:
-    assert path_problems("-", stdin=Undecodable()) == ["<stdin>: not UTF-8 text"]
-
-
-def test_given_an_empty_stdin_then_said() -> None:
-    (found,) = path_problems("-")
-    assert found.startswith("<stdin>:1: nothing but space and comments")
-
-
-def test_given_a_directory_without_manifests_then_which_files_count(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text(TOPIC)
-    assert path_problems(tmp_path) == [f"{tmp_path}: no files that end with .yaml, .yml, .json"]
-
-
-def test_given_no_paths_then_said() -> None:
-    assert path_problems() == ["no manifests: name a file, a directory, or - for standard input"]
-
-
-def test_given_an_object_twice_across_files_then_both_places(tmp_path: Path) -> None:
-    one, other = tmp_path / "a.yaml", tmp_path / "b.yaml"
-    one.write_text(SPU + "---\n" + TOPIC)
-    other.write_text("# again\n" + TOPIC)
-    assert path_problems(tmp_path) == [
-        f"{other}:2: Topic orders stands twice; the first is at {one}:8"
-    ]
-
-
-def test_given_problems_in_several_places_then_all_of_them(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("a: [")
-    (tmp_path / "b.yaml").write_bytes(b"\xff")
-    (tmp_path / "c.yaml").write_text(TOPIC.replace("3", "0"))
-    (tmp_path / "d.yaml").write_text(TOPIC)
-    assert [Path(line.split(":")[0]).name for line in path_problems(tmp_path, "absent")] == [
-        "a.yaml",
-        "b.yaml",
-        "c.yaml",
-        "absent",
-    ]
 
 
 @pytest.mark.parametrize("line_break", ["\n", "\r", "\x85", "\u2028", "\u2029"], ids=ascii)
