@@ -17,7 +17,7 @@ from schemas.errors import (
     StorageFailedError,
     StorageFullError,
 )
-from schemas.ids import StorageId, make_term
+from schemas.ids import PartitionUid, StorageId, make_term
 from schemas.messages import (
     AssignPartitions,
     DeleteReplicas,
@@ -30,6 +30,7 @@ from schemas.messages import (
 )
 from schemas.partition import LiveReplica
 from schemas.topic import Retention
+from spu.replica import Replica
 from spu.storage.journal import Journal
 from spu.storage.space import Room
 from tests.unit.spu.builders import (
@@ -286,25 +287,6 @@ async def test_given_a_held_directory_then_a_second_host_is_refused(tmp_path: Pa
     await spu.host.close()
 
 
-async def test_given_a_tick_then_retention_deletes_and_segments_roll(tmp_path: Path) -> None:
-    log = settings_of(segment=1 << 10, retention=Retention(time="10s"))
-    spu = await open_spu(tmp_path, assignment_of(log=log))
-    replica = await spu.serve()
-    for _ in range(20):
-        await produce(replica, batch_of())
-    spu.now_us += 11_000_000
-    spu.host.tick(spu.now_us)
-    await until(lambda: replica.log_start == 21)
-    # The segment of the own term's records was rolled, then deleted on the next tick at most.
-    assert (await produce(replica, batch_of())).base_offset == 21
-    spu.host.tick(spu.now_us)
-    await until(lambda: len(list((tmp_path / "partitions" / UID).glob("*.log"))) == 1)
-    await spu.host.close()
-    again = await open_spu(tmp_path)
-    assert again.replica.log_start == 21
-    await again.host.close()
-
-
 # Room
 
 
@@ -417,4 +399,23 @@ async def test_given_nothing_happens_then_a_replica_is_idle_until_something_does
     idle.append(replica.is_idle)
     await written
     assert idle == [False, True, False]
+    await spu.host.close()
+
+
+async def test_given_a_replica_whose_tick_fails_then_time_goes_on_for_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spu.replica_host.TICK_S", 0.001)
+    ticks: list[PartitionUid] = []
+
+    def tick(replica: Replica, now_us: int) -> None:
+        ticks.append(replica.meta.uid)
+        if replica.meta.uid == UID:
+            raise ValueError("a bug")
+
+    monkeypatch.setattr(Replica, "tick", tick)
+    other = new_uid()
+    spu = await open_spu(tmp_path, assignment_of(), assignment_of(other))
+    await until(lambda: ticks.count(other) >= 3)
+    assert ticks.count(UID) >= 2
     await spu.host.close()
