@@ -83,7 +83,8 @@ async def test_given_another_sc_in_office_then_the_first_ends_before_it_tells_of
 ) -> None:
     await take_office(kv, ClusterKeys("test"))
     with pytest.raises(ExceptionGroup) as ended:
-        await asyncio.wait_for(asyncio.shield(sc.work), 15)
+        async with asyncio.timeout(15):
+            await asyncio.shield(sc.work)
     assert ended.group_contains(FencedError, match="another SC took office")
     current = await kv.get(ClusterKeys("test").current_office)
     assert current is not None

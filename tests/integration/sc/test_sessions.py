@@ -127,7 +127,8 @@ async def test_given_events_refuse_then_turned_away_with_their_words(bench: Benc
 async def test_given_spu_deleted_while_it_is_checked_then_not_let_in(bench: Bench) -> None:
     bench.events.gate.clear()
     async with bench.peer(hello_of()) as peer:
-        await asyncio.wait_for(bench.events.checking.wait(), 15)
+        async with asyncio.timeout(15):
+            await bench.events.checking.wait()
         bench.manager.unregister("spu-1")
         bench.events.gate.set()
         assert "SPU 1 is not registered" in (await peer.rejected()).message

@@ -232,7 +232,8 @@ async def test_given_request_without_id_then_handled_and_not_answered() -> None:
 
     async with running(session_over(socket, handler)):
         socket.receives_message(REPORT)
-        await asyncio.wait_for(handled.wait(), 15)
+        async with asyncio.timeout(15):
+            await handled.wait()
         for _ in range(5):
             await asyncio.sleep(0)
     assert socket.requests() == []
