@@ -92,11 +92,12 @@ def _read(path: str, stdin: TextIO, problems: list[str]) -> Iterator[tuple[str, 
             problems.append(f"{path}: no files that end with {', '.join(SUFFIXES)}")
     for file in files:
         try:
-            text = file.read_text(encoding="utf-8")
+            text = file.read_bytes().decode()
             # JSON may be indented with tabs, YAML may not; inside of JSON's strings are none.
             yield str(file), text.replace("\t", " ") if file.suffix == ".json" else text
-        except UnicodeDecodeError:
-            problems.append(f"{file}: not UTF-8 text")
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            problems.append(f"{file}:{line}: not UTF-8 text")
         except OSError as error:
             problems.append(f"{file}: cannot be read: {error.strerror}")
 

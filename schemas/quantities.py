@@ -40,7 +40,7 @@ def parse_size(value: Any) -> int:
         size = int(Fraction(match[1]) * (_BINARY.get(unit) or _DECIMAL.get(unit) or 1))
     else:
         raise ValueError(
-            f"{_short(value)} is not a size; write bytes or a number with Ki, Mi, Gi, Ti: 2Gi"
+            f"{short(value)} is not a size; write bytes or a number with Ki, Mi, Gi, Ti: 2Gi"
         )
     if size < 0:
         raise ValueError("a size cannot be negative")
@@ -74,7 +74,7 @@ def parse_duration_ms(value: Any) -> Millis:
     total: Fraction | int
     if isinstance(value, Millis):
         return value
-    refusal = f"{_short(value)} is not a duration; write for example 7d, 1h30m, 15s, 250ms"
+    refusal = f"{short(value)} is not a duration; write for example 7d, 1h30m, 15s, 250ms"
     if isinstance(value, int | float) and not isinstance(value, bool):
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(refusal)
@@ -108,11 +108,11 @@ def format_duration(ms: int) -> str:
 def check_name(value: Any) -> str:
     """The one rule for names of every kind. Raises ValueError that says what is allowed."""
     if not isinstance(value, str):
-        raise ValueError(f'a name is text; write it in quotes: "{value}"')
+        raise ValueError(f'a name is text; write it in quotes: "{shortened(str(value))}"')
     # fullmatch: to match(), a newline after the end is still the end.
     if not re.fullmatch(NAME_PATTERN, value):
         raise ValueError(
-            f"{_short(value)} is not a valid name;"
+            f"{short(value)} is not a valid name;"
             f" use 1 to {MAX_NAME_LENGTH} of the characters A-Z a-z 0-9 . _ -"
         )
     if value in {".", ".."}:
@@ -126,9 +126,13 @@ def _text(value: str) -> str:
     return text if len(text) <= _MAX_TEXT else ""
 
 
-def _short(value: Any) -> str:
-    """A value as an error shows it."""
-    text = repr(value)
+def short(value: Any) -> str:
+    """A value as an error shows it: on one line, and not longer than a user reads."""
+    return shortened(repr(value))
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text, and whether it goes on."""
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -83,7 +83,7 @@ class StreamState(CaselessEnum):
 class StreamStatus(Status):
     state: StreamState = StreamState.CREATING
     current_epoch: int = 0
-    truncation: dict[str, Any] | None = None
+    truncation: dict[str, int] | None = None
 
 
 class Stream(Object):

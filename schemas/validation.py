@@ -16,8 +16,12 @@ from pydantic import BaseModel, ValidationError
 from schemas.errors import InvalidRequestError
 from schemas.kinds import BY_KIND, nearest
 from schemas.metadata import API_VERSION, Object
+from schemas.quantities import MAX_NAME_LENGTH, short
 
 Path = tuple[str | int, ...]
+
+#: A longer name of a field is none of ours.
+_MAX_PART = MAX_NAME_LENGTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,12 @@ def format_path(path: Path) -> str:
     """``spec.assignment[0].replicas``"""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            # One line for a problem, whatever stands in a key.
+            shown = part if part.isprintable() and len(part) <= _MAX_PART else short(part)
+            text += f".{shown}" if text else shown
     return text
 
 
@@ -49,7 +58,7 @@ def build_object(data: Any) -> tuple[Object | None, list[Problem]]:
     if version is None:
         problems.append(Problem((), f"apiVersion is missing; write apiVersion: {API_VERSION}"))
     elif version != API_VERSION:
-        message = f"unknown version {version!r}; this release knows {API_VERSION}"
+        message = f"unknown version {short(version)}; this release knows {API_VERSION}"
         problems.append(Problem(("apiVersion",), message))
     kind = data.get("kind")
     cls = BY_KIND.get(kind) if isinstance(kind, str) else None
@@ -58,7 +67,7 @@ def build_object(data: Any) -> tuple[Object | None, list[Problem]]:
     elif cls is None:
         hint = nearest(str(kind), BY_KIND)
         meant = f"did you mean {hint}?" if hint else f"known kinds: {', '.join(BY_KIND)}"
-        problems.append(Problem(("kind",), f"unknown kind {kind!r}; {meant}"))
+        problems.append(Problem(("kind",), f"unknown kind {short(kind)}; {meant}"))
     if cls is None or problems:
         return None, problems
     try:
@@ -98,17 +107,17 @@ def _message(detail: Any, path: Path, cls: type[BaseModel]) -> str:
         case "value_error":
             return str(context.get("error", detail["msg"]))
         case "enum" | "literal_error":
-            return f"{value!r} is not one of {context.get('expected')}"
+            return f"{short(value)} is not one of {context.get('expected')}"
         case "int_type" | "int_parsing" | "int_from_float":
-            return f"must be a whole number, not {_kind_of(value)} {value!r}"
+            return f"must be a whole number, not {_kind_of(value)} {short(value)}"
         case "bool_type" | "bool_parsing":
-            return f"must be true or false, not {value!r}"
+            return f"must be true or false, not {short(value)}"
         case "string_type":
-            return f"must be text, not {_kind_of(value)} {value!r}; put it in quotes"
+            return f"must be text, not {_kind_of(value)} {short(value)}; put it in quotes"
         case "greater_than_equal":
-            return f"must be at least {context['ge']}, it is {value!r}"
+            return f"must be at least {context['ge']}, it is {short(value)}"
         case "less_than_equal":
-            return f"must be at most {context['le']}, it is {value!r}"
+            return f"must be at most {context['le']}, it is {short(value)}"
         case "tuple_type" | "list_type":
             return f"must be a list, not {_kind_of(value)}"
         case "model_type" | "model_attributes_type" | "dict_type":

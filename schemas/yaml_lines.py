@@ -1,17 +1,20 @@
 """YAML documents as plain data that remembers the line of every field.
 
 Dates stay text, and only ``true`` and ``false`` are booleans: a topic called ``no`` is a topic.
+What is read is what JSON could say, but for keys that are numbers. Time and memory follow from the
+length of a text, however deep it is nested and whatever its aliases stand for.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import yaml
 
+from schemas.quantities import short
 from schemas.validation import Path, Problem, format_path
 
 
@@ -23,8 +26,35 @@ class YamlError(ValueError):
         self.line = line
 
 
+#: Fields and entries that the aliases of a text add; a few lines of them can describe far more.
+MAX_ALIASED: Final = 100_000
+#: Mappings and lists around a value. No manifest comes near, and Python's stack holds them.
+MAX_DEPTH: Final = 100
+#: A number of so many characters fits no field, and takes long to be computed.
+_MAX_NUMBER: Final = 100
+
+_TAG: Final = "tag:yaml.org,2002:"
+_NUMBERS: Final = {f"{_TAG}int", f"{_TAG}float"}
+_SCALARS: Final = {*_NUMBERS, *(f"{_TAG}{name}" for name in ("str", "bool", "null"))}
+
+
 class _Loader(yaml.SafeLoader):
-    pass
+    """``nodes_left``: how many more fields and entries the text may come to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        # A field or an entry takes a character at least, unless it comes from an alias.
+        self.nodes_left = len(text) + 1 + MAX_ALIASED
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """As everywhere, but to a depth of `MAX_DEPTH`."""
+        if self._depth > MAX_DEPTH:
+            raise _too_deep(self.line + 1)
+        self._depth += 1
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -34,10 +64,6 @@ _Loader.yaml_implicit_resolvers = {
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
-
-
-#: Fields and entries of one document; a few lines of aliases can describe far more.
-MAX_NODES: Final = 2_000_000
 
 
 @dataclass(slots=True)
@@ -85,27 +111,28 @@ def read_documents(text: str) -> list[Document]:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise YamlError(f"not valid YAML: {error.problem or error.context}", line) from error
-    except yaml.YAMLError as error:
-        raise YamlError(f"not valid YAML: {error}", 1) from error
-    except RecursionError as error:
-        raise YamlError("nested too deep, or an alias within its own anchor", 1) from error
     finally:
         loader.dispose()
     return documents
 
 
 def _plain(loader: _Loader, node: yaml.Node, path: Path, document: Document) -> Any:
-    document.lines.setdefault(path, node.start_mark.line + 1)
-    if len(document.lines) > MAX_NODES:
-        raise YamlError(f"more than {MAX_NODES} fields", node.start_mark.line + 1)
+    line = node.start_mark.line + 1
+    document.lines.setdefault(path, line)
+    loader.nodes_left -= 1
+    if loader.nodes_left < 0:
+        raise YamlError(f"aliases stand for more than {MAX_ALIASED} fields", line)
+    if len(path) > MAX_DEPTH:
+        raise _too_deep(line)
     if isinstance(node, yaml.MappingNode):
+        _check_tag(node, {f"{_TAG}map"})
         data: dict[Any, Any] = {}
         for key_node, value_node in node.value:
-            key = _value(loader, key_node)
-            if not isinstance(key, Hashable):
-                key = str(key)
-            child = (*path, str(key))
             line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise YamlError("a field's name is text, not a list or a mapping", line)
+            key = _value(loader, key_node)
+            child = (*path, str(key))
             if key in data:
                 first = document.line_of(child)
                 message = f"stands twice, in lines {first} and {line}"
@@ -115,6 +142,7 @@ def _plain(loader: _Loader, node: yaml.Node, path: Path, document: Document) -> 
             data[key] = _plain(loader, value_node, child, document)
         return data
     if isinstance(node, yaml.SequenceNode):
+        _check_tag(node, {f"{_TAG}seq"})
         return [_plain(loader, item, (*path, i), document) for i, item in enumerate(node.value)]
     return _value(loader, node)
 
@@ -122,14 +150,34 @@ def _plain(loader: _Loader, node: yaml.Node, path: Path, document: Document) -> 
 def _value(loader: _Loader, node: yaml.Node) -> Any:
     """What one node stands for. Raises YamlError where its text does not fit its tag."""
     line = node.start_mark.line + 1
+    _check_tag(node, _SCALARS)
     try:
-        value = loader.construct_object(node, deep=True)
+        if node.tag in _NUMBERS and len(node.value) > _MAX_NUMBER:
+            raise ValueError(f"a number of more than {_MAX_NUMBER} characters")
+        value = loader.construct_object(node)
         if isinstance(value, str) and not value.isascii():
             # JSON writes a character beyond U+FFFF as two escapes, YAML reads them as two.
             value = value.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError as error:
         raise YamlError("not valid YAML: half of an escaped character", line) from error
-    except (ValueError, LookupError, AttributeError, TypeError) as error:
-        message = f"not valid YAML: {str(node.value)[:40]!r} does not fit {node.tag}"
+    except (ValueError, LookupError) as error:
+        message = f"not valid YAML: {node.value[:40]!r} does not fit {_short_tag(node)}"
         raise YamlError(message, line) from error
     return value
+
+
+def _check_tag(node: yaml.Node, known: set[str]) -> None:
+    """Others would be passed over in silence, or make what no field and no JSON can hold."""
+    if node.tag not in known:
+        message = f"the tag {_short_tag(node)} has no meaning here; text is put in quotes"
+        raise YamlError(f"not valid YAML: {message}", node.start_mark.line + 1)
+
+
+def _short_tag(node: yaml.Node) -> str:
+    """A node's tag as it is written."""
+    tag: str = node.tag
+    return short(f"!!{tag.removeprefix(_TAG)}" if tag.startswith(_TAG) else tag)
+
+
+def _too_deep(line: int) -> YamlError:
+    return YamlError("nested too deep, or an alias within its own anchor", line)

@@ -270,6 +270,15 @@ def test_one_problem(text: str, expected: str) -> None:
         assert found == [expected] or "True" in expected
 
 
+def test_given_names_and_values_that_no_terminal_should_see_then_short_and_on_one_line() -> None:
+    long = "x" * 5_000
+    text = HEAD + f'spec:\n  "a\\n\\e[2J": 1\n  {long[:900]}: 1\n  partitions: {long}\n'
+    found = problems(text)
+    assert [line.partition(": ")[0] for line in found] == ["f.yaml:6", "f.yaml:7", "f.yaml:8"]
+    assert "spec.'a\\n\\x1b[2J': unknown field" in found[0]
+    assert all(len(line) < 400 for line in found)
+
+
 def test_given_several_problems_then_all_are_told_by_line() -> None:
     text = TOPIC.replace("orders", "a b").replace("3", "0") + "---\n" + SPU + "  racks: a\n"
     assert [line.partition(": ")[0] for line in problems(text)] == [

@@ -64,10 +64,10 @@ def test_given_a_missing_file_then_its_name(tmp_path: Path) -> None:
     assert path_problems(path) == [f"{path}: cannot be read: No such file or directory"]
 
 
-def test_given_bytes_that_are_no_text_then_its_name(tmp_path: Path) -> None:
+def test_given_bytes_that_are_no_text_then_its_name_and_line(tmp_path: Path) -> None:
     path = tmp_path / "f.yaml"
     path.write_bytes(b"kind: \xff\xfe")
-    assert path_problems(path) == [f"{path}: not UTF-8 text"]
+    assert path_problems(path) == [f"{path}:1: not UTF-8 text"]
 
 
 def test_given_stdin_that_is_no_text_then_said() -> None:
