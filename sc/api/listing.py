@@ -20,6 +20,7 @@ from sc.store.codec import decode_object
 from schemas.errors import CompactedError, InvalidRequestError
 from schemas.keys import ClusterKeys
 from schemas.metadata import Object
+from schemas.quantities import check_name
 
 _READ_AT_ONCE: Final = 256
 _RENDERED_AT_ONCE: Final = 256
@@ -48,7 +49,7 @@ class Place:
         except (ValueError, TypeError, RecursionError):
             raise InvalidRequestError("continue: not the `continue` of a page") from None
         whole = isinstance(revision, int) and not isinstance(revision, bool)
-        if not whole or not 0 < revision <= MAX_REVISION or not isinstance(last, str):
+        if not whole or not 0 < revision <= MAX_REVISION or not _is_name(last):
             raise InvalidRequestError("continue: not the `continue` of a page")
         if tuple(found) != of:
             raise InvalidRequestError(
@@ -110,6 +111,14 @@ async def render(page: Page) -> str:
     if page.following is not None:
         tail["continue"] = page.following.token()
     return f'{{"items": [{", ".join(pieces)}], {json.dumps(tail)[1:]}'
+
+
+def _is_name(last: object) -> bool:
+    try:
+        check_name(last)
+    except ValueError:
+        return False
+    return True
 
 
 def _decoded(cls: type[Object], stored: KeyValue) -> Object | None:

@@ -95,6 +95,15 @@ def read_last_event(header: str | None) -> int | None:
     return int(header)
 
 
+def read_media_type(header: str | None) -> str:
+    """The media type of a body, without its parameters; empty where the header is left out.
+
+    Parsed here and not by aiohttp, whose parser is that of mails: it takes parameters and comments
+    apart, which in a header of 8 KiB lasts most of a second, or is too deep for Python's stack.
+    """
+    return (header or "").partition(";")[0].strip().lower()
+
+
 def read_name(kind: str, name: str) -> str:
     """The name in an address. Raises NotFoundError where no object can be called that."""
     try:

@@ -24,6 +24,7 @@ from sc.api.requests import (
     read_by,
     read_cause,
     read_last_event,
+    read_media_type,
     read_name,
     read_query,
 )
@@ -43,6 +44,7 @@ from schemas.manifest import json_schemas
 from schemas.metadata import Object
 from schemas.model import Model
 from schemas.partition import Partition, Truncation, UncleanElection
+from schemas.quantities import short
 from schemas.validation import parse_object
 
 MAX_BODY_BYTES = 32 << 20
@@ -315,10 +317,12 @@ def _error(error: RunnelError, status: int | None = None) -> web.Response:
 def _http_error(request: web.Request, error: web.HTTPException) -> web.Response:
     """What aiohttp found wrong, in the form of all errors."""
     code = "NOT_FOUND" if error.status == 404 else "INVALID_REQUEST"
-    message = f"{request.method} {request.path}: {error.reason}"
-    kind = request.path.removeprefix("/v1/").partition("/")[0]
-    if error.status == 404 and request.path.startswith("/v1/") and kind not in BY_PLURAL:
-        message = f"there is no {request.path}; known kinds: {', '.join(BY_PLURAL)}"
+    # As it was sent: decoded, it may hold what no terminal should see.
+    path = request.rel_url.raw_path
+    message = f"{request.method} {path}: {error.reason}"
+    kind = path.removeprefix("/v1/").partition("/")[0]
+    if error.status == 404 and path.startswith("/v1/") and kind not in BY_PLURAL:
+        message = f"there is no {path}; known kinds: {', '.join(BY_PLURAL)}"
     elif error.status == 413:
         message = f"the body is larger than {MAX_BODY_BYTES >> 20} MiB"
     response = _json({"code": code, "message": message, "details": {}}, error.status)
@@ -355,11 +359,10 @@ async def _object(request: web.Request, cls: type[Object]) -> Object:
 
 async def _body(request: web.Request, media_type: str) -> Any:
     """The JSON of a request. Raises InvalidRequestError, MediaTypeError."""
-    if request.content_type != media_type:
+    found = read_media_type(request.headers.get("Content-Type"))
+    if found != media_type:
         # Not only tidiness: a page of another site may send forms and plain text unasked.
-        raise MediaTypeError(
-            f"send the body as Content-Type: {media_type}, not {request.content_type}"
-        )
+        raise MediaTypeError(f"send the body as Content-Type: {media_type}, not {short(found)}")
     try:
         data = json.loads(await request.read())
         # JSON can spell half of a surrogate pair, which no file and no terminal can hold.

@@ -164,7 +164,7 @@ async def test_given_another_media_type_then_the_one_that_is_taken(
 ) -> None:
     status, error = await send(sc, method, path, b"{}", {"Content-Type": kind})
     assert (status, error["code"]) == (415, "INVALID_REQUEST")
-    assert error["message"] == f"send the body as Content-Type: {wanted}, not {kind}"
+    assert error["message"] == f"send the body as Content-Type: {wanted}, not {kind!r}"
 
 
 async def test_given_body_without_end_then_too_large(sc: RunningSc) -> None:

@@ -17,7 +17,7 @@ OF = ("topics", "team=x", "")
 
 @given(
     revision=st.integers(1, 2**63 - 1),
-    last=st.text(max_size=20),
+    last=st.from_regex(r"[A-Za-z0-9_-]{1,249}", fullmatch=True),
     selector=st.text(max_size=20),
 )
 def test_a_token_is_read_back(revision: int, last: str, selector: str) -> None:
@@ -49,6 +49,9 @@ def test_any_text_is_no_token(token: str) -> None:
         [2**63, "t", *OF],
         [1, 2, *OF],
         [1, None, *OF],
+        [1, "", *OF],
+        [1, "a/b", *OF],
+        [1, "\ud800", *OF],
     ],
     ids=json.dumps,
 )

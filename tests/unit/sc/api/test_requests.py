@@ -10,6 +10,7 @@ from sc.api.requests import (
     read_by,
     read_cause,
     read_last_event,
+    read_media_type,
     read_name,
     read_query,
 )
@@ -140,3 +141,16 @@ def test_given_name_that_no_object_has_then_not_found(name: str) -> None:
 
 def test_given_name_then_the_name() -> None:
     assert read_name("Topic", "a.b-c_D") == "a.b-c_D"
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [
+        (None, ""),
+        ("application/json", "application/json"),
+        (" Application/JSON ; charset=utf-8", "application/json"),
+        ("; charset=utf-8", ""),
+    ],
+)
+def test_media_type(header: str | None, found: str) -> None:
+    assert read_media_type(header) == found
