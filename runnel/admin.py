@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from runnel.manifests import parse_object
-from runnel.sc_client import MERGE_PATCH, ScClient, parse_answer
+from runnel.sc_client import MERGE_PATCH, ScClient, parse_answer, understood
 from runnel.states import find_resolution
 from runnel.waiting import wait_for
 from runnel.watch import Watch
@@ -267,7 +267,8 @@ class Admin:
         answer = await self._sc.call(
             "GET", f"/v1/{cls.PLURAL}/{name}/history", query={"limit": str(limit)}
         )
-        return History(tuple(map(_entry, answer["items"])), bool(answer["complete"]))
+        with understood("a history"):
+            return History(tuple(map(_entry, answer["items"])), bool(answer["complete"]))
 
     async def wait(
         self, kind: str, name: str, resolution: str, timeout: float = 60.0
@@ -288,18 +289,8 @@ class Admin:
     async def replicas(self, partition: str) -> tuple[ReplicaState, ...]:
         """What the replicas of a partition have said last, by its name. Raises NotFoundError."""
         answer = await self._sc.call("GET", f"/v1/partitions/{partition}/replicas")
-        return tuple(
-            ReplicaState(
-                spu=item["spu"],
-                live=item["live"],
-                role=item.get("role"),
-                fit=item.get("fit"),
-                log_start=item.get("logStart"),
-                next_offset=item.get("nextOffset"),
-                reason=item.get("reason"),
-            )
-            for item in answer["items"]
-        )
+        with understood("a list of replicas"):
+            return tuple(map(_replica, answer["items"]))
 
     async def elect(
         self, name: str, term: int, leader: int | None = None, timeout: float = 60.0
@@ -358,7 +349,11 @@ class Admin:
     ) -> tuple[builtins.list[Object], str | None]:
         """Objects, and the token of the page after them."""
         answer = await self._sc.call("GET", f"/v1/{cls.PLURAL}", query=query)
-        return [parse_answer(cls, item) for item in answer["items"]], answer.get("continue")
+        with understood(f"a list of {cls.PLURAL}"):
+            items, more = builtins.list(answer["items"]), _text(answer.get("continue"))
+            if more and not items:
+                raise ValueError("a page that goes on is empty")
+        return [parse_answer(cls, item) for item in items], more
 
     async def _write(
         self,
@@ -398,14 +393,35 @@ def _elected(partition: Partition, term: int) -> Partition:
 def _entry(item: Mapping[str, Any]) -> HistoryEntry:
     return HistoryEntry(
         revision=int(item["revision"]),
-        at=item.get("at"),
-        by=item.get("by"),
-        cause=item.get("cause"),
-        generation=int(item.get("generation") or 0),
-        resolution=item.get("resolution"),
-        reason=item.get("reason"),
-        changed=tuple(item.get("changed") or ()),
+        at=_text(item.get("at")),
+        by=_text(item.get("by")),
+        cause=_text(item.get("cause")),
+        generation=_number(item.get("generation")) or 0,
+        resolution=_text(item.get("resolution")),
+        reason=_text(item.get("reason")),
+        changed=tuple(map(str, item.get("changed") or ())),
     )
+
+
+def _replica(item: Mapping[str, Any]) -> ReplicaState:
+    fit = item.get("fit")
+    return ReplicaState(
+        spu=int(item["spu"]),
+        live=bool(item["live"]),
+        role=_text(item.get("role")),
+        fit=None if fit is None else bool(fit),
+        log_start=_number(item.get("logStart")),
+        next_offset=_number(item.get("nextOffset")),
+        reason=_text(item.get("reason")),
+    )
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _number(value: Any) -> int | None:
+    return None if value is None else int(value)
 
 
 def _selection(selector: Selector | None) -> dict[str, str]:

@@ -37,7 +37,7 @@ from runnel.position_store import PositionStore, Session, check_consumer_name
 from runnel.producer import Producer, ProducerOptions, ProducerSettings, Progress
 from runnel.read_columns import read_schema
 from runnel.routing import RetryPolicy, TopicRoute
-from runnel.sc_client import ScClient
+from runnel.sc_client import ScClient, understood
 from runnel.segments import Segments, list_segments, watch_segments
 from runnel.truncation import Before, Truncated, truncate
 from schemas.assignments import TopicAssignment
@@ -123,7 +123,10 @@ class Cluster(Admin):
         sc = ScClient.parse(address, by)
         try:
             answer = await sc.call("GET", "/v1/cluster")
-            info = ClusterInfo(answer["cluster"], answer["clusterUid"], answer["version"])
+            with understood("its name"):
+                info = ClusterInfo(
+                    str(answer["cluster"]), str(answer["clusterUid"]), str(answer["version"])
+                )
             return cls(sc, info)
         except BaseException:
             await sc.close()

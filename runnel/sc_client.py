@@ -164,12 +164,28 @@ class ScClient:
 def parse_answer(cls: type[Kind], answer: Any) -> Kind:
     """An object that an SC sent. Raises RunnelError where the SC knows fields that we do not."""
     try:
-        return cls.model_validate(answer)
+        obj = cls.model_validate(answer)
+        with understood(f"a {cls.kind_name()}"):
+            # It is read where there is nobody to tell.
+            _ = obj.revision
+        return obj
     except pydantic.ValidationError as error:
         raise RunnelError(
             f"the SC sent a {cls.kind_name()} that this client does not understand; install"
             f" the client of the cluster's version. {error.errors()[0]['loc']}:"
             f" {error.errors()[0]['msg']}"
+        ) from error
+
+
+@contextmanager
+def understood(what: str) -> Iterator[None]:
+    """What is of another form than an SC sends ``what`` in, as RunnelError that says so."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+        raise RunnelError(
+            f"the SC sent {what} that this client does not understand; install the client of the"
+            f" cluster's version. {type(error).__name__}: {error}"
         ) from error
 
 
@@ -191,6 +207,9 @@ def _asking(address: Address) -> Iterator[None]:
         raise _unreachable(address, os.strerror(error.errno or 0).lower()) from error
     except (aiohttp.ClientPayloadError, ConnectionError) as error:
         raise _unreachable(address, "the connection broke") from error
+    except RecursionError:
+        # Without its cause: that one is a thousand frames long.
+        raise _unreachable(address, "its answer is nested too deep") from None
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise _unreachable(address, str(error) or type(error).__name__) from error
 
@@ -207,7 +226,7 @@ async def _refusal(response: aiohttp.ClientResponse, address: Address) -> Runnel
         return error_from(
             str(answer["code"]), str(answer["message"]), dict(answer.get("details") or {})
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return RunnelError(
             f"{address} answered HTTP {response.status} {response.reason or ''} without saying"
             " why; is this the public port of an SC? If so, its log says more"

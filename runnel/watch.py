@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from runnel.backoff import backoff_s
-from runnel.sc_client import ScClient, parse_answer
+from runnel.sc_client import ScClient, parse_answer, understood
 from runnel.sse import ServerEvent
 from schemas.errors import (
     CompactedError,
@@ -229,15 +229,20 @@ class Watch:
                 match event.name:
                     case "added" | "modified" | "deleted":
                         obj = parse_answer(self._cls, data)
-                        at = int(event.id) if event.id else None
+                        with understood("an event"):
+                            at = int(event.id) if event.id else None
                         if batch := self._state.take(event.name, obj, at):
                             yield batch
                     case "synced":
-                        yield self._state.synced(int(data["revision"]))
+                        with understood("an event"):
+                            revision = int(data["revision"])
+                        yield self._state.synced(revision)
                     case "compacted":
+                        with understood("an event"):
+                            first = int(data.get("firstAvailable", 0))
                         raise CompactedError(
                             "the SC has forgotten what came after the last change that was told",
-                            first_available=int(data.get("firstAvailable", 0)),
+                            first_available=first,
                         )
                     case _:
                         # An event of a later version.
@@ -249,3 +254,5 @@ def _data(event: ServerEvent) -> Any:
         return json.loads(event.data)
     except ValueError as error:
         raise UnreachableError(f"the SC sent an event that is no JSON: {error}") from error
+    except RecursionError:
+        raise RunnelError("the SC sent an event that is nested too deep") from None
