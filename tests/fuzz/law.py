@@ -13,6 +13,9 @@ from unittest import mock
 
 Target = Callable[[bytes], None]
 
+#: Fields of HTTP that say how a body is sent.
+_FRAMING = (b"content-length", b"transfer-encoding", b"expect", b"upgrade", b"connection")
+
 
 class Rejected(Exception):  # noqa: N818 - an answer, not an error
     """The input was refused by an error that is documented."""
@@ -29,6 +32,15 @@ def named_pieces(data: bytes) -> Iterator[tuple[int, bytes]]:
         code, length = struct.unpack_from("<BH", data)
         yield code, data[3 : 3 + length]
         data = data[3 + length :]
+
+
+def with_length(message: bytes) -> bytes:
+    """A message of HTTP whose head says how long its body is, and no other way to send it."""
+    head, _, body = message.partition(b"\r\n\r\n")
+    first, *lines = head.split(b"\r\n")
+    kept = [line for line in lines if not line.lower().startswith(_FRAMING)]
+    length = b"Content-Length: %d" % len(body)
+    return b"\r\n".join([first, *kept, length, b"", body])
 
 
 @contextmanager

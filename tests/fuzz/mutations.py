@@ -23,6 +23,26 @@ NUMBERS: Final = tuple(
 _VALUES: Final = (
     *(b"0", b"1", b"2", b"3", b"-1", b"-2", b"4096", b"9223372036854775807"),
     *(b"18446744073709551616", b"1.5", b"1e400", b"true", b"null", b'"a"', b"[]", b"{}", b"[[]]"),
+    *(b"NaN", b"-Infinity", b'"\\ud800"', b'"\\u0000"', b'"a\\nb"', b"9" * 400),
+)
+#: What YAML knows besides.
+_YAML: Final = (
+    *(
+        b"&a ",
+        b"*a",
+        b"*spus",
+        b"!!int ",
+        b"!!float ",
+        b"!!binary ",
+        b"!x ",
+        b"!",
+        b"<<: *labels\n",
+    ),
+    *(b"? ", b"- ", b": ", b"{", b"[", b"]", b"}", b"|\n", b">+2\n", b"%TAG ! x\n", b"\n---\n"),
+    *(b"\r", b"\t", b"\0", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"\xc2\x85", b'"\\ud800"', b'"\\0"'),
+    *(b".nan", b".inf", b"0x" + b"f" * 5_000, b"1" + b":1" * 400 + b".5", b"2001-01-01", b"~"),
+    *(b"&a [*a]", b"&a [&b [&c [1, 1, 1, 1, 1, 1], *c, *c, *c, *c], *b, *b, *b, *b, *b]"),
+    *(b'"a\\nb": ', b'"\\e": ', b"1: ", b"~: ", b"true: ", b"[]: ", b"# ", b"'", b'"'),
 )
 _VALUE: Final = re.compile(rb'-?[0-9]+|null|true|false|"[^"\\]*"(?!\s*:)|\[\]|\{[^{}\n]*\}')
 
@@ -65,6 +85,7 @@ _edit = st.one_of(
     st.builds(Another, _at, st.sampled_from(_VALUES)),
     st.builds(Edit, _at, st.just(0), st.sampled_from([b"[" * 2_000, b"0" * 5_000, b"null", b"-1"])),
 )
+_yaml = st.builds(Edit, _at, st.integers(0, 8), st.sampled_from(_YAML))
 
 
 @st.composite
@@ -73,6 +94,7 @@ def inputs(draw: st.DrawFn, target: str) -> bytes:
     if draw(st.integers(0, 9)) == 0:
         return draw(st.binary(max_size=300))
     data = draw(st.sampled_from(seeds(target)))
-    for edit in draw(st.lists(_edit, max_size=4)):
+    edits = _edit | _yaml if target == "manifest" else _edit
+    for edit in draw(st.lists(edits, max_size=4)):
         data = edit.apply(data)
     return data

@@ -115,7 +115,9 @@ def _name(data: bytes) -> str:
 
 
 def _be_quiet() -> None:
-    """Recovery complains of every damaged log; a fuzzer makes thousands in a second."""
+    """Recovery complains of every damaged log, aiohttp of what is no HTTP; a fuzzer makes thousands
+    in a second."""
+    logging.disable(logging.CRITICAL)
     structlog: Any = importlib.import_module("structlog")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 

@@ -75,8 +75,10 @@ from spu.replication.state import Member, Promise
 from spu.replication.wire import Greeting, encode
 from spu.storage.journal import JournalEntry
 from spu.storage.verification import Problem, Severity
+from tests.fuzz.api_seeds import replied, requested, watched
 from tests.fuzz.batch_targets import TYPED
 from tests.fuzz.document_seeds import DOCUMENTS
+from tests.fuzz.manifest_seeds import manifest
 from tests.fuzz.targets import FILES
 from tests.unit.spu.builders import NOW_US, STAMP, TERM, UID, assignment_of, batch_of, open_log
 
@@ -414,4 +416,8 @@ def seeds(target: str) -> list[bytes]:
         "served": _served,
         "answered": _answered,
         **DOCUMENTS,
+        "manifest": manifest,
+        "requested": requested,
+        "replied": replied,
+        "watched": watched,
     }[target]()

@@ -67,10 +67,13 @@ from spu.storage.recovery import RecoveredLog
 from spu.storage.segment import Damage
 from spu.storage.stopped import as_json, describe, open_stopped, verify_stopped
 from tests.fuzz import repair
+from tests.fuzz.api_targets import requested
 from tests.fuzz.batch_targets import fetched, payload, typed
+from tests.fuzz.client_targets import replied, watched
 from tests.fuzz.connection_targets import answered, served
 from tests.fuzz.document_targets import data_dir, events, session, stored
 from tests.fuzz.law import Rejected, Target, empty_directory, named_pieces, options
+from tests.fuzz.manifest_targets import manifest
 from tests.fuzz.state_targets import positions
 from tests.unit.spu.builders import NOW_US, STAMP, TERM, batch_of, open_log, recover
 
@@ -404,4 +407,8 @@ TARGETS: Final[dict[str, Target]] = {
     "session": session,
     "stored": stored,
     "events": events,
+    "manifest": manifest,
+    "requested": requested,
+    "replied": replied,
+    "watched": watched,
 }

@@ -11,12 +11,33 @@ from typing import Any
 
 import pytest
 
-from runnel import arrow_columns, cursor, frames, read_columns, sse, state_fold
+from runnel import (
+    admin,
+    arrow_columns,
+    cursor,
+    frames,
+    read_columns,
+    sc_client,
+    sse,
+    state_fold,
+    watch,
+)
 from runnel import positions as consumers
 from runnel import subscriptions as pushes
 from runnel.verification import read_findings
+from sc.api import listing, merge_patch, requests, selectors, server
 from sc.store import codec
-from schemas import batch, errors, log_requests, protocol, record_requests, subscription_requests
+from schemas import (
+    batch,
+    errors,
+    log_requests,
+    manifest,
+    protocol,
+    record_requests,
+    subscription_requests,
+    validation,
+    yaml_lines,
+)
 from spu import admission, producers, subscriptions
 from spu import connection as listener
 from spu import frames as received
@@ -113,6 +134,30 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     codec.decode_tombstone,
     sse.EventParser.feed,
     sse.EventParser._line,
+    sc_client.understood,
+    sc_client.parse_answer,
+    admin._entry,
+    admin._replica,
+    watch._data,
+    server._body,
+    requests.read_query,
+    requests._check,
+    requests.read_by,
+    requests.read_cause,
+    requests.read_last_event,
+    selectors._parse_term,
+    selectors._parse_fields,
+    listing.Place.parse,
+    merge_patch.merge,
+    merge_patch.patched,
+    manifest._load_text,
+    validation.build_object,
+    validation.format_path,
+    yaml_lines._Loader.compose_node,
+    yaml_lines.read_documents,
+    yaml_lines._plain,
+    yaml_lines._value,
+    yaml_lines._check_tag,
 )
 
 
