@@ -27,8 +27,18 @@ def _add_cause(
     return event
 
 
+class _Libraries(logging.Handler):
+    """What libraries say by Python's own logging, as lines like all others: a traceback of
+    aiohttp's, which any stranger's bytes at a port bring about, would be a dozen of no form."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logger = get_logger(record.name)
+        logger.log(record.levelno, record.getMessage(), exc_info=record.exc_info)
+
+
 def configure_logs(process: str, *, level: str = "info") -> None:
-    """Send every log of this process to stderr. ``process`` is for example ``sc`` or ``spu-3``.
+    """Send every log of this process to stderr, those of libraries from warnings on.
+    ``process`` is for example ``sc`` or ``spu-3``.
 
     Raises InvalidRequestError for an unknown level.
     """
@@ -47,6 +57,9 @@ def configure_logs(process: str, *, level: str = "info") -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+    root = logging.getLogger()
+    root.handlers = [one for one in root.handlers if not isinstance(one, _Libraries)]
+    root.addHandler(_Libraries())
     structlog.contextvars.clear_contextvars()
     structlog.contextvars.bind_contextvars(process=process)
 

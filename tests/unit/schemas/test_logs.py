@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,10 @@ from schemas.logs import LEVELS, configure_logs, get_logger, last_trouble
 
 @pytest.fixture(autouse=True)
 def _own_configuration() -> Iterator[None]:
+    root = logging.getLogger()
+    before = list(root.handlers)
     yield
+    root.handlers = before
     structlog.reset_defaults()
     structlog.contextvars.clear_contextvars()
 
@@ -62,6 +66,23 @@ def test_an_exception_is_one_line_too(capsys: pytest.CaptureFixture[str]) -> Non
     (line,) = lines(capsys)
     assert line["level"] == "error"
     assert "KeyError: 'lost'" in line["exception"]
+
+
+def test_given_a_library_that_complains_then_that_is_one_line_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure_logs("sc")
+    configure_logs("sc")
+    library = logging.getLogger("aiohttp.server")
+    library.info("nobody asked for that")
+    try:
+        raise ValueError("no\nmethod")
+    except ValueError:
+        library.exception("Error handling request from %s", "127.0.0.1")
+    (line,) = lines(capsys)
+    assert (line["module"], line["level"]) == ("aiohttp.server", "error")
+    assert line["event"] == "Error handling request from 127.0.0.1"
+    assert "ValueError: no" in line["exception"]
 
 
 @pytest.mark.parametrize(
