@@ -28,6 +28,7 @@ from schemas.record_requests import FetchRequest
 from schemas.subscription_requests import PushResponse, SubscriptionEntry
 from spu.push_queue import PushQueue, Turn
 from spu.replica import Found, Replica
+from spu.storage.reader import IndexNotLoadedError
 from spu.storage.segment import Damage
 from spu.waiters import Listener
 
@@ -38,6 +39,8 @@ MAX_SUBSCRIPTIONS: Final = 10_000
 QUANTUM_BYTES: Final = 1 << 20
 #: As much is read at once where the disk is needed: the way to a thread and back is long.
 COLD_BYTES: Final = 4 << 20
+#: After so many reads of the disk the loop looks again whether all is in memory.
+_COLD_READS: Final = 8
 #: After so many bytes the loop gets to do other things.
 _RUN_BYTES: Final = 2 << 20
 
@@ -75,9 +78,10 @@ class _Subscription:
         self.listener = listener
         #: Has a frame been sent?
         self.told = False
-        #: Has it needed the disk, and not caught up since? It is read for in threads then: what
-        #: the system reads ahead would be found by the loop, but reading ahead is work too.
-        self.cold = False
+        #: Of one that needed the disk and has not caught up since: how many reads are done in
+        #: threads before the loop tries. What the system reads ahead would be found by the loop,
+        #: but reading ahead is work too.
+        self.cold = 0
 
     def request(self, max_bytes: int) -> FetchRequest:
         """What is read next, in the words of a fetch."""
@@ -194,8 +198,11 @@ class Subscriptions:
         if not subscription.cold:
             try:
                 found = subscription.replica.fetch(subscription.request(turn.max_bytes))
+            except IndexNotLoadedError:
+                # One read in a thread, which finds the place.
+                pass
             except BlockingIOError:
-                subscription.cold = True
+                subscription.cold = _COLD_READS
             except Exception as error:
                 self._failed(subscription, error)
                 return 0
@@ -218,7 +225,7 @@ class Subscriptions:
             self._client.push(frame, None)
         # Where nothing was found, the replica tells of the next commit.
         more = length > 0 and subscription.offset <= subscription.replica.lac
-        subscription.cold = subscription.cold and more
+        subscription.cold = max(0, subscription.cold - 1) if more else 0
         self._queue.done(subscription.number, length, more=more)
         return length
 
@@ -232,7 +239,8 @@ class Subscriptions:
             if self._open.get(turn.number) is not subscription:
                 continue
             self._disk_busy = True
-            request = subscription.request(min(turn.credit, COLD_BYTES))
+            most = min(turn.credit, COLD_BYTES) if subscription.cold else turn.max_bytes
+            request = subscription.request(most)
             read = partial(subscription.replica.fetch, request, wait=True)
             future = self._loop.run_in_executor(self._partitions.client_reads, read)
             future.add_done_callback(partial(self._was_read, subscription))

@@ -32,6 +32,10 @@ _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 _REMEMBERED_ENDS: Final = 32
 
 
+class IndexNotLoadedError(BlockingIOError):
+    """Where to read is not known without the disk; what is to be read may well be in memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadResult:
     """Whole batches, the offset after the last of them, and its term; 0 where there is none."""
@@ -177,7 +181,7 @@ class LogReader:
         if index is not None:
             return index
         if not wait and _NOWAIT:
-            raise BlockingIOError(errno.EAGAIN, "the index is on the disk", segment.path)
+            raise IndexNotLoadedError(errno.EAGAIN, "the index is on the disk", segment.path)
         found = read_index(segment.index_path)
         if found is not None and found[0].covered == segment.size:
             return found[1]
