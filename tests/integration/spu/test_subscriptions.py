@@ -32,6 +32,8 @@ from schemas.subscription_requests import (
 )
 from spu import subscriptions as subscriptions_module
 from spu.listener import Listener
+from spu.replica import Found, Replica
+from spu.storage import reader as reader_module
 from spu.storage.reader import LogReader
 from spu.subscriptions import QUANTUM_BYTES
 from tests.integration.spu.client import Subscriber
@@ -394,6 +396,46 @@ async def test_given_old_data_on_the_disk_then_it_is_read_in_threads_and_others_
             ):
                 await client.pushed()
         assert client.offsets[1] == client.offsets[2] == list(range(2, 101))
+
+
+@pytest.mark.parametrize(
+    ("missed", "reads"),
+    [
+        pytest.param(0, 1, id="given-the-index-alone-on-the-disk-then-one-read-finds-the-place"),
+        pytest.param(1, 9, id="given-one-miss-then-memory-is-tried-again-after-eight-reads"),
+    ],
+)
+async def test_how_often_the_disk_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missed: int, reads: int
+) -> None:
+    if not reader_module._NOWAIT:
+        pytest.skip("this system cannot read without waiting")
+    spu = await open_spu(tmp_path, assignment_of(log=settings_of(segment=1 << 12)))
+    replica = await spu.serve()
+    for _ in range(100):
+        await produce(replica, batch_of(1, bytes(200)))
+    read, left = replica.fetch, missed
+    waits: list[bool] = []
+
+    def fetch(request: FetchRequest, *, wait: bool = False) -> Found:
+        nonlocal left
+        found = read(request, wait=wait)
+        if not wait and left:
+            left -= 1
+            raise BlockingIOError
+        waits.append(wait)
+        return found
+
+    monkeypatch.setattr(Replica, "fetch", lambda _replica, *given, **more: fetch(*given, **more))
+    async with serve(spu) as served, await Subscriber.connect(served.port) as client:
+        # Offset 2 of a completed segment: its index is on the disk, and all else in memory.
+        await client.subscribe(entry(1, 2, 1 << 10))
+        while client.offsets.get(1, [0])[-1] != 100:
+            await client.pushed()
+            client.grant(Grant(1, 1 << 10))
+    assert client.offsets[1] == list(range(2, 101))
+    assert waits.count(True) == reads
+    assert waits.count(False) > reads
 
 
 async def test_given_threads_that_are_all_busy_with_old_data_then_others_are_served(
