@@ -168,6 +168,8 @@ def _value(loader: _Loader, node: yaml.Node) -> Any:
 
 def _check_tag(node: yaml.Node, known: set[str]) -> None:
     """Others would be passed over in silence, or make what no field and no JSON can hold."""
+    if node.tag == f"{_TAG}merge":
+        raise YamlError("`<<` is not merged here; write the fields out", node.start_mark.line + 1)
     if node.tag not in known:
         message = f"the tag {_short_tag(node)} has no meaning here; text is put in quotes"
         raise YamlError(f"not valid YAML: {message}", node.start_mark.line + 1)

@@ -28,6 +28,7 @@ from tests.unit.schemas.manifests import problems, topic
         pytest.param("a: 1\nb: 0x_\n", 2, "'0x_' does not fit", id="given-hex-without-digits"),
         pytest.param("a: " + "9" * 5000, 1, "does not fit", id="given-endless-digits"),
         pytest.param("a: !!python/name:os.x ''\n", 1, "'!!python/name", id="given-a-python-tag"),
+        pytest.param("a: 1\nb:\n  <<: {c: 1}\n", 3, "write the fields out", id="given-a-merge"),
         pytest.param("a: =\n", 1, "the tag '!!value' has no", id="given-the-value-tag"),
         pytest.param("a: 1\nb: !x {c: 1}\n", 2, "the tag '!x' has", id="given-a-tag-of-ours"),
         pytest.param("a: 1\nb: !!set {c}\n", 2, "the tag '!!set' has no", id="given-a-set"),
