@@ -94,8 +94,7 @@ def _annotated(annotation: Any, metadata: list[Any]) -> st.SearchStrategy[Any]:
         )
         return st.lists(_annotated(arguments[0], []), min_size=least, max_size=3).map(tuple)
     if origin is dict:
-        values = texts if arguments[1] is str else texts | st.integers(0, 9)
-        return st.dictionaries(texts, values, max_size=3)
+        return st.dictionaries(texts, _annotated(arguments[1], []), max_size=3)
     if annotation is type(None):
         return st.none()
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
