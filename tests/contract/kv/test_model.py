@@ -89,6 +89,8 @@ class Machine(RuleBasedStateMachine):
     """Whether `clock` is the store's, and the test expires leases."""
     keeps_order: ClassVar[bool] = True
     """Whether transactions started together are applied in that order."""
+    watches_stand_at_the_present: ClassVar[bool] = True
+    """Whether a watch that has told all there was cannot be compacted away from there."""
     keeps_compacted_deletions: ClassVar[bool] = True
     ttl_ms: ClassVar[int] = TTL_MS
 
@@ -219,7 +221,11 @@ class Machine(RuleBasedStateMachine):
                 assert start < self.model.compacted
                 continue
             assert self.comparable(batches) == expected
-            going_on.append((watch, prefix, self.model.revision + 1))
+            if self.watches_stand_at_the_present:
+                start = self.model.revision + 1
+            elif batches:
+                start = batches[-1].revision + 1
+            going_on.append((watch, prefix, start))
         self.watches = going_on
 
     def comparable(self, batches: list[WatchBatch]) -> list[WatchBatch]:
