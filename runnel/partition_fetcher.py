@@ -196,7 +196,8 @@ class PartitionFetcher:
         self._look_timer = asyncio.get_running_loop().call_later(delay_s, self._look)
 
     def _look(self) -> None:
-        if not self._heard:
+        # An SC may take longer to answer than it takes to ask again.
+        if not self._heard and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(self._look_for_leader(), name="who leads")
         self._heard = False
         self._look_later()

@@ -20,6 +20,12 @@ ScOption = Annotated[
         show_default=False,
     ),
 ]
+OnlyPartitionsOption = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--partition", "-p", min=0, help="Only this one; may be repeated.", show_default=False
+    ),
+]
 FilesOption = Annotated[
     list[str],
     typer.Option(

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runnel.cli import completion
-from runnel.cli.arguments import ScOption, TimeoutOption, parse_timeout
+from runnel.cli.arguments import (
+    OnlyPartitionsOption,
+    ScOption,
+    TimeoutOption,
+    TopicArgument,
+    parse_timeout,
+)
 from runnel.cli.consume import parse_time
 from runnel.cli.context import connected
 from runnel.cli.tables import print_rows
@@ -25,16 +30,8 @@ app.command()(offsets)
 
 @app.command()
 def truncate(
-    topic: Annotated[
-        str,
-        typer.Argument(metavar="TOPIC", autocompletion=completion.topics, show_default=False),
-    ],
-    partition: Annotated[
-        list[int] | None,
-        typer.Option(
-            "--partition", "-p", min=0, help="Only this one; may be repeated.", show_default=False
-        ),
-    ] = None,
+    topic: TopicArgument,
+    partition: OnlyPartitionsOption = None,
     before: Annotated[
         int | None,
         typer.Option(

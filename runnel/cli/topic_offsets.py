@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runnel.cli import completion
-from runnel.cli.arguments import ScOption
+from runnel.cli.arguments import OnlyPartitionsOption, ScOption, TopicArgument
 from runnel.cli.consume import parse_time
 from runnel.cli.context import connected
 from runnel.cli.tables import Output, print_rows
@@ -22,16 +21,8 @@ if TYPE_CHECKING:
 
 
 def offsets(
-    topic: Annotated[
-        str,
-        typer.Argument(metavar="TOPIC", autocompletion=completion.topics, show_default=False),
-    ],
-    partition: Annotated[
-        list[int] | None,
-        typer.Option(
-            "--partition", "-p", min=0, help="Only this one; may be repeated.", show_default=False
-        ),
-    ] = None,
+    topic: TopicArgument,
+    partition: OnlyPartitionsOption = None,
     at: Annotated[
         str | None,
         typer.Option(metavar="TIME|-1h", help="Find a time as well: ISO 8601, or ago."),
