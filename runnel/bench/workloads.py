@@ -33,7 +33,7 @@ from runnel.blocking import Cluster, Producer
 from runnel.delivery import Delivery, TableDelivery
 from runnel.loop_thread import LoopThread
 from runnel.producer import LINGER_MS, ProducerOptions
-from schemas.errors import RunnelError
+from schemas.errors import DeadlineExceededError, RunnelError
 
 #: Records that are sent between two looks at the clock, and how many bytes at most.
 _AT_ONCE: Final = 512
@@ -146,7 +146,7 @@ def produce(run: Run) -> Measured:
 
 
 def consume(run: Run) -> Measured:
-    """See the module's text. Raises what producer and consumer raise."""
+    """See the module's text. Raises what producer and consumer raise, DeadlineExceededError."""
     payload = run.payload()
     start = {p: found.latest for p, found in run.cluster.offsets(run.topic).items()}
     wanted = run.settings.records or run.settings.default_records
@@ -159,7 +159,7 @@ def consume(run: Run) -> Measured:
             run.report.advance(written / wanted)
             if written >= wanted:
                 break
-    stop = {p: found.latest for p, found in run.cluster.offsets(run.topic).items()}
+    stop = _committed(run, start, written)
     run.report.step("consuming")
     goal, waits_s, records = run.settings.goal, list[float](), 0
     meter = Meter(run.pids)
@@ -179,6 +179,23 @@ def consume(run: Run) -> Measured:
                 asked_at = perf_counter()
     usage = meter.stop()
     return Measured(records, np.array(waits_s) * 1e3, usage)
+
+
+def _committed(run: Run, start: Mapping[int, int], written: int) -> dict[int, int]:
+    """Where partitions end once all that was written is there; without ``acks: committed`` that
+    may take a while. Raises DeadlineExceededError where it does not come."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        stop = {p: found.latest for p, found in run.cluster.offsets(run.topic).items()}
+        there = sum(end - start.get(p, 0) for p, end in stop.items())
+        if there >= written:
+            return stop
+        if time.monotonic() >= deadline:
+            raise DeadlineExceededError(
+                f"{there} of {written} records are there {_PATIENCE_S:.0f} s after they were sent;"
+                " write them with --acks committed to be told why"
+            )
+        time.sleep(0.01)
 
 
 def end_to_end(run: Run) -> Measured:

@@ -23,6 +23,15 @@ TINY: dict[str, tuple[str, ...]] = {
         *("produce", "--per-record", "--seconds", "0.2", "--compression", "lz4"),
         *("--partitions", "3", "--batch-bytes", "8Ki", "--acks", "leader"),
     ),
+    "given-consume-of-what-nobody-acknowledged": (
+        "consume",
+        "--records",
+        "2000",
+        "--record-size",
+        "100",
+        "--acks",
+        "none",
+    ),
     "given-consume-by-batch-over-and-over": (
         "consume",
         "--record-size",
