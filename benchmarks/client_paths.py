@@ -31,21 +31,23 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from runnel import blocking, producer
+from runnel import blocking
 from runnel.bench.floor import loopback
-from runnel.connections import Connections
-from runnel.consumer import Consumer, ConsumerSettings, make_range
-from runnel.frames import FrameAssembler
+from runnel.consume.consumer import Consumer, ConsumerSettings, make_range
 from runnel.loop_thread import LoopThread
-from runnel.metadata import Metadata
-from runnel.producer import ProducerSettings
-from runnel.routing import RetryPolicy, TopicRoute
-from schemas.assignments import Assignments, Endpoint, PartitionLeader, TopicAssignment
-from schemas.batch import read_header, stamp
+from runnel.net.framing import FrameAssembler
+from runnel.net.metadata import Metadata
+from runnel.net.pool import Connections
+from runnel.net.routing import RetryPolicy, TopicRoute
+from runnel.produce import producer
+from runnel.produce.producer import ProducerSettings
+from schemas.control.assignments import Assignments, Endpoint, PartitionLeader, TopicAssignment
 from schemas.errors import UnsupportedError
 from schemas.ids import PartitionUid
-from schemas.partition import PartitionResolution
-from schemas.protocol import (
+from schemas.objects.partition import PartitionResolution
+from schemas.objects.topic import Compression, Durability, TopicResolution
+from schemas.wire.batch import read_header, stamp
+from schemas.wire.protocol import (
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
     Api,
@@ -54,7 +56,7 @@ from schemas.protocol import (
     pack_frame,
     unpack_frame,
 )
-from schemas.record_requests import (
+from schemas.wire.record_requests import (
     FetchRequest,
     FetchResponse,
     ListOffsetsRequest,
@@ -62,7 +64,6 @@ from schemas.record_requests import (
     ProduceRequest,
     ProduceResponse,
 )
-from schemas.topic import Compression, Durability, TopicResolution
 
 RECORD_SIZE = 100
 TABLE_RECORD_SIZE = 1_024

@@ -46,9 +46,9 @@ from runnel.local.plan import HOST, ClusterPlan
 from runnel.local.processes import free_base_port, start_daemon
 from sc.kv import KV, open_kv
 from sc.kv.interface import DEFAULT_PAGE
+from schemas.daemon.logs import configure_logs
+from schemas.daemon.process import is_alive, stop
 from schemas.errors import DeadlineExceededError, NotFoundError, UnsupportedError
-from schemas.logs import configure_logs
-from schemas.process import is_alive, stop
 
 BACKENDS: Final = ("memory", "sqlite", "etcd")
 FLOOR_S: Final = 0.1

@@ -25,17 +25,17 @@ from typing import Any, Final
 import psutil
 
 from benchmarks.own_daemons import SPU_ID, OwnDaemons, own_daemons
-from runnel.address import Address
+from runnel.admin.http import ScClient
 from runnel.client import Cluster
-from runnel.connection import SpuConnection, open_connection
-from runnel.consumer import Consumer
+from runnel.consume.consumer import Consumer
 from runnel.local.plan import HOST
-from runnel.sc_client import ScClient
+from runnel.net.address import Address
+from runnel.net.connection import SpuConnection, open_connection
 from schemas.errors import RunnelError
 from schemas.ids import PartitionUid
-from schemas.partition import PartitionResolution
-from schemas.protocol import Api
-from schemas.record_requests import LATEST, ListOffsetsRequest
+from schemas.objects.partition import PartitionResolution
+from schemas.wire.protocol import Api
+from schemas.wire.record_requests import LATEST, ListOffsetsRequest
 
 _POLL_S: Final = 0.5
 _LIMIT_S: Final = 900.0

@@ -27,8 +27,8 @@ import uvloop
 
 from benchmarks.kv import BACKENDS, machine, store, sync_times
 from benchmarks.reconcile_phases import Measured, Plan, measure
+from schemas.daemon.logs import configure_logs
 from schemas.errors import NotFoundError, UnsupportedError
-from schemas.logs import configure_logs
 
 SIZES: Final = (1_000, 10_000, 100_000)
 #: The largest size may cost this many times the smallest, for each partition.

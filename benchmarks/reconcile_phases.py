@@ -27,10 +27,7 @@ from sc.kv.interface import KV, ModRevisionIs, Put
 from sc.store.codec import encode_object
 from sc.store.local_store import Change, ObjectChanged
 from schemas.causality import caused_by, current_cause, new_cause
-from schemas.collector import spare_what_is_there
-from schemas.ids import StorageId, Term
-from schemas.keys import ClusterKeys
-from schemas.messages import (
+from schemas.control.messages import (
     AssignPartitions,
     DeleteReplicas,
     Envelope,
@@ -42,10 +39,13 @@ from schemas.messages import (
     Report,
     decode_envelope,
 )
-from schemas.metadata import Metadata, Object
-from schemas.partition import Partition, PartitionResolution
-from schemas.spu import Spu, SpuResolution, SpuSpec
-from schemas.topic import PartitionAssignment, Topic, TopicSpec
+from schemas.daemon.collector import spare_what_is_there
+from schemas.ids import StorageId, Term
+from schemas.objects.keys import ClusterKeys
+from schemas.objects.metadata import Metadata, Object
+from schemas.objects.partition import Partition, PartitionResolution
+from schemas.objects.spu import Spu, SpuResolution, SpuSpec
+from schemas.objects.topic import PartitionAssignment, Topic, TopicSpec
 
 CLUSTER: Final = "bench"
 OFFLINE_TOPIC: Final = "offline"

@@ -24,11 +24,12 @@ import pyarrow as pa
 
 from benchmarks.local_cluster import local_cluster
 from runnel import blocking
-from runnel.address import parse_address
-from runnel.bench.processor import Meter, find_local
-from schemas.assignments import TopicAssignment
-from schemas.batch import RECORD_SCHEMA, build, encode_records
-from schemas.protocol import (
+from runnel.bench.cpu import Meter, find_local
+from runnel.net.address import parse_address
+from schemas.control.assignments import TopicAssignment
+from schemas.objects.topic import partition_name
+from schemas.wire.batch import RECORD_SCHEMA, build, encode_records
+from schemas.wire.protocol import (
     FRAME_OVERHEAD,
     MIN_PROTOCOL_VERSION,
     PROTOCOL_VERSION,
@@ -36,8 +37,7 @@ from schemas.protocol import (
     HelloRequest,
     pack_frame,
 )
-from schemas.record_requests import Acks, ProduceRequest, ProduceResponse
-from schemas.topic import partition_name
+from schemas.wire.record_requests import Acks, ProduceRequest, ProduceResponse
 
 RECORD_SIZE: Final = 100
 _ANSWER_BYTES: Final = FRAME_OVERHEAD + ProduceResponse.LAYOUT.size

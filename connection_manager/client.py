@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from connection_manager.backoff import Backoff
 from connection_manager.session import MAX_MESSAGE_BYTES, Session
 from schemas.causality import caused_by, new_cause
+from schemas.control.messages import Envelope, Hello, Message, Reject, Welcome, decode_envelope
+from schemas.daemon.logs import get_logger
 from schemas.errors import RunnelError, UnreachableError, error_from
-from schemas.logs import get_logger
-from schemas.messages import Envelope, Hello, Message, Reject, Welcome, decode_envelope
 
 CONNECT_TIMEOUT_S = 5.0
 RETRY_BASE_MS = 50.0

@@ -18,9 +18,7 @@ from pydantic import ValidationError
 
 from connection_manager.session import MAX_MESSAGE_BYTES, Session
 from schemas.causality import caused_by, new_cause
-from schemas.errors import RunnelError, UnauthorizedError, UnreachableError, UnsupportedError
-from schemas.logs import get_logger
-from schemas.messages import (
+from schemas.control.messages import (
     MIN_SESSION_VERSION,
     SESSION_VERSION,
     Ask,
@@ -34,6 +32,8 @@ from schemas.messages import (
     Welcome,
     decode_envelope,
 )
+from schemas.daemon.logs import get_logger
+from schemas.errors import RunnelError, UnauthorizedError, UnreachableError, UnsupportedError
 
 HELLO_TIMEOUT_S = 5.0
 

@@ -22,6 +22,8 @@ from pydantic import ValidationError
 
 from connection_manager.heartbeat import HeartbeatMonitor
 from schemas.causality import caused_by, current_cause
+from schemas.control.messages import Envelope, Heartbeat, Message, Reply, decode_envelope
+from schemas.daemon.logs import get_logger
 from schemas.errors import (
     DeadlineExceededError,
     ErrorCode,
@@ -29,8 +31,6 @@ from schemas.errors import (
     UnreachableError,
     error_from,
 )
-from schemas.logs import get_logger
-from schemas.messages import Envelope, Heartbeat, Message, Reply, decode_envelope
 
 MAX_MESSAGE_BYTES = 256 << 20
 MAX_QUEUED_REQUESTS = 1024

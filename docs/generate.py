@@ -18,10 +18,10 @@ from typing import Any
 REFERENCE = Path(__file__).resolve().parent / "reference"
 sys.path.insert(0, str(REFERENCE.parents[1]))
 
-from runnel.cli.fields import bounds_text, default_text  # noqa: E402 - found by the line above
+from runnel.cli.objects.fields import bounds_text, default_text  # noqa: E402 - found by the line above
 from sc.api.openapi import document  # noqa: E402
-from schemas.kinds import BY_KIND  # noqa: E402
-from schemas.manifest import json_schemas  # noqa: E402
+from schemas.objects.kinds import BY_KIND  # noqa: E402
+from schemas.objects.manifest.manifest import json_schemas  # noqa: E402
 
 _MANY = "[]"
 

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from runnel import aio
-    from runnel.admin import ApplyResult, History, HistoryEntry, PartitionOffsets
+    from runnel.admin.client import ApplyResult, History, HistoryEntry, PartitionOffsets
+    from runnel.admin.manifests import Spu, Topic
+    from runnel.admin.watch import WatchEvent
     from runnel.blocking import Cluster, Consumer, Producer, connect
-    from runnel.consumer import ConsumerSettings, TransactionId
-    from runnel.consumers import ConsumerReset, NamedConsumer
-    from runnel.delivery import Delivery, TableDelivery
-    from runnel.manifests import Spu, Topic
-    from runnel.record import BatchMetadata, Record, RecordMetadata
-    from runnel.watch import WatchEvent
+    from runnel.consume.consumer import ConsumerSettings, TransactionId
+    from runnel.positions.admin import ConsumerReset, NamedConsumer
+    from runnel.produce.delivery import Delivery, TableDelivery
+    from runnel.records.record import BatchMetadata, Record, RecordMetadata
     from schemas.errors import (
         CompactedError,
         ConflictError,
@@ -107,26 +107,26 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "ApplyResult": "runnel.admin",
-    "History": "runnel.admin",
-    "HistoryEntry": "runnel.admin",
-    "PartitionOffsets": "runnel.admin",
+    "ApplyResult": "runnel.admin.client",
+    "History": "runnel.admin.client",
+    "HistoryEntry": "runnel.admin.client",
+    "PartitionOffsets": "runnel.admin.client",
     "Cluster": "runnel.blocking",
     "Consumer": "runnel.blocking",
     "Producer": "runnel.blocking",
     "connect": "runnel.blocking",
-    "ConsumerSettings": "runnel.consumer",
-    "TransactionId": "runnel.consumer",
-    "ConsumerReset": "runnel.consumers",
-    "NamedConsumer": "runnel.consumers",
-    "Delivery": "runnel.delivery",
-    "TableDelivery": "runnel.delivery",
-    "Spu": "runnel.manifests",
-    "Topic": "runnel.manifests",
-    "BatchMetadata": "runnel.record",
-    "Record": "runnel.record",
-    "RecordMetadata": "runnel.record",
-    "WatchEvent": "runnel.watch",
+    "ConsumerSettings": "runnel.consume.consumer",
+    "TransactionId": "runnel.consume.consumer",
+    "ConsumerReset": "runnel.positions.admin",
+    "NamedConsumer": "runnel.positions.admin",
+    "Delivery": "runnel.produce.delivery",
+    "TableDelivery": "runnel.produce.delivery",
+    "Spu": "runnel.admin.manifests",
+    "Topic": "runnel.admin.manifests",
+    "BatchMetadata": "runnel.records.record",
+    "Record": "runnel.records.record",
+    "RecordMetadata": "runnel.records.record",
+    "WatchEvent": "runnel.admin.watch",
 }
 
 

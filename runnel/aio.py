@@ -13,8 +13,8 @@
 from __future__ import annotations
 
 from runnel.client import Cluster, Opening
-from runnel.consumer import Consumer, ConsumerSettings, TransactionId
-from runnel.producer import Producer, ProducerMetrics, ProducerSettings
+from runnel.consume.consumer import Consumer, ConsumerSettings, TransactionId
+from runnel.produce.producer import Producer, ProducerMetrics, ProducerSettings
 from runnel.profile import default_sc
 
 __all__ = [

@@ -17,22 +17,24 @@ from typing import Any, Self, Unpack
 
 import pyarrow as pa
 
-from runnel import client, consumer, producer
-from runnel.admin import ClusterInfo, PartitionOffsets
-from runnel.blocking_admin import BlockingAdmin
+from runnel import client
+from runnel.admin.blocking import BlockingAdmin
+from runnel.admin.client import ClusterInfo, PartitionOffsets
 from runnel.client import DEFAULT_READ_BYTES
-from runnel.consumer import ConsumerSettings, Start, Stop, TransactionId
-from runnel.consumers import ConsumerReset, NamedConsumer
-from runnel.delivery import Batch, TableDelivery
-from runnel.intake import Sends
+from runnel.consume import consumer
+from runnel.consume.consumer import ConsumerSettings, Start, Stop, TransactionId
+from runnel.consume.delivered import Chunk
 from runnel.loop_thread import LoopThread
-from runnel.producer import ProducerMetrics, ProducerOptions, ProducerSettings, Progress
+from runnel.partition.segments import Segments
+from runnel.partition.truncate import Before, Truncated
+from runnel.positions.admin import ConsumerReset, NamedConsumer
+from runnel.produce import producer
+from runnel.produce.delivery import Batch, TableDelivery
+from runnel.produce.producer import ProducerMetrics, ProducerOptions, ProducerSettings, Progress
+from runnel.produce.send_buffer import Sends
 from runnel.profile import default_sc
-from runnel.read_state import Chunk
-from runnel.record import Record
-from runnel.segments import Segments
-from runnel.truncation import Before, Truncated
-from schemas.assignments import TopicAssignment
+from runnel.records.record import Record
+from schemas.control.assignments import TopicAssignment
 from schemas.errors import RunnelError
 
 
@@ -56,7 +58,7 @@ def connect(address: str | None = None, *, by: str | None = None) -> Cluster:
 class Cluster(BlockingAdmin):
     """A client of one cluster. Leaving its ``with`` block closes everything opened from it.
 
-    Its objects: `runnel.blocking_admin.BlockingAdmin`.
+    Its objects: `runnel.admin.blocking.BlockingAdmin`.
     """
 
     def __init__(self, thread: LoopThread, inner: client.Cluster) -> None:
@@ -101,7 +103,7 @@ class Cluster(BlockingAdmin):
         self._leave(RunnelError("the process ended without closing the client"))
 
     def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Producer:
-        """A producer. Options: `runnel.producer.ProducerSettings`.
+        """A producer. Options: `runnel.produce.producer.ProducerSettings`.
 
         Raises NotFoundError for an unknown topic, InvalidRequestError for a wrong option.
         """
@@ -220,7 +222,7 @@ class Cluster(BlockingAdmin):
 class Producer(Sends):
     """Sends records to one topic; use it with ``with``, which flushes at the end.
 
-    ``send`` is that of `runnel.intake.Sends`; it waits while the buffer is full.
+    ``send`` is that of `runnel.produce.send_buffer.Sends`; it waits while the buffer is full.
     """
 
     def __init__(self, thread: LoopThread, inner: producer.Producer) -> None:
@@ -244,7 +246,8 @@ class Producer(Sends):
         transaction_ids: Any = None,
         on_progress: Progress | None = None,
     ) -> TableDelivery:
-        """Add a table, as `runnel.producer.Producer.send_table`; waits while the buffer is full."""
+        """Add a table, as `runnel.produce.producer.Producer.send_table`; waits while the buffer is
+        full."""
         made: list[Batch] = []
         for add_piece in self._inner.table_pieces(table, transaction_ids, on_progress):
             made.extend(add_piece())
@@ -322,11 +325,11 @@ class Consumer:
         return self._inner.name
 
     def commit(self, offsets: Mapping[int, int] | None = None) -> None:
-        """Commit what was handed out, or offsets: see `runnel.consumer.Consumer.commit`."""
+        """Commit what was handed out, or offsets: see `runnel.consume.consumer.Consumer.commit`."""
         self._thread.call(self._inner.commit(offsets))
 
     def close(self, *, commit: bool = True) -> None:
-        """Stop fetching; with a name, commit: see `runnel.consumer.Consumer.close`."""
+        """Stop fetching; with a name, commit: see `runnel.consume.consumer.Consumer.close`."""
         self._finalizer.detach()
         if self._thread.running:
             self._thread.call(self._inner.close(commit=commit))

@@ -19,10 +19,23 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
-from runnel.admin import Admin, ClusterInfo, PartitionOffsets
-from runnel.connections import Connections
-from runnel.consumer import Consumer, ConsumerSettings, Start, Stop, TransactionId, make_range
-from runnel.consumers import (
+from runnel.admin.client import Admin, ClusterInfo, PartitionOffsets
+from runnel.admin.http import ScClient, understood
+from runnel.consume.consumer import (
+    Consumer,
+    ConsumerSettings,
+    Start,
+    Stop,
+    TransactionId,
+    make_range,
+)
+from runnel.consume.reader import list_offsets
+from runnel.net.metadata import Metadata
+from runnel.net.pool import Connections
+from runnel.net.routing import RetryPolicy, TopicRoute
+from runnel.partition.segments import Segments, list_segments, watch_segments
+from runnel.partition.truncate import Before, Truncated, truncate
+from runnel.positions.admin import (
     ConsumerReset,
     NamedConsumer,
     delete_consumer,
@@ -30,23 +43,17 @@ from runnel.consumers import (
     list_consumers,
     reset_consumer,
 )
-from runnel.cursor import READ_SCHEMA
-from runnel.metadata import Metadata
-from runnel.partition_reader import list_offsets
-from runnel.position_store import PositionStore, Session, check_consumer_name
-from runnel.producer import Producer, ProducerOptions, ProducerSettings, Progress
-from runnel.read_columns import read_schema
-from runnel.routing import RetryPolicy, TopicRoute
-from runnel.sc_client import ScClient, understood
-from runnel.segments import Segments, list_segments, watch_segments
-from runnel.truncation import Before, Truncated, truncate
-from schemas.assignments import TopicAssignment
-from schemas.columns import TopicSchema
+from runnel.positions.store import PositionStore, Session, check_consumer_name
+from runnel.produce.producer import Producer, ProducerOptions, ProducerSettings, Progress
+from runnel.records.cursor import READ_SCHEMA
+from runnel.records.schema_resolution import read_schema
+from schemas.columns.topic_schema import TopicSchema
+from schemas.control.assignments import TopicAssignment
 from schemas.errors import InvalidRequestError, NotFoundError, UnreachableError
-from schemas.quantities import format_size
-from schemas.record_requests import LATEST
-from schemas.system_topics import POSITIONS, is_system_name
-from schemas.topic import Topic
+from schemas.objects.quantities import format_size
+from schemas.objects.system_topics import POSITIONS, is_system_name
+from schemas.objects.topic import Topic
+from schemas.wire.record_requests import LATEST
 
 DEFAULT_READ_BYTES: Final = 1 << 30
 _OFFSETS_GIVE_UP_S: Final = 30.0
@@ -91,7 +98,7 @@ class Opening(Generic[T]):
 class Cluster(Admin):
     """A client of one cluster; close it, or use it with ``async with``.
 
-    Its objects: `runnel.admin.Admin`.
+    Its objects: `runnel.admin.client.Admin`.
     """
 
     def __init__(self, sc: ScClient, info: ClusterInfo) -> None:
@@ -173,7 +180,8 @@ class Cluster(Admin):
     def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Opening[Producer]:
         """A producer: ``async with cluster.producer("orders") as producer``, or await it.
 
-        Options: `runnel.producer.ProducerSettings`. Raises NotFoundError for an unknown topic.
+        Options: `runnel.produce.producer.ProducerSettings`. Raises NotFoundError for an unknown
+        topic.
         """
         settings = ProducerSettings(**options)
         return Opening(lambda: self.open_producer(topic, settings))
@@ -181,7 +189,7 @@ class Cluster(Admin):
     async def open_producer(
         self, topic: str, settings: ProducerSettings, *, wait_for_room: bool = False
     ) -> Producer:
-        """What `producer` awaits; see `runnel.producer.Producer` for ``wait_for_room``."""
+        """What `producer` awaits; see `runnel.produce.producer.Producer` for ``wait_for_room``."""
         if is_system_name(topic):
             raise InvalidRequestError(f"topic {topic!r} is the system's: only Runnel writes to it")
         # pyarrow imports pandas before it makes its first array of Python's objects, which can take
@@ -212,8 +220,8 @@ class Cluster(Admin):
         """A consumer: ``async for record in cluster.consumer("orders", start="earliest")``.
 
         With a ``name`` it begins where that name has committed, and commits what is processed: see
-        `runnel.consumer.Consumer.commit`. A second consumer of the same name and topic takes over,
-        and the first one gets FencedError.
+        `runnel.consume.consumer.Consumer.commit`. A second consumer of the same name and topic
+        takes over, and the first one gets FencedError.
 
         ``start``: where to begin (earliest, latest, an offset, offsets by partition, a
         datetime: records from that time on, or a `TransactionId`: from the first record on that

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from schemas.daemon.files import write_json
 from schemas.errors import InvalidRequestError
-from schemas.files import write_json
 
 DEFAULT_SC = "localhost:9003"
 

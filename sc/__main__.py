@@ -6,7 +6,7 @@ import sys
 
 from sc.config import ScConfig
 from sc.main import run
-from schemas.daemon import daemon_main
+from schemas.daemon.daemon import daemon_main
 
 if __name__ == "__main__":
     sys.exit(daemon_main("the SC", "runnel sc run", ScConfig, run))

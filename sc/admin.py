@@ -22,11 +22,11 @@ from typing import Any, Literal
 
 from sc.kv import open_kv
 from sc.migration import Store, census, erase, migrate
+from schemas.daemon.kv_url import without_password
+from schemas.daemon.logs import configure_logs
 from schemas.errors import InvalidRequestError, RunnelError
-from schemas.keys import ClusterKeys
-from schemas.kv_url import without_password
-from schemas.logs import configure_logs
-from schemas.model import Model
+from schemas.objects.keys import ClusterKeys
+from schemas.objects.model import Model
 
 
 class Request(Model):

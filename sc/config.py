@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from schemas.daemon import Listen
-from schemas.model import Model
+from schemas.daemon.daemon import Listen
+from schemas.objects.model import Model
 
 
 class LocalProvisioning(Model):

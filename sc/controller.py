@@ -41,12 +41,12 @@ from sc.recovery import divergence, next_incarnation
 from sc.store.local_store import Change, ObjectChanged
 from sc.store.view import SessionState, View
 from schemas.causality import new_cause
-from schemas.collector import held
+from schemas.control.messages import Ask, FindPeers, Hello, Message, Report
+from schemas.daemon.collector import held
+from schemas.daemon.logs import get_logger
 from schemas.errors import FencedError, RetryableError, RunnelError
-from schemas.keys import ClusterKeys
-from schemas.logs import get_logger
-from schemas.messages import Ask, FindPeers, Hello, Message, Report
-from schemas.spu import Spu
+from schemas.objects.keys import ClusterKeys
+from schemas.objects.spu import Spu
 
 HEARTBEAT_MS = 250
 MISSES = 3

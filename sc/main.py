@@ -16,11 +16,11 @@ from sc.config import ScConfig
 from sc.controller import Controller, MakeProvisioner
 from sc.kv import open_kv
 from sc.provisioning.local import LocalProvisioner
-from schemas.collector import spare_what_is_there
-from schemas.daemon import Listen
+from schemas.daemon.collector import spare_what_is_there
+from schemas.daemon.daemon import Listen
+from schemas.daemon.kv_url import without_password
+from schemas.daemon.logs import configure_logs, get_logger
 from schemas.errors import InvalidRequestError, RunnelError
-from schemas.kv_url import without_password
-from schemas.logs import configure_logs, get_logger
 
 log = get_logger(__name__)
 

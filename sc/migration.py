@@ -45,7 +45,7 @@ from schemas.errors import (
     RunnelError,
     UnreachableError,
 )
-from schemas.keys import ClusterKeys
+from schemas.objects.keys import ClusterKeys
 
 OPS = 100
 """Keys in one transaction of the copy; etcd takes 128 by default."""

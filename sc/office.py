@@ -24,9 +24,9 @@ import uuid
 from dataclasses import dataclass, replace
 
 from sc.kv.interface import KV, Delete, KeyValue, ModRevisionIs, Put, range_all
+from schemas.control.messages import Stamp
 from schemas.errors import ConflictError, DeadlineExceededError, FencedError
-from schemas.keys import ClusterKeys
-from schemas.messages import Stamp
+from schemas.objects.keys import ClusterKeys
 
 MAX_OFFICES = 1_000
 

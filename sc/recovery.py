@@ -17,10 +17,10 @@ from typing import Final
 
 from sc.office import Office
 from sc.store.local_store import LocalStore
+from schemas.control.messages import Hello, ReplicaReport
 from schemas.errors import ConflictError
 from schemas.ids import election_term, format_term
-from schemas.messages import Hello, ReplicaReport
-from schemas.partition import incarnation_of
+from schemas.objects.partition import incarnation_of
 
 _MAX_INCARNATION: Final = (1 << 16) - 1
 

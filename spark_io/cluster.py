@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 import runnel
-from runnel.consumer import TransactionId
-from schemas.columns import TopicSchema
+from runnel.consume.consumer import TransactionId
+from schemas.columns.topic_schema import TopicSchema
 from schemas.errors import NotFoundError, OffsetOutOfRangeError
-from schemas.topic import Topic
+from schemas.objects.topic import Topic
 from spark_io.options import ReadOptions
 from spark_io.partitions import LogBounds, LogSlice, plan_slices
 

@@ -26,12 +26,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from runnel.arrow_columns import arrow_type
-from schemas.column_types import ColumnType, ListOf, MapOf, Scalar, Struct, Timestamp
-from schemas.columns import Column as TopicColumn
-from schemas.columns import TopicSchema
+from runnel.records.arrow_schema import arrow_type
+from schemas.columns.column_types import ColumnType, ListOf, MapOf, Scalar, Struct, Timestamp
+from schemas.columns.topic_schema import Column as TopicColumn
+from schemas.columns.topic_schema import TopicSchema
 from schemas.errors import InvalidRequestError
-from schemas.kinds import nearest
+from schemas.objects.kinds import nearest
 
 #: As in Kafka: the producer's clock, not the broker's, made the timestamp.
 CREATE_TIME: Final = 0

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from schemas.errors import InvalidRequestError
-from schemas.record_requests import EARLIEST, LATEST
+from schemas.wire.record_requests import EARLIEST, LATEST
 
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")

@@ -20,12 +20,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from runnel.address import parse_addresses
-from runnel.consumer import TransactionId
-from schemas.batch import MAX_TRANSACTION_ID
+from runnel.consume.consumer import TransactionId
+from runnel.net.address import parse_addresses
 from schemas.errors import InvalidRequestError
-from schemas.kinds import nearest
-from schemas.quantities import check_name
+from schemas.objects.kinds import nearest
+from schemas.objects.quantities import check_name
+from schemas.wire.batch import MAX_TRANSACTION_ID
 from spark_io.offsets import OffsetWish, parse_offsets
 
 SC: Final = "sc"

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
-from runnel.consumer import TransactionId
+from runnel.consume.consumer import TransactionId
 from schemas.errors import InvalidRequestError, OffsetOutOfRangeError
-from schemas.record_requests import EARLIEST, LATEST
+from schemas.wire.record_requests import EARLIEST, LATEST
 from spark_io.offsets import OffsetWish
 from spark_io.options import ReadOptions
 

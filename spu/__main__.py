@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from schemas.daemon import daemon_main
+from schemas.daemon.daemon import daemon_main
 from spu.config import SpuConfig
 from spu.main import run
 

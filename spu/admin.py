@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from schemas.daemon.logs import configure_logs
 from schemas.errors import (
     ConflictError,
     InvalidRequestError,
@@ -29,8 +30,7 @@ from schemas.errors import (
     RunnelError,
     StorageFailedError,
 )
-from schemas.logs import configure_logs
-from schemas.model import Model
+from schemas.objects.model import Model
 from spu.storage.stopped import (
     StoppedLog,
     as_json,

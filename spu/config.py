@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from schemas.daemon import Listen
-from schemas.model import Model
-from schemas.quantities import Size
-from schemas.spu import MAX_SPU_ID
+from schemas.daemon.daemon import Listen
+from schemas.objects.model import Model
+from schemas.objects.quantities import Size
+from schemas.objects.spu import MAX_SPU_ID
 
 
 class SpuConfig(Model):

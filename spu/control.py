@@ -14,10 +14,7 @@ from collections.abc import Iterable
 
 from connection_manager.session import Session
 from schemas.causality import caused_by, new_cause
-from schemas.errors import RunnelError, UnsupportedError
-from schemas.ids import PartitionUid, Term
-from schemas.logs import get_logger
-from schemas.messages import (
+from schemas.control.messages import (
     Ask,
     AssignPartitions,
     DeleteReplicas,
@@ -33,8 +30,11 @@ from schemas.messages import (
     Tombstone,
     Welcome,
 )
-from schemas.partition import LiveReplica
-from spu.replica_host import ReplicaHost
+from schemas.daemon.logs import get_logger
+from schemas.errors import RunnelError, UnsupportedError
+from schemas.ids import PartitionUid, Term
+from schemas.objects.partition import LiveReplica
+from spu.host.host import ReplicaHost
 from spu.replication.events import AskElection, AskLrs
 
 #: How often an idle SPU looks whether its disk filled up, or was cleared.

@@ -9,10 +9,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from schemas.messages import ReplicaRole
+from schemas.control.messages import ReplicaRole
 from spu.control import SpuControl
-from spu.listener import Listener
-from spu.replica_host import ReplicaHost
+from spu.host.host import ReplicaHost
+from spu.server.listener import Listener
 
 
 class _SpuCollector(Collector):

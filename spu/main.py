@@ -13,14 +13,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 from connection_manager.client import ControllerLink
-from schemas.collector import held, spare_what_is_there
-from schemas.logs import configure_logs, get_logger
+from schemas.daemon.collector import held, spare_what_is_there
+from schemas.daemon.logs import configure_logs, get_logger
 from spu.config import SpuConfig
 from spu.control import SpuControl
+from spu.host.host import ReplicaHost
 from spu.http import start_http_server
-from spu.listener import Listener
-from spu.open_files import allowed, divide
-from spu.replica_host import ReplicaHost
+from spu.server.listener import Listener
+from spu.storage.file_limits import allowed, divide
 
 log = get_logger(__name__)
 

@@ -10,9 +10,7 @@ from typing import Self
 
 from connection_manager.client import ControllerLink
 from connection_manager.session import Session
-from schemas.errors import RunnelError
-from schemas.ids import PartitionUid, StorageId, Term
-from schemas.messages import (
+from schemas.control.messages import (
     Assignment,
     AssignPartitions,
     DeleteReplicas,
@@ -27,6 +25,8 @@ from schemas.messages import (
     Tombstone,
     Welcome,
 )
+from schemas.errors import RunnelError
+from schemas.ids import PartitionUid, StorageId, Term
 
 
 class SimulatedSpu:

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 import runnel
-from runnel.cli.inputs import KeyRule, read_chunks
+from runnel.cli.records.inputs import KeyRule, read_chunks
 from runnel.local.processes import free_base_port
 
 HERE = Path(__file__).parent

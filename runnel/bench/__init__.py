@@ -2,10 +2,10 @@
 
 - `runnel.bench.settings` (pure): what was asked for.
 - `runnel.bench.schedule` (pure): when records are due, and how many are still to be sent.
-- `runnel.bench.statistics` (pure): percentiles of latencies.
+- `runnel.bench.latency` (pure): percentiles of latencies.
 - `runnel.bench.result` (pure): the figures, their ratios to the floor, and what limits them.
 - `runnel.bench.floor`: what the machine can do at most, measured in the same run.
-- `runnel.bench.processor`: processor time of the client and of daemons on this host.
+- `runnel.bench.cpu`: processor time of the client and of daemons on this host.
 - `runnel.bench.payload`: records to send.
 - `runnel.bench.topics`: a topic for the run, gone afterwards.
 - `runnel.bench.workloads`: produce, consume and end to end.

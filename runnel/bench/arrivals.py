@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from runnel.bench.statistics import Samples
+from runnel.bench.latency import Samples
 from schemas.errors import DeadlineExceededError
 
 

@@ -21,7 +21,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from runnel.bench.statistics import nearest_rank
+from runnel.bench.latency import nearest_rank
 
 PIECE: Final = 1 << 20
 _FSYNC_BYTES: Final = 4 << 10

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from runnel.columns import ROW_OVERHEAD_BYTES
+from runnel.records.tables import ROW_OVERHEAD_BYTES
 
 _POOL_BYTES: Final = 64 << 20
 _SEED: Final = 1

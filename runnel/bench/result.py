@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from runnel.bench.cpu import Usage
 from runnel.bench.floor import Floor
-from runnel.bench.processor import Usage
+from runnel.bench.latency import Latency
 from runnel.bench.settings import Mode, Settings
-from runnel.bench.statistics import Latency
 
 #: From this share on, something counts as used up.
 _THREAD_FULL: Final = 0.85

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Final
 
 from runnel import client
-from runnel.address import Address, parse_addresses
+from runnel.bench.cpu import find_local
 from runnel.bench.floor import Samples
-from runnel.bench.processor import find_local
+from runnel.bench.latency import summarise
 from runnel.bench.result import Result
 from runnel.bench.settings import Mode, Settings
-from runnel.bench.statistics import summarise
 from runnel.bench.topics import topic_for
 from runnel.bench.workloads import Measured, Report, Run, consume, end_to_end, produce
 from runnel.blocking import Cluster
 from runnel.loop_thread import LoopThread
-from schemas.spu import Spu, SpuResolution
+from runnel.net.address import Address, parse_addresses
+from schemas.objects.spu import Spu, SpuResolution
 
 _FLOOR_LEAST: Final = 8 << 20
 _FLOOR_MOST: Final = 128 << 20

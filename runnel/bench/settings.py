@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import Any, Final, Literal
 
 from runnel.bench.schedule import Goal
-from runnel.producer import MAX_CONFIGURED_BATCH_BYTES
+from runnel.produce.producer import MAX_CONFIGURED_BATCH_BYTES
 from schemas.errors import InvalidRequestError
-from schemas.topic import MAX_BATCH_BYTES, MAX_PARTITIONS, MAX_REPLICATION_FACTOR
+from schemas.objects.topic import MAX_BATCH_BYTES, MAX_PARTITIONS, MAX_REPLICATION_FACTOR
 
 Acks = Literal["committed", "leader", "none"]
 Durability = Literal["fsync", "replicated"]

@@ -14,10 +14,10 @@ from typing import Final
 
 from runnel.bench.settings import Settings
 from runnel.blocking import Cluster
-from runnel.local.undisturbed import ended_by_sigterm, undisturbed
+from runnel.local.signals import ended_by_sigterm, undisturbed
 from schemas.errors import InvalidRequestError, NotFoundError, RunnelError
-from schemas.spu import Spu, SpuResolution
-from schemas.topic import DEFAULT_MAX_RECORD_SIZE, Topic, partition_name
+from schemas.objects.spu import Spu, SpuResolution
+from schemas.objects.topic import DEFAULT_MAX_RECORD_SIZE, Topic, partition_name
 
 PREFIX: Final = "bench-"
 _PLACED_S: Final = 30.0

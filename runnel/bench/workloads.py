@@ -24,15 +24,15 @@ import numpy as np
 import pyarrow as pa
 
 from runnel.bench.arrivals import Arrivals
+from runnel.bench.cpu import Meter, Usage
+from runnel.bench.latency import Samples
 from runnel.bench.payload import Payload
-from runnel.bench.processor import Meter, Usage
 from runnel.bench.schedule import Schedule
 from runnel.bench.settings import Settings
-from runnel.bench.statistics import Samples
 from runnel.blocking import Cluster, Producer
-from runnel.delivery import Delivery, TableDelivery
 from runnel.loop_thread import LoopThread
-from runnel.producer import LINGER_MS, ProducerOptions
+from runnel.produce.delivery import Delivery, TableDelivery
+from runnel.produce.producer import LINGER_MS, ProducerOptions
 from schemas.errors import DeadlineExceededError, RunnelError
 
 #: Records that are sent between two looks at the clock, and how many bytes at most.

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from runnel.cli import completion
-from runnel.cli.tables import Output
+from runnel.cli.render import Output
 from schemas.errors import InvalidRequestError
-from schemas.quantities import parse_duration_ms
+from schemas.objects.quantities import parse_duration_ms
 
 ScOption = Annotated[
     str | None,

@@ -12,21 +12,21 @@ from typing import Annotated, Final, Self
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from runnel.bench.latency import Latency
 from runnel.bench.result import Result
 from runnel.bench.running import measure, opened
 from runnel.bench.settings import DEFAULT_RATE, Mode, Settings
-from runnel.bench.statistics import Latency
 from runnel.cli import completion
 from runnel.cli.arguments import ScOption
 from runnel.cli.context import who
 from runnel.cli.failure import say, stderr
-from runnel.cli.produce import AcksChoice
 from runnel.cli.readiness import say_what_is_awaited
-from runnel.cli.tables import count
+from runnel.cli.records.produce import AcksChoice
+from runnel.cli.render import count
 from runnel.profile import default_sc
 from schemas.errors import InvalidRequestError
-from schemas.quantities import format_size, parse_size
-from schemas.topic import Compression, Durability
+from schemas.objects.quantities import format_size, parse_size
+from schemas.objects.topic import Compression, Durability
 
 app = typer.Typer(
     help="Measure a running cluster, beside what this machine could do at most.",

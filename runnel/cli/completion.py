@@ -22,7 +22,7 @@ _PAGE_OBJECTS = 500
 
 def kinds(incomplete: str) -> list[str]:
     """Kinds as ``get`` takes them: plurals, or what was begun differently."""
-    from schemas.kinds import KINDS
+    from schemas.objects.kinds import KINDS
 
     lower = incomplete.lower()
     plurals = [name for name in _kinds_and_consumers() if name.startswith(lower)]
@@ -32,7 +32,7 @@ def kinds(incomplete: str) -> list[str]:
 
 
 def _kinds_and_consumers() -> list[str]:
-    from schemas.kinds import KINDS
+    from schemas.objects.kinds import KINDS
 
     return [*(cls.PLURAL for cls in KINDS), "consumers"]
 
@@ -57,8 +57,8 @@ def resolutions(context: typer.Context, incomplete: str) -> list[str]:
     """What objects of the KIND that was given before can be waited for."""
 
     def look() -> Iterator[str]:
-        from runnel.states import DELETED, states_of
-        from schemas.kinds import find_kind
+        from runnel.admin.states import DELETED, states_of
+        from schemas.objects.kinds import find_kind
 
         # An option that still waits for its value leaves all words before it as they are.
         kind = context.params.get("kind") or context.args[0]
@@ -71,8 +71,8 @@ def field_paths(incomplete: str) -> list[str]:
     """``topic``, ``topic.spec.partitions``, …: the next piece of what is typed."""
 
     def look() -> Iterator[str]:
-        from runnel.cli.fields import document
-        from schemas.kinds import KINDS, find_kind
+        from runnel.cli.objects.fields import document
+        from schemas.objects.kinds import KINDS, find_kind
 
         kind, dot, path = incomplete.partition(".")
         if not dot:
@@ -88,9 +88,9 @@ def field_paths(incomplete: str) -> list[str]:
 
 def _offered(kind: str, sc: str | None, incomplete: str) -> list[str]:
     def look() -> Iterator[str]:
-        from runnel.address import parse_addresses
+        from runnel.net.address import parse_addresses
         from runnel.profile import default_sc
-        from schemas.kinds import find_kind
+        from schemas.objects.kinds import find_kind
 
         address = parse_addresses(sc or default_sc())[0]
         with closing(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import runnel
 
 if TYPE_CHECKING:
-    from runnel.blocking_admin import BlockingAdmin
+    from runnel.admin.blocking import BlockingAdmin
 
 
 def who() -> str:
@@ -33,6 +33,6 @@ def connected(sc: str | None) -> Iterator[runnel.Cluster]:
 
 def administered(sc: str | None) -> AbstractContextManager[BlockingAdmin]:
     """The objects of a cluster alone, without loading what only records need."""
-    from runnel.blocking_admin import administer
+    from runnel.admin.blocking import administer
 
     return administer(sc, who())

@@ -11,14 +11,14 @@ from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
 from runnel.cli.failure import say
-from schemas.assignments import TopicAssignment
+from schemas.control.assignments import TopicAssignment
 from schemas.errors import RunnelError
-from schemas.partition import Partition, PartitionResolution
-from schemas.topic import TopicResolution
+from schemas.objects.partition import Partition, PartitionResolution
+from schemas.objects.topic import TopicResolution
 
 if TYPE_CHECKING:
     import runnel
-    from runnel.blocking_admin import BlockingAdmin
+    from runnel.admin.blocking import BlockingAdmin
 
 
 def commits(partition: Partition) -> bool:

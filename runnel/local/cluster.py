@@ -13,15 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from runnel.admin.http import ScClient
 from runnel.local import store
 from runnel.local.etcd import find_etcd
 from runnel.local.plan import OWN_KVS, SPU_GROUP, ClusterPlan, Daemon
 from runnel.local.processes import port_is_free
+from runnel.local.signals import undisturbed
 from runnel.local.starting import Progress, Startup
 from runnel.local.state import LOCK, ClusterState, DataDirectory, is_ours
-from runnel.local.undisturbed import undisturbed
 from runnel.profile import Profile, forget_profile, save_profile
-from runnel.sc_client import ScClient
+from schemas.daemon.kv_url import without_password
+from schemas.daemon.process import ProcessId, runs_with, stop
 from schemas.errors import (
     ConflictError,
     InvalidRequestError,
@@ -31,8 +33,6 @@ from schemas.errors import (
     UnreachableError,
     error_from,
 )
-from schemas.kv_url import without_password
-from schemas.process import ProcessId, runs_with, stop
 
 
 class LocalCluster:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from runnel.local.admin_process import run_admin
+from runnel.local.offline_admin import run_admin
 from schemas.errors import NotFoundError
 
 #: Bytes that were verified, and bytes that there are.

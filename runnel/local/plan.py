@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from schemas.daemon.kv_url import without_password
 from schemas.errors import InvalidRequestError
-from schemas.kv_url import without_password
-from schemas.metadata import Metadata
-from schemas.quantities import check_name
-from schemas.spu import PrivateEndpoint, PublicEndpoint, Storage
-from schemas.spu_group import SpuGroup, SpuGroupSpec, SpuTemplate
+from schemas.objects.metadata import Metadata
+from schemas.objects.quantities import check_name
+from schemas.objects.spu import PrivateEndpoint, PublicEndpoint, Storage
+from schemas.objects.spu_group import SpuGroup, SpuGroupSpec, SpuTemplate
 
 DEFAULT_BASE_PORT = 9003
 DEFAULT_SPUS = 1

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from runnel.local.etcd import find_etcd
 from runnel.local.plan import HOST, ClusterPlan, Daemon
+from schemas.daemon.process import ProcessId, started_at
 from schemas.errors import ConflictError
-from schemas.process import ProcessId, started_at
 
 _FIRST_PORT = 10_003
 _LAST_PORT = 32_000

@@ -11,17 +11,17 @@ from typing import Final
 import aiohttp
 import yaml
 
+from runnel.admin.http import ScClient
 from runnel.local.etcd import find_etcd, warning_about
 from runnel.local.plan import HOST, ClusterPlan, Daemon
 from runnel.local.processes import start_daemon
 from runnel.local.state import ClusterState, DataDirectory
-from runnel.sc_client import ScClient
+from schemas.daemon.logs import last_trouble
+from schemas.daemon.process import ProcessId, is_alive
 from schemas.errors import DeadlineExceededError, NotFoundError, RetryableError, RunnelError
-from schemas.logs import last_trouble
-from schemas.partition import Partition, PartitionResolution
-from schemas.process import ProcessId, is_alive
-from schemas.spu import Spu, SpuResolution
-from schemas.spu_group import SpuGroup, SpuGroupResolution
+from schemas.objects.partition import Partition, PartitionResolution
+from schemas.objects.spu import Spu, SpuResolution
+from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
 
 START_TIMEOUT_S: Final = 60.0
 PARTITIONS_TIMEOUT_S: Final = 20.0

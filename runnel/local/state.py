@@ -19,9 +19,9 @@ from runnel.local.plan import (
     DEFAULT_SPUS,
     ClusterPlan,
 )
+from schemas.daemon.files import write_json
+from schemas.daemon.process import ProcessId, processes_of, runs_with, spu_processes
 from schemas.errors import ConflictError, InvalidRequestError
-from schemas.files import write_json
-from schemas.process import ProcessId, processes_of, runs_with, spu_processes
 
 LOCK = "lock"
 #: Written by the SC's provisioner.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from runnel.local.admin_process import run_admin
+from runnel.local.offline_admin import run_admin
 
 #: A line to show while it takes time.
 Progress = Callable[[str], None]

@@ -9,16 +9,16 @@ from __future__ import annotations
 import zoneinfo
 
 from sc.store.local_store import LocalStore
-from schemas.column_types import zones_of
-from schemas.columns import incompatibility
+from schemas.columns.column_types import zones_of
+from schemas.columns.topic_schema import incompatibility
 from schemas.errors import ConflictError, InvalidRequestError, UnsupportedError
-from schemas.metadata import Object
-from schemas.partition import Partition
-from schemas.quantities import MAX_NAME_LENGTH
-from schemas.spu import Encryption, Spu, SpuType
-from schemas.spu_group import SpuGroup
-from schemas.system_topics import is_system_name
-from schemas.topic import Topic, TopicResolution, TopicSpec, partition_name
+from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition
+from schemas.objects.quantities import MAX_NAME_LENGTH
+from schemas.objects.spu import Encryption, Spu, SpuType
+from schemas.objects.spu_group import SpuGroup
+from schemas.objects.system_topics import is_system_name
+from schemas.objects.topic import Topic, TopicResolution, TopicSpec, partition_name
 
 MAX_NAMED = 100
 """Most partitions that an error lists."""

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from schemas.control.messages import Stamp
 from schemas.errors import ErrorCode
-from schemas.messages import Stamp
-from schemas.model import Model
+from schemas.objects.model import Model
 
 
 class ErrorAnswer(Model):

@@ -13,7 +13,7 @@ from typing import Final
 
 from sc.controller import Controller
 from sc.store.local_store import LocalStore
-from schemas.assignments import (
+from schemas.control.assignments import (
     Assignments,
     Endpoint,
     PartitionLeader,
@@ -21,9 +21,9 @@ from schemas.assignments import (
     TopicAssignment,
 )
 from schemas.ids import PartitionUid
-from schemas.partition import Partition, PartitionResolution
-from schemas.spu import Spu, SpuResolution
-from schemas.topic import Topic
+from schemas.objects.partition import Partition, PartitionResolution
+from schemas.objects.spu import Spu, SpuResolution
+from schemas.objects.topic import Topic
 
 #: So many partitions are written down before others have their turn.
 SLICE: Final = 250

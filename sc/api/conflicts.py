@@ -10,7 +10,7 @@ from sc.api.routes import MAX_REVISION
 from sc.kv.interface import KV, KeyValue
 from sc.store.codec import Write, split_write
 from schemas.errors import CompactedError, ConflictError
-from schemas.metadata import Object
+from schemas.objects.metadata import Object
 
 
 async def changed_meanwhile(kv: KV, key: str, now: Object, wanted: str) -> ConflictError:

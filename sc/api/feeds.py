@@ -27,6 +27,7 @@ from sc.api.selectors import Selection
 from sc.controller import Controller
 from sc.kv.interface import KeyValue, PutEvent, WatchBatch
 from sc.store.codec import decode_object
+from schemas.daemon.logs import get_logger
 from schemas.errors import (
     CompactedError,
     InvalidRequestError,
@@ -34,8 +35,7 @@ from schemas.errors import (
     OverloadedError,
     RunnelError,
 )
-from schemas.logs import get_logger
-from schemas.metadata import Object
+from schemas.objects.metadata import Object
 
 KEEPALIVE_S: Final = 15.0
 STALLED_S: Final = 60.0

@@ -18,9 +18,9 @@ from sc.api.selectors import Selection
 from sc.kv.interface import KV, KeyValue
 from sc.store.codec import decode_object
 from schemas.errors import CompactedError, InvalidRequestError
-from schemas.keys import ClusterKeys
-from schemas.metadata import Object
-from schemas.quantities import check_name
+from schemas.objects.keys import ClusterKeys
+from schemas.objects.metadata import Object
+from schemas.objects.quantities import check_name
 
 _READ_AT_ONCE: Final = 256
 _RENDERED_AT_ONCE: Final = 256

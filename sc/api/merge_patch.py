@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from schemas.errors import InvalidRequestError
-from schemas.metadata import Object
+from schemas.objects.metadata import Object
 
 MEDIA_TYPE: Final = "application/merge-patch+json"
 #: Fields that say which object is meant; they must be those of the object.

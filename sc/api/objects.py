@@ -41,13 +41,13 @@ from sc.store.codec import decode_object, encode_object
 from sc.store.view import View
 from schemas.causality import current_cause
 from schemas.errors import ConflictError, NotFoundError, NotReadyError
-from schemas.metadata import Metadata, Object
-from schemas.partition import Partition, Truncation, UncleanElection
-from schemas.spu import Spu
-from schemas.spu_group import SpuGroup
-from schemas.system_topics import SYSTEM_TOPICS
-from schemas.topic import Topic
-from schemas.validation import parse_object
+from schemas.objects.manifest.validation import parse_object
+from schemas.objects.metadata import Metadata, Object
+from schemas.objects.partition import Partition, Truncation, UncleanElection
+from schemas.objects.spu import Spu
+from schemas.objects.spu_group import SpuGroup
+from schemas.objects.system_topics import SYSTEM_TOPICS
+from schemas.objects.topic import Topic
 
 ATTEMPTS = 10
 

@@ -11,11 +11,11 @@ from sc.api.answers import ClusterAnswer, Compacted, ErrorAnswer, Health, Histor
 from sc.api.merge_patch import MEDIA_TYPE
 from sc.api.requests import BY_HEADER, CAUSE_HEADER, CAUSE_PATTERN, LAST_EVENT_HEADER
 from sc.api.routes import MAX_HEADER, MAX_REVISION, Form, Operation, Parameter, Route, routes
-from schemas.assignments import Assignments
-from schemas.kinds import KINDS
-from schemas.model import Model
-from schemas.partition import Truncation, UncleanElection
-from schemas.quantities import NAME_PATTERN
+from schemas.control.assignments import Assignments
+from schemas.objects.kinds import KINDS
+from schemas.objects.model import Model
+from schemas.objects.partition import Truncation, UncleanElection
+from schemas.objects.quantities import NAME_PATTERN
 
 Json = dict[str, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sc.kv.interface import KV
 from schemas.errors import CompactedError
-from schemas.keys import ClusterKeys
+from schemas.objects.keys import ClusterKeys
 
 
 async def check_ours(kv: KV, keys: ClusterKeys, revision: int) -> None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from schemas.kinds import KINDS
-from schemas.metadata import Object
-from schemas.partition import Partition
-from schemas.spu import Spu
-from schemas.topic import Topic
+from schemas.objects.kinds import KINDS
+from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition
+from schemas.objects.spu import Spu
+from schemas.objects.topic import Topic
 
 MAX_LIMIT: Final = 10_000
 """Most objects of one page, and most writes of one history."""

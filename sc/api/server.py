@@ -32,20 +32,20 @@ from sc.api.routes import DEFAULT_HISTORY, Operation, Route, routes
 from sc.api.selectors import Selection
 from sc.controller import Controller
 from schemas.causality import caused_by, new_cause
+from schemas.daemon.logs import get_logger
 from schemas.errors import (
     ErrorCode,
     InvalidRequestError,
     NotReadyError,
     RunnelError,
 )
-from schemas.kinds import BY_PLURAL
-from schemas.logs import get_logger
-from schemas.manifest import json_schemas
-from schemas.metadata import Object
-from schemas.model import Model
-from schemas.partition import Partition, Truncation, UncleanElection
-from schemas.quantities import short
-from schemas.validation import parse_object
+from schemas.objects.kinds import BY_PLURAL
+from schemas.objects.manifest.manifest import json_schemas
+from schemas.objects.manifest.validation import parse_object
+from schemas.objects.metadata import Object
+from schemas.objects.model import Model
+from schemas.objects.partition import Partition, Truncation, UncleanElection
+from schemas.objects.quantities import short
 
 MAX_BODY_BYTES = 32 << 20
 _JSON: Final = "application/json"

@@ -10,9 +10,9 @@ from typing import Final
 
 from sc.controllers.spu_group import leaving
 from sc.store.view import Liveness, View
-from schemas.metadata import Metadata
-from schemas.spu import Spu, SpuResolution
-from schemas.topic import Durability, Retention, SegmentSettings, Topic, TopicSpec
+from schemas.objects.metadata import Metadata
+from schemas.objects.spu import Spu, SpuResolution
+from schemas.objects.topic import Durability, Retention, SegmentSettings, Topic, TopicSpec
 
 #: What concerns one consumer name stands in one partition; writers of one partition meet.
 PARTITIONS: Final = 4

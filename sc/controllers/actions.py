@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schemas.messages import Assignment, Lead, Tombstone
-from schemas.metadata import Object, Status
-from schemas.partition import Partition, PartitionSpec
-from schemas.spu import Spu, SpuSpec
-from schemas.topic import Topic
+from schemas.control.messages import Assignment, Lead, Tombstone
+from schemas.objects.metadata import Object, Status
+from schemas.objects.partition import Partition, PartitionSpec
+from schemas.objects.spu import Spu, SpuSpec
+from schemas.objects.topic import Topic
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from sc.controllers.live_set import shed, standings
 from sc.store.view import View
-from schemas.messages import ReplicaReport
-from schemas.partition import Partition, PartitionResolution, PartitionStatus
+from schemas.control.messages import ReplicaReport
+from schemas.objects.partition import Partition, PartitionResolution, PartitionStatus
 
 
 def candidates(view: View, partition: Partition, now_ms: int) -> list[int]:

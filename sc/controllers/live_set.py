@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from sc.store.view import Liveness, View
-from schemas.messages import LrsRequest, ReplicaReport
-from schemas.partition import LiveReplica
+from schemas.control.messages import LrsRequest, ReplicaReport
+from schemas.objects.partition import LiveReplica
 
 LiveSet = tuple[LiveReplica, ...]
 

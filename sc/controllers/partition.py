@@ -42,8 +42,7 @@ from sc.controllers.live_set import (
 from sc.controllers.recovery import elect_of_all, lost_live_set, pending
 from sc.controllers.unclean import after_unclean_boot, decide, wish_of, with_wish
 from sc.store.view import Liveness, View
-from schemas.ids import PartitionUid, election_term
-from schemas.messages import (
+from schemas.control.messages import (
     Assignment,
     ElectionRequest,
     Lead,
@@ -51,7 +50,8 @@ from schemas.messages import (
     ReplicaRole,
     Tombstone,
 )
-from schemas.partition import LiveReplica, Partition, PartitionResolution, PartitionStatus
+from schemas.ids import PartitionUid, election_term
+from schemas.objects.partition import LiveReplica, Partition, PartitionResolution, PartitionStatus
 
 #: Comes before what was turned down, at the end of a reason.
 _TURNED_DOWN = "turned down: "

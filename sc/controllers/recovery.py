@@ -22,8 +22,8 @@ does not change with the answers: they would never be all there at once.
 from __future__ import annotations
 
 from sc.store.view import View
-from schemas.messages import ReplicaReport
-from schemas.partition import LiveReplica, Partition, PartitionResolution, PartitionStatus
+from schemas.control.messages import ReplicaReport
+from schemas.objects.partition import LiveReplica, Partition, PartitionResolution, PartitionStatus
 
 #: Annotation of what somebody removed from the KV, and that came back.
 RESTORED = "runnel/restored"

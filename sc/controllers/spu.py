@@ -27,7 +27,7 @@ from sc.controllers.actions import (
 from sc.controllers.partition import assignment_for
 from sc.controllers.spu_group import leaving
 from sc.store.view import Liveness, View
-from schemas.spu import Spu, SpuResolution, SpuSpec, SpuStatus, SpuType
+from schemas.objects.spu import Spu, SpuResolution, SpuSpec, SpuStatus, SpuType
 
 
 def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:

@@ -26,10 +26,10 @@ from sc.controllers.actions import (
 )
 from sc.store.local_store import LocalStore
 from sc.store.view import Provisioning, View
-from schemas.metadata import Metadata
-from schemas.quantities import MAX_NAME_LENGTH
-from schemas.spu import MAX_SPU_ID, Encryption, Spu, SpuSpec, SpuType
-from schemas.spu_group import SpuGroup, SpuGroupResolution, SpuGroupStatus
+from schemas.objects.metadata import Metadata
+from schemas.objects.quantities import MAX_NAME_LENGTH
+from schemas.objects.spu import MAX_SPU_ID, Encryption, Spu, SpuSpec, SpuType
+from schemas.objects.spu_group import SpuGroup, SpuGroupResolution, SpuGroupStatus
 
 #: Ports that an SPU uses from its public one on.
 PORTS = 3

@@ -32,10 +32,10 @@ from sc.scheduler.manual import invalid_assignment
 from sc.scheduler.placement import Candidate, Load, Placement, Request, Shortage, place
 from sc.store.view import Liveness, View
 from schemas.ids import make_term
-from schemas.metadata import Metadata, OwnerReference
-from schemas.partition import Partition, PartitionSpec, PartitionStatus
-from schemas.spu import Spu, SpuResolution
-from schemas.topic import (
+from schemas.objects.metadata import Metadata, OwnerReference
+from schemas.objects.partition import Partition, PartitionSpec, PartitionStatus
+from schemas.objects.spu import Spu, SpuResolution
+from schemas.objects.topic import (
     LogSettings,
     Topic,
     TopicResolution,

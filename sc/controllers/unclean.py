@@ -1,6 +1,6 @@
 """Unclean elections: a replica leads that may lack committed records. Pure.
 
-An operator asks for one (`schemas.partition.UncleanElection`, kept as an annotation of the
+An operator asks for one (`schemas.objects.partition.UncleanElection`, kept as an annotation of the
 partition) where no member of the live replica set (LRS) can be elected and none will be. The wish
 names the term that the operator saw, and is void at any other. It is answered once: by the election
 or, where a member returned or nobody can lead, by a refusal in the status's reason; either write
@@ -23,9 +23,9 @@ from pydantic import ValidationError
 from sc.controllers.live_set import Fitness, standings, unfit_text
 from sc.controllers.recovery import elect_of_all, holds_most, lost_live_set, pending, take_over
 from sc.store.view import Liveness, View
+from schemas.control.messages import ReplicaReport
 from schemas.ids import format_term, make_term
-from schemas.messages import ReplicaReport
-from schemas.partition import UNCLEAN_ELECTION, Partition, PartitionStatus, UncleanElection
+from schemas.objects.partition import UNCLEAN_ELECTION, Partition, PartitionStatus, UncleanElection
 
 #: Where the term of a partition was lost, a replica that is away may have seen later ones than
 #: those that answered. So many changes of the leader it will not have missed.

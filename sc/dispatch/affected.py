@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from sc.controllers.actions import Key
 from sc.controllers.spu_group import leaving
 from sc.store.local_store import Change, LocalStore, ObjectChanged, TombstoneChanged
-from schemas.partition import Partition
-from schemas.spu import Spu
-from schemas.spu_group import SpuGroup, SpuGroupResolution
-from schemas.topic import Topic, TopicResolution
+from schemas.objects.partition import Partition
+from schemas.objects.spu import Spu
+from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
+from schemas.objects.topic import Topic, TopicResolution
 
 #: Topics whose placement, or the reason why there is none, depends on the SPUs there are.
 _WAITING = (

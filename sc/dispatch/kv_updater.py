@@ -41,8 +41,8 @@ from sc.office import Office
 from sc.store.codec import CONTROLLERS, encode_object, encode_tombstone
 from schemas.causality import current_cause
 from schemas.errors import ConflictError, FencedError
-from schemas.keys import ClusterKeys
-from schemas.metadata import Object
+from schemas.objects.keys import ClusterKeys
+from schemas.objects.metadata import Object
 
 
 def timestamp() -> str:

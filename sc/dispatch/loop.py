@@ -49,9 +49,9 @@ from sc.dispatch.work_queue import WorkQueue
 from sc.metrics import ScMetrics
 from sc.store.view import View
 from schemas.causality import caused_by
+from schemas.daemon.logs import get_logger
 from schemas.errors import ConflictError, FencedError, RunnelError
-from schemas.logs import get_logger
-from schemas.partition import Partition, PartitionStatus
+from schemas.objects.partition import Partition, PartitionStatus
 
 WORKERS = 64
 #: So many writes of one reconcile are under way at once, where their order does not matter.

@@ -15,10 +15,10 @@ from sc.dispatch.affected import affected_keys, keys_of_session
 from sc.store.local_store import Change, ObjectChanged, TombstoneChanged
 from sc.store.view import ElectionAsked, SessionState, View
 from schemas.causality import current_cause
-from schemas.messages import Ask, Hello, ReplicaReport, Report, Tombstone
-from schemas.metadata import Object
-from schemas.partition import Partition
-from schemas.topic import TopicResolution
+from schemas.control.messages import Ask, Hello, ReplicaReport, Report, Tombstone
+from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition
+from schemas.objects.topic import TopicResolution
 
 Wake = Callable[[Key, str], None]
 Listener = Callable[[Change], None]

@@ -24,13 +24,13 @@ from sc.kv.interface import KV, DeleteEvent, KeyValue, PutEvent, WatchBatch, ran
 from sc.store.codec import decode_object, decode_tombstone
 from sc.store.local_store import Change, LocalStore
 from schemas.causality import new_cause
+from schemas.control.messages import Tombstone
+from schemas.daemon.logs import get_logger
 from schemas.errors import CompactedError, FencedError, InvalidRequestError, RetryableError
-from schemas.keys import ClusterKeys
-from schemas.kinds import BY_PLURAL
-from schemas.logs import get_logger
-from schemas.messages import Tombstone
-from schemas.metadata import Object
-from schemas.spu import Spu
+from schemas.objects.keys import ClusterKeys
+from schemas.objects.kinds import BY_PLURAL
+from schemas.objects.metadata import Object
+from schemas.objects.spu import Spu
 
 RETRY_S = 0.2
 

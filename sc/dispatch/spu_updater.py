@@ -18,9 +18,7 @@ from typing import Final, TypeVar
 
 from sc.controllers.actions import SendAssignment, SendComplete, SendDelete, SendLead
 from schemas.causality import caused_by, current_cause
-from schemas.errors import RunnelError, UnreachableError
-from schemas.logs import get_logger
-from schemas.messages import (
+from schemas.control.messages import (
     Assignment,
     AssignPartitions,
     DeleteReplicas,
@@ -32,6 +30,8 @@ from schemas.messages import (
     Stamp,
     Tombstone,
 )
+from schemas.daemon.logs import get_logger
+from schemas.errors import RunnelError, UnreachableError
 
 RETRY_S = 1.0
 #: So many partitions are in one message, but for the complete list: either end works one off in a

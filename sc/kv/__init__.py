@@ -19,8 +19,8 @@ from pathlib import Path
 from sc.kv.interface import KV
 from sc.kv.memory import MemoryKV
 from sc.kv.sqlite import SqliteKV
+from schemas.daemon.kv_url import without_password
 from schemas.errors import InvalidRequestError, UnsupportedError
-from schemas.kv_url import without_password
 
 
 async def open_kv(url: str) -> KV:

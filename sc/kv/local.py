@@ -41,8 +41,8 @@ from sc.kv.requests import (
     check_txn,
     check_watch_revision,
 )
+from schemas.daemon.logs import get_logger
 from schemas.errors import CompactedError, InvalidRequestError, RunnelError, UnreachableError
-from schemas.logs import get_logger
 
 KEEP_REVISIONS = 10_000
 """How many revisions of history automatic compaction leaves."""

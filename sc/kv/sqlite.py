@@ -28,8 +28,8 @@ from typing import Final, Self
 from sc.kv.database import Database, DiskFullError
 from sc.kv.local import KEEP_BYTES, KEEP_REVISIONS, LocalKV, closed_error
 from sc.kv.mvcc import Delta, Mvcc
+from schemas.daemon.logs import get_logger
 from schemas.errors import OverloadedError, RunnelError, StorageFailedError
-from schemas.logs import get_logger
 
 MAX_WAITING: Final = 4096
 """Most steps that wait to be written."""

@@ -31,10 +31,10 @@ from sc.controllers.actions import EndSpu, ProvisionAction, ProvisionSpu
 from sc.provisioning import Provisioner
 from sc.provisioning.crash_loop import CrashLoop
 from sc.store.view import Provisioned, Provisioning
-from schemas.files import write_json
-from schemas.logs import get_logger, last_trouble
-from schemas.process import ProcessId, is_alive, spu_processes, started_at, stop
-from schemas.spu import SpuSpec
+from schemas.daemon.files import write_json
+from schemas.daemon.logs import get_logger, last_trouble
+from schemas.daemon.process import ProcessId, is_alive, spu_processes, started_at, stop
+from schemas.objects.spu import SpuSpec
 
 PORT_STEP = 3
 POLL_S = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Sequence
 
-from schemas.topic import PartitionAssignment
+from schemas.objects.topic import PartitionAssignment
 
 
 def invalid_assignment(rows: Sequence[PartitionAssignment], spus: Container[int]) -> str | None:

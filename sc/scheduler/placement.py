@@ -53,7 +53,7 @@ from enum import Enum
 from itertools import pairwise
 
 from sc.scheduler.rows import Rows, Spu, location
-from schemas.quantities import format_size
+from schemas.objects.quantities import format_size
 
 
 @dataclass(frozen=True, slots=True)

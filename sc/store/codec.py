@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from schemas.control.messages import Tombstone
 from schemas.errors import InvalidRequestError
-from schemas.kinds import BY_PLURAL
-from schemas.messages import Tombstone
-from schemas.metadata import Object, OwnerReference
-from schemas.model import Model
-from schemas.partition import Partition
-from schemas.topic import LogSettings
+from schemas.objects.kinds import BY_PLURAL
+from schemas.objects.metadata import Object, OwnerReference
+from schemas.objects.model import Model
+from schemas.objects.partition import Partition
+from schemas.objects.topic import LogSettings
 
 CONTROLLERS: Final = "sc"
 """Who writes what no user wrote."""

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
-from schemas.messages import Peer, Tombstone
-from schemas.metadata import Object
-from schemas.partition import Partition
-from schemas.spu import Spu
-from schemas.topic import Topic, TopicResolution
+from schemas.control.messages import Peer, Tombstone
+from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition
+from schemas.objects.spu import Spu
+from schemas.objects.topic import Topic, TopicResolution
 
 O = TypeVar("O", bound=Object)  # noqa: E741
 

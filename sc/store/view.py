@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from sc.store.local_store import LocalStore
+from schemas.control.messages import ElectionRequest, LrsRequest, ReplicaReport, Tombstone
 from schemas.ids import Term, make_term, next_election
-from schemas.messages import ElectionRequest, LrsRequest, ReplicaReport, Tombstone
-from schemas.partition import Partition
-from schemas.spu import SpuSpec
+from schemas.objects.partition import Partition
+from schemas.objects.spu import SpuSpec
 
 
 class Liveness(Enum):

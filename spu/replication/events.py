@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spu.producers import ProducerDump
 from spu.replication.messages import Batch, Message
+from spu.replication.producer_state import ProducerDump
 from spu.replication.state import Members, Promise
 
 

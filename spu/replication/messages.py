@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from schemas.batch import Buffer
-from spu.producers import ProducerDump
+from schemas.wire.batch import Buffer
+from spu.replication.producer_state import ProducerDump
 
 
 class Batch(NamedTuple):

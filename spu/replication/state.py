@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
-from spu.producers import ProducerDump
 from spu.replication.history import History, cut, forgotten, last_term
+from spu.replication.producer_state import ProducerDump
 
 #: A follower that was behind for so long leaves the live replica set.
 REPLICA_LAG_TIME_MS: Final = 10_000

@@ -1,6 +1,6 @@
 """The messages of replication as frames: what goes over the connection of two SPUs.
 
-Frames are those of the client protocol (`schemas.protocol`): a length, a frame header whose
+Frames are those of the client protocol (`schemas.wire.protocol`): a length, a frame header whose
 ``api`` is one of `Kind`, a fixed part, a tail. Each says which partition it is about; the batches
 of an `Append` are its tail, as they stand in the log. Integers are little-endian. The first frame
 in each direction is `Greeting`. Pure.
@@ -15,11 +15,10 @@ from enum import IntEnum
 from itertools import chain
 from typing import Any, Final, Self, assert_never
 
-from schemas.batch import Buffer, split_batches, verify
 from schemas.errors import CorruptBatchError, ProtocolError
 from schemas.ids import PartitionUid, uid_bytes, uid_text
-from schemas.protocol import pack_frame
-from spu.producers import ProducerDump, dump_from
+from schemas.wire.batch import Buffer, split_batches, verify
+from schemas.wire.protocol import pack_frame
 from spu.replication.messages import (
     Ack,
     Append,
@@ -32,6 +31,7 @@ from spu.replication.messages import (
     Refuse,
     Reset,
 )
+from spu.replication.producer_state import ProducerDump, dump_from
 
 MIN_PEER_VERSION: Final = 1
 PEER_VERSION: Final = 1

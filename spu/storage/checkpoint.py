@@ -14,16 +14,16 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from schemas.batch import MAX_TRANSACTION_ID, NO_TRANSACTION
 from schemas.errors import StorageFailedError
-from spu.producers import (
+from schemas.wire.batch import MAX_TRANSACTION_ID, NO_TRANSACTION
+from spu.replication.history import Epoch, History
+from spu.replication.producer_state import (
     NO_PRODUCERS,
     ProducerDump,
     ProducerSnapshot,
     dump_from,
     split_last_id,
 )
-from spu.replication.history import Epoch, History
 from spu.storage.durable import read_document, write_document
 from spu.storage.segment import Segment
 

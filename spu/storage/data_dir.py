@@ -31,7 +31,7 @@ from pydantic import TypeAdapter
 
 from schemas.errors import InvalidRequestError, StorageFailedError
 from schemas.ids import PartitionUid, StorageId
-from schemas.topic import LogSettings, SharedLogSettings
+from schemas.objects.topic import LogSettings, SharedLogSettings
 from spu.storage.checkpoint import Checkpoint, write_checkpoint
 from spu.storage.durable import UNFINISHED, replace_file, sync_directory, write_file
 

@@ -15,8 +15,8 @@ import struct
 from pathlib import Path
 from typing import Any, Final
 
-from schemas.batch import Buffer, crc32c
 from schemas.errors import StorageFailedError
+from schemas.wire.batch import Buffer, crc32c
 
 _DOCUMENT: Final = struct.Struct("<4sII")
 _DOCUMENT_MAGIC: Final = b"RNLD"

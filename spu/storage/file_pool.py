@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from schemas.batch import Buffer
+from schemas.wire.batch import Buffer
 from spu.storage.durable import sync_file, write_all
 
 DEFAULT_CAPACITY: Final = 256

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from schemas.batch import NO_TRANSACTION, crc32c
+from schemas.wire.batch import NO_TRANSACTION, crc32c
 from spu.storage.durable import replace_file
 
 INDEX_INTERVAL_BYTES: Final = 64 << 10

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from schemas.batch import crc32c
+from schemas.control.messages import Assignment, Peer, Stamp
 from schemas.errors import StorageFailedError
 from schemas.ids import PartitionUid
-from schemas.messages import Assignment, Peer, Stamp
+from schemas.wire.batch import crc32c
 from spu.replication.state import Member, Members, Promise
 from spu.storage.durable import replace_file, sync_directory, sync_file, write_all
 

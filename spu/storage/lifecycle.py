@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from schemas.log_requests import SegmentInfo, SegmentState
-from schemas.topic import LogSettings, Retention
+from schemas.objects.topic import LogSettings, Retention
+from schemas.wire.log_requests import SegmentInfo, SegmentState
 from spu.storage.segment import Segment
 
 TRUNCATED_SUFFIX: Final = ".truncated"

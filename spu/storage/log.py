@@ -9,8 +9,8 @@ A segment holds records of one term: a change of it begins another, on followers
 Which terms there are, and where each begins, is the log's ``history``. Its last transaction id is
 the largest of its segments', each of which knows its own, and of the records below the log start.
 
-Nothing here is committed or refused: `spu.replica` decides that. An OSError of a write or fsync
-leaves the log unusable, and the caller stops for good.
+Nothing here is committed or refused: `spu.replica.replica` decides that. An OSError of a write or
+fsync leaves the log unusable, and the caller stops for good.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
-from schemas.batch import NO_TRANSACTION, BatchHeader, Buffer, read_header, stamp
 from schemas.errors import (
     CorruptBatchError,
     FencedError,
     NotReadyError,
     OffsetOutOfRangeError,
 )
-from schemas.log_requests import SegmentInfo
-from schemas.topic import MAX_BATCH_BYTES, Durability, LogSettings
-from spu.producers import (
+from schemas.objects.topic import MAX_BATCH_BYTES, Durability, LogSettings
+from schemas.wire.batch import NO_TRANSACTION, BatchHeader, Buffer, read_header, stamp
+from schemas.wire.log_requests import SegmentInfo
+from spu.replication.history import Epoch, cut, extended, forgotten, last_term
+from spu.replication.producer_state import (
     ProducerDump,
     ProducerSnapshot,
     ProducerTable,
@@ -41,7 +42,6 @@ from spu.producers import (
     split_last_id,
     with_last_id,
 )
-from spu.replication.history import Epoch, cut, extended, forgotten, last_term
 from spu.storage.checkpoint import Checkpoint, checkpoint_of, write_checkpoint
 from spu.storage.durable import sync_directory, sync_file
 from spu.storage.file_pool import FilePool

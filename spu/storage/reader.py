@@ -19,8 +19,8 @@ from typing import Final
 
 import numpy as np
 
-from schemas.batch import HEADER_SIZE, MAGIC, NO_TRANSACTION, BatchHeader, read_header
 from schemas.errors import CorruptBatchError
+from schemas.wire.batch import HEADER_SIZE, MAGIC, NO_TRANSACTION, BatchHeader, read_header
 from spu.storage.file_pool import FilePool
 from spu.storage.index import INDEX_INTERVAL_BYTES, SparseIndex, read_index, write_index
 from spu.storage.segment import Damage, Segment, scan

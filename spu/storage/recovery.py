@@ -25,10 +25,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from schemas.batch import NO_TRANSACTION
-from schemas.logs import get_logger
-from spu.producers import NO_PRODUCERS, ProducerSnapshot, ProducerTable, newest_snapshot
+from schemas.daemon.logs import get_logger
+from schemas.wire.batch import NO_TRANSACTION
 from spu.replication.history import History, extended, forgotten, last_term
+from spu.replication.producer_state import (
+    NO_PRODUCERS,
+    ProducerSnapshot,
+    ProducerTable,
+    newest_snapshot,
+)
 from spu.storage.checkpoint import (
     CHECKPOINT_NAME,
     VERIFY_AGAIN_BYTES,

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from schemas.batch import (
+from schemas.errors import CorruptBatchError
+from schemas.objects.topic import MAX_BATCH_BYTES
+from schemas.wire.batch import (
     HEADER_SIZE,
     MAGIC,
     NO_TRANSACTION,
@@ -24,8 +26,6 @@ from schemas.batch import (
     verify,
     verify_leader_part,
 )
-from schemas.errors import CorruptBatchError
-from schemas.topic import MAX_BATCH_BYTES
 from spu.storage.index import NO_TIMESTAMP, IndexSummary, SparseIndex
 
 LOG_SUFFIX: Final = ".log"

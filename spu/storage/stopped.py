@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from schemas.batch import NO_TRANSACTION
+from schemas.wire.batch import NO_TRANSACTION
 from spu.replication.history import Epoch
 from spu.storage.checkpoint import CHECKPOINT_NAME, Checkpoint, read_checkpoint
 from spu.storage.index import is_of_earlier_version, read_index

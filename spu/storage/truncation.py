@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from schemas.errors import InvalidRequestError
-from spu.producers import ProducerSnapshot, ProducerTable
+from spu.replication.producer_state import ProducerSnapshot, ProducerTable
 from spu.storage.checkpoint import Checkpoint, write_checkpoint
 from spu.storage.durable import sync_directory, sync_file
 from spu.storage.file_pool import FilePool

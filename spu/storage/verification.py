@@ -1,10 +1,10 @@
 """Checking a log against its checksums and indexes, a piece at a time, while it is used or not.
 
-`Verification.advance` goes on where it stopped: it verifies both CRCs of every batch, that
-offsets follow each other and terms do not fall, that each segment is as long as it should be, and
-that every index leads where it says. It knows nothing of threads, pauses and replicas: the caller
-decides how much is read at once (`spu.verifying` for a replica that serves, `spu.admin` for a
-directory that nobody uses).
+`Verification.advance` goes on where it stopped: it verifies both CRCs of every batch, that offsets
+follow each other and terms do not fall, that each segment is as long as it should be, and that
+every index leads where it says. It knows nothing of threads, pauses and replicas: the caller
+decides how much is read at once (`spu.server.verifications` for a replica that serves, `spu.admin`
+for a directory that nobody uses).
 
 Damage of records ends it: what that means is the caller's business. A damaged index is only a
 shortcut; it is noted and built again from the log, which was verified just before. Nothing is
@@ -24,8 +24,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
-from schemas.batch import BatchHeader
 from schemas.errors import NotReadyError
+from schemas.wire.batch import BatchHeader
 from spu.storage.checkpoint import CHECKPOINT_NAME, read_checkpoint
 from spu.storage.index import SparseIndex, is_of_earlier_version, read_index, write_index
 from spu.storage.segment import Damage, Segment, scan

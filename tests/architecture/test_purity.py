@@ -20,15 +20,15 @@ CORES = (
     "sc.store",
     "sc.provisioning.crash_loop",
     "spu.replication",
-    "spu.push_queue",
-    "runnel.batching",
-    "runnel.pace",
-    "runnel.partitioned_rows",
-    "runnel.pending_batch",
-    "runnel.positions",
-    "runnel.speculation",
-    "runnel.read_window",
-    "runnel.state_fold",
+    "spu.server.push_scheduler",
+    "runnel.produce.accumulator",
+    "runnel.produce.linger",
+    "runnel.produce.partitioned_rows",
+    "runnel.produce.batch",
+    "runnel.positions.state",
+    "runnel.consume.speculation",
+    "runnel.net.flow_control",
+    "runnel.state_log.fold",
 )
 
 FORBIDDEN = {
@@ -62,28 +62,30 @@ FORBIDDEN = {
 #: Modules of ``schemas`` that have an effect, and why they may. The cores do not import them.
 EDGES = {
     "schemas.causality": {"secrets": "fresh ids of chains of causes"},
-    "schemas.logs": {
+    "schemas.daemon.logs": {
         "logging": "the level of the process's logs",
         "pathlib": "reads the log it is given",
         "structlog": "the logs themselves",
         "sys": "logs go to stderr",
     },
-    "schemas.files": {
+    "schemas.daemon.files": {
         "os": "makes the file durable",
         "pathlib": "replaces the file it is given",
     },
-    "schemas.process": {
+    "schemas.daemon.process": {
         "pathlib": "reads when a process began",
         "signal": "ends processes",
         "time": "waits for their end",
     },
-    "schemas.config_file": {"pathlib": "reads the file it is given"},
-    "schemas.daemon": {"sys": "prints why a daemon cannot run"},
-    "schemas.manifest": {"pathlib": "reads the files and directories it is given"},
+    "schemas.daemon.config_file": {"pathlib": "reads the file it is given"},
+    "schemas.daemon.daemon": {"sys": "prints why a daemon cannot run"},
+    "schemas.objects.manifest.manifest": {"pathlib": "reads the files and directories it is given"},
 }
 
 #: Modules the cores do import, what else they may use, and why that has no effect.
-VALUES = {"runnel.record": {"datetime": "the type of the times users see; it reads no clock"}}
+VALUES = {
+    "runnel.records.record": {"datetime": "the type of the times users see; it reads no clock"}
+}
 CLOCKS = {"now", "today", "utcnow"}
 
 #: A uuid computed from names is a function; these are not.
@@ -203,5 +205,5 @@ def test_the_check_itself(text: str, problems: list[str]) -> None:
 
 
 def test_reached_follows_imports_through_others() -> None:
-    assert "schemas.quantities" in reached("sc.controllers")
-    assert "schemas.logs" in reached("sc.dispatch.loop")
+    assert "schemas.objects.quantities" in reached("sc.controllers")
+    assert "schemas.daemon.logs" in reached("sc.dispatch.loop")

@@ -10,8 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from schemas.kinds import BY_KIND
-from schemas.manifest import json_schemas
+from schemas.objects.kinds import BY_KIND
+from schemas.objects.manifest.manifest import json_schemas
 
 REPOSITORY = Path(__file__).parents[2]
 SCRIPT = REPOSITORY / "docs" / "generate.py"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runnel.blocking_admin import administer
+from runnel.admin.blocking import administer
 from tests.e2e.conftest import TIMEOUT_S, Command
 from tests.polling import eventually
 

@@ -18,9 +18,9 @@ from runnel.local.processes import free_base_port
 from runnel.local.state import DataDirectory
 from sc.kv import open_kv
 from sc.kv.interface import range_all
-from schemas.keys import ClusterKeys
-from schemas.partition import Partition
-from schemas.process import is_alive
+from schemas.daemon.process import is_alive
+from schemas.objects.keys import ClusterKeys
+from schemas.objects.partition import Partition
 from tests.e2e.conftest import Command
 
 SPUS = 6

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import runnel as library
-from runnel.consumer import ConsumerSettings
-from schemas.partition import Partition
-from schemas.partitioner import partition_for
-from schemas.system_topics import POSITIONS
+from runnel.consume.consumer import ConsumerSettings
+from schemas.objects.partition import Partition
+from schemas.objects.system_topics import POSITIONS
+from schemas.wire.partitioner import partition_for
 from tests.e2e.conftest import Command, KvChoice, running_cluster
 from tests.e2e.test_crash import kill
 

@@ -14,7 +14,7 @@ import pytest
 
 import runnel as library
 from runnel.local.processes import free_base_port
-from schemas.process import ProcessId, is_alive, started_at
+from schemas.daemon.process import ProcessId, is_alive, started_at
 from tests.e2e.conftest import Command
 
 KEYS = 20
@@ -148,7 +148,7 @@ def test_ten_kills_lose_nothing(runnel: Command) -> None:
 
 def assert_whole_batches(partition: Path) -> None:
     """Every byte of every segment belongs to a batch with right checksums."""
-    from schemas.batch import split_batches, verify
+    from schemas.wire.batch import split_batches, verify
 
     for log in partition.glob("*.log"):
         data = memoryview(log.read_bytes())

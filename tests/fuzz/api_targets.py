@@ -17,7 +17,7 @@ from unittest import mock
 
 from aiohttp import web
 
-from runnel.sse import EventParser
+from runnel.admin.sse import EventParser
 from sc.api.answers import ErrorAnswer
 from sc.api.openapi import document
 from sc.api.server import PublicServer
@@ -25,7 +25,7 @@ from sc.controller import Controller
 from sc.kv.interface import Put
 from sc.kv.memory import MemoryKV
 from sc.store.codec import encode_object
-from schemas.keys import ClusterKeys
+from schemas.objects.keys import ClusterKeys
 from tests.fuzz.connection_targets import Transport
 from tests.fuzz.law import Rejected, options, with_length
 from tests.unit.sc.builders import live, partition_of, spu_of, topic_of

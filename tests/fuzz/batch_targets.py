@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Final
 from unittest import mock
 
-import schemas.batch
-from runnel.cursor import Cursor
-from runnel.read_columns import ReadColumns
-from runnel.read_state import Chunk, ReadState
-from schemas.batch import MAX_DECODED_BYTES, TRANSACTION_IDS_FLAG, ClientPart, build, stamp
-from schemas.columns import Column, TopicSchema, schema_id
+from runnel.consume.delivered import Chunk, ReadState
+from runnel.records.cursor import Cursor
+from runnel.records.schema_resolution import ReadColumns
+from schemas.columns.topic_schema import Column, TopicSchema, schema_id
 from schemas.errors import CorruptBatchError, UnsupportedError
+from schemas.wire.batch import MAX_DECODED_BYTES, TRANSACTION_IDS_FLAG, ClientPart, build, stamp
 from tests.fuzz import repair
 from tests.fuzz.law import Rejected, options
 from tests.unit.spu.builders import TERM
@@ -64,7 +63,7 @@ def payload(data: bytes) -> None:
     not_before_us = 1 if choice & 128 else None
     not_before_id = 6 if choice & 32 else None
     cursor = Cursor("orders", 0, 0, not_before_us=not_before_us, not_before_id=not_before_id)
-    with mock.patch.object(schemas.batch, "_MAX_BUFFERS", _BUFFERS):
+    with mock.patch.object(batch, "_MAX_BUFFERS", _BUFFERS):
         _consume(cursor, batch, None)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from schemas.batch import MAX_DECODED_BYTES
+from schemas.wire.batch import MAX_DECODED_BYTES
 from tests.fuzz.law import Rejected, Target
 
 #: What any input may take: buffers, directories, exceptions with their texts.

@@ -17,12 +17,12 @@ from unittest import mock
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
-from runnel.admin import Admin, ClusterInfo
+from runnel.admin.client import Admin, ClusterInfo
+from runnel.admin.http import ScClient
+from runnel.admin.watch import Watch
 from runnel.client import Cluster
-from runnel.sc_client import ScClient
-from runnel.watch import Watch
 from schemas.errors import RunnelError
-from schemas.topic import Topic
+from schemas.objects.topic import Topic
 from tests.fuzz.connection_targets import Transport
 from tests.fuzz.law import Rejected, options, with_length
 
@@ -139,7 +139,7 @@ def watched(data: bytes) -> None:
                     told += 1
 
     try:
-        with mock.patch("runnel.watch.backoff_s", return_value=0.0):
+        with mock.patch("runnel.admin.watch.backoff_s", return_value=0.0):
             _RUN.run(follow())
     except _OverError:
         if not told:
@@ -158,7 +158,7 @@ async def _client(pieces: list[bytes]) -> AsyncIterator[ScClient]:
     def connected(**settings: Any) -> aiohttp.ClientSession:
         return session(connector=connector, connector_owner=False, **settings)
 
-    with mock.patch("runnel.sc_client.aiohttp.ClientSession", connected):
+    with mock.patch("runnel.admin.http.aiohttp.ClientSession", connected):
         sc = ScClient.parse("sc:9003")
         try:
             yield sc

@@ -19,10 +19,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, cast
 from unittest import mock
 
-from runnel.address import Address
-from runnel.connection import Response, SpuConnection
-from runnel.subscriptions import Subscription
-from schemas.batch import split_batches, verify
+from runnel.net.address import Address
+from runnel.net.connection import Response, SpuConnection
+from runnel.net.push import Subscription
 from schemas.errors import (
     ErrorCode,
     NotFoundError,
@@ -31,8 +30,9 @@ from schemas.errors import (
     RunnelError,
 )
 from schemas.ids import PartitionUid
-from schemas.log_requests import ListSegmentsResponse, SegmentInfo
-from schemas.protocol import (
+from schemas.wire.batch import split_batches, verify
+from schemas.wire.log_requests import ListSegmentsResponse, SegmentInfo
+from schemas.wire.protocol import (
     PREFIX,
     PROTOCOL_VERSION,
     Api,
@@ -41,7 +41,7 @@ from schemas.protocol import (
     pack_frame,
     unpack_frame,
 )
-from schemas.record_requests import (
+from schemas.wire.record_requests import (
     FetchRequest,
     FetchResponse,
     ListOffsetsResponse,
@@ -49,13 +49,13 @@ from schemas.record_requests import (
     ProduceRequest,
     ProduceResponse,
 )
-from schemas.subscription_requests import PushResponse
-from spu import connection as listener
-from spu.admission import admit
-from spu.connection import Connection, ListenerCounters
-from spu.replica import Found, Replica
+from schemas.wire.subscription_requests import PushResponse
+from spu.replica.batch_checks import admit
+from spu.replica.replica import Found, Replica
+from spu.replica.waiters import Listener, Listeners, Told, Waiter
+from spu.server import connection as listener
+from spu.server.connection import Connection, ListenerCounters
 from spu.storage.log import PartitionLog
-from spu.waiters import Listener, Listeners, Told, Waiter
 from tests.fuzz import repair
 from tests.fuzz.law import Rejected, named_pieces, options
 from tests.unit.spu.builders import CLUSTER, NOW_US, TERM, UID, batch_of, open_log
@@ -139,7 +139,8 @@ def _log() -> PartitionLog:
 
 
 class _Replica:
-    """Leads, with what `spu.replica.Replica` has of a log that nothing is appended to. Every other
+    """Leads, with what `spu.replica.replica.Replica` has of a log that nothing is appended to.
+    Every other
     read needs the disk."""
 
     def __init__(self) -> None:

@@ -6,12 +6,18 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from runnel.positions import Closed, Committed, Forgotten, Opened, PositionsState, Reset, Update
-from runnel.state_fold import Entry, StateFold
+from runnel.positions.state import (
+    Closed,
+    Committed,
+    Forgotten,
+    Opened,
+    PositionsState,
+    Reset,
+    Update,
+)
+from runnel.state_log.fold import Entry, StateFold
 from sc.store.codec import encode_object, encode_tombstone
-from schemas.errors import TransactionIdTooLowError
-from schemas.ids import StorageId
-from schemas.messages import (
+from schemas.control.messages import (
     Ask,
     AssignPartitions,
     DeleteReplicas,
@@ -29,7 +35,9 @@ from schemas.messages import (
     Reply,
     Tombstone,
 )
-from schemas.partition import LiveReplica
+from schemas.errors import TransactionIdTooLowError
+from schemas.ids import StorageId
+from schemas.objects.partition import LiveReplica
 from spu.storage.data_dir import PartitionMeta
 from tests.fuzz.document_targets import PLURALS
 from tests.unit.sc.builders import TERM_1, group_of, live, partition_of, spu_of, topic_of

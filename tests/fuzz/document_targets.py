@@ -8,12 +8,12 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from runnel.sse import EventParser, ServerEvent
+from runnel.admin.sse import EventParser, ServerEvent
 from sc.store.codec import decode_object, decode_tombstone, encode_object, encode_tombstone
+from schemas.control.messages import Reply, decode_envelope
 from schemas.errors import InvalidRequestError, ProtocolError, StorageFailedError, error_from
 from schemas.ids import uid_bytes
-from schemas.kinds import BY_PLURAL
-from schemas.messages import Reply, decode_envelope
+from schemas.objects.kinds import BY_PLURAL
 from spu.storage.data_dir import DataDir, PartitionMeta
 from tests.fuzz.law import Rejected, empty_directory, options
 from tests.unit.spu.builders import CLUSTER, UID

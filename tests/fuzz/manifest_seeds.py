@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from schemas.manifest import dump_yaml, load_text
+from schemas.objects.manifest.manifest import dump_yaml, load_text
 from tests.unit.sc.builders import TERM_1, group_of, live, partition_of, spu_of, topic_of
 
 _BY_HAND: Final = """\

@@ -8,11 +8,11 @@ import re
 from typing import Final
 from unittest import mock
 
-from runnel.cli.editing import _editable
-from schemas import yaml_lines
+from runnel.cli.objects.edit import _editable
 from schemas.errors import ManifestError
-from schemas.manifest import dump_yaml, load_paths, load_text
-from schemas.validation import parse_object
+from schemas.objects.manifest import yaml_lines
+from schemas.objects.manifest.manifest import dump_yaml, load_paths, load_text
+from schemas.objects.manifest.validation import parse_object
 from tests.fuzz.law import Rejected, empty_directory, options
 
 #: So few that aliases in a small input reach it.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from schemas.batch import HEADER_SIZE, MAGIC, crc32c
+from schemas.wire.batch import HEADER_SIZE, MAGIC, crc32c
 
 _DOCUMENT: Final = struct.Struct("<4sII")
 _INDEX_HEAD: Final = struct.Struct("<4sIqqqqqqqI")

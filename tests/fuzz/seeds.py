@@ -13,8 +13,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from runnel.arrow_columns import arrow_schema, encode_rows
-from schemas.batch import (
+from runnel.records.arrow_schema import arrow_schema, encode_rows
+from schemas.control.messages import Peer
+from schemas.errors import DivergedError, ErrorCode, NotLeaderError, TransactionIdTooLowError
+from schemas.wire.batch import (
     RECORD_SCHEMA,
     TRANSACTION_ID,
     TRANSACTION_IDS_FLAG,
@@ -23,8 +25,7 @@ from schemas.batch import (
     encode_records,
     stamp,
 )
-from schemas.errors import DivergedError, ErrorCode, NotLeaderError, TransactionIdTooLowError
-from schemas.log_requests import (
+from schemas.wire.log_requests import (
     ListSegmentsRequest,
     ListSegmentsResponse,
     SegmentInfo,
@@ -32,8 +33,7 @@ from schemas.log_requests import (
     VerifyRequest,
     VerifyResponse,
 )
-from schemas.messages import Peer
-from schemas.protocol import (
+from schemas.wire.protocol import (
     Api,
     HelloRequest,
     HelloResponse,
@@ -41,7 +41,7 @@ from schemas.protocol import (
     pack_frame,
     unpack_frame,
 )
-from schemas.record_requests import (
+from schemas.wire.record_requests import (
     Acks,
     FetchRequest,
     FetchResponse,
@@ -51,14 +51,13 @@ from schemas.record_requests import (
     ProduceRequest,
     ProduceResponse,
 )
-from schemas.subscription_requests import (
+from schemas.wire.subscription_requests import (
     Grant,
     PushResponse,
     SubscribeRequest,
     SubscriptionEntry,
     pack_numbers,
 )
-from spu.producers import with_last_id
 from spu.replication.messages import (
     Ack,
     Append,
@@ -71,6 +70,7 @@ from spu.replication.messages import (
     Refuse,
     Reset,
 )
+from spu.replication.producer_state import with_last_id
 from spu.replication.state import Member, Promise
 from spu.replication.wire import Greeting, encode
 from spu.storage.journal import JournalEntry

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runnel.positions import (
+from runnel.positions.state import (
     Opened,
     Positions,
     PositionsState,
@@ -13,10 +13,10 @@ from runnel.positions import (
     readings,
     uncommitted,
 )
-from runnel.record import time_of
-from runnel.state_fold import Entry, StateFold
+from runnel.records.record import time_of
+from runnel.state_log.fold import Entry, StateFold
 from schemas.errors import CorruptBatchError, UnsupportedError
-from schemas.record_requests import FetchRequest
+from schemas.wire.record_requests import FetchRequest
 from tests.fuzz.law import Rejected, options
 from tests.unit.spu.builders import UID
 

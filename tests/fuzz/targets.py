@@ -15,31 +15,25 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
-from runnel.frames import FrameAssembler
-from runnel.stored_batches import read_segments, segment_files
-from runnel.verification import read_findings
-from schemas.batch import read_header, split_batches, stamp, verify
+from runnel.net.framing import FrameAssembler
+from runnel.partition.stored_batches import read_segments, segment_files
+from runnel.partition.verify import read_findings
 from schemas.errors import (
     CorruptBatchError,
     ProtocolError,
     RunnelError,
     StorageFailedError,
 )
-from schemas.log_requests import (
+from schemas.wire.batch import read_header, split_batches, stamp, verify
+from schemas.wire.log_requests import (
     ListSegmentsRequest,
     ListSegmentsResponse,
     SegmentInfo,
     VerifyRequest,
     VerifyResponse,
 )
-from schemas.protocol import (
-    Api,
-    HelloRequest,
-    HelloResponse,
-    raise_for_status,
-    unpack_frame,
-)
-from schemas.record_requests import (
+from schemas.wire.protocol import Api, HelloRequest, HelloResponse, raise_for_status, unpack_frame
+from schemas.wire.record_requests import (
     FetchRequest,
     FetchResponse,
     ListOffsetsRequest,
@@ -47,7 +41,7 @@ from schemas.record_requests import (
     ProduceRequest,
     ProduceResponse,
 )
-from schemas.subscription_requests import (
+from schemas.wire.subscription_requests import (
     Grant,
     PushResponse,
     SubscribeRequest,
@@ -55,9 +49,9 @@ from schemas.subscription_requests import (
     pack_numbers,
     unpack_numbers,
 )
-from spu import frames as spu_frames
-from spu.producers import ProducerTable
+from spu.net import framing as spu_frames
 from spu.replication.messages import Reset
+from spu.replication.producer_state import ProducerTable
 from spu.replication.wire import Greeting, Kind, damaged, decode, encode
 from spu.storage import segment
 from spu.storage.checkpoint import read_checkpoint, write_checkpoint

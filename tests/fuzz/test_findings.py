@@ -11,14 +11,25 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from runnel.arrow_columns import arrow_schema, encode_rows
-from runnel.cursor import Cursor
-from runnel.positions import PositionsState
-from runnel.read_columns import ReadColumns
-from runnel.read_state import Chunk, ReadState
-from runnel.state_fold import Entry, StateFold
-from runnel.verification import read_findings
-from schemas.batch import (
+from runnel.consume.delivered import Chunk, ReadState
+from runnel.partition.verify import read_findings
+from runnel.positions.state import PositionsState
+from runnel.records.arrow_schema import arrow_schema, encode_rows
+from runnel.records.cursor import Cursor
+from runnel.records.schema_resolution import ReadColumns
+from runnel.state_log.fold import Entry, StateFold
+from schemas.columns.topic_schema import Column, TopicSchema
+from schemas.errors import (
+    CorruptBatchError,
+    ErrorCode,
+    NotLeaderError,
+    ProtocolError,
+    StorageFailedError,
+    UnsupportedError,
+    error_from,
+)
+from schemas.objects.topic import MAX_BATCH_BYTES
+from schemas.wire.batch import (
     MAX_DECODED_BYTES,
     RECORD_SCHEMA,
     BatchHeader,
@@ -29,30 +40,11 @@ from schemas.batch import (
     stamp,
     verify,
 )
-from schemas.columns import Column, TopicSchema
-from schemas.errors import (
-    CorruptBatchError,
-    ErrorCode,
-    NotLeaderError,
-    ProtocolError,
-    StorageFailedError,
-    UnsupportedError,
-    error_from,
-)
-from schemas.protocol import (
-    MAX_SUBSCRIPTION_BYTES,
-    PROTOCOL_VERSION,
-    Api,
-)
-from schemas.subscription_requests import (
-    Grant,
-    SubscribeRequest,
-    SubscriptionEntry,
-)
-from schemas.topic import MAX_BATCH_BYTES
-from spu import connection as connection_module
+from schemas.wire.protocol import MAX_SUBSCRIPTION_BYTES, PROTOCOL_VERSION, Api
+from schemas.wire.subscription_requests import Grant, SubscribeRequest, SubscriptionEntry
 from spu.replication.messages import Reset
 from spu.replication.wire import Kind, decode, encode
+from spu.server import connection as connection_module
 from spu.storage import segment as segment_module
 from spu.storage.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from spu.storage.data_dir import DataDir

@@ -11,37 +11,23 @@ from typing import Any
 
 import pytest
 
-from runnel import (
-    admin,
-    arrow_columns,
-    cursor,
-    frames,
-    read_columns,
-    sc_client,
-    sse,
-    state_fold,
-    watch,
-)
-from runnel import positions as consumers
-from runnel import subscriptions as pushes
-from runnel.verification import read_findings
+from runnel.admin import client, http, sse, watch
+from runnel.net import framing
+from runnel.net import push as pushes
+from runnel.partition.verify import read_findings
+from runnel.positions import state as consumers
+from runnel.records import arrow_schema, cursor, schema_resolution
+from runnel.state_log import fold
 from sc.api import listing, merge_patch, requests, selectors, server
 from sc.store import codec
-from schemas import (
-    batch,
-    errors,
-    log_requests,
-    manifest,
-    protocol,
-    record_requests,
-    subscription_requests,
-    validation,
-    yaml_lines,
-)
-from spu import admission, producers, subscriptions
-from spu import connection as listener
-from spu import frames as received
-from spu.replication import wire
+from schemas import errors
+from schemas.objects.manifest import manifest, validation, yaml_lines
+from schemas.wire import batch, log_requests, protocol, record_requests, subscription_requests
+from spu.net import framing as received
+from spu.replica import batch_checks
+from spu.replication import producer_state, wire
+from spu.server import connection as listener
+from spu.server import subscriptions
 from spu.storage import checkpoint, data_dir, index, journal, lifecycle, recovery, segment
 from tests.fuzz.reach import lines_of, ways
 from tests.fuzz.seeds import seeds
@@ -55,7 +41,7 @@ JUMPS = {"break", "continue", "pass", "return"}
 #: What takes apart bytes of others, or decides by them; some lines need what no input can say.
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     received.FrameReader.next_frame,
-    frames.FrameAssembler.received,
+    framing.FrameAssembler.received,
     protocol.raise_for_status,
     record_requests.ListOffsetsRequest.unpack,
     record_requests.ListOffsetsResponse.unpack,
@@ -68,7 +54,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     wire._batches,
     wire._unpack,
     wire.Greeting.unpack,
-    producers.dump_from,
+    producer_state.dump_from,
     batch.verify_client_part,
     batch.verify,
     batch.split_batches,
@@ -80,14 +66,14 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     batch.require_transaction_ids,
     batch._decompressed_bytes,
     batch._table_field,
-    arrow_columns.decode_rows,
-    read_columns.ReadColumns.decode,
-    read_columns.ReadColumns._timestamps,
+    arrow_schema.decode_rows,
+    schema_resolution.ReadColumns.decode,
+    schema_resolution.ReadColumns._timestamps,
     checkpoint.read_checkpoint,
     checkpoint._parsed,
     checkpoint._is_possible,
     checkpoint._history,
-    producers.split_last_id,
+    producer_state.split_last_id,
     index._summary,
     journal.Journal._load,
     journal.Journal._read,
@@ -104,14 +90,14 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     segment.find_batch,
     lifecycle.find_truncated,
     index.is_of_earlier_version,
-    state_fold.Entry.unpack,
-    state_fold.read_text,
-    state_fold.read_number,
-    state_fold.StateFold.take,
-    state_fold.StateFold._take_snapshot,
+    fold.Entry.unpack,
+    fold.read_text,
+    fold.read_number,
+    fold.StateFold.take,
+    fold.StateFold._take_snapshot,
     consumers.PositionsState.read_state,
     consumers.PositionsState.read_update,
-    admission._admit_transaction_ids,
+    batch_checks._admit_transaction_ids,
     listener.Connection._dispatch,
     listener.Connection._hello,
     listener.Connection._subscribe,
@@ -134,10 +120,10 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     codec.decode_tombstone,
     sse.EventParser.feed,
     sse.EventParser._line,
-    sc_client.understood,
-    sc_client.parse_answer,
-    admin._entry,
-    admin._replica,
+    http.understood,
+    http.parse_answer,
+    client._entry,
+    client._replica,
     watch._data,
     server._body,
     requests.read_query,

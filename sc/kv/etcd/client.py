@@ -41,6 +41,7 @@ from sc.kv.requests import (
     check_txn,
     check_watch_revision,
 )
+from schemas.daemon.logs import get_logger
 from schemas.errors import (
     CompactedError,
     DeadlineExceededError,
@@ -49,7 +50,6 @@ from schemas.errors import (
     RunnelError,
     UnauthorizedError,
 )
-from schemas.logs import get_logger
 
 _log = get_logger(__name__)
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
 
+from schemas.daemon.kv_url import without_password
 from schemas.errors import InvalidRequestError
-from schemas.kv_url import without_password
 
 DEFAULT_PORT = 2379
 

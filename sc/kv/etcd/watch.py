@@ -26,8 +26,8 @@ from sc.kv.etcd import wire
 from sc.kv.etcd.channel import Endpoint, Members, Stream, backoff_s
 from sc.kv.etcd.failures import CallFailed, Failure, Verdict, failure_of
 from sc.kv.interface import DeleteEvent, Event, PutEvent, Watch, WatchBatch
+from schemas.daemon.logs import get_logger
 from schemas.errors import CompactedError, UnauthorizedError
-from schemas.logs import get_logger
 
 _log = get_logger(__name__)
 

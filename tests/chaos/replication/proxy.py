@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import threading
 
-from schemas.protocol import PREFIX, unpack_frame
+from schemas.wire.protocol import PREFIX, unpack_frame
 from spu.replication.wire import Greeting
 
 _CHUNK = 1 << 16

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sc.kv.interface import DeleteEvent, Event, KeyValue, Put, PutEvent, WatchBatch
+from schemas.daemon.kv_url import without_password
 from schemas.errors import (
     InvalidRequestError,
     NotFoundError,
@@ -17,7 +18,6 @@ from schemas.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from schemas.kv_url import without_password
 
 from .etcd_server import require_client
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from runnel import aio
+from schemas.control.messages import Lead, LeadPartitions
 from schemas.errors import DivergedError, OffsetOutOfRangeError
-from schemas.messages import Lead, LeadPartitions
-from schemas.partition import LiveReplica
-from schemas.topic import LogSettings
-from spu.listener import Listener
+from schemas.objects.partition import LiveReplica
+from schemas.objects.topic import LogSettings
+from spu.server.listener import Listener
 from tests.integration.spu.cluster import Cluster
 from tests.integration.spu.served import serve
 from tests.unit.runnel.fake_sc import FakeSc
-from tests.unit.runnel.test_cursor import batch
+from tests.unit.runnel.records.test_cursor import batch
 from tests.unit.spu.builders import (
     DEADLINE_S,
     STAMP,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from runnel import aio
-from runnel.record import time_of
+from runnel.records.record import time_of
 from schemas.errors import TransactionIdTooLowError
 from tests.integration.spu.served import Served, serve
 from tests.unit.runnel.fake_sc import FakeSc

@@ -15,8 +15,8 @@ import pytest
 
 import runnel
 from runnel import aio
-from runnel.row_values import MisfitError
-from schemas.topic import Topic, TopicSpec
+from runnel.records.row_values import MisfitError
+from schemas.objects.topic import Topic, TopicSpec
 from tests.integration.spu.served import serve
 from tests.unit.runnel.fake_sc import FakeSc
 from tests.unit.spu.builders import Spu, assign, assignment_of, open_spu, settings_of

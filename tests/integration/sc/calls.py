@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from schemas.assignments import Assignments
+from schemas.control.assignments import Assignments
 from tests.integration.sc.conftest import RunningSc
 from tests.simulated_spu import SimulatedSpu
 

@@ -15,8 +15,8 @@ from sc.api.server import PublicServer, start_public_server
 from sc.controller import Controller
 from sc.kv import open_kv
 from sc.kv.interface import KV
-from schemas.metadata import Object
-from schemas.validation import parse_object
+from schemas.objects.manifest.validation import parse_object
+from schemas.objects.metadata import Object
 from tests.polling import eventually
 
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 import aiohttp
 
 from connection_manager.manager import ClusterIdentity, ConnectionManager, start_private_server
-from schemas.errors import RunnelError
-from schemas.messages import (
+from schemas.control.messages import (
     Ask,
     Envelope,
     FindPeers,
@@ -24,6 +23,7 @@ from schemas.messages import (
     Welcome,
     decode_envelope,
 )
+from schemas.errors import RunnelError
 
 STAMP = Stamp(revision=2, office="office")
 IDENTITY = ClusterIdentity("test", "uid-of-this-cluster", STAMP)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.assignments import Assignments, Endpoint, ReplicaEndpoint
+from schemas.control.assignments import Assignments, Endpoint, ReplicaEndpoint
 from tests.integration.sc.calls import call, created, feed, online
 from tests.integration.sc.conftest import RunningSc
 from tests.simulated_spu import SimulatedSpu

@@ -8,7 +8,7 @@ import pytest
 
 from sc.kv.interface import KV, Put
 from sc.store.codec import encode_object
-from schemas.partition import PartitionResolution
+from schemas.objects.partition import PartitionResolution
 from tests.integration.sc.calls import JSON, call, created, online
 from tests.integration.sc.conftest import RunningSc, manifest
 from tests.polling import eventually

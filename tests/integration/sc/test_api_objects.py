@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 from sc.kv.interface import KV
-from schemas.partition import Partition
+from schemas.objects.partition import Partition
 from tests.integration.sc.calls import JSON, call, created, online
 from tests.integration.sc.conftest import RunningSc, manifest
 from tests.polling import eventually

@@ -15,8 +15,8 @@ from sc.kv.interface import KV, Put
 from sc.office import take_office
 from sc.store.codec import encode_object
 from schemas.errors import FencedError
-from schemas.keys import ClusterKeys
-from schemas.spu import SpuResolution
+from schemas.objects.keys import ClusterKeys
+from schemas.objects.spu import SpuResolution
 from tests.integration.sc.calls import register
 from tests.integration.sc.conftest import RunningSc
 from tests.integration.sc.connections import Peer, hello_of

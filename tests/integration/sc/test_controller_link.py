@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from connection_manager.client import ControllerLink
-from schemas.messages import Envelope, Heartbeat
+from schemas.control.messages import Envelope, Heartbeat
 from tests.integration.sc.connections import bench_of
 from tests.polling import eventually
 from tests.simulated_spu import SimulatedSpu

@@ -17,7 +17,7 @@ from sc.controllers.unclean import with_wish
 from sc.kv.interface import Put
 from sc.store.codec import encode_object
 from schemas.ids import Term, next_election
-from schemas.partition import Partition, UncleanElection
+from schemas.objects.partition import Partition, UncleanElection
 from tests.integration.sc.calls import call
 from tests.integration.sc.conftest import RunningSc
 from tests.polling import eventually

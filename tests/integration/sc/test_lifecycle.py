@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sc.kv.interface import KV, Delete
-from schemas.partition import Partition, PartitionStatus
-from schemas.topic import Topic
+from schemas.objects.partition import Partition, PartitionStatus
+from schemas.objects.topic import Topic
 from tests.integration.sc.calls import register
 from tests.integration.sc.conftest import RunningSc, run_sc
 from tests.polling import eventually

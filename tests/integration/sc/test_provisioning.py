@@ -23,9 +23,9 @@ from runnel.local.processes import free_base_port
 from sc.controllers.actions import EndSpu, ProvisionSpu
 from sc.provisioning.local import LocalProvisioner
 from sc.store.view import Provisioned
-from schemas.process import ProcessId, is_alive
-from schemas.spu import PrivateEndpoint, PublicEndpoint, Spu, Storage
-from schemas.spu_group import SpuTemplate
+from schemas.daemon.process import ProcessId, is_alive
+from schemas.objects.spu import PrivateEndpoint, PublicEndpoint, Spu, Storage
+from schemas.objects.spu_group import SpuTemplate
 from tests.polling import eventually
 from tests.unit.sc.builders import group_of, member_of
 

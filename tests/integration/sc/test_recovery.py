@@ -12,10 +12,10 @@ import pytest
 from sc.kv import open_kv
 from sc.kv.interface import KV, Put, range_all
 from sc.store.codec import encode_tombstone
+from schemas.control.messages import Ask, ReplicaRole, Tombstone
 from schemas.ids import PartitionUid, make_term
-from schemas.keys import ClusterKeys
-from schemas.messages import Ask, ReplicaRole, Tombstone
-from schemas.partition import LiveReplica, Partition
+from schemas.objects.keys import ClusterKeys
+from schemas.objects.partition import LiveReplica, Partition
 from tests.integration.sc.conftest import RunningSc, run_sc
 from tests.polling import eventually
 from tests.simulated_spu import SimulatedSpu

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sc.kv.interface import KV, Delete, Put, range_all
+from schemas.control.messages import ReplicaReport
 from schemas.ids import PartitionUid, StorageId
-from schemas.messages import ReplicaReport
-from schemas.metadata import Object
-from schemas.partition import Partition
-from schemas.topic import Topic
+from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition
+from schemas.objects.topic import Topic
 from tests.integration.sc.conftest import RunningSc
 from tests.polling import eventually
 from tests.simulated_spu import SimulatedSpu

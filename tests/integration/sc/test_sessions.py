@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from schemas.errors import ConflictError, UnreachableError
-from schemas.messages import (
+from schemas.control.messages import (
     Ask,
     AssignPartitions,
     FindPeers,
@@ -20,6 +19,7 @@ from schemas.messages import (
     Welcome,
     decode_envelope,
 )
+from schemas.errors import ConflictError, UnreachableError
 from tests.integration.sc.connections import STAMP, Bench, bench_of, hello_of
 from tests.polling import eventually
 from tests.unit.sc.builders import election_request_of, live, lrs_request_of, partition_of

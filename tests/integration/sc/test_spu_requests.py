@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from schemas.control.messages import Ask, FindPeers, Peer, Peers
 from schemas.ids import next_election
-from schemas.messages import Ask, FindPeers, Peer, Peers
-from schemas.partition import LiveReplica, Partition
+from schemas.objects.partition import LiveReplica, Partition
 from tests.integration.sc.calls import register
 from tests.integration.sc.conftest import RunningSc
 from tests.polling import eventually

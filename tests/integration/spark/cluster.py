@@ -24,7 +24,7 @@ import yaml
 
 import runnel
 from runnel.local.plan import HOST
-from schemas.protocol import FRAME_HEADER, PREFIX, Api
+from schemas.wire.protocol import FRAME_HEADER, PREFIX, Api
 
 DEADLINE_S = 60.0
 

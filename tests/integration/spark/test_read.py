@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users w
 
 import runnel
 from schemas.errors import OffsetOutOfRangeError
-from schemas.protocol import Api
+from schemas.wire.protocol import Api
 from spark_io.cluster import plan_read
 from spark_io.columns import COLUMNS, full_schema, project
 from spark_io.options import parse_read_options

@@ -11,11 +11,11 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from schemas.control.messages import ReplicaRole
+from schemas.daemon.logs import configure_logs
 from schemas.errors import RunnelError
-from schemas.logs import configure_logs
-from schemas.messages import ReplicaRole
-from schemas.record_requests import ProduceResponse
-from schemas.topic import Durability
+from schemas.objects.topic import Durability
+from schemas.wire.record_requests import ProduceResponse
 from tests.unit.spu.builders import (
     assignment_of,
     batch_of,

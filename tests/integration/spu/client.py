@@ -9,7 +9,7 @@ from typing import Self
 import pytest
 
 from schemas.errors import RunnelError
-from schemas.protocol import (
+from schemas.wire.protocol import (
     PREFIX,
     Api,
     FrameHeader,
@@ -19,7 +19,7 @@ from schemas.protocol import (
     raise_for_status,
     unpack_frame,
 )
-from schemas.record_requests import (
+from schemas.wire.record_requests import (
     NO_OFFSET,
     Acks,
     FetchRequest,
@@ -29,7 +29,12 @@ from schemas.record_requests import (
     ProduceRequest,
     ProduceResponse,
 )
-from schemas.subscription_requests import Grant, PushResponse, SubscribeRequest, SubscriptionEntry
+from schemas.wire.subscription_requests import (
+    Grant,
+    PushResponse,
+    SubscribeRequest,
+    SubscriptionEntry,
+)
 from tests.unit.spu.builders import DEADLINE_S, UID, headers
 
 

@@ -6,8 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from schemas.ids import Term, next_election
-from schemas.messages import (
+from schemas.control.messages import (
     Assignment,
     AssignPartitions,
     Lead,
@@ -15,9 +14,10 @@ from schemas.messages import (
     Peer,
     ReplicaReport,
 )
-from schemas.partition import LiveReplica
-from schemas.topic import LogSettings
-from spu.replica import Replica
+from schemas.ids import Term, next_election
+from schemas.objects.partition import LiveReplica
+from schemas.objects.topic import LogSettings
+from spu.replica.replica import Replica
 from spu.replication.events import AskLrs
 from tests.unit.spu.builders import (
     DEADLINE_S,

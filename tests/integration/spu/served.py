@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from spu.connection import Connection
-from spu.listener import MAX_CONNECTIONS, Listener
-from spu.replica import Replica
+from spu.replica.replica import Replica
+from spu.server.connection import Connection
+from spu.server.listener import MAX_CONNECTIONS, Listener
 from tests.unit.spu.builders import Spu
 
 

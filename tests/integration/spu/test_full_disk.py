@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from schemas.batch import Buffer
+from schemas.control.messages import ReplicaRole
 from schemas.errors import RunnelError, StorageFailedError
-from schemas.messages import ReplicaRole
-from schemas.record_requests import ProduceResponse
-from schemas.topic import Durability
-from spu import replica_host
+from schemas.objects.topic import Durability
+from schemas.wire.batch import Buffer
+from schemas.wire.record_requests import ProduceResponse
+from spu.host import host
 from spu.storage import file_pool as file_pool_module
+from spu.storage.disk_space import Room
 from spu.storage.durable import write_all
 from spu.storage.log import PartitionLog
-from spu.storage.space import Room
 from tests.integration.spu.cluster import Cluster
 from tests.unit.spu.builders import (
     batch_of,
@@ -50,7 +50,7 @@ class Disks:
 def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disks:
     found = Disks(tmp_path)
     monkeypatch.setattr(file_pool_module, "write_all", found.write)
-    monkeypatch.setattr(replica_host, "_REOPEN_S", 0.0)
+    monkeypatch.setattr(host, "_REOPEN_S", 0.0)
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.batch import HEADER_SIZE, verify
+from schemas.wire.batch import HEADER_SIZE, verify
 from tests.unit.spu.builders import (
     UID,
     batch_of,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from schemas.control.messages import DeleteReplicas, Tombstone
 from schemas.errors import (
     CorruptBatchError,
     InvalidRequestError,
@@ -17,9 +18,15 @@ from schemas.errors import (
     RunnelError,
     UnsupportedError,
 )
-from schemas.messages import DeleteReplicas, Tombstone
-from schemas.protocol import FRAME_HEADER, MAX_FRAME_BYTES, PREFIX, Api, HelloRequest, pack_frame
-from schemas.record_requests import (
+from schemas.wire.protocol import (
+    FRAME_HEADER,
+    MAX_FRAME_BYTES,
+    PREFIX,
+    Api,
+    HelloRequest,
+    pack_frame,
+)
+from schemas.wire.record_requests import (
     EARLIEST,
     LATEST,
     Acks,
@@ -29,8 +36,8 @@ from schemas.record_requests import (
     ProduceRequest,
     ProduceResponse,
 )
-from spu import connection as connection_module
-from spu.connection import MAX_IN_FLIGHT
+from spu.server import connection as connection_module
+from spu.server.connection import MAX_IN_FLIGHT
 from tests.integration.spu.client import Client
 from tests.integration.spu.served import Served, serve
 from tests.unit.spu.builders import (

@@ -22,8 +22,8 @@ FAULTS, MANY_FAULTS = 12, 30
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let patience end sooner than in a real cluster, so that a world sees more of its ends."""
-    monkeypatch.setattr("spu.replica_host.TICK_S", 0.05)
-    monkeypatch.setattr("spu.replica_runner.TICK_MS", 50)
+    monkeypatch.setattr("spu.host.host.TICK_S", 0.05)
+    monkeypatch.setattr("spu.replica.runner.TICK_MS", 50)
     monkeypatch.setattr("spu.replication.leader.RETRY_MS", 100)
     monkeypatch.setattr("spu.replication.leader.STALLED_MS", 300)
     monkeypatch.setattr("spu.replication.leader.REPLICA_LAG_TIME_MS", 1_000)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from schemas.control.messages import ReplicaRole
 from schemas.errors import (
     DivergedError,
     NotEnoughReplicasError,
@@ -14,10 +15,9 @@ from schemas.errors import (
     OffsetOutOfRangeError,
     TransactionIdTooLowError,
 )
-from schemas.messages import ReplicaRole
-from schemas.record_requests import EARLIEST, FetchRequest
-from schemas.topic import Durability
-from spu.replica import Replica
+from schemas.objects.topic import Durability
+from schemas.wire.record_requests import EARLIEST, FetchRequest
+from spu.replica.replica import Replica
 from tests.integration.spu.cluster import Cluster
 from tests.unit.spu.builders import (
     UID,

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from schemas.control.messages import ReplicaRole
 from schemas.errors import StorageFailedError
 from schemas.ids import PartitionUid
-from schemas.messages import ReplicaRole
-from spu.replica import Replica
-from spu.replica_host import ReplicaHost
+from spu.host.host import ReplicaHost
+from spu.replica.replica import Replica
 from spu.replication.events import AskLrs
 from spu.replication.state import REPLICA_LAG_TIME_MS
 from spu.storage.log import PartitionLog

@@ -8,6 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from schemas.control.messages import (
+    AssignPartitions,
+    DeleteReplicas,
+    Lead,
+    LeadPartitions,
+    Tombstone,
+)
 from schemas.errors import (
     DivergedError,
     InvalidRequestError,
@@ -19,23 +26,22 @@ from schemas.errors import (
     RunnelError,
 )
 from schemas.ids import PartitionUid
-from schemas.messages import AssignPartitions, DeleteReplicas, Lead, LeadPartitions, Tombstone
-from schemas.partition import LiveReplica
-from schemas.protocol import Api
-from schemas.record_requests import NO_FLAGS, FetchFlags, FetchRequest
-from schemas.subscription_requests import (
+from schemas.objects.partition import LiveReplica
+from schemas.wire.protocol import Api
+from schemas.wire.record_requests import NO_FLAGS, FetchFlags, FetchRequest
+from schemas.wire.subscription_requests import (
     Grant,
     PushResponse,
     SubscribeRequest,
     SubscriptionEntry,
     pack_numbers,
 )
-from spu import subscriptions as subscriptions_module
-from spu.listener import Listener
-from spu.replica import Found, Replica
+from spu.replica.replica import Found, Replica
+from spu.server import subscriptions as subscriptions_module
+from spu.server.listener import Listener
+from spu.server.subscriptions import QUANTUM_BYTES
 from spu.storage import reader as reader_module
 from spu.storage.reader import LogReader
-from spu.subscriptions import QUANTUM_BYTES
 from tests.integration.spu.client import Subscriber
 from tests.integration.spu.cluster import Cluster
 from tests.integration.spu.served import Served, serve

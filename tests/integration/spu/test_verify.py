@@ -18,12 +18,12 @@ from schemas.errors import (
     StorageFailedError,
 )
 from schemas.ids import PartitionUid
-from schemas.log_requests import VerifyRequest, VerifyResponse
-from schemas.protocol import Api
-from schemas.record_requests import EARLIEST, NO_OFFSET
-from schemas.topic import Durability
-from spu import verifying
-from spu.listener import Listener
+from schemas.objects.topic import Durability
+from schemas.wire.log_requests import VerifyRequest, VerifyResponse
+from schemas.wire.protocol import Api
+from schemas.wire.record_requests import EARLIEST, NO_OFFSET
+from spu.server import verifications
+from spu.server.listener import Listener
 from spu.storage.verification import Verification
 from tests.integration.spu.client import Client
 from tests.integration.spu.cluster import Cluster
@@ -81,7 +81,7 @@ async def test_given_a_whole_replica_then_it_is_verified_to_its_durable_end(serv
 
 
 async def test_it_goes_on_where_it_was(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verifying, "SLICE_BYTES", 1)
+    monkeypatch.setattr(verifications, "SLICE_BYTES", 1)
     async with await Client.connect(served.port) as client:
         found, _ = await ask(client, wait_ms=0)
         assert (found.finished, found.next_offset, found.end) == (0, NO_OFFSET, 41)
@@ -138,7 +138,7 @@ async def test_two_connections_take_turns_and_both_end(served: Served) -> None:
 async def test_records_are_taken_and_served_meanwhile(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verifying, "SLICE_BYTES", 1)
+    monkeypatch.setattr(verifications, "SLICE_BYTES", 1)
     async with (
         await Client.connect(served.port) as verifier,
         await Client.connect(served.port) as client,
@@ -207,7 +207,7 @@ async def test_given_a_client_that_leaves_then_its_verification_ends(
         closed.append(self)
         close(self)
 
-    monkeypatch.setattr(verifying, "SLICE_BYTES", 1)
+    monkeypatch.setattr(verifications, "SLICE_BYTES", 1)
     client = await Client.connect(served.port)
     found, _ = await ask(client, wait_ms=1)
     assert not found.finished

@@ -16,12 +16,12 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from schemas.batch import read_header, split_batches
+from schemas.control.messages import ReplicaRole
 from schemas.errors import FencedError, InvalidRequestError, NotLeaderError, RunnelError
-from schemas.messages import ReplicaRole
-from schemas.record_requests import FetchFlags, FetchRequest, ProduceResponse
-from schemas.topic import Durability
-from spu.replica import Replica
+from schemas.objects.topic import Durability
+from schemas.wire.batch import read_header, split_batches
+from schemas.wire.record_requests import FetchFlags, FetchRequest, ProduceResponse
+from spu.replica.replica import Replica
 from tests.integration.spu.cluster import Cluster
 from tests.unit.spu.builders import (
     DEADLINE_S,

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from schemas.batch import NO_TRANSACTION, BatchHeader
 from schemas.errors import FencedError, NotReadyError, RunnelError
+from schemas.wire.batch import NO_TRANSACTION, BatchHeader
 
 if TYPE_CHECKING:
     from tests.sim.cluster.world import World

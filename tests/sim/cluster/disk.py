@@ -6,10 +6,10 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from random import Random
 
-from schemas.batch import BatchHeader
-from spu.producers import ProducerDump, ProducerTable
+from schemas.wire.batch import BatchHeader
 from spu.replication.history import History, extended
 from spu.replication.messages import Batch
+from spu.replication.producer_state import ProducerDump, ProducerTable
 from spu.replication.state import LogView, Promise
 
 #: What tells a control record from others.

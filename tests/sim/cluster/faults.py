@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from schemas.partition import Partition
+from schemas.objects.partition import Partition
 from tests.sim.cluster.ledger import is_fit
 from tests.sim.cluster.network import SC
 from tests.sim.cluster.sc import SimSc, restored

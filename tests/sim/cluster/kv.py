@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sc.office import Identity
-from schemas.metadata import Object
-from schemas.partition import Partition
+from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition
 
 
 class Written(NamedTuple):

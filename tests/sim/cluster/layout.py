@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from random import Random
 
 from sc.controllers.topic import partition_uid
-from schemas.metadata import Metadata, Object, OwnerReference
-from schemas.partition import Partition, PartitionSpec
-from schemas.spu import Spu, SpuSpec
-from schemas.topic import Durability, LogSettings
+from schemas.objects.metadata import Metadata, Object, OwnerReference
+from schemas.objects.partition import Partition, PartitionSpec
+from schemas.objects.spu import Spu, SpuSpec
+from schemas.objects.topic import Durability, LogSettings
 
 TOPIC_UID = "6f1f6a34-9a42-4c1a-8a52-3d4be5c1a001"
 

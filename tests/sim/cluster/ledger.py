@@ -26,9 +26,9 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from schemas.batch import BatchHeader
 from schemas.ids import election_term, format_term
-from schemas.partition import LiveReplica, Partition, PartitionStatus
+from schemas.objects.partition import LiveReplica, Partition, PartitionStatus
+from schemas.wire.batch import BatchHeader
 from spu.replication.messages import Batch
 from spu.replication.state import UNCLEAN_BOOT, Member, ReplicaState
 from tests.sim.cluster.disk import CONTROL, ReplicaDisk

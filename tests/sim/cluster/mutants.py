@@ -19,12 +19,12 @@ from sc.controllers import election, live_set, partition, recovery
 from sc.controllers.live_set import LiveSet, Standing
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.store.view import View
+from schemas.control.messages import Ask, LrsRequest, ReplicaReport
 from schemas.ids import election_term, next_election
-from schemas.messages import Ask, LrsRequest, ReplicaReport
-from schemas.partition import LiveReplica, Partition
-from spu.producers import ProducerTable
+from schemas.objects.partition import LiveReplica, Partition
 from spu.replication.events import Synced
 from spu.replication.messages import Batch
+from spu.replication.producer_state import ProducerTable
 from tests.sim.cluster import disk, kv, replica
 from tests.sim.cluster.disk import ReplicaDisk
 from tests.sim.cluster.ledger import Ledger

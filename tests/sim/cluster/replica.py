@@ -10,13 +10,12 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
-from schemas.batch import BatchHeader
+from schemas.control.messages import ElectionRequest, LrsRequest, ReplicaReport, ReplicaRole
 from schemas.errors import RunnelError
 from schemas.ids import PartitionUid, StorageId, Term
-from schemas.messages import ElectionRequest, LrsRequest, ReplicaReport, ReplicaRole
-from schemas.partition import LiveReplica
-from schemas.topic import Durability
-from spu.producers import ProducerTable
+from schemas.objects.partition import LiveReplica
+from schemas.objects.topic import Durability
+from schemas.wire.batch import BatchHeader
 from spu.replication.core import step
 from spu.replication.events import (
     AppendControl,
@@ -48,6 +47,7 @@ from spu.replication.events import (
     Wrote,
 )
 from spu.replication.messages import Append, Batch, Reset
+from spu.replication.producer_state import ProducerTable
 from spu.replication.state import UNCLEAN_BOOT, Members, Promise, ReplicaState, recovered
 from tests.sim.cluster import disk as disks
 from tests.sim.cluster.clients import Answer, Refusal

@@ -31,8 +31,8 @@ from sc.kv.interface import ModRevisionIs
 from sc.office import Identity, Office
 from sc.store.local_store import Change
 from sc.store.view import SessionState, View
-from schemas.messages import Ask, AssignPartitions, Hello, Message, Report, Stamp
-from schemas.partition import Partition, PartitionStatus
+from schemas.control.messages import Ask, AssignPartitions, Hello, Message, Report, Stamp
+from schemas.objects.partition import Partition, PartitionStatus
 from tests.sim.cluster.kv import DeposedError, Written
 from tests.sim.cluster.network import SC
 from tests.sim.cluster.session import Session

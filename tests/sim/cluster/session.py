@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from schemas.messages import Message
+from schemas.control.messages import Message
 from tests.sim.cluster.network import SC
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from schemas.ids import PartitionUid
-from schemas.messages import (
+from schemas.control.messages import (
     Ask,
     Assignment,
     AssignPartitions,
@@ -22,9 +21,10 @@ from schemas.messages import (
     Report,
     Stamp,
 )
-from schemas.messages import Message as SessionMessage
-from schemas.partition import LiveReplica
-from schemas.topic import Durability
+from schemas.control.messages import Message as SessionMessage
+from schemas.ids import PartitionUid
+from schemas.objects.partition import LiveReplica
+from schemas.objects.topic import Durability
 from spu.replication.events import Failed, LeadNow, Learned, Left, LinkDown, LinkUp, Received, Tick
 from spu.replication.messages import Message
 from spu.replication.state import UNCLEAN_BOOT, Member, Members, Promise

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from random import Random
 
 from sc.controllers.recovery import RESTORED
+from schemas.control.messages import Hello
 from schemas.ids import election_term
-from schemas.messages import Hello
-from schemas.metadata import Object
-from schemas.partition import Partition, PartitionResolution
-from schemas.topic import Durability
+from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition, PartitionResolution
+from schemas.objects.topic import Durability
 from spu.replication.events import Input, Output
 from tests.sim.cluster.clients import SimConsumer, SimProducer
 from tests.sim.cluster.clock import Clock

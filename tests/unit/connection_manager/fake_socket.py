@@ -6,7 +6,7 @@ import asyncio
 
 import aiohttp
 
-from schemas.messages import Envelope, Heartbeat, Message, decode_envelope
+from schemas.control.messages import Envelope, Heartbeat, Message, decode_envelope
 
 
 class FakeSocket:

@@ -11,6 +11,7 @@ import pytest
 from connection_manager import session as session_module
 from connection_manager.session import Handler, Session
 from schemas.causality import caused_by, current_cause
+from schemas.control.messages import Heartbeat, Message, Reply, Report
 from schemas.errors import (
     CompactedError,
     ConflictError,
@@ -19,7 +20,6 @@ from schemas.errors import (
     RunnelError,
     UnreachableError,
 )
-from schemas.messages import Heartbeat, Message, Reply, Report
 from tests.polling import eventually
 from tests.unit.connection_manager.fake_socket import FakeSocket, pair
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from aiohttp import web
 
-from schemas.assignments import (
+from schemas.control.assignments import (
     Assignments,
     Endpoint,
     PartitionLeader,
@@ -25,10 +25,10 @@ from schemas.errors import (
     RunnelError,
 )
 from schemas.ids import PartitionUid, Term
-from schemas.kinds import BY_PLURAL
-from schemas.metadata import Object
-from schemas.partition import Partition, PartitionResolution
-from schemas.topic import Compression, Durability, Topic, TopicResolution
+from schemas.objects.kinds import BY_PLURAL
+from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition, PartitionResolution
+from schemas.objects.topic import Compression, Durability, Topic, TopicResolution
 
 CLUSTER_UID = "3f1c1a52-0000-4000-8000-000000000001"
 LOOK_S = 0.005

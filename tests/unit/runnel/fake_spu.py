@@ -12,7 +12,6 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from schemas.batch import BatchHeader, read_header, stamp, verify_client_part
 from schemas.errors import (
     ConflictError,
     NotLeaderError,
@@ -21,8 +20,9 @@ from schemas.errors import (
     RunnelError,
     UnsupportedError,
 )
-from schemas.protocol import PREFIX, Api, HelloResponse, pack_error, pack_frame, unpack_frame
-from schemas.record_requests import (
+from schemas.wire.batch import BatchHeader, read_header, stamp, verify_client_part
+from schemas.wire.protocol import PREFIX, Api, HelloResponse, pack_error, pack_frame, unpack_frame
+from schemas.wire.record_requests import (
     LATEST,
     NO_OFFSET,
     Acks,
@@ -35,7 +35,7 @@ from schemas.record_requests import (
     ProduceRequest,
     ProduceResponse,
 )
-from schemas.subscription_requests import (
+from schemas.wire.subscription_requests import (
     Grant,
     PushResponse,
     SubscribeRequest,

@@ -19,7 +19,7 @@ import pytest
 
 import runnel
 from runnel.loop_thread import LoopThread
-from schemas.record_requests import FetchFlags
+from schemas.wire.record_requests import FetchFlags
 from tests.unit.runnel.fake_sc import FakeSc
 from tests.unit.runnel.fake_spu import FakeSpu
 

@@ -14,16 +14,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runnel.aio import ConsumerSettings, TransactionId
-from runnel.arrow_columns import arrow_schema, decode_rows, row_sizes
-from runnel.batching import Accumulator
-from runnel.columns import measured, record_table, with_transaction_ids
-from runnel.cursor import READ_SCHEMA, Cursor
-from runnel.pending_batch import PendingBatch
-from runnel.read_columns import ReadColumns
-from runnel.read_state import records_of
-from runnel.record import Record
-from runnel.typed_batching import RowLayout, TypedAccumulator
-from schemas.batch import (
+from runnel.consume.delivered import records_of
+from runnel.produce.accumulator import Accumulator
+from runnel.produce.batch import PendingBatch
+from runnel.produce.typed_accumulator import RowLayout, TypedAccumulator
+from runnel.records.arrow_schema import arrow_schema, decode_rows, row_sizes
+from runnel.records.cursor import READ_SCHEMA, Cursor
+from runnel.records.record import Record
+from runnel.records.schema_resolution import ReadColumns
+from runnel.records.tables import measured, record_table, with_transaction_ids
+from schemas.columns.topic_schema import Column, TopicSchema
+from schemas.errors import (
+    CorruptBatchError,
+    InvalidRequestError,
+    NotEnoughReplicasError,
+    TransactionIdTooLowError,
+    UnsupportedError,
+)
+from schemas.wire.batch import (
     NO_TRANSACTION,
     TRANSACTION_ID,
     TRANSACTION_IDS_FLAG,
@@ -34,16 +42,8 @@ from schemas.batch import (
     stamp,
     verify_client_part,
 )
-from schemas.columns import Column, TopicSchema
-from schemas.errors import (
-    CorruptBatchError,
-    InvalidRequestError,
-    NotEnoughReplicasError,
-    TransactionIdTooLowError,
-    UnsupportedError,
-)
 from tests.unit.runnel.conftest import World
-from tests.unit.runnel.test_cursor import control
+from tests.unit.runnel.records.test_cursor import control
 
 NOTES = TopicSchema(columns=(Column(name="note", type="string"),))
 WITH_IDS = ConsumerSettings(transaction_ids=True)

@@ -8,8 +8,16 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from schemas.column_types import ColumnType, Decimal, ListOf, MapOf, Scalar, Struct, Timestamp
-from schemas.columns import Column
+from schemas.columns.column_types import (
+    ColumnType,
+    Decimal,
+    ListOf,
+    MapOf,
+    Scalar,
+    Struct,
+    Timestamp,
+)
+from schemas.columns.topic_schema import Column
 
 texts = st.text(max_size=6)
 _FLOAT32 = st.floats(width=32, allow_nan=False)

@@ -9,31 +9,31 @@ from sc.controllers.spu_group import managed_spu
 from sc.controllers.topic import partition_uid
 from sc.store.local_store import LocalStore
 from sc.store.view import ElectionAsked, Provisioned, Provisioning, SessionState, View
-from schemas.ids import PartitionUid, StorageId, Term, make_term
-from schemas.messages import (
+from schemas.control.messages import (
     ElectionRequest,
     LrsRequest,
     ReplicaReport,
     ReplicaRole,
     Tombstone,
 )
-from schemas.metadata import Metadata, Object, OwnerReference
-from schemas.partition import (
+from schemas.ids import PartitionUid, StorageId, Term, make_term
+from schemas.objects.metadata import Metadata, Object, OwnerReference
+from schemas.objects.partition import (
     LiveReplica,
     Partition,
     PartitionResolution,
     PartitionSpec,
     PartitionStatus,
 )
-from schemas.spu import Spu, SpuResolution, SpuSpec, SpuStatus
-from schemas.spu_group import (
+from schemas.objects.spu import Spu, SpuResolution, SpuSpec, SpuStatus
+from schemas.objects.spu_group import (
     SpuGroup,
     SpuGroupResolution,
     SpuGroupSpec,
     SpuGroupStatus,
     SpuTemplate,
 )
-from schemas.topic import (
+from schemas.objects.topic import (
     PartitionAssignment,
     Topic,
     TopicResolution,

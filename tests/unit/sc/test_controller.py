@@ -13,8 +13,8 @@ from sc.dispatch.reader import KvReader
 from sc.kv import open_kv
 from sc.kv.interface import KV, Put
 from sc.store.codec import encode_object
-from schemas.keys import ClusterKeys
-from schemas.metadata import Object
+from schemas.objects.keys import ClusterKeys
+from schemas.objects.metadata import Object
 from tests.polling import eventually
 from tests.unit.sc.builders import partition_of, spu_of, topic_of
 

@@ -20,7 +20,7 @@ from schemas.errors import (
     RunnelError,
     UnreachableError,
 )
-from schemas.keys import ClusterKeys
+from schemas.objects.keys import ClusterKeys
 
 KEYS = ClusterKeys("c")
 OTHER = ClusterKeys("other")

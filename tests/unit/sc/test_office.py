@@ -11,9 +11,9 @@ import pytest
 from sc.kv import open_kv
 from sc.kv.interface import KV, KeyValue, ModRevisionIs
 from sc.office import Identity, begin_recovery, end_recovery, take_office
+from schemas.control.messages import Stamp
 from schemas.errors import FencedError
-from schemas.keys import ClusterKeys
-from schemas.messages import Stamp
+from schemas.objects.keys import ClusterKeys
 
 KEYS = ClusterKeys("test")
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from sc.kv.interface import ModRevisionIs
 from sc.office import Identity, Office
 from sc.recovery import divergence, next_incarnation
+from schemas.control.messages import Hello, Stamp
 from schemas.errors import ConflictError
 from schemas.ids import Term, make_term
-from schemas.messages import Hello, Stamp
 from tests.unit.sc.builders import live, partition_of, report_of, view_of
 
 #: Taken at 10, and again by another SC at 50; then the cluster recovered twice.

@@ -43,8 +43,7 @@ from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.spu_updater import Outbox
 from sc.store.local_store import Change, LocalStore
 from sc.store.view import Provisioned, Provisioning, SessionState, View
-from schemas.ids import StorageId, Term, election_term
-from schemas.messages import (
+from schemas.control.messages import (
     Ask,
     AssignPartitions,
     DeleteReplicas,
@@ -56,10 +55,11 @@ from schemas.messages import (
     Report,
     Stamp,
 )
-from schemas.metadata import Object
-from schemas.partition import LiveReplica, Partition, PartitionStatus, UncleanElection
-from schemas.spu import Spu
-from schemas.topic import Topic
+from schemas.ids import StorageId, Term, election_term
+from schemas.objects.metadata import Object
+from schemas.objects.partition import LiveReplica, Partition, PartitionStatus, UncleanElection
+from schemas.objects.spu import Spu
+from schemas.objects.topic import Topic
 from tests.unit.sc.builders import DELETED_AT, PORT_STEP
 
 STAMP = Stamp(revision=1, office="o")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemas.errors import ManifestError
-from schemas.manifest import load_text
+from schemas.objects.manifest.manifest import load_text
 
 HEAD = "apiVersion: runnel/v1\nkind: Topic\nmetadata:\n  name: orders\n"
 TOPIC = HEAD + "spec:\n  partitions: 3\n"

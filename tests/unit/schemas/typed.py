@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from schemas.column_types import (
+from schemas.columns.column_types import (
     SCALARS,
     ColumnType,
     Decimal,
@@ -16,7 +16,7 @@ from schemas.column_types import (
     Struct,
     Timestamp,
 )
-from schemas.columns import READER_COLUMNS, Column, TopicSchema, check_key_column
+from schemas.columns.topic_schema import READER_COLUMNS, Column, TopicSchema, check_key_column
 
 field_names = st.from_regex(r"[a-z_][a-z0-9_]{0,5}", fullmatch=True)
 column_names = st.text(st.characters(categories=["L", "N", "P"]), min_size=1, max_size=8).filter(

@@ -18,9 +18,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from runnel.arrow_columns import arrow_schema
-from schemas.columns import Column as TopicColumn
-from schemas.columns import TopicSchema
+from runnel.records.arrow_schema import arrow_schema
+from schemas.columns.topic_schema import Column as TopicColumn
+from schemas.columns.topic_schema import TopicSchema
 from schemas.errors import InvalidRequestError
 from spark_io.columns import COLUMNS, ColumnBuilder, columns_of, full_schema, project
 

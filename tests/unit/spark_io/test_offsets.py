@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import InvalidRequestError
-from schemas.record_requests import EARLIEST, LATEST
+from schemas.wire.record_requests import EARLIEST, LATEST
 from spark_io.offsets import OffsetWish, parse_offsets
 
 BOTH = ("earliest", "latest")

@@ -9,17 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from schemas.batch import (
-    TRANSACTION_IDS_FLAG,
-    BatchHeader,
-    Buffer,
-    build,
-    read_header,
-    split_batches,
-)
-from schemas.errors import RunnelError
-from schemas.ids import PartitionUid, StorageId, Term, make_term
-from schemas.messages import (
+from schemas.control.messages import (
     Assignment,
     AssignPartitions,
     Lead,
@@ -27,11 +17,27 @@ from schemas.messages import (
     ReplicaReport,
     Stamp,
 )
-from schemas.partition import LiveReplica
-from schemas.record_requests import NO_OFFSET, Acks, FetchRequest, ProduceRequest, ProduceResponse
-from schemas.topic import Durability, LogSettings, Retention, SegmentSettings
-from spu.replica import Replica
-from spu.replica_host import ReplicaHost
+from schemas.errors import RunnelError
+from schemas.ids import PartitionUid, StorageId, Term, make_term
+from schemas.objects.partition import LiveReplica
+from schemas.objects.topic import Durability, LogSettings, Retention, SegmentSettings
+from schemas.wire.batch import (
+    TRANSACTION_IDS_FLAG,
+    BatchHeader,
+    Buffer,
+    build,
+    read_header,
+    split_batches,
+)
+from schemas.wire.record_requests import (
+    NO_OFFSET,
+    Acks,
+    FetchRequest,
+    ProduceRequest,
+    ProduceResponse,
+)
+from spu.host.host import ReplicaHost
+from spu.replica.replica import Replica
 from spu.replication.events import AskElection, AskLrs
 from spu.storage.checkpoint import Checkpoint, write_checkpoint
 from spu.storage.file_pool import FilePool

@@ -10,10 +10,10 @@ from typing import TypeVar
 
 import pytest
 
-from schemas.batch import Buffer, stamp
 from schemas.ids import PartitionUid, Term, next_election
-from schemas.topic import Durability
-from spu.peer_connection import PeerConnection
+from schemas.objects.topic import Durability
+from schemas.wire.batch import Buffer, stamp
+from spu.net.peer_connection import PeerConnection
 from spu.replication.messages import Append, Attach, Batch, Message, Position
 from spu.replication.wire import Damaged
 from tests.unit.spu.builders import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from schemas.errors import ConflictError, InvalidRequestError, NotFoundError
-from schemas.topic import LogSettings
+from schemas.objects.topic import LogSettings
 from spu import admin
 from spu.admin import left_alone, main, partition_directories
 from spu.storage.data_dir import DataDir

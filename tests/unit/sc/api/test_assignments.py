@@ -11,7 +11,7 @@ import pytest
 from sc.api import assignments as assignments_module
 from sc.api.assignments import assignments
 from sc.controller import Controller
-from schemas.partition import PartitionResolution
+from schemas.objects.partition import PartitionResolution
 from tests.unit.sc.builders import partition_of, spu_of, topic_of, view_of
 
 

@@ -12,8 +12,8 @@ import schemathesis
 
 from sc.api.openapi import document
 from sc.api.routes import Operation, Route, routes
-from schemas.kinds import BY_KIND
-from schemas.quantities import parse_duration_ms, parse_size
+from schemas.objects.kinds import BY_KIND
+from schemas.objects.quantities import parse_duration_ms, parse_size
 
 DOCUMENT = document()
 

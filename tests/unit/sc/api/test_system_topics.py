@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sc.api.system_topics import system_topic
-from schemas.spu import SpuResolution
+from schemas.objects.spu import SpuResolution
 from tests.unit.sc.builders import session_of, spu_of, view_of
 
 ONLINE, INIT = SpuResolution.ONLINE, SpuResolution.INIT

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from schemas.control.messages import ReplicaRole
 from schemas.ids import StorageId
-from schemas.messages import ReplicaRole
-from schemas.partition import LiveReplica
-from schemas.spu import SpuResolution
-from schemas.spu_group import SpuGroup, SpuGroupStatus
-from schemas.topic import Topic
+from schemas.objects.partition import LiveReplica
+from schemas.objects.spu import SpuResolution
+from schemas.objects.spu_group import SpuGroup, SpuGroupStatus
+from schemas.objects.topic import Topic
 from tests.unit.sc.builders import spu_of
 from tests.unit.sc.controllers.drawn_worlds import (
     COMPUTED,

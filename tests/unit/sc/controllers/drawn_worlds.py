@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from sc.store.local_store import LocalStore
 from sc.store.view import Provisioned
+from schemas.control.messages import Ask, ElectionRequest, LrsRequest, ReplicaReport, ReplicaRole
 from schemas.ids import PartitionUid, StorageId, make_term
-from schemas.messages import Ask, ElectionRequest, LrsRequest, ReplicaReport, ReplicaRole
-from schemas.metadata import Object
-from schemas.partition import LiveReplica, Partition, PartitionResolution
-from schemas.spu import Encryption, PublicEndpoint, Spu, SpuResolution
-from schemas.spu_group import SpuGroup, SpuGroupResolution, SpuGroupStatus, SpuTemplate
-from schemas.topic import Topic, TopicResolution
+from schemas.objects.metadata import Object
+from schemas.objects.partition import LiveReplica, Partition, PartitionResolution
+from schemas.objects.spu import Encryption, PublicEndpoint, Spu, SpuResolution
+from schemas.objects.spu_group import SpuGroup, SpuGroupResolution, SpuGroupStatus, SpuTemplate
+from schemas.objects.topic import Topic, TopicResolution
 from tests.unit.sc.builders import (
     NO_TERM,
     TERM_1,

@@ -6,9 +6,9 @@ from typing import Any
 
 from sc.controllers.actions import Key, WriteStatus
 from sc.store.view import Provisioned, View
-from schemas.metadata import Object
-from schemas.spu import Encryption, PrivateEndpoint, PublicEndpoint
-from schemas.spu_group import SpuGroup, SpuGroupResolution, SpuGroupStatus, SpuTemplate
+from schemas.objects.metadata import Object
+from schemas.objects.spu import Encryption, PrivateEndpoint, PublicEndpoint
+from schemas.objects.spu_group import SpuGroup, SpuGroupResolution, SpuGroupStatus, SpuTemplate
 from tests.unit.sc.builders import group_of, member_of, view_of
 
 KEY = Key("SpuGroup", "g")

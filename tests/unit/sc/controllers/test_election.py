@@ -11,7 +11,7 @@ from sc.controllers.election import candidates, elect
 from sc.controllers.partition import reconcile
 from sc.store.view import View
 from schemas.ids import next_election
-from schemas.partition import LiveReplica, Partition, PartitionResolution
+from schemas.objects.partition import LiveReplica, Partition, PartitionResolution
 from tests.unit.sc.builders import (
     TERM_1,
     TERM_2,

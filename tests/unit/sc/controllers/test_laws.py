@@ -14,10 +14,10 @@ from sc.controllers.actions import Key, WakeAt
 from sc.controllers.spu import runs_by
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.store.view import SessionState, View
-from schemas.partition import Partition, PartitionResolution
-from schemas.spu import Spu, SpuResolution
-from schemas.spu_group import SpuGroup, SpuGroupResolution
-from schemas.topic import Topic, TopicResolution
+from schemas.objects.partition import Partition, PartitionResolution
+from schemas.objects.spu import Spu, SpuResolution
+from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
+from schemas.objects.topic import Topic, TopicResolution
 from tests.unit.sc.builders import spu_of, topic_of
 from tests.unit.sc.controllers.drawn_events import Events
 from tests.unit.sc.controllers.drawn_worlds import Setting, settings_of_worlds

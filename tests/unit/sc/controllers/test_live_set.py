@@ -19,7 +19,7 @@ from sc.controllers.live_set import (
     standing,
 )
 from sc.store.view import View
-from schemas.partition import LiveReplica
+from schemas.objects.partition import LiveReplica
 from tests.unit.sc.builders import (
     TERM_1,
     live,

@@ -17,15 +17,9 @@ from sc.controllers.actions import (
 )
 from sc.controllers.partition import assignment_of, reconcile
 from sc.store.view import View
+from schemas.control.messages import Assignment, Lead, ReplicaReport, ReplicaRole, Tombstone
 from schemas.ids import PartitionUid, Term, make_term
-from schemas.messages import (
-    Assignment,
-    Lead,
-    ReplicaReport,
-    ReplicaRole,
-    Tombstone,
-)
-from schemas.partition import LiveReplica, Partition, PartitionResolution
+from schemas.objects.partition import LiveReplica, Partition, PartitionResolution
 from tests.unit.sc.builders import (
     NO_TERM,
     TERM_1,

@@ -10,8 +10,8 @@ import pytest
 from sc.controllers.actions import Action, Key, SendAssignment, WakeAt, WriteStatus
 from sc.controllers.partition import assignment_of, reconcile
 from sc.store.view import ElectionAsked, SessionState, View
-from schemas.messages import LrsRequest, ReplicaRole
-from schemas.partition import LiveReplica, Partition, PartitionResolution
+from schemas.control.messages import LrsRequest, ReplicaRole
+from schemas.objects.partition import LiveReplica, Partition, PartitionResolution
 from tests.unit.sc.builders import (
     TERM_1,
     TERM_2,

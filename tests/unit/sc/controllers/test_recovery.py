@@ -25,8 +25,8 @@ from sc.controllers.actions import (
 from sc.controllers.partition import assignment_for, assignment_of
 from sc.store.view import Provisioned, View
 from schemas.ids import Term, make_term
-from schemas.partition import Partition, PartitionResolution, PartitionStatus
-from schemas.topic import TopicResolution
+from schemas.objects.partition import Partition, PartitionResolution, PartitionStatus
+from schemas.objects.topic import TopicResolution
 from tests.unit.sc.builders import (
     group_of,
     live,

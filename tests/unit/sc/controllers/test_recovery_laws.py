@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from sc.controllers import reconcile
 from sc.controllers.unclean import wish_of, with_wish
+from schemas.control.messages import ReplicaRole
 from schemas.ids import Term, next_election
-from schemas.messages import ReplicaRole
-from schemas.partition import Partition, PartitionResolution, UncleanElection
-from schemas.topic import Topic
+from schemas.objects.partition import Partition, PartitionResolution, UncleanElection
+from schemas.objects.topic import Topic
 from tests.unit.sc.builders import DELETED_AT, TERM_1
 from tests.unit.sc.controllers.test_replication_laws import (
     LAW,

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from sc.controllers import reconcile
 from sc.controllers.actions import Key
+from schemas.control.messages import Ask, ElectionRequest, LrsRequest, ReplicaReport, ReplicaRole
 from schemas.ids import PartitionUid, StorageId, Term, election_term, next_election
-from schemas.messages import Ask, ElectionRequest, LrsRequest, ReplicaReport, ReplicaRole
-from schemas.partition import LiveReplica, Partition, PartitionResolution
-from schemas.spu import SpuResolution
-from schemas.topic import TopicResolution
+from schemas.objects.partition import LiveReplica, Partition, PartitionResolution
+from schemas.objects.spu import SpuResolution
+from schemas.objects.topic import TopicResolution
 from tests.unit.sc.builders import TERM_1, live, partition_of, spu_of, topic_of
 from tests.unit.sc.world import ModelSpu, World
 

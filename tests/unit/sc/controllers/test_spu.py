@@ -20,8 +20,8 @@ from sc.controllers.actions import (
 from sc.controllers.partition import assignment_of
 from sc.controllers.spu import reconcile
 from sc.store.view import Provisioned, View
-from schemas.spu import Spu, SpuResolution, SpuStatus, Storage
-from schemas.spu_group import SpuGroupResolution, SpuTemplate
+from schemas.objects.spu import Spu, SpuResolution, SpuStatus, Storage
+from schemas.objects.spu_group import SpuGroupResolution, SpuTemplate
 from tests.unit.sc.builders import (
     group_of,
     member_of,

@@ -8,9 +8,9 @@ import pytest
 from sc.controllers.actions import Action, CreateSpu, Key, RemoveObject, RemoveSpu, WriteSpuSpec
 from sc.controllers.spu_group import leaving, reconcile
 from sc.store.view import Provisioned, View
-from schemas.metadata import Metadata, Object
-from schemas.spu import PrivateEndpoint, PublicEndpoint, Spu, SpuSpec, SpuType, Storage
-from schemas.spu_group import MAX_REPLICAS, SpuGroup
+from schemas.objects.metadata import Metadata, Object
+from schemas.objects.spu import PrivateEndpoint, PublicEndpoint, Spu, SpuSpec, SpuType, Storage
+from schemas.objects.spu_group import MAX_REPLICAS, SpuGroup
 from tests.unit.sc.builders import (
     group_of,
     member_of,

@@ -10,9 +10,9 @@ import pytest
 from sc.controllers.actions import Action, Key
 from sc.controllers.spu_group import reconcile
 from sc.store.view import View
-from schemas.metadata import Object
-from schemas.spu import MAX_SPU_ID, Encryption, PrivateEndpoint
-from schemas.spu_group import SpuGroup, SpuGroupResolution, SpuGroupStatus, SpuTemplate
+from schemas.objects.metadata import Object
+from schemas.objects.spu import MAX_SPU_ID, Encryption, PrivateEndpoint
+from schemas.objects.spu_group import SpuGroup, SpuGroupResolution, SpuGroupStatus, SpuTemplate
 from tests.unit.sc.builders import group_of, member_of, spu_of, view_of
 from tests.unit.sc.controllers.groups import (
     GROUP,

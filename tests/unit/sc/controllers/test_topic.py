@@ -20,12 +20,12 @@ from sc.controllers.actions import (
 from sc.controllers.recovery import RESTORED
 from sc.controllers.topic import CREATE_CHUNK, partition_uid, reconcile
 from sc.store.view import View
-from schemas.columns import Column
-from schemas.metadata import Metadata
-from schemas.partition import Partition
-from schemas.spu import SpuResolution
-from schemas.spu_group import SpuGroupResolution
-from schemas.topic import Topic, TopicResolution, TopicSpec, TopicStatus
+from schemas.columns.topic_schema import Column
+from schemas.objects.metadata import Metadata
+from schemas.objects.partition import Partition
+from schemas.objects.spu import SpuResolution
+from schemas.objects.spu_group import SpuGroupResolution
+from schemas.objects.topic import Topic, TopicResolution, TopicSpec, TopicStatus
 from tests.unit.sc.builders import (
     group_of,
     member_of,

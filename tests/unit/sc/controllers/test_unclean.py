@@ -11,7 +11,7 @@ from sc.controllers.actions import Action, Key, SendLead, WriteStatus
 from sc.controllers.unclean import with_wish
 from sc.store.view import View
 from schemas.ids import Term, make_term
-from schemas.partition import (
+from schemas.objects.partition import (
     UNCLEAN_ELECTION,
     LiveReplica,
     Partition,

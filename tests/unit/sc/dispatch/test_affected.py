@@ -7,11 +7,11 @@ import pytest
 from sc.controllers.actions import Key
 from sc.dispatch.affected import affected_keys, keys_of_session
 from sc.store.local_store import Change, LocalStore, ObjectChanged, TombstoneChanged
-from schemas.metadata import Object, OwnerReference
-from schemas.partition import PartitionResolution, PartitionStatus
-from schemas.spu import SpuResolution
-from schemas.spu_group import SpuGroupResolution
-from schemas.topic import TopicResolution
+from schemas.objects.metadata import Object, OwnerReference
+from schemas.objects.partition import PartitionResolution, PartitionStatus
+from schemas.objects.spu import SpuResolution
+from schemas.objects.spu_group import SpuGroupResolution
+from schemas.objects.topic import TopicResolution
 from tests.unit.sc.builders import (
     group_of,
     member_of,

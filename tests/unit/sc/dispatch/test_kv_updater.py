@@ -27,12 +27,12 @@ from sc.office import begin_recovery, take_office
 from sc.store.codec import decode_object, decode_tombstone, encode_object, encode_tombstone
 from schemas.causality import caused_by
 from schemas.errors import ConflictError, FencedError
-from schemas.keys import ClusterKeys
-from schemas.metadata import Object
-from schemas.partition import Partition, UncleanElection
-from schemas.spu import Spu
-from schemas.spu_group import SpuTemplate
-from schemas.topic import TopicResolution, TopicStatus
+from schemas.objects.keys import ClusterKeys
+from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition, UncleanElection
+from schemas.objects.spu import Spu
+from schemas.objects.spu_group import SpuTemplate
+from schemas.objects.topic import TopicResolution, TopicStatus
 from tests.unit.sc.builders import (
     NO_TERM,
     group_of,

@@ -32,7 +32,7 @@ from sc.store.local_store import LocalStore
 from sc.store.view import View
 from schemas.causality import current_cause
 from schemas.errors import ConflictError, FencedError, UnreachableError
-from schemas.partition import Partition, PartitionStatus
+from schemas.objects.partition import Partition, PartitionStatus
 from tests.polling import eventually
 from tests.unit.sc.builders import (
     TERM_1,

@@ -11,10 +11,10 @@ from sc.dispatch.metadata import MetadataDispatcher
 from sc.store.local_store import Change, ObjectChanged
 from sc.store.view import ElectionAsked, SessionState, View
 from schemas.causality import caused_by
-from schemas.messages import Ask, Hello, Report
-from schemas.metadata import Object
-from schemas.partition import Partition
-from schemas.topic import TopicResolution
+from schemas.control.messages import Ask, Hello, Report
+from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition
+from schemas.objects.topic import TopicResolution
 from tests.unit.sc.builders import (
     TERM_1,
     election_request_of,

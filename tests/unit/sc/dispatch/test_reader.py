@@ -15,9 +15,9 @@ from sc.store.codec import decode_object, encode_object, encode_tombstone
 from sc.store.local_store import Change, ObjectChanged, TombstoneChanged
 from sc.store.view import View
 from schemas.errors import FencedError, UnreachableError
-from schemas.keys import ClusterKeys
-from schemas.metadata import Object
-from schemas.topic import Topic
+from schemas.objects.keys import ClusterKeys
+from schemas.objects.metadata import Object
+from schemas.objects.topic import Topic
 from tests.polling import eventually
 from tests.unit.sc.builders import partition_of, tombstone_of, topic_of
 

@@ -12,15 +12,7 @@ from sc.controllers.partition import assignment_of
 from sc.dispatch import spu_updater as spu_updater_module
 from sc.dispatch.spu_updater import Outbox, SpuUpdater
 from schemas.causality import caused_by, current_cause
-from schemas.errors import (
-    ConflictError,
-    DeadlineExceededError,
-    NotFoundError,
-    RunnelError,
-    UnreachableError,
-)
-from schemas.ids import PartitionUid
-from schemas.messages import (
+from schemas.control.messages import (
     AssignPartitions,
     DeleteReplicas,
     Lead,
@@ -31,6 +23,14 @@ from schemas.messages import (
     Stamp,
     Tombstone,
 )
+from schemas.errors import (
+    ConflictError,
+    DeadlineExceededError,
+    NotFoundError,
+    RunnelError,
+    UnreachableError,
+)
+from schemas.ids import PartitionUid
 from tests.polling import eventually
 from tests.unit.sc.builders import TERM_1, TERM_2, live, partition_of, tombstone_of
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sc.scheduler.manual import invalid_assignment
-from schemas.topic import TopicSpec
+from schemas.objects.topic import TopicSpec
 
 SPUS = frozenset({1, 2, 3, 4})
 GAP = "assignment rows must be numbered from 0 without gaps:"

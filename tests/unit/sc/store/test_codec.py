@@ -16,11 +16,11 @@ from sc.store.codec import (
     encode_tombstone,
     split_write,
 )
+from schemas.control.messages import Tombstone
 from schemas.errors import InvalidRequestError
 from schemas.ids import PartitionUid, StorageId
-from schemas.messages import Tombstone
-from schemas.metadata import Object
-from schemas.topic import TopicResolution
+from schemas.objects.metadata import Object
+from schemas.objects.topic import TopicResolution
 from tests.unit.sc.builders import TERM_1, live, partition_of, spu_of, topic_of
 
 OBJECTS: list[Object] = [

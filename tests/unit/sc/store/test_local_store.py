@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sc.store.local_store import LocalStore, ObjectChanged, TombstoneChanged
+from schemas.control.messages import Peer, Tombstone
 from schemas.ids import PartitionUid
-from schemas.messages import Peer, Tombstone
-from schemas.metadata import Object
-from schemas.partition import Partition
-from schemas.spu import Spu
-from schemas.topic import Topic, TopicResolution
+from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition
+from schemas.objects.spu import Spu
+from schemas.objects.topic import Topic, TopicResolution
 from tests.unit.sc.builders import (
     group_of,
     member_of,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.batch import stamp
 from schemas.errors import CorruptBatchError, ProtocolError
-from schemas.protocol import pack_frame, unpack_frame
+from schemas.wire.batch import stamp
+from schemas.wire.protocol import pack_frame, unpack_frame
 from spu.replication.messages import (
     Ack,
     Append,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from schemas.batch import stamp
+from schemas.wire.batch import stamp
 from tests.unit.spu.builders import OpenLog, batch_of, open_log, settings_of
 
 SIZE = 128

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from schemas.batch import HEADER_SIZE, split_batches, verify
 from schemas.errors import CorruptBatchError, StorageFailedError
 from schemas.ids import PartitionUid
+from schemas.wire.batch import HEADER_SIZE, split_batches, verify
 from spu.replication.state import Promise
 from spu.storage import checkpoint as checkpoint_module
 from spu.storage import index as index_module

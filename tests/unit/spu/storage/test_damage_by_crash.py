@@ -17,7 +17,7 @@ from unittest import mock
 
 import pytest
 
-from schemas.batch import HEADER_SIZE, stamp, verify
+from schemas.wire.batch import HEADER_SIZE, stamp, verify
 from spu.storage import checkpoint as checkpoint_module
 from spu.storage import index as index_module
 from tests.unit.spu.builders import TERM, OpenLog, batch_of, new_log_directory, open_log

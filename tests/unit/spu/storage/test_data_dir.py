@@ -11,7 +11,7 @@ import pytest
 
 from schemas.errors import InvalidRequestError, StorageFailedError
 from schemas.ids import PartitionUid
-from schemas.topic import LogSettings, Retention
+from schemas.objects.topic import LogSettings, Retention
 from spu.storage.data_dir import DataDir
 from spu.storage.durable import UNFINISHED
 from tests.unit.spu.builders import CLUSTER, UID, new_uid

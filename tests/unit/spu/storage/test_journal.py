@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from schemas.errors import StorageFailedError
 from schemas.ids import PartitionUid, Term
-from schemas.topic import LogSettings, Retention
+from schemas.objects.topic import LogSettings, Retention
 from spu.replication.state import Member, Promise
 from spu.storage import journal as journal_module
 from spu.storage.journal import Journal, JournalChange, JournalEntry, Seen

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import OffsetOutOfRangeError
-from schemas.log_requests import SegmentState
-from schemas.topic import Retention
+from schemas.objects.topic import Retention
+from schemas.wire.log_requests import SegmentState
 from spu.storage.lifecycle import TruncatedSegment, find_truncated, retire, segment_infos
 from spu.storage.segment import Segment
 from tests.unit.spu.builders import (

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.batch import HEADER_SIZE, verify
 from schemas.errors import OffsetOutOfRangeError
-from schemas.topic import Durability, Retention
+from schemas.objects.topic import Durability, Retention
+from schemas.wire.batch import HEADER_SIZE, verify
 from spu.storage import reader as reader_module
 from spu.storage import sync_plan
 from spu.storage.index import INDEX_INTERVAL_BYTES, read_index

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from schemas.batch import build_control, stamp
 from schemas.errors import CorruptBatchError, FencedError, OffsetOutOfRangeError, RunnelError
-from schemas.topic import MAX_BATCH_BYTES
+from schemas.objects.topic import MAX_BATCH_BYTES
+from schemas.wire.batch import build_control, stamp
 from spu.replication.history import Epoch, History
 from spu.storage import log as log_module
 from spu.storage.checkpoint import CHECKPOINT_NAME

@@ -13,9 +13,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from schemas.batch import NO_TRANSACTION, BatchHeader, read_header, stamp
-from spu.producers import ProducerTable, with_last_id
+from schemas.wire.batch import NO_TRANSACTION, BatchHeader, read_header, stamp
 from spu.replication.history import Epoch, History, extended, forgotten
+from spu.replication.producer_state import ProducerTable, with_last_id
 from tests.unit.spu.builders import NOW_US, OpenLog, batch_of, new_log_directory, open_log
 from tests.unit.spu.builders import settings_of as log_settings
 

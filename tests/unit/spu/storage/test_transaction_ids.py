@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from schemas.batch import NO_TRANSACTION, crc32c
-from spu.producers import with_last_id
+from schemas.wire.batch import NO_TRANSACTION, crc32c
+from spu.replication.producer_state import with_last_id
 from spu.storage.checkpoint import Checkpoint, read_checkpoint
 from spu.storage.durable import write_document
 from spu.storage.index import read_index

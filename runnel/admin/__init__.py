@@ -1,0 +1,1 @@
+"""Objects over the SC's REST API: list, apply, watch, wait."""

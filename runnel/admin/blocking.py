@@ -1,0 +1,157 @@
+"""The blocking facade of the object API; `runnel.blocking.Cluster` adds records to it.
+
+Apart from that, because whoever only looks after objects (most of the command line) needs neither
+Arrow nor connections to SPUs.
+"""
+
+from __future__ import annotations
+
+import builtins
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Any, Self
+
+from runnel.admin.client import Admin, ApplyResult, History, ReplicaState, Selector
+from runnel.admin.http import ScClient
+from runnel.admin.watch import Watch as AsyncWatch
+from runnel.admin.watch import WatchEvent
+from runnel.loop_thread import LoopThread
+from runnel.profile import default_sc
+from schemas.errors import RunnelError
+from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition
+
+
+@contextmanager
+def administer(address: str | None = None, by: str | None = None) -> Iterator[BlockingAdmin]:
+    """The objects of a cluster, without its records; arguments as of `runnel.connect`.
+
+    Nothing is asked before the first call.
+    """
+    address = default_sc() if address is None else address
+    thread = LoopThread(f"runnel objects {address}")
+
+    async def open_it() -> ScClient:
+        return ScClient.parse(address, by)
+
+    try:
+        sc = thread.call(open_it())
+        try:
+            yield BlockingAdmin(thread, Admin(sc))
+        finally:
+            thread.call(sc.close())
+    finally:
+        thread.stop()
+
+
+class BlockingAdmin:
+    """`runnel.admin.client.Admin`, waited for."""
+
+    def __init__(self, thread: LoopThread, inner: Admin) -> None:
+        self._thread = thread
+        self._admin = inner
+
+    def apply(self, wanted: Object | Mapping[str, Any], *, dry_run: bool = False) -> ApplyResult:
+        """Create or change an object: see `runnel.admin.client.Admin.apply`."""
+        return self._thread.call(self._admin.apply(wanted, dry_run=dry_run))
+
+    def create(self, wanted: Object | Mapping[str, Any], *, dry_run: bool = False) -> Object:
+        """Create an object. Raises ConflictError if it exists."""
+        return self._thread.call(self._admin.create(wanted, dry_run=dry_run))
+
+    def patch(
+        self, kind: str, name: str, patch: Mapping[str, Any], *, dry_run: bool = False
+    ) -> Object:
+        """Change some fields: see `runnel.admin.client.Admin.patch`."""
+        return self._thread.call(self._admin.patch(kind, name, patch, dry_run=dry_run))
+
+    def get(self, kind: str, name: str) -> Object:
+        """One object. Raises NotFoundError."""
+        return self._thread.call(self._admin.get(kind, name))
+
+    def list(self, kind: str, selector: Selector | None = None) -> builtins.list[Object]:
+        """All objects of a kind, or those that are chosen: see `runnel.admin.client.Admin.list`."""
+        return self._thread.call(self._admin.list(kind, selector))
+
+    def watch(
+        self,
+        kind: str,
+        name: str | None = None,
+        selector: Selector | None = None,
+        *,
+        since: int | None = None,
+        on_trouble: Callable[[RunnelError], None] | None = None,
+    ) -> Watch:
+        """An iterator of what there is and what changes: see `runnel.admin.client.Admin.watch`.
+
+        ``on_trouble`` is called in the client's thread.
+        """
+        inner = self._admin.watch(kind, name, selector, since=since, on_trouble=on_trouble)
+        return Watch(self._thread, inner)
+
+    def delete(self, kind: str, name: str, *, force: bool = False, dry_run: bool = False) -> Object:
+        """Begin to delete an object: see `runnel.admin.client.Admin.delete`."""
+        return self._thread.call(self._admin.delete(kind, name, force=force, dry_run=dry_run))
+
+    def history(self, kind: str, name: str, limit: int = 20) -> History:
+        """The last writes of an object: see `runnel.admin.client.Admin.history`."""
+        return self._thread.call(self._admin.history(kind, name, limit))
+
+    def replicas(self, partition: str) -> tuple[ReplicaState, ...]:
+        """What the replicas of a partition have said last.
+
+        See `runnel.admin.client.Admin.replicas`.
+        """
+        return self._thread.call(self._admin.replicas(partition))
+
+    def wait(self, kind: str, name: str, resolution: str, timeout: float = 60.0) -> Object | None:
+        """Wait for a resolution, or for ``deleted``: see `runnel.admin.client.Admin.wait`."""
+        return self._thread.call(self._admin.wait(kind, name, resolution, timeout))
+
+    def elect(
+        self, name: str, term: int, leader: int | None = None, timeout: float = 60.0
+    ) -> Partition:
+        """Elect a replica that may lack committed records.
+
+        See `runnel.admin.client.Admin.elect`.
+        """
+        return self._thread.call(self._admin.elect(name, term, leader, timeout))
+
+
+class Watch:
+    """Iterates over `WatchEvent`, without end; see `runnel.admin.watch.Watch`."""
+
+    def __init__(self, thread: LoopThread, inner: AsyncWatch) -> None:
+        self._thread = thread
+        self._inner = inner
+        # A watch in a loop that was left is nobody's any more: its connection ends.
+        self._finalizer = weakref.finalize(self, thread.soon, inner.abandon)
+        self._finalizer.atexit = False
+
+    def state(self) -> list[Object]:
+        """All objects there are now; iterating goes on with the changes after them."""
+        return self._thread.call(self._inner.state())
+
+    def __iter__(self) -> Iterator[WatchEvent]:
+        while True:
+            yield self._thread.call(anext(self._inner))
+
+    def close(self) -> None:
+        """End the connection."""
+        self._finalizer.detach()
+        if self._thread.running:
+            self._thread.call(self._inner.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with suppress(RuntimeError):
+            self.close()

@@ -1,0 +1,448 @@
+"""Objects of the cluster: apply, create, get, list, watch, patch, delete, wait, history."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from runnel.admin.http import MERGE_PATCH, ScClient, parse_answer, understood
+from runnel.admin.manifests import parse_object
+from runnel.admin.states import find_resolution
+from runnel.admin.wait import wait_for
+from runnel.admin.watch import Watch
+from schemas.errors import (
+    CompactedError,
+    ConflictError,
+    DeadlineExceededError,
+    NotFoundError,
+    RunnelError,
+)
+from schemas.objects.kinds import find_kind, nearest
+from schemas.objects.metadata import Object
+from schemas.objects.partition import UNCLEAN_ELECTION, Partition
+
+#: A selector as text (``team=a,tier in (gold,silver),!old``), or labels that must all be there.
+Selector = str | Mapping[str, str]
+PAGE_OBJECTS: Final = 500
+_APPLY_ATTEMPTS: Final = 5
+_LIST_ATTEMPTS: Final = 3
+_DRY: Final = {"dryRun": "true"}
+_random = secrets.SystemRandom().random
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyResult:
+    """What `apply` did, and the object as it is now; after a dry run, as both would be."""
+
+    change: Literal["created", "configured", "unchanged"]
+    object: Object
+    dry_run: bool = False
+
+    def __str__(self) -> str:
+        tried = " (dry run)" if self.dry_run else ""
+        return f"{self.object.kind.lower()}/{self.object.name} {self.change}{tried}"
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One write of an object.
+
+    ``at`` is its time (ISO 8601, UTC), ``by`` who wrote, ``cause`` the id of the chain of causes,
+    as in logs. ``changed`` are the fields that differ from the write before, as paths.
+    """
+
+    revision: int
+    at: str | None
+    by: str | None
+    cause: str | None
+    generation: int
+    resolution: str | None
+    reason: str | None
+    changed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """One replica of a partition, by what its SPU has reported last; what it has not is None.
+
+    ``live``: it is in the live replica set. ``next_offset`` is where its log ended then: one that
+    catches up reports every second.
+    """
+
+    spu: int
+    live: bool
+    role: str | None
+    fit: bool | None
+    log_start: int | None
+    next_offset: int | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The last writes of an object, the newest first.
+
+    ``complete``: they reach back to its creation; else the KV has forgotten older ones, or more
+    were not asked for.
+    """
+
+    entries: tuple[HistoryEntry, ...]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffsets:
+    """The bounds of one partition: ``earliest`` is the first offset that is kept, ``latest`` the
+    one after the last committed record; ``size_bytes`` as stored."""
+
+    partition: int
+    earliest: int
+    latest: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """Who the cluster is."""
+
+    cluster: str
+    cluster_uid: str
+    version: str
+
+
+def _nothing(_name: str) -> None:
+    pass
+
+
+class Admin:
+    """Calls of the object API. Kinds are named in any spelling that `runnel get` takes.
+
+    ``written`` is told the name of an object before it is written.
+    """
+
+    def __init__(self, sc: ScClient, written: Callable[[str], None] = _nothing) -> None:
+        self._sc = sc
+        self._written = written
+
+    @property
+    def by(self) -> str:
+        """Who changes objects, as their history says."""
+        return self._sc.by
+
+    async def apply(
+        self, wanted: Object | Mapping[str, Any], *, dry_run: bool = False
+    ) -> ApplyResult:
+        """Create the object, or replace labels, annotations and spec of the one that exists.
+
+        With a ``resourceVersion`` only that version is replaced. ``dry_run``: the SC checks
+        everything and writes nothing. Raises ManifestError, ConflictError when others changed
+        it, or while it is being deleted.
+        """
+        obj = wanted if isinstance(wanted, Object) else parse_object(wanted)
+        for _ in range(_APPLY_ATTEMPTS):
+            current = await self._find(obj)
+            if current is None:
+                try:
+                    created = await self.create(obj, dry_run=dry_run)
+                    return ApplyResult("created", created, dry_run)
+                except ConflictError:
+                    # Either somebody created it meanwhile, or not its name is taken but, say,
+                    # the id of an SPU.
+                    if await self._find(obj) is None:
+                        raise
+                    continue
+            if current.deleting:
+                raise ConflictError(
+                    f"{obj.kind} {obj.name} is being deleted; wait for it with:"
+                    f" runnel wait {obj.kind.lower()} {obj.name} --for deleted"
+                )
+            if _same(current, obj):
+                return ApplyResult("unchanged", current, dry_run)
+            version = obj.metadata.resource_version or current.metadata.resource_version
+            body = _writable(obj.with_metadata(resource_version=version))
+            try:
+                answer = await self._write("PUT", type(obj), obj.name, body, dry_run=dry_run)
+            except ConflictError:
+                if obj.metadata.resource_version is not None:
+                    raise
+                continue
+            return ApplyResult("configured", answer, dry_run)
+        raise ConflictError(f"{obj.kind} {obj.name} is changed by others all the time; try again")
+
+    async def create(self, wanted: Object | Mapping[str, Any], *, dry_run: bool = False) -> Object:
+        """Create an object. Raises ConflictError if it exists, ManifestError."""
+        obj = wanted if isinstance(wanted, Object) else parse_object(wanted)
+        self._written(obj.name)
+        answer = await self._sc.call(
+            "POST", f"/v1/{obj.PLURAL}", body=_writable(obj), query=_DRY if dry_run else None
+        )
+        return parse_answer(type(obj), answer)
+
+    async def patch(
+        self, kind: str, name: str, patch: Mapping[str, Any], *, dry_run: bool = False
+    ) -> Object:
+        """Change some fields of labels, annotations and spec, as JSON merge patch (RFC 7386).
+
+        Fields are named as in manifests; None removes one. A ``resourceVersion`` in
+        ``metadata`` makes it a compare-and-swap. Raises NotFoundError, ConflictError,
+        InvalidRequestError.
+        """
+        return await self._write(
+            "PATCH", find_kind(kind), name, dict(patch), dry_run=dry_run, content_type=MERGE_PATCH
+        )
+
+    async def get(self, kind: str, name: str) -> Object:
+        """One object. Raises NotFoundError with the nearest name there is."""
+        cls = find_kind(kind)
+        try:
+            return await self._get(cls, name)
+        except NotFoundError as error:
+            known, _ = await self._page(cls, {"limit": str(PAGE_OBJECTS)})
+            hint = nearest(name, [obj.name for obj in known])
+            meant = f"; did you mean {hint!r}?" if hint else ""
+            raise NotFoundError(
+                f"{cls.kind_name().lower()} {name!r} does not exist{meant}"
+            ) from error
+
+    async def list(self, kind: str, selector: Selector | None = None) -> builtins.list[Object]:
+        """All objects of a kind, or those that a selector of labels chooses, as of one moment.
+
+        Raises InvalidRequestError for a selector that does not parse.
+        """
+        cls = find_kind(kind)
+        for attempt in range(_LIST_ATTEMPTS):
+            query = {"limit": str(PAGE_OBJECTS), **_selection(selector)}
+            found, more = await self._page(cls, query)
+            try:
+                while more:
+                    page, more = await self._page(cls, {**query, "continue": more})
+                    found += page
+            except CompactedError:
+                # The pages were of a moment that is over: read those of another one.
+                if attempt == _LIST_ATTEMPTS - 1:
+                    raise
+                continue
+            return found
+        raise AssertionError("the last attempt returns or raises")
+
+    def watch(
+        self,
+        kind: str,
+        name: str | None = None,
+        selector: Selector | None = None,
+        *,
+        since: int | None = None,
+        on_trouble: Callable[[RunnelError], None] | None = None,
+    ) -> Watch:
+        """Follow the objects of a kind, or one of them: see `runnel.admin.watch.Watch`.
+
+        ``since`` is a revision to begin after, instead of with all objects there are.
+        """
+        query = _selection(selector)
+        if name is not None:
+            query["fieldSelector"] = f"metadata.name={name}"
+        return Watch(self._sc, find_kind(kind), query, _random, since=since, on_trouble=on_trouble)
+
+    async def delete(
+        self, kind: str, name: str, *, force: bool = False, dry_run: bool = False
+    ) -> Object:
+        """Begin to delete an object; `wait` for ``deleted``. Raises NotFoundError, ConflictError.
+
+        ``force`` deletes an SPU that still holds replicas, or a topic of the system: what they
+        hold is lost.
+        """
+        query = {**({"force": "true"} if force else {}), **(_DRY if dry_run else {})}
+        cls = find_kind(kind)
+        self._written(name)
+        answer = await self._sc.call("DELETE", f"/v1/{cls.PLURAL}/{name}", query=query or None)
+        return parse_answer(cls, answer)
+
+    async def history(self, kind: str, name: str, limit: int = 20) -> History:
+        """The last writes of an object that exists. Raises NotFoundError."""
+        cls = find_kind(kind)
+        answer = await self._sc.call(
+            "GET", f"/v1/{cls.PLURAL}/{name}/history", query={"limit": str(limit)}
+        )
+        with understood("a history"):
+            return History(tuple(map(_entry, answer["items"])), bool(answer["complete"]))
+
+    async def wait(
+        self, kind: str, name: str, resolution: str, timeout: float = 60.0
+    ) -> Object | None:
+        """Wait until an object has a resolution, or (``deleted``) is gone: then None.
+
+        A resolution counts once it is about the spec that the object has now, not about an
+        earlier one. Raises DeadlineExceededError after ``timeout`` seconds that says what it is
+        instead, NotFoundError when it is not there or is deleted meanwhile, InvalidRequestError
+        for a resolution the kind does not have. An SC that does not answer is asked again until
+        the time is over.
+        """
+        cls = find_kind(kind)
+        return await wait_for(
+            self._sc, cls, name, find_resolution(cls, resolution), timeout, _random
+        )
+
+    async def replicas(self, partition: str) -> tuple[ReplicaState, ...]:
+        """What the replicas of a partition have said last, by its name. Raises NotFoundError."""
+        answer = await self._sc.call("GET", f"/v1/partitions/{partition}/replicas")
+        with understood("a list of replicas"):
+            return tuple(map(_replica, answer["items"]))
+
+    async def elect(
+        self, name: str, term: int, leader: int | None = None, timeout: float = 60.0
+    ) -> Partition:
+        """Have a replica of a partition lead that may lack committed records: they are lost.
+
+        Where no live replica can be elected, and none will return. ``term`` is the one of the
+        status that led to this decision; ``leader`` is an SPU, else the replica leads that holds
+        most of those that are there. Gives the partition with its new leader. Raises ConflictError
+        where another term has begun or a live replica can lead, NotFoundError, NotReadyError while
+        the SC does not know yet who may return, and DeadlineExceededError after ``timeout``
+        seconds: then it may still happen.
+        """
+        body = {"term": term} if leader is None else {"term": term, "leader": leader}
+        answer = await self._sc.call("POST", f"/v1/partitions/{name}/elect", body=body)
+        asked = parse_answer(Partition, answer)
+        try:
+            async with (
+                asyncio.timeout(timeout),
+                self.watch("partitions", name, since=asked.revision) as watch,
+            ):
+                async for event in watch:
+                    if event.type == "deleted":
+                        raise NotFoundError(f"partition {name!r} was deleted meanwhile")
+                    found = event.object
+                    if isinstance(found, Partition) and not waits_for_election(found):
+                        return _elected(found, term)
+        except TimeoutError:
+            raise DeadlineExceededError(
+                f"partition {name!r} has no new leader after {timeout:g} s; see: runnel describe"
+                f" partition {name}"
+            ) from None
+        raise AssertionError("a watch does not end by itself")
+
+    async def truncate_partition(self, partition: str, before: int) -> Partition:
+        """Remove the records of a partition below an offset, on every replica, for good.
+
+        Durable when this returns, and done by each replica when it hears of it. The caller sees to
+        it that ``before`` is not above the end of the log: what is not committed yet would go as
+        soon as it is. Raises NotFoundError, ConflictError.
+        """
+        path = f"/v1/partitions/{partition}/truncate"
+        return parse_answer(Partition, await self._sc.call("POST", path, body={"before": before}))
+
+    async def _find(self, obj: Object) -> Object | None:
+        try:
+            return await self._get(type(obj), obj.name)
+        except NotFoundError:
+            return None
+
+    async def _get(self, cls: type[Object], name: str) -> Object:
+        return parse_answer(cls, await self._sc.call("GET", f"/v1/{cls.PLURAL}/{name}"))
+
+    async def _page(
+        self, cls: type[Object], query: Mapping[str, str]
+    ) -> tuple[builtins.list[Object], str | None]:
+        """Objects, and the token of the page after them."""
+        answer = await self._sc.call("GET", f"/v1/{cls.PLURAL}", query=query)
+        with understood(f"a list of {cls.PLURAL}"):
+            items, more = builtins.list(answer["items"]), _text(answer.get("continue"))
+            if more and not items:
+                raise ValueError("a page that goes on is empty")
+        return [parse_answer(cls, item) for item in items], more
+
+    async def _write(
+        self,
+        method: str,
+        cls: type[Object],
+        name: str,
+        body: Mapping[str, Any],
+        *,
+        dry_run: bool,
+        content_type: str = "application/json",
+    ) -> Object:
+        self._written(name)
+        answer = await self._sc.call(
+            method,
+            f"/v1/{cls.PLURAL}/{name}",
+            body=body,
+            query=_DRY if dry_run else None,
+            content_type=content_type,
+        )
+        return parse_answer(cls, answer)
+
+
+def waits_for_election(partition: Partition) -> bool:
+    """Whether an unclean election was asked for and not answered yet."""
+    return UNCLEAN_ELECTION in partition.metadata.annotations
+
+
+def _elected(partition: Partition, term: int) -> Partition:
+    """The partition, if an unclean election was held after ``term``. Raises ConflictError."""
+    if (partition.status.unclean_term or 0) > term:
+        return partition
+    raise ConflictError(
+        f"no unclean election of {partition.name}: {partition.status.reason or 'it was not needed'}"
+    )
+
+
+def _entry(item: Mapping[str, Any]) -> HistoryEntry:
+    return HistoryEntry(
+        revision=int(item["revision"]),
+        at=_text(item.get("at")),
+        by=_text(item.get("by")),
+        cause=_text(item.get("cause")),
+        generation=_number(item.get("generation")) or 0,
+        resolution=_text(item.get("resolution")),
+        reason=_text(item.get("reason")),
+        changed=tuple(map(str, item.get("changed") or ())),
+    )
+
+
+def _replica(item: Mapping[str, Any]) -> ReplicaState:
+    fit = item.get("fit")
+    return ReplicaState(
+        spu=int(item["spu"]),
+        live=bool(item["live"]),
+        role=_text(item.get("role")),
+        fit=None if fit is None else bool(fit),
+        log_start=_number(item.get("logStart")),
+        next_offset=_number(item.get("nextOffset")),
+        reason=_text(item.get("reason")),
+    )
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _number(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _selection(selector: Selector | None) -> dict[str, str]:
+    if isinstance(selector, Mapping):
+        selector = ",".join(f"{name}={value}" for name, value in selector.items())
+    return {"labelSelector": selector} if selector else {}
+
+
+def _writable(obj: Object) -> dict[str, Any]:
+    """What a user may write of an object: everything but its status and server-set metadata."""
+    content = obj.to_json()
+    content.pop("status", None)
+    metadata = content["metadata"]
+    for field in ("uid", "generation", "creationTimestamp", "deletionTimestamp"):
+        metadata.pop(field, None)
+    return content
+
+
+def _same(current: Object, wanted: Object) -> bool:
+    return (
+        current.spec == wanted.spec
+        and current.metadata.labels == wanted.metadata.labels
+        and current.metadata.annotations == wanted.metadata.annotations
+    )

@@ -1,0 +1,48 @@
+"""The states that objects can have, whatever their kind calls them. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from schemas.errors import InvalidRequestError
+from schemas.objects.kinds import nearest
+from schemas.objects.metadata import Object
+
+#: What can be waited for of every kind: that the object is gone.
+DELETED: Final = "deleted"
+
+
+def state_of(obj: Object) -> str:
+    """The resolution of an object, or the state of kinds that have one instead."""
+    state = getattr(obj.status, "resolution", None) or getattr(obj.status, "state", "unknown")
+    return str(state)
+
+
+def is_current(obj: Object) -> bool:
+    """Whether the status is about the spec as it is now, not about an earlier generation."""
+    observed: int = obj.status.observed_generation
+    return observed >= obj.generation
+
+
+def states_of(cls: type[Object]) -> list[str]:
+    """The resolutions (or states) that objects of a kind can have."""
+    fields = cls.model_fields["status"].annotation.model_fields  # type: ignore[union-attr]
+    return [
+        str(member)
+        for field in ("resolution", "state")
+        if field in fields
+        for member in fields[field].annotation
+    ]
+
+
+def find_resolution(cls: type[Object], wanted: str) -> str:
+    """What can be waited for, in any case. Raises InvalidRequestError with the nearest one."""
+    known = [DELETED, *states_of(cls)]
+    for name in known:
+        if name.lower() == wanted.lower():
+            return name
+    hint = nearest(wanted, known)
+    meant = f"; did you mean {hint}?" if hint else "."
+    raise InvalidRequestError(
+        f"{wanted!r} is no resolution of {cls.PLURAL}{meant} Known: {', '.join(known)}"
+    )

@@ -1,0 +1,102 @@
+"""Waiting until an object is in a state, by its watch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from runnel.admin.http import ScClient, parse_answer
+from runnel.admin.states import DELETED, state_of
+from runnel.admin.watch import Watch
+from schemas.errors import DeadlineExceededError, NotFoundError, RetryableError, RunnelError
+from schemas.objects.metadata import Object
+
+_POLL_S: Final = 0.1
+
+
+async def wait_for(
+    sc: ScClient,
+    cls: type[Object],
+    name: str,
+    wanted: str,
+    timeout: float,
+    random: Callable[[], float],
+) -> Object | None:
+    """See `runnel.admin.client.Admin.wait`; ``wanted`` is from
+    `runnel.admin.states.find_resolution`."""
+    label = f"{cls.kind_name().lower()} {name!r}"
+    deadline = asyncio.get_running_loop().time() + timeout
+    found = await _first_look(sc, cls, name, deadline)
+    if isinstance(found, RunnelError):
+        state = f"it is not known: {found.message}"
+    elif found is None:
+        if wanted == DELETED:
+            return None
+        raise NotFoundError(f"{label} does not exist")
+    else:
+        #: A later change of the spec is not waited for: it may be somebody else's.
+        generation = found.generation
+        obj, state = found, _sentence(found, generation)
+        if _arrived(obj, wanted, generation):
+            return obj
+
+        def lost(error: RunnelError) -> None:
+            nonlocal state
+            state = f"{_sentence(obj, generation)}, and since then: {error.message}"
+
+        query = {"fieldSelector": f"metadata.name={name}"}
+        watch = Watch(sc, cls, query, random, patient=True, on_trouble=lost)
+        try:
+            async with asyncio.timeout_at(deadline), watch:
+                # Where the time is over already, it ends here, without a watch.
+                await asyncio.sleep(0)
+                for current in await watch.state():
+                    if current.metadata.uid != obj.metadata.uid:
+                        break
+                    obj, state = current, _sentence(current, generation)
+                    if _arrived(obj, wanted, generation):
+                        return obj
+                    async for event in watch:
+                        if event.type == "deleted":
+                            break
+                        obj, state = event.object, _sentence(event.object, generation)
+                        if _arrived(obj, wanted, generation):
+                            return obj
+                if wanted == DELETED:
+                    return None
+                raise NotFoundError(f"{label} was deleted while it was waited for")
+        except TimeoutError:
+            pass
+    raise DeadlineExceededError(f"{label} is not {wanted} after {timeout:g} s; {state}")
+
+
+async def _first_look(
+    sc: ScClient, cls: type[Object], name: str, deadline: float
+) -> Object | RunnelError | None:
+    """The object, None where it is not there, or why no SC said so until the deadline."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            return parse_answer(cls, await sc.call("GET", f"/v1/{cls.PLURAL}/{name}"))
+        except NotFoundError:
+            return None
+        except RetryableError as error:
+            if loop.time() >= deadline:
+                return error
+            await asyncio.sleep(max(0.0, min(_POLL_S, deadline - loop.time())))
+
+
+def _arrived(obj: Object, wanted: str, generation: int) -> bool:
+    return state_of(obj) == wanted and obj.status.observed_generation >= generation
+
+
+def _sentence(obj: Object, generation: int) -> str:
+    reason = getattr(obj.status, "reason", None)
+    because = f": {reason}" if reason else ""
+    stale = (
+        f" (as of generation {obj.status.observed_generation}; the spec is at {generation})"
+        if obj.status.observed_generation < generation
+        else ""
+    )
+    return f"it is {state_of(obj)}{because}{stale}"

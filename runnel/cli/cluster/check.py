@@ -1,0 +1,328 @@
+"""``runnel cluster check``: whether a cluster does from here what a user needs of it.
+
+It goes the way of a client: asks the SC, connects to every SPU at the address that it advertises,
+and has it say who it is. An SPU's private endpoint is not tried: only other SPUs have to reach it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import typer
+
+import runnel
+from runnel.admin.client import Admin
+from runnel.admin.http import ScClient
+from runnel.cli.arguments import OutputOption, ScOption
+from runnel.cli.failure import EXIT_FAILED, EXIT_OK, EXIT_UNREACHABLE
+from runnel.cli.readiness import commits
+from runnel.cli.render import Output, count, print_rows
+from runnel.loop_thread import LoopThread
+from runnel.net.address import Address, parse_addresses
+from runnel.net.connection import open_connection
+from runnel.profile import default_sc, load_profile
+from schemas.errors import InvalidRequestError, RunnelError, UnreachableError
+from schemas.objects.partition import Partition, PartitionResolution
+from schemas.objects.spu import Spu, SpuResolution
+from schemas.objects.topic import Topic, TopicResolution
+
+PATIENCE_S: Final = 3.0
+_AT_ONCE: Final = 32
+_NAMED: Final = 5
+#: Less space than this is worth a warning, or is as good as none.
+_LOW_BYTES, _LOW_SHARE = 1 << 30, 0.05
+_FULL_BYTES: Final = 64 << 20
+
+
+class Result(IntEnum):
+    """What came of a check; the worst of all is what came of them together."""
+
+    OK = 0
+    WARNING = 1
+    FAILED = 2
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at; ``detail`` says what to do unless it is ok."""
+
+    check: str
+    result: Result
+    detail: str
+
+
+def check(
+    output: OutputOption = Output.TABLE,
+    sc: ScOption = None,
+) -> None:
+    """Check that the cluster serves clients from here: SC, SPUs, endpoints, partitions, disks.
+
+    Ends with 0 if all is ok or a warning, with 1 if something failed, with 5 if no SC answers.
+    """
+    if output not in (Output.TABLE, Output.JSON):
+        raise InvalidRequestError(f"-o {output.value}: cluster check prints table or json")
+    addresses = parse_addresses(default_sc() if sc is None else sc)
+    thread = LoopThread("runnel cluster check")
+    try:
+        checks, answered = thread.call(examine(addresses))
+    finally:
+        thread.stop()
+    worst = max(found.result for found in checks)
+    if output is Output.JSON:
+        rows = [{"check": c.check, "result": str(c.result), "detail": c.detail} for c in checks]
+        print(json.dumps({"result": str(worst), "checks": rows}, indent=2))
+    else:
+        print_rows(
+            ["CHECK", "RESULT", "DETAIL"], [[c.check, str(c.result), c.detail] for c in checks]
+        )
+    if not answered:
+        raise typer.Exit(EXIT_UNREACHABLE)
+    raise typer.Exit(EXIT_FAILED if worst is Result.FAILED else EXIT_OK)
+
+
+async def examine(addresses: Sequence[Address]) -> tuple[list[Check], bool]:
+    """All checks of a cluster, and whether any of its SCs answers."""
+    looks = await asyncio.gather(*map(_look_at_sc, addresses))
+    checks = [found for found, _ in looks]
+    answers = [(address, info) for address, (_, info) in zip(addresses, looks, strict=True) if info]
+    if not answers:
+        return checks, False
+    if len({info["clusterUid"] for _, info in answers}) > 1:
+        named = ", ".join(f"{address} to {info['cluster']}" for address, info in answers)
+        checks.append(
+            Check("cluster", Result.FAILED, f"the SCs belong to different clusters: {named}")
+        )
+        return checks, True
+    address, info = answers[0]
+    client = ScClient((address,))
+    try:
+        admin = Admin(client)
+        spus = [obj for obj in await admin.list("spus") if isinstance(obj, Spu)]
+        topics = [obj for obj in await admin.list("topics") if isinstance(obj, Topic)]
+        partitions = [obj for obj in await admin.list("partitions") if isinstance(obj, Partition)]
+    except RunnelError as error:
+        checks.append(Check("objects", Result.FAILED, error.message))
+        return checks, True
+    finally:
+        await client.close()
+    checks += check_recovery(info)
+    checks += check_online(spus)
+    at_once = asyncio.Semaphore(_AT_ONCE)
+    checks += await asyncio.gather(
+        *(_check_endpoint(spu, info["clusterUid"], address, at_once) for spu in spus)
+    )
+    checks += check_topics(topics)
+    checks += check_partitions(partitions)
+    checks += [found for spu in spus if (found := check_disk(spu, info["clusterUid"])) is not None]
+    return checks, True
+
+
+async def _look_at_sc(address: Address) -> tuple[Check, dict[str, Any] | None]:
+    """Whether an SC answers, and what it says of its cluster."""
+    client = ScClient((address,))
+    name = f"sc {address}"
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            info = await client.call("GET", "/v1/cluster")
+            await client.call("GET", "/health")
+    except UnreachableError as error:
+        return Check(name, Result.FAILED, error.message), None
+    except TimeoutError:
+        return Check(name, Result.FAILED, f"no answer within {PATIENCE_S:g} s"), None
+    except RunnelError as error:
+        return Check(name, Result.WARNING, error.message), info
+    finally:
+        await client.close()
+    detail = f"cluster {info['cluster']}, version {info['version']}, KV at {info['revision']}"
+    if info["version"] != runnel.__version__:
+        detail += f"; this command is {runnel.__version__}: use the same version"
+        return Check(name, Result.WARNING, detail), info
+    return Check(name, Result.OK, detail), info
+
+
+def check_recovery(info: Mapping[str, Any]) -> list[Check]:
+    """Whether the cluster recovers from a KV that was restored from a backup; nothing if not."""
+    if not info.get("recovering"):
+        return []
+    detail = (
+        "the KV was restored from a backup: partitions are elected anew as soon as all of their"
+        " replicas have answered, and nothing is deleted meanwhile; see: runnel get partitions"
+    )
+    return [Check("recovery", Result.WARNING, detail)]
+
+
+def check_online(spus: Iterable[Spu]) -> list[Check]:
+    """Whether SPUs are registered, and all of them are online."""
+    checks = []
+    for spu in spus:
+        state, reason = spu.status.resolution, spu.status.reason
+        because = f": {reason}" if reason else ""
+        start = f"start it, or delete it: runnel delete spu {spu.name}"
+        if spu.spec.group is not None:
+            start = f"its SC starts it again; see: runnel cluster logs {spu.name}"
+        # One that is online has a reason only where it holds what belongs to no partition.
+        result, todo = {
+            SpuResolution.ONLINE: (Result.WARNING if reason else Result.OK, ""),
+            SpuResolution.DRAINING: (Result.WARNING, ""),
+            SpuResolution.UNKNOWN: (Result.WARNING, "; the SC started a moment ago, check again"),
+        }.get(state, (Result.FAILED, f"; {start}"))
+        checks.append(Check(f"spu {spu.name}", result, f"{state.value}{because}{todo}"))
+    if not checks:
+        checks.append(
+            Check("spus", Result.FAILED, "none is registered; register them: runnel apply -f …")
+        )
+    return checks
+
+
+async def _check_endpoint(
+    spu: Spu, cluster_uid: str, sc: Address, at_once: asyncio.Semaphore
+) -> Check:
+    """Whether this SPU of this cluster answers at the address that it advertises."""
+    public = spu.spec.public_endpoint
+    address = Address(public.host, public.port)
+    name = f"endpoint {spu.name}"
+    change = f"change spec.publicEndpoint: runnel edit spu {spu.name}"
+    if spu.spec.group is not None:
+        change = f"change spec.template.publicEndpoint: runnel edit spugroup {spu.spec.group}"
+    async with at_once:
+        try:
+            connection = await open_connection(address, PATIENCE_S)
+        except RunnelError as error:
+            hint = "start the SPU, open the way to it, or "
+            if is_loopback(address.host) and not is_loopback(sc.host):
+                hint = f"{address.host} is this machine, and the SC is elsewhere: "
+            return Check(name, Result.FAILED, f"{error.message}; {hint}{change}")
+        spu_id, uid = connection.spu_id, connection.cluster_uid
+        await connection.close()
+    if uid not in {"", cluster_uid}:
+        return Check(
+            name, Result.FAILED, f"an SPU of another cluster ({uid}) answers at {address}; {change}"
+        )
+    if spu_id != spu.spec.spu_id:
+        return Check(
+            name,
+            Result.FAILED,
+            f"SPU {spu_id} answers at {address}, not SPU {spu.spec.spu_id}; {change}",
+        )
+    if not uid:
+        return Check(name, Result.WARNING, f"{address} answers, but has not joined a cluster yet")
+    return Check(name, Result.OK, f"SPU {spu_id} answers at {address}")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is the machine that asks, by its name or number alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def check_topics(topics: Sequence[Topic]) -> list[Check]:
+    """Whether every topic is placed; one line for all that are, and one for each that is not."""
+    stuck = [
+        topic
+        for topic in topics
+        if topic.status.resolution not in {TopicResolution.PROVISIONED, TopicResolution.DELETING}
+    ]
+    checks = [
+        Check(
+            f"topic {topic.name}",
+            Result.FAILED,
+            f"{topic.status.resolution.value}: {topic.status.reason or 'not looked at yet'}",
+        )
+        for topic in stuck[:_NAMED]
+    ]
+    if len(stuck) > _NAMED:
+        more = f"{len(stuck) - _NAMED} more are not provisioned; see: runnel get topics"
+        checks.append(Check("topics", Result.FAILED, more))
+    elif not stuck:
+        checks.append(Check("topics", Result.OK, f"{count(len(topics), 'topic')}, all placed"))
+    return checks
+
+
+def check_partitions(partitions: Sequence[Partition]) -> list[Check]:
+    """Whether every partition has a leader, and the live replicas it needs and wants."""
+    checks = []
+    leaderless = [p for p in partitions if p.status.resolution is PartitionResolution.OFFLINE]
+    for p in leaderless[:_NAMED]:
+        reason = p.status.reason or "no controller has looked at it yet"
+        checks.append(Check(f"partition {p.name}", Result.FAILED, f"has no leader: {reason}"))
+    if len(leaderless) > _NAMED:
+        more = f"{len(leaderless) - _NAMED} more have no leader; see: runnel get partitions"
+        checks.append(Check("partitions", Result.FAILED, more))
+    led = [p for p in partitions if p.status.resolution is PartitionResolution.ONLINE]
+    checks += [
+        Check(
+            f"partition {p.name}",
+            Result.FAILED,
+            f"cannot commit: {len(p.status.lrs)} of {len(p.spec.replicas)} replicas are live,"
+            f" and {p.spec.log.min_in_sync_replicas} must be; bring their SPUs back",
+        )
+        for p in [p for p in led if not commits(p)][:_NAMED]
+    ]
+    thin = [p for p in led if commits(p) and len(p.status.lrs) < len(p.spec.replicas)]
+    if thin:
+        names = ", ".join(p.name for p in thin[:_NAMED]) + (", …" if len(thin) > _NAMED else "")
+        checks.append(
+            Check(
+                "replicas",
+                Result.WARNING,
+                f"{count(len(thin), 'partition')} with fewer live replicas than wanted: {names}",
+            )
+        )
+    unclean = [p for p in partitions if p.status.unclean_term == p.status.term]
+    if unclean:
+        names = ", ".join(p.name for p in unclean[:_NAMED])
+        names += ", …" if len(unclean) > _NAMED else ""
+        detail = f"{count(len(unclean), 'leader')} elected uncleanly, records may be lost: {names}"
+        checks.append(Check("elections", Result.WARNING, detail))
+    if not checks:
+        all_led = f"{count(len(partitions), 'partition')}, all with a leader"
+        checks.append(Check("partitions", Result.OK, all_led))
+    return checks
+
+
+def check_disk(spu: Spu, cluster_uid: str) -> Check | None:
+    """Space under an SPU's log directory; None where that is not on this machine.
+
+    A directory is an SPU's if the identity that the SPU wrote into it says so.
+    """
+    for directory in _directories(spu):
+        try:
+            identity = json.loads((directory / "identity.json").read_text())
+            if (identity["clusterUid"], identity["spuId"]) == (cluster_uid, spu.spec.spu_id):
+                return _space(spu, directory)
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+def _directories(spu: Spu) -> Iterator[Path]:
+    """Where the SPU's replicas may be: as it says, or where a local cluster keeps them."""
+    if spu.spec.storage.log_dir is not None:
+        yield Path(spu.spec.storage.log_dir)
+    if (local := load_profile().data_dir) is not None:
+        yield Path(local, "spus", spu.name)
+
+
+def _space(spu: Spu, directory: Path) -> Check:
+    usage = psutil.disk_usage(str(directory))
+    detail = f"{usage.free / (1 << 30):.1f} of {usage.total / (1 << 30):.1f} GiB free"
+    name = f"disk {spu.name}"
+    todo = f"; free some under {directory}, or shorten the retention of topics"
+    if usage.free < _FULL_BYTES:
+        return Check(name, Result.FAILED, detail + todo)
+    if usage.free < min(_LOW_BYTES, usage.total * _LOW_SHARE):
+        return Check(name, Result.WARNING, detail + todo)
+    return Check(name, Result.OK, detail)

@@ -1,0 +1,225 @@
+"""``runnel cluster``: the local cluster."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from runnel.cli.cluster.check import check
+from runnel.cli.failure import stderr
+from runnel.cli.render import Output, count, print_rows
+from runnel.local import store
+from runnel.local.cluster import LocalCluster
+from runnel.profile import load_profile, runnel_home
+from schemas.daemon.kv_url import without_password
+from schemas.errors import InvalidRequestError, NotFoundError
+
+app = typer.Typer(help="Start, inspect and stop a cluster on this machine.", no_args_is_help=True)
+FOLLOW_POLL_S = 0.2
+
+DataDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Where the cluster's data lies. Default: the one started last, or RUNNEL_HOME/local.",
+        show_default=False,
+    ),
+]
+
+
+def _cluster(data_dir: Path | None) -> LocalCluster:
+    if data_dir is None:
+        saved = load_profile().data_dir
+        data_dir = Path(saved) if saved else runnel_home() / "local"
+    return LocalCluster(data_dir)
+
+
+@app.command()
+def start(
+    spus: Annotated[int | None, typer.Option(help="How many SPUs. [default: 1]")] = None,
+    kv: Annotated[
+        str | None,
+        typer.Option(
+            help="Where objects are kept: sqlite, etcd (started for you), or etcd://HOST:PORT,…"
+            " that runs already. [default: sqlite]"
+        ),
+    ] = None,
+    base_port: Annotated[
+        int | None,
+        typer.Option(help="SC at P and P+1; SPU i at P+10+3i and the two after. [default: 9003]"),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="The cluster's name, of use where several share an etcd."),
+    ] = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Start a local cluster in the background and wait until it takes records.
+
+    Started again it continues with the data and settings it had.
+    """
+    cluster = _cluster(data_dir)
+    plan = cluster.plan(spus, base_port, kv, name)
+    spus_text = count(plan.spus, "SPU")
+    begin = time.monotonic()
+    with stderr.status("starting the cluster") as spinner:
+        started = cluster.start(plan, spinner.update)
+    if not started:
+        print(f"the cluster is running already: SC at {plan.sc_address}, {spus_text}")
+        return
+    took = time.monotonic() - begin
+    spus_text = count(cluster.require().spus, "SPU")
+    print(f"cluster is ready after {took:.1f} s: SC at {plan.sc_address}, {spus_text}")
+    _print_notes(cluster.notes)
+    print("next: runnel create topic hello --partitions 3")
+
+
+def _print_notes(notes: list[str]) -> None:
+    for note in notes:
+        stderr.print(f"but {note}")
+
+
+@app.command()
+def migrate(
+    kv: Annotated[
+        str,
+        typer.Option(help="Where to: etcd (started for you), etcd://HOST:PORT,… or sqlite."),
+    ],
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="URL",
+            help="Move the cluster --name from this store to the store --kv, both KV URLs as in"
+            " sc.yaml, instead of a local one. Stop its SC first.",
+        ),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Of use with --from only.")] = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Move the cluster's objects to another KV store, and verify them.
+
+    Records stay where they are, and SPUs go on serving; a running SC is restarted on the new
+    store. The old store keeps its copy, marked so that no SC starts on it. Interrupted, it is
+    ended by doing it again.
+    """
+    if (source is None) != (name is None):
+        raise InvalidRequestError("--from and --name go together")
+    begin = time.monotonic()
+    notes: list[str] = []
+    with stderr.status("moving the cluster") as spinner:
+        if source is not None and name is not None:
+            moved: dict[str, Any] | None = store.migrate(source, kv, name, spinner.update)
+        else:
+            cluster = _cluster(data_dir)
+            moved = cluster.migrate(kv, spinner.update)
+            notes = cluster.notes
+    took = time.monotonic() - begin
+    to = without_password(kv)
+    if moved is None:
+        print(f"all was moved to {to} earlier; the cluster uses it now")
+    else:
+        print(
+            f"moved {moved['keys']:,} keys ({moved['bytes']:,} bytes) to {to} in {took:.1f} s;"
+            f" read back and equal, sha256 {moved['sha256'][:16]}…"
+        )
+    _print_notes(notes)
+
+
+@app.command()
+def status(
+    data_dir: DataDirOption = None,
+    output: Annotated[Output, typer.Option("-o", "--output")] = Output.TABLE,
+) -> None:
+    """Show the daemons with their ids, pids, ports and states."""
+    if output not in (Output.TABLE, Output.JSON):
+        raise InvalidRequestError(f"-o {output.value}: cluster status prints table or json")
+    found = _cluster(data_dir).status()
+    if output is Output.JSON:
+        print(json.dumps(found, indent=2))
+        return
+    print(f"cluster in {found['dataDir']}, SC at {found['address']}, objects in {found['kv']}")
+    rows = [
+        [
+            row["name"],
+            str(row["id"]),
+            str(row["pid"] or "-"),
+            " ".join(f"{use}={port}" for use, port in row["ports"].items()),
+            row["state"],
+        ]
+        for row in (*found["etcd"], *found["sc"], *found["spus"])
+    ]
+    print_rows(["NAME", "ID", "PID", "PORTS", "STATE"], rows)
+
+
+@app.command()
+def stop(data_dir: DataDirOption = None) -> None:
+    """Stop the local cluster; its data stays."""
+    cluster = _cluster(data_dir)
+    with stderr.status("stopping the cluster"):
+        stopped = cluster.stop()
+    if stopped:
+        print(f"stopped {', '.join(stopped)}; the data stays in {cluster.data_dir}")
+    else:
+        print("the cluster was not running")
+
+
+@app.command()
+def delete(
+    data_dir: DataDirOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    keep_objects: Annotated[
+        bool,
+        typer.Option("--keep-objects", help="Leave the objects in an etcd that runs elsewhere."),
+    ] = False,
+) -> None:
+    """Stop the local cluster and delete all its data."""
+    cluster = _cluster(data_dir)
+    cluster.require_something()
+    if not yes:
+        if not sys.stdin.isatty():
+            raise InvalidRequestError("this deletes all records; add --yes to do it unasked")
+        typer.confirm(f"delete the cluster in {cluster.data_dir} with all its records?", abort=True)
+    cluster.delete(keep_objects=keep_objects)
+    print(f"deleted {cluster.data_dir}")
+
+
+@app.command()
+def logs(
+    daemon: Annotated[str | None, typer.Argument(help="sc-0, spu-0, …; all without it.")] = None,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="The last lines.")] = 50,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on printing.")] = False,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Print what the daemons logged."""
+    cluster = _cluster(data_dir)
+    names = cluster.log_names()
+    if daemon is not None:
+        if daemon not in names:
+            known = ", ".join(names) or "none: the cluster was never started"
+            raise NotFoundError(f"there is no log of {daemon!r}; logs: {known}")
+        names = [daemon]
+    positions = {}
+    for name in names:
+        if len(names) > 1:
+            print(f"==> {name} <==")
+        for line in cluster.log_tail(name, lines):
+            print(line)
+        positions[name] = cluster.log_file(name).stat().st_size
+    while follow:
+        for name, position in positions.items():
+            with cluster.log_file(name).open("rb") as file:
+                file.seek(position)
+                fresh = file.read()
+            positions[name] = position + len(fresh)
+            for line in fresh.decode(errors="replace").splitlines():
+                print(f"{name}: {line}" if len(names) > 1 else line, flush=True)
+        time.sleep(FOLLOW_POLL_S)
+
+
+app.command()(check)

@@ -1,0 +1,1 @@
+"""Commands for objects: apply, get, describe, edit, explain, delete."""

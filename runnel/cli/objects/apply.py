@@ -1,0 +1,220 @@
+"""``apply``, ``create``, ``delete``, ``wait``: change objects of the cluster, or wait for them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from runnel.cli import completion
+from runnel.cli.arguments import (
+    DryRunOption,
+    FilesOption,
+    KindArgument,
+    NameArgument,
+    ScOption,
+    TimeoutOption,
+    is_consumers,
+    parse_timeout,
+)
+from runnel.cli.context import administered
+from schemas.errors import (
+    ConflictError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    NotFoundError,
+    RunnelError,
+)
+from schemas.objects.kinds import find_kind
+from schemas.objects.manifest.manifest import load_paths
+from schemas.objects.manifest.validation import build_object
+from schemas.objects.spu import Spu
+from schemas.objects.system_topics import is_system_name
+
+if TYPE_CHECKING:
+    from runnel.admin.blocking import BlockingAdmin
+
+create_app = typer.Typer(help="Create an object from options.", no_args_is_help=True)
+
+
+def apply(filename: FilesOption, dry_run: DryRunOption = False, sc: ScOption = None) -> None:
+    """Create what manifests describe, or change it to what they say.
+
+    The whole spec is replaced: a field left out returns to its default. Nothing is sent unless
+    every manifest is right.
+    """
+    loaded = load_paths(filename, sys.stdin)
+    with administered(sc) as cluster:
+        for item in loaded:
+            try:
+                print(cluster.apply(item.object, dry_run=dry_run))
+            except RunnelError as error:
+                error.message = item.located(error.message)
+                raise
+
+
+@create_app.command("topic")
+def create_topic(
+    name: Annotated[str, typer.Argument(help="The topic's name.")],
+    partitions: Annotated[int, typer.Option("--partitions", "-p")] = 1,
+    replication_factor: Annotated[int, typer.Option("--replication-factor", "-r")] = 1,
+    min_in_sync_replicas: Annotated[int | None, typer.Option()] = None,
+    retention_time: Annotated[str | None, typer.Option(metavar="DURATION")] = None,
+    retention_size: Annotated[str | None, typer.Option(metavar="SIZE")] = None,
+    segment_size: Annotated[str | None, typer.Option(metavar="SIZE")] = None,
+    max_record_size: Annotated[str | None, typer.Option(metavar="SIZE")] = None,
+    compression: Annotated[str | None, typer.Option(help="none, lz4 or zstd")] = None,
+    durability: Annotated[str | None, typer.Option(help="fsync or replicated")] = None,
+    ignore_rack_assignment: Annotated[bool, typer.Option("--ignore-rack-assignment")] = False,
+    wait_for_it: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Until it is placed.")
+    ] = True,
+    dry_run: DryRunOption = False,
+    sc: ScOption = None,
+) -> None:
+    """Create a topic."""
+    retention = {"time": retention_time, "size": retention_size}
+    spec: dict[str, object] = {
+        "partitions": partitions,
+        "replicationFactor": replication_factor,
+        "minInSyncReplicas": min_in_sync_replicas,
+        "retention": {k: v for k, v in retention.items() if v is not None} or None,
+        "segment": {"size": segment_size} if segment_size is not None else None,
+        "maxRecordSize": max_record_size,
+        "compression": compression,
+        "durability": durability,
+        "ignoreRackAssignment": ignore_rack_assignment or None,
+    }
+    manifest = {
+        "apiVersion": "runnel/v1",
+        "kind": "Topic",
+        "metadata": {"name": name},
+        "spec": {k: v for k, v in spec.items() if v is not None},
+    }
+    topic, problems = build_object(manifest)
+    if topic is None:
+        raise InvalidRequestError("; ".join(str(problem) for problem in problems))
+    with administered(sc) as cluster:
+        cluster.create(topic, dry_run=dry_run)
+        print(f"topic/{name} created{_tried(dry_run)}")
+        if wait_for_it and not dry_run:
+            _explain_placement(cluster, name)
+
+
+def _tried(dry_run: bool) -> str:
+    return " (dry run)" if dry_run else ""
+
+
+def _explain_placement(cluster: BlockingAdmin, name: str) -> None:
+    """Wait a moment for the placement, and say so when it cannot be made yet."""
+    try:
+        cluster.wait("topic", name, "provisioned", timeout=5.0)
+    except DeadlineExceededError as error:
+        print(f"it is created, but not placed yet: {error.message}", file=sys.stderr)
+
+
+def delete(
+    kind: Annotated[
+        str | None,
+        typer.Argument(metavar="[KIND", show_default=False, autocompletion=completion.kinds),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME]", show_default=False, autocompletion=completion.names),
+    ] = None,
+    filename: FilesOption = [],  # noqa: B006 - typer wants a literal default
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOPIC",
+            help="Of a consumer, only how far it is in this topic.",
+            autocompletion=completion.topics,
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="An SPU that still holds replicas, or a topic of the system, too. What they hold"
+            " is lost.",
+        ),
+    ] = False,
+    wait_for_it: Annotated[bool, typer.Option("--wait/--no-wait", help="Until it is gone.")] = True,
+    timeout: TimeoutOption = "60s",
+    dry_run: DryRunOption = False,
+    sc: ScOption = None,
+) -> None:
+    """Delete objects by kind and name, or those that manifests describe; or a consumer."""
+    if kind is not None and is_consumers(kind):
+        if name is None or filename or force or dry_run:
+            raise InvalidRequestError(
+                "write delete consumer NAME, and perhaps --topic; neither -f nor --force nor"
+                " --dry-run"
+            )
+        from runnel.cli.records.consumers import delete_consumer
+
+        delete_consumer(name, topic, sc)
+        return
+    if topic is not None:
+        raise InvalidRequestError("--topic: goes with delete consumer NAME only")
+    if bool(filename) == (kind is not None) or (kind is not None and name is None):
+        raise InvalidRequestError("name KIND and NAME, or manifests with -f; not both")
+    if kind is not None and name is not None:
+        targets = [(find_kind(kind), name)]
+    else:
+        loaded = load_paths(filename, sys.stdin)
+        targets = [(type(item.object), item.object.name) for item in reversed(loaded)]
+    others = {
+        cls.PLURAL for cls, target in targets if cls is not Spu and not is_system_name(target)
+    }
+    if force and others:
+        raise InvalidRequestError(f"--force is for SPUs, not for {', '.join(sorted(others))}")
+    seconds = parse_timeout(timeout)
+    missing: list[str] = []
+    with administered(sc) as cluster:
+        deleted = []
+        for cls, target in targets:
+            label = f"{cls.kind_name().lower()}/{target}"
+            try:
+                cluster.delete(cls.PLURAL, target, force=force, dry_run=dry_run)
+            except NotFoundError:
+                missing.append(label)
+                continue
+            except (ConflictError, InvalidRequestError) as error:
+                # The API's word for it is another.
+                error.message = error.message.replace("force=true", "--force")
+                raise
+            deleted.append((cls, target, label))
+        for cls, target, label in deleted:
+            if wait_for_it and not dry_run:
+                cluster.wait(cls.PLURAL, target, "deleted", timeout=seconds)
+            print(f"{label} deleted{_tried(dry_run)}")
+    if missing:
+        raise NotFoundError(f"does not exist: {', '.join(missing)}")
+
+
+def wait(
+    kind: KindArgument,
+    name: NameArgument,
+    condition: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            metavar="RESOLUTION|deleted",
+            help="What to wait for.",
+            autocompletion=completion.resolutions,
+        ),
+    ],
+    timeout: TimeoutOption = "60s",
+    sc: ScOption = None,
+) -> None:
+    """Wait until an object has a resolution, or is gone.
+
+    A resolution counts once it is about the spec that the object has now.
+    """
+    seconds = parse_timeout(timeout)
+    with administered(sc) as cluster:
+        cluster.wait(kind, name, condition, timeout=seconds)
+    print(f"{find_kind(kind).kind_name().lower()}/{name} {condition}")

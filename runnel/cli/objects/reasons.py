@@ -1,0 +1,51 @@
+"""Why an object is in its state, in words. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from runnel.admin.states import is_current, state_of
+from schemas.ids import format_term
+from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition
+
+#: What a state means, and what can be done about it where something can.
+_MEANINGS: Final = {
+    ("Topic", "init"): "no controller has looked at it yet",
+    ("Topic", "pending"): "its partitions are not placed yet",
+    ("Topic", "insufficientResources"): "there are too few SPUs to place it; it is placed as soon"
+    " as there are enough",
+    ("Topic", "invalidConfig"): "its spec cannot be carried out; change it with: runnel edit"
+    " topic {name}",
+    ("Topic", "provisioned"): "all of its partitions are placed on SPUs",
+    ("Topic", "deleting"): "its partitions are being deleted",
+    ("Partition", "offline"): "nobody leads it: records can be neither written nor read",
+    ("Partition", "online"): "an SPU leads it",
+    ("Partition", "sealed"): "it is complete: it is read, and nothing is appended any more",
+    ("Partition", "deleting"): "its replicas are being deleted",
+    ("Spu", "init"): "it is registered, and was never connected",
+    ("Spu", "unknown"): "the SC started a moment ago and waits for it to report",
+    ("Spu", "online"): "it is connected to the SC",
+    ("Spu", "offline"): "it is not connected to the SC; its log says why: runnel cluster logs",
+    ("Spu", "draining"): "its replicas are being moved away",
+}
+
+
+def explain_state(obj: Object) -> list[str]:
+    """Lines: the state and what it means, the reason, and whether that is about this spec."""
+    state = state_of(obj)
+    meaning = _MEANINGS.get((obj.kind, state), "")
+    lines = [f"{state}: {meaning.format(name=obj.name)}" if meaning else state]
+    if obj.status.reason:
+        lines.append(f"because {obj.status.reason}")
+    if isinstance(obj, Partition) and obj.status.unclean_term is not None:
+        term = format_term(obj.status.unclean_term)
+        lines.append(f"elected uncleanly at term {term}: records that were committed may be lost")
+    if obj.deleting and state != "deleting":
+        lines.append(f"to be deleted since {obj.metadata.deletion_timestamp}")
+    if not is_current(obj):
+        lines.append(
+            f"as of generation {obj.status.observed_generation}; the spec is at generation"
+            f" {obj.generation}, which its controller has not looked at yet"
+        )
+    return lines

@@ -1,0 +1,1 @@
+"""Commands for one partition or topic: dump, verify, segments, offsets, truncate."""

@@ -1,0 +1,85 @@
+"""``runnel topic offsets``: where the partitions of a topic begin and end, and where a time is."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from runnel.cli.arguments import OnlyPartitionsOption, ScOption, TopicArgument
+from runnel.cli.context import connected
+from runnel.cli.records.consume import parse_time
+from runnel.cli.render import Output, print_rows
+from runnel.consume.consumer import TransactionId
+from schemas.errors import InvalidRequestError
+from schemas.objects.quantities import format_size
+
+if TYPE_CHECKING:
+    from runnel.admin.client import PartitionOffsets
+
+
+def offsets(
+    topic: TopicArgument,
+    partition: OnlyPartitionsOption = None,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="TIME|-1h", help="Find a time as well: ISO 8601, or ago."),
+    ] = None,
+    transaction_id: Annotated[
+        int | None, typer.Option(min=0, help="Find this transaction id, or the next larger one.")
+    ] = None,
+    output: Annotated[
+        Output, typer.Option("-o", "--output", help="How to print: table or json.")
+    ] = Output.TABLE,
+    sc: ScOption = None,
+) -> None:
+    """Show the first offset, the next one and the size of each partition.
+
+    With --at or --transaction-id also the offset of the batch that has the first such record, or
+    the end where there is none; that batch may begin with earlier records.
+    """
+    if output not in (Output.TABLE, Output.JSON):
+        raise InvalidRequestError(f"-o {output.value}: offsets are printed as table or json")
+    if at is not None and transaction_id is not None:
+        raise InvalidRequestError("give one of --at and --transaction-id")
+    wanted: datetime | TransactionId | None = None
+    if at is not None:
+        wanted = parse_time(at, datetime.now(UTC))
+    elif transaction_id is not None:
+        wanted = TransactionId(transaction_id)
+    with connected(sc) as cluster:
+        bounds = cluster.offsets(topic, partition)
+        found = {} if wanted is None else cluster.offsets_at(topic, wanted, list(bounds))
+    _print(topic, bounds, found, output)
+
+
+def _print(
+    topic: str, bounds: dict[int, PartitionOffsets], found: dict[int, int], output: Output
+) -> None:
+    if output is Output.JSON:
+        items = [
+            {
+                "partition": index,
+                "earliest": one.earliest,
+                "latest": one.latest,
+                "sizeBytes": one.size_bytes,
+                **({"offset": found[index]} if found else {}),
+            }
+            for index, one in bounds.items()
+        ]
+        print(json.dumps({"topic": topic, "items": items}, indent=2))
+        return
+    headings = ("PARTITION", "EARLIEST", "LATEST", "SIZE", *(("OFFSET",) if found else ()))
+    rows = [
+        (
+            f"{topic}-{index}",
+            str(one.earliest),
+            str(one.latest),
+            format_size(one.size_bytes),
+            *((str(found[index]),) if found else ()),
+        )
+        for index, one in bounds.items()
+    ]
+    print_rows(headings, rows)

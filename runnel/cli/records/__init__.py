@@ -1,0 +1,1 @@
+"""Commands for records: produce, consume, and named consumers."""

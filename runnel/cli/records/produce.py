@@ -1,0 +1,160 @@
+"""``runnel produce``: standard input or a file into a topic."""
+
+from __future__ import annotations
+
+import sys
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import runnel
+from runnel.cli.arguments import ScOption, TopicArgument
+from runnel.cli.context import connected
+from runnel.cli.failure import say
+from runnel.cli.readiness import say_what_is_awaited
+from runnel.cli.records.inputs import KeyRule, read_chunks, splitter
+from runnel.cli.records.produce_typed import TypedInput, progress_of
+from runnel.cli.render import count
+from runnel.produce.producer import ProducerOptions
+from schemas.columns.topic_schema import TopicSchema, names
+from schemas.errors import InvalidRequestError
+from schemas.objects.topic import Compression, Topic
+
+
+class AcksChoice(StrEnum):
+    COMMITTED = "committed"
+    LEADER = "leader"
+    NONE = "none"
+
+
+def produce(
+    topic: TopicArgument,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", help="Lines, or .ndjson .csv .parquet .arrow by suffix."),
+    ] = None,
+    key_separator: Annotated[
+        str | None, typer.Option(metavar="S", help="The key is what stands before S in a line.")
+    ] = None,
+    key_field: Annotated[
+        str | None, typer.Option(metavar="F", help="The key is this field or column.")
+    ] = None,
+    transaction_id_field: Annotated[
+        str | None,
+        typer.Option(metavar="F", help="The transaction id is this field or column; sort by it."),
+    ] = None,
+    acks: Annotated[AcksChoice, typer.Option(help="When a record counts.")] = AcksChoice.COMMITTED,
+    compression: Annotated[
+        Compression | None, typer.Option(help="Default: the topic's.", show_default=False)
+    ] = None,
+    linger_ms: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="MS",
+            help="How long a batch waits. Default: 5 at most, while others are under way.",
+            show_default=False,
+        ),
+    ] = None,
+    skip_bad_rows: Annotated[
+        bool, typer.Option("--skip-bad-rows", help="Typed topics: send the rows that fit.")
+    ] = False,
+    sc: ScOption = None,
+) -> None:
+    """Send records to a topic: one a line from standard input, or those of a file.
+
+    To a typed topic: rows with its columns, JSON objects where lines are read. A file with a row
+    that does not fit is refused before anything of it is sent.
+    """
+    if key_separator is not None and key_field is not None:
+        raise InvalidRequestError("give --key-separator or --key-field, not both")
+    if key_separator == "":
+        raise InvalidRequestError("--key-separator: cannot be empty")
+    if key_separator is not None and transaction_id_field is not None:
+        raise InvalidRequestError(
+            "--transaction-id-field needs rows with fields; give --key-field, not --key-separator"
+        )
+    separator = key_separator.encode() if key_separator else None
+    rule = KeyRule(separator, key_field, transaction_id_field)
+    options: ProducerOptions = {"acks": acks.value, "linger_ms": linger_ms}
+    if compression is not None:
+        options["compression"] = compression.value
+    begin = time.monotonic()
+    with connected(sc) as cluster:
+        say_what_is_awaited(cluster, topic, committing=acks is AcksChoice.COMMITTED)
+        producer = cluster.producer(topic, **options)
+        rows = _schema(cluster, topic)
+        try:
+            with producer:
+                if rows is not None:
+                    _check_rule(rule, rows)
+                    typed = TypedInput(producer, rows, skip_bad_rows, transaction_id_field)
+                    records, size = typed.produce(file)
+                elif file is None:
+                    records, size = _produce_lines(producer, rule)
+                else:
+                    records, size = _produce_file(producer, file, rule)
+                producer.flush()
+        except KeyboardInterrupt:
+            # Counted after the producer had its last try to get everything out.
+            done = producer.metrics.records_sent
+            state = "sent" if acks is AcksChoice.NONE else "acknowledged"
+            say(f"{count(done, 'record')} {state} before the interrupt")
+            raise
+    seconds = max(time.monotonic() - begin, 1e-6)
+    print(
+        f"produced {count(records, 'record')} to {topic} in {seconds:.2f} s"
+        f" ({records / seconds:,.0f} records/s, {size / seconds / 1e6:,.1f} MB/s)"
+    )
+
+
+def _schema(cluster: runnel.Cluster, topic: str) -> TopicSchema | None:
+    found = cluster.get("topic", topic)
+    return found.spec.row_schema if isinstance(found, Topic) else None
+
+
+def _check_rule(rule: KeyRule, rows: TopicSchema) -> None:
+    """Keys of a typed topic are where the topic has them. Raises InvalidRequestError."""
+    if rule.separator is not None:
+        raise InvalidRequestError("--key-separator: records of a typed topic are rows of columns")
+    if rule.field is not None and rule.field != rows.key_column:
+        has = f"is in its column {rows.key_column}" if rows.key_column else "is not declared"
+        raise InvalidRequestError(f"--key-field: the key of a typed topic {has} (spec.keyColumn)")
+    if rule.id_field is not None and rule.id_field not in [one.name for one in rows.columns]:
+        raise InvalidRequestError(
+            f"--transaction-id-field: the topic has no column {rule.id_field}; there are"
+            f" {names(rows.columns)}"
+        )
+
+
+def _produce_lines(producer: runnel.Producer, rule: KeyRule) -> tuple[int, int]:
+    """Send lines as they come; a terminal gets a prompt and an answer to each line."""
+    interactive = sys.stdin.isatty()
+    records = size = 0
+    if interactive:
+        print("one record a line; end with Ctrl-D", file=sys.stderr)
+    split = splitter(rule, "<stdin>")
+    while line := sys.stdin.buffer.readline():
+        records += 1
+        key, value, transaction_id = split(line.rstrip(b"\r\n"), records)
+        size += len(value) + len(key or b"")
+        delivery = producer.send(value, key, transaction_id=transaction_id)
+        if interactive:
+            producer.flush()
+            sent = delivery.result()
+            print(f"partition {sent.partition} offset {sent.offset}", file=sys.stderr)
+    return records, size
+
+
+def _produce_file(producer: runnel.Producer, file: Path, rule: KeyRule) -> tuple[int, int]:
+    records = size = 0
+    with progress_of(file) as advance:
+        for chunk in read_chunks(file, rule):
+            producer.send_table(chunk.table, transaction_ids=chunk.transaction_ids)
+            records += chunk.table.num_rows
+            size += chunk.table.nbytes
+            advance(chunk.input_bytes, records)
+    return records, size

@@ -1,0 +1,123 @@
+"""``runnel produce`` to a typed topic: rows from standard input or a file, or why not.
+
+A file is read twice: it is checked before anything of it is sent. Lines of standard input are
+sent as they come, up to the first that does not fit. With ``--skip-bad-rows`` the rows that do
+not fit are reported, and the others sent.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
+
+import runnel
+from runnel.cli.failure import say, stderr
+from runnel.cli.records.inputs import Ids
+from runnel.cli.records.typed_inputs import LineReader, Misfits, Unfit, check_file, read_pieces
+from runnel.cli.render import count
+from schemas.columns.topic_schema import TopicSchema
+
+
+@contextmanager
+def progress_of(file: Path) -> Iterator[Callable[[int, int], None]]:
+    """A bar for a file that is sent; told of bytes read since the last time and all records."""
+    columns = (
+        TextColumn(f"{file.name}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TransferSpeedColumn(),
+        TextColumn("{task.fields[records]:,} records"),
+        TimeElapsedColumn(),
+    )
+    total = file.stat().st_size if file.is_file() else None
+    with Progress(*columns, console=stderr, transient=True) as progress:
+        task = progress.add_task("produce", total=total, records=0)
+        yield lambda advance, records: progress.update(task, advance=advance, records=records)
+
+
+class TypedInput:
+    """Sends the rows of one input. Their transaction ids are in the column ``id_field``."""
+
+    def __init__(
+        self,
+        producer: runnel.Producer,
+        rows: TopicSchema,
+        skip: bool,
+        id_field: str | None = None,
+    ) -> None:
+        self._producer = producer
+        self._columns = rows.columns
+        self._skip = skip
+        self._misfits = Misfits()
+        self._id_field = id_field
+        self._ids = Ids(id_field or "")
+
+    def produce(self, file: Path | None) -> tuple[int, int]:
+        """Records and bytes that were sent. Raises InvalidRequestError that lists bad rows."""
+        sent = self._send_lines() if file is None else self._send_file(file)
+        if self._misfits.rows:
+            say(f"{count(self._misfits.rows, 'row')} did not fit and were skipped")
+        return sent
+
+    def _send_file(self, file: Path) -> tuple[int, int]:
+        if not self._skip:
+            check_file(file, self._columns)
+        records = size = 0
+        with progress_of(file) as advance:
+            for piece in read_pieces(file, self._columns):
+                self._note(piece.misfits, piece.bad_rows)
+                ids = None
+                if self._id_field is not None:
+                    column = piece.table[self._id_field].to_pylist()
+                    ids = self._ids.take_all(column, str(file), records)
+                self._producer.send_table(piece.table, transaction_ids=ids)
+                records += piece.table.num_rows
+                size += piece.table.nbytes
+                advance(piece.input_bytes, records)
+        return records, size
+
+    def _send_lines(self) -> tuple[int, int]:
+        interactive = sys.stdin.isatty()
+        reader = LineReader(self._columns, "<stdin>")
+        names = [column.name for column in self._columns]
+        records = size = number = 0
+        if interactive:
+            print("one JSON object a line; end with Ctrl-D", file=sys.stderr)
+        while line := sys.stdin.buffer.readline():
+            number += 1
+            if not line.strip():
+                continue
+            row = reader.read(line, number)
+            if isinstance(row, Unfit):
+                self._note(row, 1)
+                if not (self._skip or interactive):
+                    raise self._misfits.error(f"sent before it: {count(records, 'row')}")
+                continue
+            values = dict(zip(names, row, strict=True))
+            transaction_id = None
+            if self._id_field is not None:
+                transaction_id = self._ids.take(values[self._id_field], f"<stdin>:{number}")
+            delivery = self._producer.send(values, transaction_id=transaction_id)
+            records += 1
+            size += len(line)
+            if interactive:
+                self._producer.flush()
+                sent = delivery.result()
+                print(f"partition {sent.partition} offset {sent.offset}", file=sys.stderr)
+        return records, size
+
+    def _note(self, misfits: tuple[str, ...], rows: int) -> None:
+        """Count bad rows; the first are reported, here where the input goes on behind them."""
+        for text in self._misfits.add(misfits, rows):
+            if self._skip or sys.stdin.isatty():
+                say(text)

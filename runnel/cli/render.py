@@ -1,0 +1,154 @@
+"""Objects as tables, YAML, JSON and names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from schemas.ids import format_term
+from schemas.objects.manifest.manifest import dump_yaml
+from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition
+from schemas.objects.spu import Spu
+from schemas.objects.spu_group import SpuGroup
+from schemas.objects.topic import Topic
+
+
+class Output(StrEnum):
+    TABLE = "table"
+    WIDE = "wide"
+    YAML = "yaml"
+    JSON = "json"
+    NAME = "name"
+
+
+def count(number: int, noun: str) -> str:
+    """``1 record``, ``1,000 records``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def age(timestamp: str | None, now: datetime | None = None) -> str:
+    """How long ago, in the largest unit that fits: ``5m``."""
+    if timestamp is None:
+        return "-"
+    seconds = ((now or datetime.now(UTC)) - datetime.fromisoformat(timestamp)).total_seconds()
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{max(0, int(seconds))}s"
+
+
+def _spu(obj: Object) -> list[tuple[str, str, bool]]:
+    if not isinstance(obj, Spu):
+        raise TypeError(obj)
+    public = obj.spec.public_endpoint
+    return [
+        ("ID", str(obj.spec.spu_id), False),
+        ("TYPE", obj.spec.spu_type.value, False),
+        ("RACK", obj.spec.rack or "-", False),
+        ("ENDPOINT", f"{public.host}:{public.port}", False),
+        ("RESOLUTION", obj.status.resolution.value, False),
+        ("REASON", obj.status.reason or "", False),
+    ]
+
+
+def _topic(obj: Object) -> list[tuple[str, str, bool]]:
+    if not isinstance(obj, Topic):
+        raise TypeError(obj)
+    return [
+        ("PARTITIONS", str(obj.spec.partition_count), False),
+        ("REPLICAS", str(obj.spec.replica_count), False),
+        ("RESOLUTION", obj.status.resolution.value, False),
+        ("REASON", obj.status.reason or "", False),
+        ("DURABILITY", obj.spec.durability.value, True),
+        ("COMPRESSION", obj.spec.compression.value, True),
+        ("PLACEMENT", " ".join(str(list(row)) for row in obj.status.replica_map), True),
+    ]
+
+
+def _partition(obj: Object) -> list[tuple[str, str, bool]]:
+    if not isinstance(obj, Partition):
+        raise TypeError(obj)
+    status = obj.status
+    return [
+        ("LEADER", "-" if status.leader is None else str(status.leader), False),
+        ("REPLICAS", ",".join(map(str, obj.spec.replicas)), False),
+        ("LRS", ",".join(str(m.spu_id) for m in status.lrs) or "-", False),
+        ("RESOLUTION", status.resolution.value, False),
+        ("REASON", status.reason or "", False),
+        ("TERM", format_term(status.term), True),
+        ("UNCLEAN", "-" if status.unclean_term is None else format_term(status.unclean_term), True),
+        ("UID", obj.uid, True),
+    ]
+
+
+def _spu_group(obj: Object) -> list[tuple[str, str, bool]]:
+    if not isinstance(obj, SpuGroup):
+        raise TypeError(obj)
+    spec = obj.spec
+    ids = f"{spec.min_id}-{spec.last_id}" if spec.replicas > 1 else str(spec.min_id)
+    return [
+        ("REPLICAS", str(spec.replicas), False),
+        ("IDS", ids if spec.replicas else "-", False),
+        ("RACK", spec.template.rack or "-", False),
+        ("RESOLUTION", obj.status.resolution.value, False),
+        ("REASON", obj.status.reason or "", False),
+    ]
+
+
+_COLUMNS: dict[str, Callable[[Object], list[tuple[str, str, bool]]]] = {
+    "Spu": _spu,
+    "SpuGroup": _spu_group,
+    "Topic": _topic,
+    "Partition": _partition,
+}
+
+
+def object_rows(objects: Sequence[Object], *, wide: bool) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows of a table of objects of one kind."""
+    headings: list[str] = []
+    rows: list[list[str]] = []
+    for obj in objects:
+        columns = _COLUMNS.get(obj.kind)
+        cells = columns(obj) if columns is not None else []
+        shown = [(heading, text) for heading, text, only_wide in cells if wide or not only_wide]
+        shown.append(("AGE", age(obj.metadata.creation_timestamp)))
+        headings = ["NAME", *(heading for heading, _ in shown)]
+        rows.append([obj.name, *(text for _, text in shown)])
+    return headings, rows
+
+
+def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A plain table as kubectl prints them: no frames, nothing cut, so that it can be grepped."""
+    widths = column_widths(headings, rows)
+    for row in (headings, *rows):
+        print(format_row(row, widths))
+
+
+def column_widths(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """The longest text of each column."""
+    return [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+
+
+def format_row(row: Sequence[str], widths: Sequence[int]) -> str:
+    """One line of a table; a cell longer than its column moves the rest of its line."""
+    cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+    return "  ".join(cells).rstrip()
+
+
+def print_objects(objects: Sequence[Object], output: Output, *, one: bool) -> None:
+    """Print objects of one kind; ``one`` where a single one was asked for by name."""
+    match output:
+        case Output.JSON:
+            data = [obj.to_json() for obj in objects]
+            print(json.dumps(data[0] if one else {"items": data}, indent=2))
+        case Output.YAML:
+            print(dump_yaml(objects), end="")
+        case Output.NAME:
+            for obj in objects:
+                print(f"{type(obj).PLURAL}/{obj.name}")
+        case Output.TABLE | Output.WIDE:
+            headings, rows = object_rows(objects, wide=output is Output.WIDE)
+            print_rows(headings, rows)

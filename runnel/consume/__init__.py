@@ -1,0 +1,1 @@
+"""From a leader's batches to the records that a `Consumer` returns."""

@@ -1,0 +1,518 @@
+"""Fetching one partition: from its leader, and from a follower when that is the faster way.
+
+A fetch is a few *rounds*, until one is answered. In a round one replica is asked, and another one
+as well when the first has not answered in time (`runnel.consume.speculation` says when). The first
+whole answer is taken, the other one is dropped. In time means: a little after the leader would have
+answered a long poll, or, where records are known to be there, a little later than reads usually
+take. Rules:
+
+- A follower's answer is taken only if it holds batches, or if it was asked first and nothing else
+  is left to wait for. That a follower has nothing says only that it knows less.
+- What a follower refuses means nothing: only the leader says that an offset is out of range or
+  that the logs diverged. Such a follower is left alone for a while.
+- A leader that was overtaken by a follower stays asked. Until it answers, or is replaced, the
+  followers are asked first: a leader that hangs costs one delay, not one for each read.
+- Where the leader fails, records that are known to be there are read from a follower at once.
+- Followers are asked only for offsets at which a reader stands; every answer begins there, so
+  positions neither go back nor skip, whoever answers.
+
+The leader is not asked anew for every answer, but pushes them (`runnel.net.push`): "asking"
+it means to wait for its next frame. Rules:
+
+- A reader at the end of its partition waits for that frame alone, for as long as it takes.
+- A frame is used only where the reader stands. When a follower has brought the reader on, or
+  another SPU leads, the subscription is given up and the leader is asked to push from there.
+- A leader that was deposed and cannot be told, as it is cut off from all but its readers, says
+  nothing for good. So who has read nothing for a while asks the SC who leads.
+- Refusals mean what those of a fetch mean. An SPU that knows no subscriptions is sent fetches, and
+  so is one that says nothing: a fetch that is due at once is overdue soon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from runnel.consume.speculation import Speculation
+from runnel.net.connection import SpuConnection
+from runnel.net.push import Pushed, Subscription
+from runnel.net.routing import LEAST_WAIT_S, TopicRoute, may_retry
+from schemas.control.assignments import PartitionLeader, ReplicaEndpoint
+from schemas.errors import (
+    DeadlineExceededError,
+    NotReadyError,
+    RunnelError,
+    UnreachableError,
+)
+from schemas.ids import PartitionUid, Term
+from schemas.wire.protocol import Api
+from schemas.wire.record_requests import NO_FLAGS, FetchFlags, FetchRequest, FetchResponse
+
+#: Seconds that an SPU may take beyond the wait it was asked for.
+_FETCH_SLACK_S: Final = 30.0
+#: How long a follower is left alone after it refused a fetch or could not be reached.
+_AVOID_S: Final = 5.0
+#: How long followers get to answer once the leader has failed; then the leader is looked for.
+_FALLBACK_S: Final = 1.0
+#: How long a frame that is due may take before it is waited for in a round: much less than any
+#: replica gets before another one is asked.
+_SOON_S: Final = 0.005
+#: How old the knowledge about replicas may get where no failure of a leader refreshes it.
+_LEADERLESS_S: Final = 1.0
+#: Once in so long, to twice as long, who has read nothing since the last time asks who leads.
+_LOOK_S: Final = 30.0
+_FOLLOWERS_S: Final = 10.0
+
+Source = PartitionLeader | ReplicaEndpoint
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """``fetch_bytes`` per request; an SPU answers after ``max_wait_ms`` with what there is.
+
+    ``follower_reads``: followers are asked first. ``speculative_reads``: another replica is asked
+    as well when the first one does not answer in time. ``push``: leaders push, two
+    thirds of ``fetch_bytes`` ahead at most; not with ``follower_reads``.
+    """
+
+    fetch_bytes: int
+    max_wait_ms: int
+    give_up_s: float
+    follower_reads: bool = False
+    speculative_reads: bool = True
+    push: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Whole batches, and the last add confirmed that the SPU knows; ``follower`` is its id, None
+    for the leader."""
+
+    data: memoryview
+    lac: int
+    follower: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What one round is to bring. ``known``: there are records at ``offset``, somebody said."""
+
+    uid: PartitionUid
+    offset: int
+    term: int
+    known: bool
+    timeout_s: float
+
+
+class PartitionFetcher:
+    """See the module's text. Call `close` at the end.
+
+    ``random`` gives numbers in [0, 1); ``lac`` is the last add confirmed, as far as it is known.
+    """
+
+    def __init__(
+        self,
+        route: TopicRoute,
+        partition: int,
+        settings: FetchSettings,
+        speculation: Speculation,
+        random: Callable[[], float],
+        lac: int = -1,
+    ) -> None:
+        self._route = route
+        self._partition = partition
+        self._settings = settings
+        self._speculation = speculation
+        self._random = random
+        # Readers of one partition spread over its followers, and each stays with its own.
+        self._turn = random()
+        self._avoided_until: dict[int, float] = {}
+        self._lac = lac
+        # The term of a leader that a follower has overtaken, and the call it has yet to answer.
+        self._silent: tuple[Term, asyncio.Task[Fetched]] | None = None
+        # What the leader of a term pushes.
+        self._subscription: tuple[Term, Subscription] | None = None
+        # Whether anything came since the last look at who leads.
+        self._heard = False
+        self._look_timer: asyncio.TimerHandle | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    async def fetch(self, offset: int, term: int) -> Fetched:
+        """What there is from ``offset`` on; perhaps nothing, after ``max_wait_ms`` or, where the
+        leader pushes, once.
+
+        ``term`` is that of the batch before ``offset``, 0 if there is none. Failures that pass
+        are retried until ``give_up_s`` are over. Raises DeadlineExceededError then, and what the
+        leader refuses for good.
+        """
+        if self._look_timer is None:
+            self._look_later()
+        if (pushed := await self._pushed(offset)) is not None:
+            return pushed
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._settings.give_up_s
+        attempt = 0
+        while True:
+            try:
+                return await self._round(offset, term, deadline - loop.time())
+            except RunnelError as error:
+                if not may_retry(error):
+                    raise
+                if loop.time() >= deadline:
+                    raise DeadlineExceededError(
+                        f"gave up on {self._route.name}/{self._partition} after"
+                        f" {self._settings.give_up_s:.0f} s: {error.message}"
+                    ) from error
+            left_s = deadline - loop.time()
+            attempt = await self._route.pause(self._partition, attempt, left_s)
+
+    def avoid(self, follower: int) -> None:
+        """Leave a follower alone for a while: what it sent could not be used."""
+        self._avoided_until[follower] = asyncio.get_running_loop().time() + _AVOID_S
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        if self._look_timer is not None:
+            self._look_timer.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
+        self._forget_silent()
+        self._unsubscribe()
+
+    def _forget_silent(self) -> None:
+        if self._silent is not None:
+            # Where it has failed already, this also says that nobody wants to know why.
+            self._silent[1].cancel()
+            self._silent = None
+
+    # Who leads
+
+    def _look_later(self) -> None:
+        # Readers of many partitions share what one of them is told.
+        delay_s = _LOOK_S * (1 + self._random())
+        self._look_timer = asyncio.get_running_loop().call_later(delay_s, self._look)
+
+    def _look(self) -> None:
+        # An SC may take longer to answer than it takes to ask again.
+        if not self._heard and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(self._look_for_leader(), name="who leads")
+        self._heard = False
+        self._look_later()
+
+    async def _look_for_leader(self) -> None:
+        """Ask the SC, unless somebody just did; give up what is waited for where it is somebody
+        else. A fetch goes to whom the SC named last by itself."""
+        oldest = asyncio.get_running_loop().time() - _LOOK_S / 2
+        term = -1 if self._subscription is None else self._subscription[0]
+        moved = await self._route.moved(self._partition, Term(term), oldest)
+        if moved and (current := self._subscription) is not None and current[0] == term:
+            current[1].failed(UnreachableError("another SPU leads the partition by now"))
+
+    # Push
+
+    async def _pushed(self, offset: int) -> Fetched | None:
+        """The next frame from ``offset`` on, if a leader pushes there and it has one, or nothing is
+        known to be due. Raises what the leader refuses for good."""
+        if self._subscription is None or (self._silent is not None and not self._silent[1].done()):
+            return None
+        _term, subscription = self._subscription
+        if subscription.offset != offset:
+            self._unsubscribe()
+            return None
+        if not subscription.ready:
+            if offset > self._lac:
+                await subscription.expect(known=False)
+            elif not await self._comes_soon(subscription):
+                return None
+        try:
+            return self._taken(subscription.take())
+        except RunnelError as error:
+            self._unsubscribe()
+            judged = self._route.judge(self._partition, error)
+            if not may_retry(judged):
+                raise judged from error
+            return None
+
+    async def _comes_soon(self, subscription: Subscription) -> bool:
+        """Does the next frame, which is due, come by itself?
+
+        Mostly it is under way, and a round, which can do more than wait, costs as much as reading
+        the frame. What comes by itself counts as a round.
+        """
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+        await asyncio.wait([subscription.expect(known=True)], timeout=_SOON_S)
+        if subscription.ready and not subscription.ended:
+            self._speculation.asked()
+            self._speculation.answered((loop.time() - began_at) * 1000)
+        return subscription.ready
+
+    def _taken(self, frame: Pushed) -> Fetched:
+        self._lac = frame.lac
+        self._heard = True
+        return Fetched(frame.data, frame.lac, None)
+
+    def _unsubscribe(self) -> None:
+        if self._subscription is not None:
+            self._subscription[1].close()
+            self._subscription = None
+
+    async def _round(self, offset: int, term: int, left_s: float) -> Fetched:
+        known = offset <= self._lac
+        uid, sources = await self._sources(known)
+        timeout_s = self._settings.max_wait_ms / 1000 + _FETCH_SLACK_S
+        wanted = Wanted(uid, offset, term, known, min(timeout_s, max(left_s, LEAST_WAIT_S)))
+        self._speculation.asked()
+        race = Race(self, wanted, sources)
+        try:
+            return await race.run()
+        finally:
+            race.leave()
+
+    async def _sources(self, known: bool) -> tuple[PartitionUid, list[Source]]:
+        """Whom to ask, in order. Raises NotReadyError with the reason where nobody can answer."""
+        settings, route, index = self._settings, self._route, self._partition
+        now = asyncio.get_running_loop().time()
+        oldest = now - _FOLLOWERS_S if settings.follower_reads else -math.inf
+        found = await route.partition(index, oldest)
+        if found.endpoint is None:
+            found = await route.partition(index, now - _LEADERLESS_S)
+            followers = self._followers(found, now)
+            if found.endpoint is None and followers and (known or settings.follower_reads):
+                return found.uid, followers
+            found = await route.leader(index)
+        followers = self._followers(found, now)
+        if settings.follower_reads:
+            return found.uid, [*followers, found]
+        if followers and self._waits_for(found):
+            return found.uid, followers
+        return found.uid, [found, *followers]
+
+    def _followers(self, partition: PartitionLeader, now: float) -> list[Source]:
+        if not (self._settings.follower_reads or self._settings.speculative_reads):
+            return []
+        usable: list[Source] = [
+            replica
+            for replica in partition.replicas
+            if replica.live
+            and replica.spu != partition.leader
+            and self._avoided_until.get(replica.spu, now) <= now
+        ]
+        first = int(self._turn * len(usable))
+        return usable[first:] + usable[:first]
+
+    def _waits_for(self, leader: PartitionLeader) -> bool:
+        """Has this leader still not answered what a follower has?"""
+        if self._silent is None:
+            return False
+        term, call = self._silent
+        return term == leader.term and not call.done()
+
+    # What a race needs
+
+    async def ask(self, source: Source, wanted: Wanted) -> Fetched:
+        """One answer of one replica. Raises what it refuses, or UnreachableError."""
+        route, settings = self._route, self._settings
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+        leads = isinstance(source, PartitionLeader)
+        wait_ms = settings.max_wait_ms
+        if isinstance(source, PartitionLeader):
+            connection = await route.connect_to(self._partition, source, wanted.timeout_s)
+            if settings.push and not settings.follower_reads:
+                pushed = await self._ask_to_push(source, connection, wanted)
+                if pushed is not None:
+                    if wanted.known and len(pushed.data):
+                        self._speculation.answered((loop.time() - began_at) * 1000)
+                    return pushed
+            if connection.subscriptions.silent:
+                # Whatever it answers, it shows that it is there.
+                wait_ms = 0
+        else:
+            connection = await route.connection(source.endpoint, wanted.timeout_s)
+        request = FetchRequest(
+            wanted.uid,
+            wanted.offset,
+            settings.fetch_bytes,
+            1,
+            wait_ms,
+            wanted.term,
+            NO_FLAGS if leads else FetchFlags.FOLLOWER_OK,
+        )
+        call = await connection.start(Api.FETCH, request.pack(), timeout_s=wanted.timeout_s)
+        if isinstance(source, PartitionLeader):
+            due_s = 0.0 if wanted.known else wait_ms / 1000
+            route.watch_over(self._partition, source, call, due_s)
+        response = await call
+        answer = FetchResponse.unpack(response.fixed)
+        if len(response.tail):
+            self._heard = True
+            if wanted.known:
+                self._speculation.answered((loop.time() - began_at) * 1000)
+        if isinstance(source, PartitionLeader):
+            self._lac = answer.lac
+            return Fetched(response.tail, answer.lac, None)
+        self._lac = max(self._lac, answer.lac)
+        return Fetched(response.tail, answer.lac, source.spu)
+
+    async def _ask_to_push(
+        self, leader: PartitionLeader, connection: SpuConnection, wanted: Wanted
+    ) -> Fetched | None:
+        """The leader's next frame, which may be empty if it is the first; None where it pushes
+        nothing. Raises as `ask`."""
+        subscriptions = connection.subscriptions
+        if (current := self._subscription) is not None:
+            term, subscription = current
+            moved = term != leader.term or subscription.offset != wanted.offset
+            if moved or subscription.ended:
+                self._unsubscribe()
+        if self._subscription is None:
+            if not subscriptions.supported or subscriptions.silent:
+                return None
+            # The window lies beside two chunks; what was fetched is a chunk itself.
+            most = self._settings.fetch_bytes * 2 // 3
+            subscription = subscriptions.open(wanted.uid, wanted.offset, wanted.term, most)
+            self._subscription = (leader.term, subscription)
+        else:
+            subscription = self._subscription[1]
+        expected = subscription.expect(known=wanted.known)
+        self._route.watch_over(self._partition, leader, expected, 0.0)
+        try:
+            async with asyncio.timeout(wanted.timeout_s):
+                await expected
+            return self._taken(subscription.take())
+        except TimeoutError:
+            self._unsubscribe()
+            raise DeadlineExceededError(
+                f"SPU {leader.leader} has pushed nothing for {wanted.timeout_s:.1f} s"
+            ) from None
+        except RunnelError:
+            self._unsubscribe()
+            if not subscriptions.supported:
+                return None
+            raise
+
+    def delay_s(self, known: bool) -> float:
+        """How long a replica has to answer before another one is asked as well."""
+        delay_ms = self._speculation.delay_ms(self._random())
+        return (delay_ms if known else self._settings.max_wait_ms + delay_ms) / 1000
+
+    @property
+    def speculates(self) -> bool:
+        return self._settings.speculative_reads
+
+    def may_speculate(self) -> bool:
+        """Does the budget allow one more request? If so, it is paid for."""
+        return self._speculation.take()
+
+    def judge(self, error: RunnelError) -> RunnelError:
+        """What a leader's failure means, as `TopicRoute.judge`."""
+        return self._route.judge(self._partition, error)
+
+    def overtaken(self, leader: PartitionLeader, call: asyncio.Task[Fetched]) -> None:
+        """A follower has answered what the leader was asked: keep that one call."""
+        self._forget_silent()
+        self._silent = (leader.term, call)
+
+
+class Race:
+    """One round: who is asked, who may still be, and what came of it."""
+
+    def __init__(self, fetcher: PartitionFetcher, wanted: Wanted, sources: list[Source]) -> None:
+        self._fetcher = fetcher
+        self._wanted = wanted
+        self._left = sources
+        self._leader_first = isinstance(sources[0], PartitionLeader)
+        self._calls: dict[asyncio.Task[Fetched], Source] = {}
+        self._nothing: Fetched | None = None
+        self._failure: RunnelError | None = None
+        self._leader_failed = False
+        self._won_by_follower = False
+
+    async def run(self) -> Fetched:
+        """The first answer that counts. Raises what stands in its way."""
+        loop = asyncio.get_running_loop()
+        self._ask_next()
+        patience_s = self._fetcher.delay_s(self._wanted.known) if self._may_add else math.inf
+        next_at = loop.time() + patience_s
+        while self._calls:
+            left_s = None if next_at == math.inf else max(0.0, next_at - loop.time())
+            done, _ = await asyncio.wait(
+                self._calls, timeout=left_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            for call in sorted(done, key=self._is_follower):
+                if (answer := self._judged(call, self._calls.pop(call))) is not None:
+                    return answer
+            if self._leader_failed:
+                if not done:
+                    break
+                next_at = loop.time() + _FALLBACK_S
+            elif not done:
+                if self._may_add and self._fetcher.may_speculate():
+                    self._ask_next()
+                next_at = loop.time() + (self._fetcher.delay_s(True) if self._may_add else math.inf)
+            if not self._calls and self._goes_on:
+                self._ask_next()
+        if self._nothing is not None and not self._leader_failed:
+            return self._nothing
+        raise self._failure or NotReadyError("no replica has answered")
+
+    def leave(self) -> None:
+        """Drop what is under way; a leader that was overtaken stays asked."""
+        for call, source in self._calls.items():
+            if call.done():
+                # It came together with the answer that was taken; nobody reads its error.
+                if not call.cancelled():
+                    call.exception()
+            elif self._won_by_follower and isinstance(source, PartitionLeader):
+                self._fetcher.overtaken(source, call)
+            else:
+                call.cancel()
+
+    @property
+    def _may_add(self) -> bool:
+        return bool(self._left) and self._fetcher.speculates
+
+    @property
+    def _goes_on(self) -> bool:
+        """Nobody is asked any more: is there another one whose answer would help?"""
+        if not self._left:
+            return False
+        return self._wanted.known or (self._nothing is None and not self._leader_failed)
+
+    def _ask_next(self) -> None:
+        source = self._left.pop(0)
+        call = asyncio.create_task(self._fetcher.ask(source, self._wanted), name="fetch")
+        self._calls[call] = source
+
+    def _is_follower(self, call: asyncio.Task[Fetched]) -> bool:
+        return isinstance(self._calls[call], ReplicaEndpoint)
+
+    def _judged(self, call: asyncio.Task[Fetched], source: Source) -> Fetched | None:
+        """What one answer means: the round's answer, or None. Raises what ends the round."""
+        try:
+            answer = call.result()
+        except RunnelError as error:
+            if isinstance(source, PartitionLeader):
+                self._leader_failed = True
+                self._failure = self._fetcher.judge(error)
+                # Where nothing is known to be there, a follower has no more than its leader had.
+                helps = self._wanted.known or not self._leader_first
+                if not (helps and may_retry(self._failure)):
+                    raise self._failure from error
+            else:
+                self._fetcher.avoid(source.spu)
+                if self._failure is None:
+                    self._failure = NotReadyError(f"a follower did not answer: {error.message}")
+            return None
+        if isinstance(source, ReplicaEndpoint) and not len(answer.data):
+            self._nothing = answer
+            if self._wanted.known:
+                # It lags behind: who reads there waits for what others have.
+                self._fetcher.avoid(source.spu)
+            return None
+        self._won_by_follower = isinstance(source, ReplicaEndpoint)
+        return answer

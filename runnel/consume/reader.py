@@ -1,0 +1,184 @@
+"""Reading one partition ahead of its user: one answer at a time, at most `MOST_HELD` chunks.
+
+The SPU pushes records when there are some, or holds a fetch until then (a long poll), so an idle
+partition costs a request now and then at most. Trouble that may pass is retried until nothing has
+worked for ``give_up_s``; everything else ends the reader with the error. Where the batches come
+from is `runnel.consume.fetcher`'s business: here every answer continues the position, or is not
+taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from runnel.consume.delivered import Chunk
+from runnel.consume.fetcher import Fetched, PartitionFetcher
+from runnel.net.routing import TopicRoute
+from runnel.records.cursor import Cursor
+from schemas.errors import (
+    CorruptBatchError,
+    DivergedError,
+    OffsetOutOfRangeError,
+    UnsupportedError,
+)
+from schemas.wire.protocol import Api
+from schemas.wire.record_requests import (
+    EARLIEST,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    PositionBy,
+)
+
+#: Chunks of a partition that nobody has taken yet, at most.
+MOST_HELD: Final = 2
+
+_log = logging.getLogger("runnel")
+
+
+async def list_offsets(
+    route: TopicRoute,
+    partition: int,
+    position: int,
+    give_up_s: float,
+    by: PositionBy = PositionBy.TIMESTAMP,
+) -> ListOffsetsResponse:
+    """Ask the leader for an offset; see `schemas.wire.record_requests.ListOffsetsRequest`.
+
+    Raises UnsupportedError where the leader is of a version that knows no such positions.
+    """
+    response = await route.retrying(
+        partition,
+        Api.LIST_OFFSETS,
+        lambda uid: ListOffsetsRequest(uid, position, by).pack(),
+        give_up_s=give_up_s,
+    )
+    found = ListOffsetsResponse.unpack(response.fixed)
+    if found.by is not by:
+        raise UnsupportedError(
+            f"the leader of {route.name}/{partition} cannot find a transaction id: its SPU is of"
+            " an earlier version; upgrade it"
+        )
+    return found
+
+
+@dataclass(slots=True)
+class PartitionReader:
+    """Runs `run` as a task; ``deliver`` gets its chunks. `taken` tells it that one was used."""
+
+    cursor: Cursor
+    route: TopicRoute
+    fetcher: PartitionFetcher
+    give_up_s: float
+    deliver: Callable[[Chunk], None]
+    #: Where retention may overtake the start without that being an error.
+    from_earliest: bool = False
+    #: Where records that are gone are stepped over, with a warning.
+    steps_over_truncated: bool = False
+    # One entry for each chunk that was delivered and not taken: the loop adds, any thread removes.
+    _held: deque[None] = field(default_factory=deque)
+    _room: asyncio.Event = field(default_factory=asyncio.Event)
+    _full: bool = False
+
+    def taken(self) -> None:
+        """A chunk left the queue: another may be fetched. In the loop."""
+        self._held.pop()
+        self._room.set()
+
+    def taken_elsewhere(self, loop: asyncio.AbstractEventLoop) -> None:
+        """As `taken`, in another thread, which wakes the ``loop`` only if it waits for that."""
+        self._held.pop()
+        if self._full:
+            with suppress(RuntimeError):  # The loop is closed.
+                loop.call_soon_threadsafe(self._room.set)
+
+    async def run(self) -> None:
+        """Read until the cursor is finished. Raises what cannot be retried."""
+        try:
+            while not self.cursor.finished:
+                await self._wait_for_room()
+                chunk = await self._next()
+                # First: whoever takes it removes this.
+                self._held.append(None)
+                self.deliver(chunk)
+        finally:
+            self.fetcher.close()
+
+    async def _wait_for_room(self) -> None:
+        while len(self._held) >= MOST_HELD:
+            self._room.clear()
+            # Told before looking again: who takes one in between wakes, or is seen.
+            self._full = True
+            if len(self._held) >= MOST_HELD:
+                await self._room.wait()
+            self._full = False
+
+    async def _next(self) -> Chunk:
+        """What the next answer brings that moves the position."""
+        cursor = self.cursor
+        while True:
+            before = cursor.position
+            fetched = await self._fetch()
+            if fetched is None:
+                continue
+            try:
+                found = cursor.take(fetched.data, fetched.lac)
+            except CorruptBatchError:
+                if fetched.follower is None:
+                    raise
+                # The other replicas are whole, as far as is known; the SPU finds its own damage.
+                self.fetcher.avoid(fetched.follower)
+                continue
+            if cursor.position == before:
+                continue
+            self.from_earliest = False
+            return Chunk(cursor.partition, found, cursor.position)
+
+    async def _fetch(self) -> Fetched | None:
+        """The next answer; None where the position had to be moved instead."""
+        cursor = self.cursor
+        place = f"{self.route.name}/{cursor.partition}"
+        try:
+            return await self.fetcher.fetch(cursor.position, cursor.term)
+        except DivergedError as error:
+            lost = DivergedError(
+                f"{place}: the log does not hold any more what was read before offset"
+                f" {cursor.position}: it may differ from offset {error.diverged_at} on. An unclean"
+                f" election has lost records; decide what becomes of those that were used, and read"
+                f" on from offset {error.diverged_at}. {error.message}",
+                diverged_at=error.diverged_at,
+            )
+            lost.details.update(
+                topic=self.route.name, partition=cursor.partition, offset=cursor.position
+            )
+            raise lost from error
+        except OffsetOutOfRangeError as error:
+            found = await list_offsets(self.route, cursor.partition, EARLIEST, self.give_up_s)
+            start = found.log_start
+            if self.from_earliest and start > cursor.position:
+                # Retention removed the first records between asking where they are and reading.
+                cursor.position = start
+                return None
+            if self.steps_over_truncated and start > cursor.position:
+                _log.warning(
+                    "%s: offsets %d to %d were truncated; reading goes on from %d",
+                    place,
+                    cursor.position,
+                    start - 1,
+                    start,
+                )
+                cursor.position = start
+                # Its batch before is not in the log any more, so nothing can be compared.
+                cursor.term = 0
+                return None
+            raise OffsetOutOfRangeError(
+                f"{place}: offset {cursor.position} is not there;"
+                f" the first available one is {start}. {error.message}",
+                firstAvailable=start,
+                partition=cursor.partition,
+            ) from error

@@ -1,0 +1,1 @@
+"""One connection to an SPU, and the way to the leader of a partition."""

@@ -1,0 +1,292 @@
+"""One multiplexed connection to an SPU.
+
+Requests are written in the order in which `SpuConnection.start` is called, and each returns a
+future of its response: many may be under way, and responses come in any order. Every call has
+a deadline. When the connection breaks, all calls under way fail with `UnreachableError`; a
+connection is never reused after that (`runnel.net.pool` opens another).
+
+Partitions that the SPU pushes come here too and are handed to `runnel.net.push`.
+
+Neighbours: `runnel.net.framing` assembles what is received, `schemas.wire.protocol` packs and
+unpacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final, cast
+
+from runnel.net.address import Address
+from runnel.net.framing import FrameAssembler
+from runnel.net.push import Subscriptions
+from schemas.errors import (
+    DeadlineExceededError,
+    ErrorCode,
+    InvalidRequestError,
+    RunnelError,
+    UnreachableError,
+)
+from schemas.wire.protocol import (
+    FRAME_OVERHEAD,
+    MAX_FRAME_BYTES,
+    MIN_PROTOCOL_VERSION,
+    PROTOCOL_VERSION,
+    Api,
+    FrameHeader,
+    HelloRequest,
+    HelloResponse,
+    pack_frame,
+    raise_for_status,
+    unpack_frame,
+)
+
+Buffer = bytes | bytearray | memoryview
+_MAX_CORRELATION: Final = (1 << 32) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """The two parts of an answer; the views keep the frame's memory alive."""
+
+    fixed: memoryview
+    tail: memoryview
+
+
+class SpuConnection(asyncio.BufferedProtocol):
+    """See the module's text. Use `open_connection` to get one."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.cluster_uid = ""
+        self.spu_id = -1
+        self._loop = asyncio.get_running_loop()
+        self._assembler = FrameAssembler()
+        self._transport: asyncio.Transport | None = None
+        self._calls: dict[int, tuple[asyncio.Future[Response], asyncio.TimerHandle]] = {}
+        self._correlation = 0
+        self._max_frame_bytes = MAX_FRAME_BYTES
+        self._writable = asyncio.Event()
+        self._closed = asyncio.Event()
+        self._failure: RunnelError | None = None
+        self._heard_at = self._loop.time()
+        self.subscriptions = Subscriptions(self)
+
+    @property
+    def name(self) -> str:
+        """Whom messages are about."""
+        return f"the SPU at {self.address}"
+
+    @property
+    def heard_at(self) -> float:
+        """When the last bytes came, by the loop's clock."""
+        return self._heard_at
+
+    @property
+    def usable(self) -> bool:
+        """False once the connection broke or was closed."""
+        return self._failure is None
+
+    async def start(
+        self, api: Api, fixed: bytes, *tail: Buffer, timeout_s: float
+    ) -> asyncio.Future[Response]:
+        """Write one request and return the future of its response.
+
+        Waits only while the socket takes no more bytes. The future raises the error that the
+        SPU answered, DeadlineExceededError after ``timeout_s``, or UnreachableError. Raises
+        UnreachableError itself when the connection is broken, InvalidRequestError for a frame
+        longer than the SPU accepts. An SPU that says nothing at all until the deadline is taken
+        for lost and the connection closed.
+        """
+        began_at = self._loop.time()
+        transport = await self._writing(fixed, tail, timeout_s)
+        correlation = self._next_correlation()
+        future: asyncio.Future[Response] = self._loop.create_future()
+        timer = self._loop.call_at(
+            began_at + timeout_s, self._expire, correlation, timeout_s, began_at
+        )
+        self._calls[correlation] = (future, timer)
+        # A caller that was cancelled leaves its future behind: nobody will read its error.
+        future.add_done_callback(_retrieve)
+        transport.writelines(pack_frame(api, correlation, fixed, *tail))
+        return future
+
+    async def post(self, api: Api, fixed: bytes, *tail: Buffer, timeout_s: float) -> None:
+        """Write a request that has no response. Raises as `start` does."""
+        transport = await self._writing(fixed, tail, timeout_s)
+        transport.writelines(pack_frame(api, self._next_correlation(), fixed, *tail))
+
+    async def request(self, api: Api, fixed: bytes, *tail: Buffer, timeout_s: float) -> Response:
+        """`start` and wait for the response."""
+        return await (await self.start(api, fixed, *tail, timeout_s=timeout_s))
+
+    async def ask(self, api: Api, fixed: bytes, tail: bytes, timeout_s: float) -> None:
+        """`request` something in whose response nothing stands."""
+        await self.request(api, fixed, tail, timeout_s=timeout_s)
+
+    def tell(self, api: Api, tail: bytes) -> None:
+        """Write a short request that has no response, at once; nothing on a broken connection."""
+        if self._failure is None and self._transport is not None:
+            self._transport.writelines(pack_frame(api, self._next_correlation(), b"", tail))
+
+    async def hello(self, timeout_s: float) -> None:
+        """Agree on a version; must come first. Raises UnsupportedError where none fits."""
+        offer = HelloRequest(MIN_PROTOCOL_VERSION, PROTOCOL_VERSION)
+        response = await self.request(Api.HELLO, offer.pack(), timeout_s=timeout_s)
+        answer = HelloResponse.unpack(response.fixed)
+        self.spu_id = answer.spu_id
+        self.cluster_uid = bytes(response.tail).decode(errors="replace")
+        self._max_frame_bytes = min(MAX_FRAME_BYTES, answer.max_frame_bytes)
+
+    def abort(self) -> None:
+        """Close at once; calls under way fail."""
+        self._fail(UnreachableError(f"the connection to the SPU at {self.address} was closed"))
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def close(self) -> None:
+        """Close, and wait until the socket is gone."""
+        self.abort()
+        if self._transport is not None:
+            await self._closed.wait()
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not checked by isinstance: uvloop's transports only behave like asyncio's.
+        self._transport = transport = cast(asyncio.Transport, transport)
+        transport.set_write_buffer_limits(high=4 << 20)
+        self._writable.set()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._assembler.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._heard_at = self._loop.time()
+        try:
+            for frame in self._assembler.received(nbytes):
+                self._answered(frame)
+        except RunnelError as error:
+            self._fail(
+                UnreachableError(f"the SPU at {self.address} sent what is no frame: {error}")
+            )
+            if self._transport is not None:
+                self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        why = f": {exc}" if exc else ""
+        self._fail(UnreachableError(f"the SPU at {self.address} closed the connection{why}"))
+        self._closed.set()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def _answered(self, frame: memoryview) -> None:
+        header, fixed, tail = unpack_frame(frame)
+        if header.api == Api.PUSH:
+            if header.status == ErrorCode.OK:
+                self.subscriptions.received(header.correlation, fixed, tail)
+            else:
+                self.subscriptions.refused(header.correlation, self._error(header, fixed, tail))
+            return
+        future, timer = self._calls.pop(header.correlation, (None, None))
+        if future is None or timer is None:
+            return  # Its caller gave up already.
+        timer.cancel()
+        if future.done():
+            return
+        if header.status == ErrorCode.OK:
+            future.set_result(Response(fixed, tail))
+        else:
+            future.set_exception(self._error(header, fixed, tail))
+
+    def _error(self, header: FrameHeader, fixed: memoryview, tail: memoryview) -> RunnelError:
+        """What a frame says whose status is not OK."""
+        try:
+            raise_for_status(header, tail, fixed)
+        except RunnelError as error:
+            error.details.setdefault("spu", str(self.address))
+            return error
+        raise AssertionError("the status is OK")
+
+    def _expire(self, correlation: int, timeout_s: float, silent_since: float) -> None:
+        future, _timer = self._calls.pop(correlation)
+        error = DeadlineExceededError(
+            f"the SPU at {self.address} did not answer within {timeout_s:.1f} s"
+        )
+        if not future.done():
+            future.set_exception(error)
+        if self._heard_at < silent_since:
+            # A peer that vanished without a word: TCP alone would notice after many minutes.
+            self._fail(UnreachableError(error.message))
+            if self._transport is not None:
+                self._transport.abort()
+
+    async def _writing(
+        self, fixed: bytes, tail: tuple[Buffer, ...], timeout_s: float
+    ) -> asyncio.Transport:
+        """The transport, once it takes bytes and the frame was found to be short enough."""
+        length = FRAME_OVERHEAD + len(fixed) + sum(len(piece) for piece in tail)
+        if length > self._max_frame_bytes:
+            raise InvalidRequestError(
+                f"a request of {length} bytes is more than the {self._max_frame_bytes} that"
+                f" the SPU at {self.address} accepts; send smaller batches"
+            )
+        if not self._writable.is_set():
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._writable.wait()
+            except TimeoutError:
+                raise DeadlineExceededError(
+                    f"the SPU at {self.address} took no data for {timeout_s:.1f} s"
+                ) from None
+        if self._failure is not None or self._transport is None:
+            raise self._failure or UnreachableError(f"not connected to the SPU at {self.address}")
+        return self._transport
+
+    def _next_correlation(self) -> int:
+        self._correlation = self._correlation % _MAX_CORRELATION + 1
+        return self._correlation
+
+    def _fail(self, error: RunnelError) -> None:
+        if self._failure is None:
+            self._failure = error
+        calls, self._calls = self._calls, {}
+        for future, timer in calls.values():
+            timer.cancel()
+            if not future.done():
+                future.set_exception(self._failure)
+        self.subscriptions.fail(self._failure)
+        self._writable.set()
+
+
+def _retrieve(future: asyncio.Future[Response]) -> None:
+    if not future.cancelled():
+        future.exception()
+
+
+async def open_connection(address: Address, timeout_s: float) -> SpuConnection:
+    """Connect and shake hands. Raises UnreachableError that names the address."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(timeout_s):
+            _transport, connection = await loop.create_connection(
+                lambda: SpuConnection(address), address.host, address.port
+            )
+    except TimeoutError:
+        raise UnreachableError(f"no SPU answered at {address} within {timeout_s:.1f} s") from None
+    except OSError as error:
+        raise UnreachableError(f"no SPU answers at {address}: {_reason(error)}") from error
+    try:
+        await connection.hello(timeout_s)
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)

@@ -1,0 +1,95 @@
+"""Where partitions are led: a cache of the SC's assignments.
+
+An entry is used until somebody fails with it: the caller then asks for one *newer than* the
+moment of the failure, and all who failed together share one request. While no SC answers, the
+old entry is used: SPUs serve on without the SC, and a leader that merely restarted is where it
+was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from schemas.control.assignments import Assignments, TopicAssignment
+from schemas.errors import NotFoundError, RunnelError, UnreachableError
+from schemas.objects.kinds import nearest
+
+
+class AssignmentSource(Protocol):
+    """The part of `runnel.admin.http.ScClient` that is needed here."""
+
+    async def assignments(self, topic: str) -> Assignments: ...
+
+    async def call(
+        self, method: str, path: str, *, query: dict[str, str] | None = None, body: object = None
+    ) -> dict[str, object]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    topic: TopicAssignment
+    asked_at: float
+
+
+class Metadata:
+    """``now`` is a monotonic clock in seconds."""
+
+    def __init__(self, source: AssignmentSource, now: Callable[[], float]) -> None:
+        self._source = source
+        self._now = now
+        self._entries: dict[str, _Entry] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def topic(self, name: str, newer_than: float = -math.inf) -> TopicAssignment:
+        """The assignment of a topic, asked for after ``newer_than``.
+
+        Raises NotFoundError that says how to create it, UnreachableError when no SC answers and
+        nothing is cached.
+        """
+        entry = self._entries.get(name)
+        if entry is not None and entry.asked_at > newer_than:
+            return entry.topic
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            entry = self._entries.get(name)
+            if entry is not None and entry.asked_at > newer_than:
+                return entry.topic
+            asked_at = self._now()
+            try:
+                answer = await self._source.assignments(name)
+            except UnreachableError:
+                if entry is None:
+                    raise
+                # Those who failed before this request share its outcome: an SC that is silent
+                # must not be waited for by each of them in turn.
+                self._entries[name] = _Entry(entry.topic, asked_at)
+                return entry.topic
+            found = next((topic for topic in answer.topics if topic.name == name), None)
+            if found is None:
+                self._entries.pop(name, None)
+                raise await self._unknown(name)
+            self._entries[name] = _Entry(found, asked_at)
+            return found
+
+    def forget(self, name: str) -> None:
+        """Ask again next time: this client created or deleted the topic."""
+        self._entries.pop(name, None)
+
+    async def _unknown(self, name: str) -> NotFoundError:
+        hint = ""
+        try:
+            answer = await self._source.call("GET", "/v1/topics")
+        except RunnelError:
+            known = []
+        else:
+            items = answer.get("items")
+            known = [str(item["metadata"]["name"]) for item in items if item] if items else []  # type: ignore[attr-defined]
+        if meant := nearest(name, known):
+            hint = f" (did you mean {meant!r}?)"
+        return NotFoundError(
+            f"topic {name!r} does not exist; create it with:"
+            f" runnel create topic {name} --partitions N{hint}"
+        )

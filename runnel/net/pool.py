@@ -1,0 +1,95 @@
+"""The connections of one client: one per SPU, opened when needed, opened again when broken.
+
+A failed attempt is remembered: the next one to the same address waits for a jittered
+exponential backoff first, so that many partitions that lost one SPU do not storm it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from runnel.net.address import Address
+from runnel.net.connection import SpuConnection, open_connection
+from schemas.backoff import backoff_s
+from schemas.errors import RunnelError, UnreachableError
+
+CONNECT_TIMEOUT_S: Final = 5.0
+_BASE_MS: Final = 20.0
+_CAP_MS: Final = 2_000.0
+
+
+@dataclass(slots=True)
+class _Slot:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    connection: SpuConnection | None = None
+    failures: int = 0
+    not_before: float = 0.0
+
+
+class Connections:
+    """``random`` gives numbers in [0, 1). ``cluster_uid`` is what every SPU must answer."""
+
+    def __init__(self, cluster_uid: str, random: Callable[[], float]) -> None:
+        self._cluster_uid = cluster_uid
+        self._random = random
+        self._slots: dict[Address, _Slot] = {}
+        self._closed = False
+
+    async def get(self, address: Address, timeout_s: float) -> SpuConnection:
+        """A working connection. Raises UnreachableError after one failed attempt.
+
+        One attempt only: the caller asks for the leader again before the next, as it may have
+        moved away from an SPU that does not answer.
+        """
+        slot = self._slots.setdefault(address, _Slot())
+        if slot.connection is not None and slot.connection.usable:
+            return slot.connection
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        async with slot.lock:
+            if slot.connection is None or not slot.connection.usable:
+                slot.connection = await self._open(slot, address, deadline)
+            return slot.connection
+
+    async def close(self) -> None:
+        """Close all; later calls of `get` are refused."""
+        self._closed = True
+        for slot in self._slots.values():
+            if slot.connection is not None:
+                await slot.connection.close()
+
+    async def _open(self, slot: _Slot, address: Address, deadline: float) -> SpuConnection:
+        self._require_open()
+        loop = asyncio.get_running_loop()
+        wait_s = min(slot.not_before, deadline) - loop.time()
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+        try:
+            connection = await open_connection(
+                address, max(0.001, min(CONNECT_TIMEOUT_S, deadline - loop.time()))
+            )
+            if connection.cluster_uid not in {"", self._cluster_uid}:
+                await connection.close()
+                raise UnreachableError(
+                    f"the SPU at {address} belongs to cluster {connection.cluster_uid}, not to"
+                    f" {self._cluster_uid}; check the publicEndpoint of the SPUs"
+                )
+        except RunnelError:
+            pause_s = backoff_s(slot.failures, _BASE_MS, _CAP_MS, self._random())
+            slot.failures += 1
+            slot.not_before = loop.time() + pause_s
+            raise
+        slot.failures = 0
+        slot.not_before = 0.0
+        try:
+            self._require_open()
+        except UnreachableError:
+            await connection.close()
+            raise
+        return connection
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise UnreachableError("the client is closed")

@@ -1,0 +1,300 @@
+"""From a partition to the connection of its leader, and what to do when that was wrong.
+
+A `TopicRoute` belongs to one incarnation of a topic (its uid): a topic that was deleted and
+created again under the same name is another one, and using the old route says so.
+
+A failure that another leader may mend makes the route ask the SC at once. Where the SC already
+names a leader of a higher term than any that was tried, the next attempt goes there without a
+wait; as terms only grow, two SPUs that point at each other cannot make that a loop. In every
+other case attempts are spaced by a backoff.
+
+An SPU that takes a request and then says nothing (its host is frozen, or the network is cut) is
+no failure yet. While an answer is overdue, the SC is asked now and then; when it names a leader
+of a higher term, the old call is ended: its answer would mean nothing new to anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Final
+
+from runnel.net.address import Address
+from runnel.net.connection import Buffer, Response, SpuConnection
+from runnel.net.metadata import Metadata
+from runnel.net.pool import Connections
+from schemas.backoff import backoff_s
+from schemas.control.assignments import Endpoint, PartitionLeader, TopicAssignment
+from schemas.errors import (
+    DeadlineExceededError,
+    NotFoundError,
+    NotReadyError,
+    RetryableError,
+    RunnelError,
+    StorageFailedError,
+    UnreachableError,
+)
+from schemas.ids import PartitionUid, Term
+from schemas.wire.protocol import Api
+
+#: An attempt gets this long however little time is left: a connection that is silent until the
+#: end of an attempt is closed, and others share it.
+LEAST_WAIT_S: Final = 2.0
+#: How long an answer may be overdue before the SC is asked who leads; doubled each time.
+_PATIENCE_S: Final = 1.0
+_MOST_PATIENCE_S: Final = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How long one request may take, and how attempts are spaced."""
+
+    request_timeout_ms: int = 30_000
+    backoff_base_ms: float = 20.0
+    backoff_cap_ms: float = 1_000.0
+
+
+def may_retry(error: BaseException) -> bool:
+    """May another attempt, perhaps at another leader, succeed?
+
+    A replica whose disk failed stops, and another one takes over: that is the leader's end, not
+    the request's.
+    """
+    return isinstance(error, RetryableError | StorageFailedError)
+
+
+class TopicRoute:
+    """The way to the leaders of one topic; shared by all who use the topic.
+
+    ``random`` gives numbers in [0, 1).
+    """
+
+    def __init__(
+        self,
+        topic: TopicAssignment,
+        metadata: Metadata,
+        connections: Connections,
+        random: Callable[[], float],
+        policy: RetryPolicy,
+    ) -> None:
+        self.topic = topic
+        self.policy = policy
+        self._metadata = metadata
+        self._connections = connections
+        self.random = random
+        self._suspect_since: dict[int, float] = {}
+        self._tried: dict[int, Term] = {}
+
+    @property
+    def name(self) -> str:
+        return self.topic.name
+
+    @property
+    def partition_count(self) -> int:
+        return self.topic.partition_count
+
+    async def leader(self, index: int, newer_than: float = -math.inf) -> PartitionLeader:
+        """Who leads a partition now, as the SC said after ``newer_than`` and the last failure.
+
+        Raises NotReadyError with the reason while nobody does.
+        """
+        partition = await self.partition(index, newer_than)
+        if partition.endpoint is None:
+            # Nobody leads: what is cached cannot get better by itself.
+            self.suspect(index)
+            raise NotReadyError(
+                f"partition {self.name}/{index} has no leader:"
+                f" {partition.reason or partition.resolution}"
+            )
+        return partition
+
+    async def partition(self, index: int, newer_than: float = -math.inf) -> PartitionLeader:
+        """As `leader`, and also while nobody leads. Raises NotReadyError before it is placed."""
+        newer_than = max(newer_than, self._suspect_since.get(index, -math.inf))
+        topic = await self._metadata.topic(self.name, newer_than)
+        if topic.uid != self.topic.uid:
+            raise NotFoundError(
+                f"topic {self.name!r} was deleted and created again since it was opened here;"
+                " open it again"
+            )
+        at = bisect_left(topic.partitions, index, key=attrgetter("index"))
+        if at < len(topic.partitions) and topic.partitions[at].index == index:
+            return topic.partitions[at]
+        self.suspect(index)
+        raise NotReadyError(
+            f"partition {self.name}/{index} is not placed yet: topic {self.name!r} is"
+            f" {topic.resolution}{f' ({topic.reason})' if topic.reason else ''}"
+        )
+
+    def suspect(self, index: int) -> None:
+        """What is known about a partition's leader led to a failure: ask the SC next time."""
+        self._suspect_since[index] = asyncio.get_running_loop().time()
+
+    async def connect(self, index: int, timeout_s: float) -> tuple[SpuConnection, PartitionLeader]:
+        """A connection to the leader. Raises RetryableErrors, NotFoundError for a lost topic."""
+        leader = await self.leader(index)
+        return await self.connect_to(index, leader, timeout_s), leader
+
+    async def connect_to(
+        self, index: int, leader: PartitionLeader, timeout_s: float
+    ) -> SpuConnection:
+        """A connection to a leader that `leader` gave. Raises RetryableErrors."""
+        if leader.endpoint is None:
+            raise NotReadyError(f"partition {self.name}/{index} has no leader")
+        self._tried[index] = max(leader.term, self._tried.get(index, leader.term))
+        return await self.connection(leader.endpoint, timeout_s)
+
+    async def connection(self, endpoint: Endpoint, timeout_s: float) -> SpuConnection:
+        """A connection to an SPU. Raises UnreachableError."""
+        return await self._connections.get(Address(endpoint.host, endpoint.port), timeout_s)
+
+    def watch_over(
+        self, index: int, leader: PartitionLeader, call: asyncio.Future[Any], due_s: float
+    ) -> None:
+        """End a call to a leader with UnreachableError once it is overdue and another one leads.
+
+        ``due_s``: how long the leader may take by its orders, from now on.
+        """
+        _Overdue(self, index, leader, call, due_s)
+
+    async def request(
+        self,
+        index: int,
+        api: Api,
+        fixed: Callable[[PartitionUid], bytes],
+        *tail: Buffer,
+        timeout_s: float,
+    ) -> Response:
+        """One attempt at the leader; a failure makes it suspect."""
+        try:
+            connection, leader = await self.connect(index, timeout_s)
+            call = await connection.start(api, fixed(leader.uid), *tail, timeout_s=timeout_s)
+            self.watch_over(index, leader, call, 0.0)
+            return await call
+        except RunnelError as error:
+            raise self.judge(index, error) from error
+
+    def judge(self, index: int, error: RunnelError) -> RunnelError:
+        """What a failed attempt means to a caller; takes note of what it says about the leader.
+
+        An SPU that does not know a partition was not told yet, or not any more: the SC decides
+        whether the topic is gone, so that is an error to retry until the SC has spoken.
+        """
+        if isinstance(error, NotFoundError) and "spu" in error.details:
+            self.suspect(index)
+            return NotReadyError(f"{self.name}/{index}: {error.message}")
+        if may_retry(error):
+            self.suspect(index)
+        return error
+
+    async def pause(self, index: int, attempt: int, longest_s: float = math.inf) -> int:
+        """Wait after attempt number ``attempt`` failed; gives the number of the next one.
+
+        No wait, and numbers from 0 on, where the SC names a leader that was not tried yet.
+        """
+        if await self.moved(index, self._tried.get(index)):
+            return 0
+        policy = self.policy
+        delay_s = backoff_s(attempt, policy.backoff_base_ms, policy.backoff_cap_ms, self.random())
+        await asyncio.sleep(max(0.0, min(delay_s, longest_s)))
+        # What the SC said before the wait is old by now.
+        self.suspect(index)
+        return attempt + 1
+
+    async def moved(self, index: int, term: Term | None, newer_than: float = -math.inf) -> bool:
+        """Does the SC name a leader of a higher term? Not while it names none at all."""
+        if term is None:
+            return False
+        try:
+            return (await self.leader(index, newer_than)).term > term
+        except RunnelError:
+            # Whatever it is, the next attempt meets it and says so.
+            return False
+
+    async def retrying(
+        self,
+        index: int,
+        api: Api,
+        fixed: Callable[[PartitionUid], bytes],
+        *,
+        give_up_s: float,
+        timeout_s: float | None = None,
+    ) -> Response:
+        """`request`, again and again until ``give_up_s`` have passed. For reads only."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + give_up_s
+        attempt = 0
+        while True:
+            left_s = deadline - loop.time()
+            try:
+                return await self.request(
+                    index,
+                    api,
+                    fixed,
+                    timeout_s=min(
+                        timeout_s or self.policy.request_timeout_ms / 1000,
+                        max(left_s, LEAST_WAIT_S),
+                    ),
+                )
+            except RunnelError as error:
+                if not may_retry(error):
+                    raise
+                if loop.time() >= deadline:
+                    raise DeadlineExceededError(
+                        f"gave up on {self.name}/{index} after {give_up_s:.0f} s: {error.message}"
+                    ) from error
+            attempt = await self.pause(index, attempt, deadline - loop.time())
+
+
+class _Overdue:
+    """What `TopicRoute.watch_over` leaves behind: it ends with the call."""
+
+    __slots__ = ("_call", "_index", "_leader", "_patience_s", "_route", "_task", "_timer")
+
+    def __init__(
+        self,
+        route: TopicRoute,
+        index: int,
+        leader: PartitionLeader,
+        call: asyncio.Future[Any],
+        due_s: float,
+    ) -> None:
+        self._route = route
+        self._index = index
+        self._leader = leader
+        self._call = call
+        self._patience_s = _PATIENCE_S
+        self._task: asyncio.Task[None] | None = None
+        self._timer = call.get_loop().call_later(due_s + _PATIENCE_S, self._begin)
+        call.add_done_callback(self._end)
+
+    def _begin(self) -> None:
+        self._task = self._call.get_loop().create_task(self._look(), name="overdue")
+
+    async def _look(self) -> None:
+        route, leader, call = self._route, self._leader, self._call
+        loop = call.get_loop()
+        while True:
+            # Partitions of one topic that wait together share what the SC said a moment ago.
+            moved = await route.moved(self._index, leader.term, loop.time() - _PATIENCE_S)
+            if call.done():
+                return
+            if moved:
+                call.set_exception(
+                    UnreachableError(
+                        f"SPU {leader.leader} has not answered, and another one leads"
+                        f" {route.name}/{self._index} by now"
+                    )
+                )
+                return
+            await asyncio.sleep(self._patience_s)
+            self._patience_s = min(2 * self._patience_s, _MOST_PATIENCE_S)
+
+    def _end(self, _call: asyncio.Future[Any]) -> None:
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()

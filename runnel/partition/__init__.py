@@ -1,0 +1,1 @@
+"""One partition from outside: replicas, segments, dump, verify, truncate."""

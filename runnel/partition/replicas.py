@@ -1,0 +1,87 @@
+"""Where the replicas of a partition are, for those who ask other SPUs than its leader, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from runnel.admin.client import Admin
+from runnel.net.address import Address
+from runnel.net.connection import SpuConnection, open_connection
+from schemas.errors import NotFoundError, RunnelError, UnreachableError
+from schemas.ids import PartitionUid
+from schemas.objects.kinds import nearest
+from schemas.objects.partition import Partition
+from schemas.objects.spu import Spu, SpuResolution
+
+CONNECT_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A partition, and the SPUs that hold it; those that are not registered are left out.
+
+    ``away`` says why SPUs were not reached: partitions that were located together share it, so
+    that each SPU is waited for once.
+    """
+
+    partition: Partition
+    spus: Mapping[int, Spu]
+    away: dict[int, str]
+
+    @property
+    def uid(self) -> PartitionUid:
+        return PartitionUid(self.partition.uid)
+
+    @property
+    def name(self) -> str:
+        return self.partition.name
+
+    async def connect(self, spu_id: int) -> SpuConnection:
+        """A connection of its own to one SPU. Raises UnreachableError that says why not."""
+        spu = self.spus.get(spu_id)
+        if spu is None:
+            raise UnreachableError(f"SPU {spu_id} is not registered")
+        if spu_id in self.away:
+            raise UnreachableError(self.away[spu_id])
+        public = spu.spec.public_endpoint
+        try:
+            connection = await open_connection(Address(public.host, public.port), CONNECT_TIMEOUT_S)
+        except RunnelError as error:
+            state = spu.status.resolution
+            away = f"SPU {spu_id} is {state.value}: " if state is not SpuResolution.ONLINE else ""
+            self.away[spu_id] = f"{away}{error.message}"
+            raise UnreachableError(self.away[spu_id]) from error
+        if connection.spu_id != spu_id:
+            await connection.close()
+            raise UnreachableError(
+                f"SPU {connection.spu_id} answers at {connection.address}, not SPU {spu_id}; check"
+                f" spec.publicEndpoint: runnel get spu {spu.name} -o yaml"
+            )
+        return connection
+
+
+async def locate(admin: Admin, names: Iterable[str]) -> list[Located]:
+    """Partitions by their own names or the names of what they belong to, each once and in order;
+    all of them where no name is given. Raises NotFoundError with the nearest name."""
+    partitions = [obj for obj in await admin.list("partitions") if isinstance(obj, Partition)]
+    spus = {obj.spec.spu_id: obj for obj in await admin.list("spus") if isinstance(obj, Spu)}
+    partitions.sort(key=lambda one: (one.spec.owner.name, one.spec.index or 0, one.name))
+    wanted = list(names)
+    found: dict[str, Partition] = {} if wanted else {one.name: one for one in partitions}
+    for name in wanted:
+        # A partition's own name comes first: a topic may be called like one.
+        chosen = [one for one in partitions if one.name == name] or [
+            one for one in partitions if one.spec.owner.name == name
+        ]
+        if not chosen:
+            known = {one.name for one in partitions} | {one.spec.owner.name for one in partitions}
+            meant = nearest(name, sorted(known))
+            hint = f" (did you mean {meant!r}?)" if meant else ""
+            raise NotFoundError(f"there is no partition or topic {name!r}{hint}")
+        found |= {one.name: one for one in chosen}
+    away: dict[int, str] = {}
+    return [
+        Located(one, {spu: spus[spu] for spu in one.spec.replicas if spu in spus}, away)
+        for one in found.values()
+    ]

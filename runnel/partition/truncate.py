@@ -1,0 +1,107 @@
+"""Explicit truncation: the oldest records of partitions go, on every replica, for good.
+
+What is asked for is checked against the log (nothing that is not committed is truncated), noted by
+the SC, and done by each replica when it hears of it: one that is away, when it returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal
+
+from runnel.admin.client import Admin
+from runnel.consume.reader import list_offsets
+from runnel.net.routing import TopicRoute
+from runnel.records.record import timestamp_us_of
+from schemas.errors import DeadlineExceededError, InvalidRequestError
+from schemas.objects.topic import partition_name
+from schemas.wire.record_requests import EARLIEST, LATEST
+
+#: Where a log is to begin: an offset, offsets by partition, a time, or "latest" (all is to go).
+Before = int | Mapping[int, int] | datetime | Literal["latest"]
+
+_AGAIN_S: Final = 0.05
+_MOST_AGAIN_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """One partition: records below ``before`` are gone; ``first`` is the first that readers get,
+    and ``removed`` the offsets between the first one before and now."""
+
+    partition: int
+    before: int
+    first: int
+    removed: int
+
+
+async def truncate(
+    admin: Admin, route: TopicRoute, partitions: tuple[int, ...], before: Before, timeout_s: float
+) -> tuple[Truncated, ...]:
+    """Truncate partitions of a topic; returns when their leaders show nothing below any more.
+
+    All are checked before the first one is truncated. Raises InvalidRequestError for an offset
+    beyond the end of a partition, DeadlineExceededError after ``timeout_s`` seconds: what the SC
+    has noted by then still happens.
+    """
+    asked = set()
+    try:
+        async with asyncio.timeout(timeout_s):
+            places = await asyncio.gather(
+                *(_place(route, index, before, timeout_s) for index in partitions)
+            )
+            for index, (_start, place) in zip(partitions, places, strict=True):
+                await admin.truncate_partition(partition_name(route.name, index), place)
+                asked.add(index)
+            return tuple(
+                await asyncio.gather(
+                    *(
+                        _done(route, index, start, place, timeout_s)
+                        for index, (start, place) in zip(partitions, places, strict=True)
+                    )
+                )
+            )
+    except TimeoutError:
+        noted = ", ".join(map(str, sorted(asked))) or "none"
+        raise DeadlineExceededError(
+            f"not all of topic {route.name!r} was truncated within {timeout_s:g} s; the SC has"
+            f" noted it for partitions: {noted}. Those follow when their replicas hear of it"
+        ) from None
+
+
+async def _place(
+    route: TopicRoute, partition: int, before: Before, give_up_s: float
+) -> tuple[int, int]:
+    """Where a partition begins, and where it is to begin. Raises InvalidRequestError."""
+    bounds = await list_offsets(route, partition, LATEST, give_up_s)
+    match before:
+        case "latest":
+            place = bounds.offset
+        case datetime() as when:
+            wanted_us = max(0, timestamp_us_of(when))
+            place = (await list_offsets(route, partition, wanted_us, give_up_s)).offset
+        case int() as offset:
+            place = offset
+        case _:
+            place = before[partition]
+    if not 0 <= place <= bounds.offset:
+        raise InvalidRequestError(
+            f"{route.name}/{partition} cannot begin at offset {place}: it holds"
+            f" {bounds.log_start} to {bounds.offset - 1}, and {bounds.offset} removes all"
+        )
+    return bounds.log_start, max(place, bounds.log_start)
+
+
+async def _done(
+    route: TopicRoute, partition: int, start: int, place: int, give_up_s: float
+) -> Truncated:
+    again_s = _AGAIN_S
+    while True:
+        first = (await list_offsets(route, partition, EARLIEST, give_up_s)).log_start
+        if first >= place:
+            return Truncated(partition, place, first, first - start)
+        await asyncio.sleep(again_s)
+        again_s = min(2 * again_s, _MOST_AGAIN_S)

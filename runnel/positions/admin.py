@@ -1,0 +1,271 @@
+"""Consumers with names, seen from outside: how far each is, and how that is set or forgotten.
+
+How far a consumer lags behind is the difference of two offsets. Offsets have gaps (control records,
+decision 0002), so it is behind by that many records *at most*.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from runnel.consume.consumer import Range, TransactionId
+from runnel.consume.reader import list_offsets
+from runnel.net.routing import TopicRoute
+from runnel.positions.state import Positions, Reading, Reset, Update, find, forget, readings
+from runnel.positions.store import GIVE_UP_S, PositionStore
+from runnel.records.record import time_of, timestamp_us_of
+from runnel.state_log.log import StateLog, now_us
+from schemas.errors import InvalidRequestError, NotFoundError, RunnelError
+from schemas.objects.kinds import nearest
+from schemas.wire.record_requests import LATEST, ListOffsetsResponse, PositionBy
+
+#: How long a partition may take to tell its bounds; then it has none in a list.
+_BOUNDS_S: Final = 3.0
+
+FindRoute = Callable[[str], Awaitable[TopicRoute]]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProgress:
+    """One partition: ``committed`` is the next offset to read, ``earliest`` and ``end`` are the
+    bounds of the log. None where nothing is committed, or where nobody tells now."""
+
+    partition: int
+    committed: int | None
+    committed_at: datetime | None
+    earliest: int | None
+    end: int | None
+
+    @property
+    def lag(self) -> int | None:
+        """How many records it is behind at most; None where that is not known."""
+        if self.committed is None or self.end is None:
+            return None
+        return max(0, self.end - self.committed)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedConsumer:
+    """One consumer name at one topic.
+
+    ``open``: it was opened and not closed since; whether its process still lives nobody knows.
+    ``by``: who opened, closed or reset it last, and ``since`` when. ``topic_gone``: this topic is
+    not there any more, though perhaps another one of its name.
+    """
+
+    name: str
+    topic: str
+    open: bool
+    by: str
+    since: datetime
+    topic_gone: bool
+    partitions: tuple[PartitionProgress, ...]
+
+    @property
+    def lag(self) -> int | None:
+        """The sum over the partitions; None where none is known."""
+        known = [found.lag for found in self.partitions if found.lag is not None]
+        return sum(known) if known else None
+
+    @property
+    def committed_at(self) -> datetime | None:
+        """When anything was committed last."""
+        times = [p.committed_at for p in self.partitions if p.committed_at is not None]
+        return max(times, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerReset:
+    """What a reset has set. ``fenced``: who had the consumer open, as far as is known, and gets
+    FencedError at the next commit."""
+
+    offsets: Mapping[int, int]
+    fenced: str | None
+
+
+async def list_consumers(
+    store: PositionStore, find_route: FindRoute, name: str | None
+) -> tuple[NamedConsumer, ...]:
+    """All readings, or those of one name. Raises NotFoundError for a name that is not there."""
+    state = await store.everything()
+    if name is not None:
+        _require(state, name)
+    chosen = [found for found in readings(state) if name in (None, found[0])]
+    routes = await _routes(find_route, {topic for _, topic, _ in chosen})
+    asked = {
+        (topic, reading.topic_uid): routes[topic]
+        for _, topic, reading in chosen
+        if _is_there(routes[topic], reading)
+    }
+    bounds = dict(zip(asked, await asyncio.gather(*map(_bounds, asked.values())), strict=True))
+    return tuple(
+        _seen(consumer, topic, reading, bounds.get((topic, reading.topic_uid)))
+        for consumer, topic, reading in chosen
+    )
+
+
+async def reset_consumer(
+    store: PositionStore, route: TopicRoute, name: str, to: Range, by: str
+) -> ConsumerReset:
+    """Set where a consumer reads on. Raises NotFoundError, InvalidRequestError."""
+    log = await _log_of(store, name, route.name)
+    chosen = to.chosen(route.name, route.partition_count)
+    places = await asyncio.gather(*(_place(route, index, to) for index in chosen))
+    reset = Reset(
+        name=name,
+        topic=route.name,
+        topic_uid=route.topic.uid,
+        partition_count=route.partition_count,
+        by=by,
+        at_us=now_us(),
+        offsets=dict(zip(chosen, places, strict=True)),
+    )
+    fenced: str | None = None
+
+    def decide(state: Positions) -> tuple[Update, ...]:
+        nonlocal fenced
+        reading = _require(state, name, route.name)
+        fenced = reading.by if reading.session is not None else None
+        return (reset,)
+
+    await log.update(decide, GIVE_UP_S)
+    return ConsumerReset(reset.offsets, fenced)
+
+
+async def delete_consumer(store: PositionStore, name: str, topic: str | None) -> tuple[str, ...]:
+    """Forget a consumer, in one topic or in all; gives these. Raises NotFoundError."""
+    log = await _log_of(store, name, topic)
+    gone: tuple[str, ...] = ()
+
+    def decide(state: Positions) -> tuple[Update, ...]:
+        nonlocal gone
+        updates = forget(state, name, topic)
+        gone = tuple(update.topic for update in updates) or gone
+        return updates
+
+    await log.update(decide, GIVE_UP_S)
+    return gone
+
+
+async def _log_of(
+    store: PositionStore, name: str, topic: str | None
+) -> StateLog[Positions, Update]:
+    """Where a name stands that is there. Raises NotFoundError."""
+    _require(await store.everything(), name, topic)
+    return await store.log_of(name)
+
+
+def _require(state: Positions, name: str, topic: str | None = None) -> Reading:
+    """The reading, or any of the name. Raises NotFoundError that says what there is."""
+    known = state.get(name)
+    if not known:
+        hint = nearest(name, sorted(state))
+        meant = f"; did you mean {hint!r}?" if hint else ""
+        raise NotFoundError(f"consumer {name!r} does not exist{meant}")
+    if topic is None:
+        return next(iter(known.values()))
+    reading = find(state, name, topic)
+    if reading is None:
+        raise NotFoundError(
+            f"consumer {name!r} has not read topic {topic!r}; it reads {', '.join(sorted(known))}"
+        )
+    return reading
+
+
+async def _routes(find_route: FindRoute, topics: set[str]) -> dict[str, TopicRoute | None]:
+    async def one(topic: str) -> TopicRoute | None:
+        try:
+            return await find_route(topic)
+        except NotFoundError:
+            return None
+
+    names = sorted(topics)
+    return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
+
+
+def _is_there(route: TopicRoute | None, reading: Reading) -> bool:
+    return route is not None and route.topic.uid == reading.topic_uid
+
+
+async def _bounds(route: TopicRoute | None) -> dict[int, ListOffsetsResponse | None]:
+    """The bounds of all partitions; None of those that do not tell in time."""
+    if route is None:
+        return {}
+
+    async def one(index: int) -> ListOffsetsResponse | None:
+        try:
+            return await list_offsets(route, index, LATEST, _BOUNDS_S)
+        except RunnelError:
+            return None
+
+    indexes = range(route.partition_count)
+    return dict(zip(indexes, await asyncio.gather(*map(one, indexes)), strict=True))
+
+
+def _seen(
+    name: str,
+    topic: str,
+    reading: Reading,
+    bounds: Mapping[int, ListOffsetsResponse | None] | None,
+) -> NamedConsumer:
+    partitions = []
+    for index in sorted({*reading.positions, *(bounds or {})}):
+        at = reading.positions.get(index)
+        found = (bounds or {}).get(index)
+        partitions.append(
+            PartitionProgress(
+                index,
+                at.offset if at is not None else None,
+                time_of(at.at_us) if at is not None else None,
+                found.log_start if found is not None else None,
+                found.offset if found is not None else None,
+            )
+        )
+    return NamedConsumer(
+        name,
+        topic,
+        reading.session is not None,
+        reading.by,
+        time_of(reading.since_us),
+        bounds is None,
+        tuple(partitions),
+    )
+
+
+async def find_offset(route: TopicRoute, partition: int, at: datetime | TransactionId) -> int:
+    """The offset of the batch in which reading from a time or a transaction id begins; the one
+    after the last committed record where there is none."""
+    match at:
+        case datetime():
+            position, by = max(0, timestamp_us_of(at)), PositionBy.TIMESTAMP
+        case TransactionId(id=position):
+            by = PositionBy.TRANSACTION_ID
+        case _:
+            raise InvalidRequestError(f"at is {at!r}; give a datetime or a TransactionId")
+    return (await list_offsets(route, partition, position, GIVE_UP_S, by)).offset
+
+
+async def _place(route: TopicRoute, partition: int, to: Range) -> int:
+    """The offset that a reset means. Raises InvalidRequestError where the log has none such."""
+    bounds = await list_offsets(route, partition, LATEST, GIVE_UP_S)
+    match to.start:
+        case "earliest":
+            return bounds.log_start
+        case "latest":
+            return bounds.offset
+        case datetime() | TransactionId() as at:
+            return await find_offset(route, partition, at)
+        case int() as offset:
+            place = offset
+        case offsets:
+            place = offsets[partition]
+    if not bounds.log_start <= place <= bounds.offset:
+        raise InvalidRequestError(
+            f"{route.name}/{partition} cannot be read from offset {place}: it holds"
+            f" {bounds.log_start} to {bounds.offset - 1}, and {bounds.offset} comes next"
+        )
+    return place

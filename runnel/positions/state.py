@@ -1,0 +1,333 @@
+"""How far named consumers are: what the topic ``_positions`` holds, and its updates. Pure.
+
+A *reading* is one consumer name at one topic. It belongs to the *session* that opened it last: only
+that one may commit. Sessions are random, so that a reading that was forgotten and made again is not
+taken for the former one. Readings are of one incarnation of a topic, its uid: where the topic was
+deleted and made again, the former one is over.
+
+What may happen is decided here by functions from the state to updates (they raise what forbids it);
+`runnel.state_log.log` appends the updates where the state is still that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, assert_never
+
+from runnel.records.record import MAX_TIME_US, time_of
+from runnel.state_log.fold import read_number, read_text
+from schemas.errors import FencedError, UnsupportedError
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The next offset to read of a partition, and when it was committed, in microseconds."""
+
+    offset: int
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One consumer name at one topic.
+
+    ``partition_count``: of the topic when it was opened. ``session`` is None where it was closed.
+    ``by``: who opened, closed or reset it last, and ``since_us`` when.
+    """
+
+    topic_uid: str
+    partition_count: int
+    session: str | None
+    by: str
+    since_us: int
+    positions: Mapping[int, Position] = field(default_factory=dict)
+
+    @property
+    def committed_us(self) -> int | None:
+        """The last commit; None before the first one."""
+        return max((position.at_us for position in self.positions.values()), default=None)
+
+
+#: Readings by the name of the consumer and of the topic.
+Positions = dict[str, dict[str, Reading]]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A session takes a reading over, or begins it; ``starts`` holds where it begins to read where
+    nothing is committed."""
+
+    name: str
+    topic: str
+    topic_uid: str
+    partition_count: int
+    session: str
+    by: str
+    at_us: int
+    starts: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The session has read up to these offsets."""
+
+    name: str
+    topic: str
+    at_us: int
+    offsets: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The session is over."""
+
+    name: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Somebody has set where to read on; whoever reads is fenced."""
+
+    name: str
+    topic: str
+    topic_uid: str
+    partition_count: int
+    by: str
+    at_us: int
+    offsets: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """A reading is no more."""
+
+    name: str
+    topic: str
+
+
+Update = Opened | Committed | Closed | Reset | Forgotten
+
+_KINDS: Final[dict[str, type[Update]]] = {
+    "opened": Opened,
+    "committed": Committed,
+    "closed": Closed,
+    "reset": Reset,
+    "forgotten": Forgotten,
+}
+_NAMES: Final = {cls: name for name, cls in _KINDS.items()}
+
+
+class PositionsState:
+    """`Positions` as a `runnel.state_log.fold.StateType`."""
+
+    def empty(self) -> Positions:
+        return {}
+
+    def apply(self, state: Positions, update: Update) -> Positions:
+        """What an update does; ``state`` itself is changed."""
+        old = find(state, update.name, update.topic)
+        match update:
+            case Opened():
+                known = _positions_of(old, update.topic_uid)
+                starts = _at(update.starts, update.at_us)
+                reading = Reading(
+                    update.topic_uid,
+                    update.partition_count,
+                    update.session,
+                    update.by,
+                    update.at_us,
+                    {**starts, **known},
+                )
+                state.setdefault(update.name, {})[update.topic] = reading
+            case Reset():
+                known = _positions_of(old, update.topic_uid)
+                reading = Reading(
+                    update.topic_uid,
+                    update.partition_count,
+                    None,
+                    update.by,
+                    update.at_us,
+                    {**known, **_at(update.offsets, update.at_us)},
+                )
+                state.setdefault(update.name, {})[update.topic] = reading
+            case Committed() if old is not None:
+                moved = {**old.positions, **_at(update.offsets, update.at_us)}
+                state[update.name][update.topic] = replace(old, positions=moved)
+            case Closed() if old is not None:
+                state[update.name][update.topic] = replace(old, session=None)
+            case Forgotten() if old is not None:
+                del state[update.name][update.topic]
+                if not state[update.name]:
+                    del state[update.name]
+            case Committed() | Closed() | Forgotten():
+                # Writers see to it that there is one; nothing else could be done about it.
+                pass
+            case _:
+                assert_never(update)
+        return state
+
+    def pack_state(self, state: Positions) -> Any:
+        return [
+            {
+                "name": name,
+                "topic": topic,
+                "uid": reading.topic_uid,
+                "count": reading.partition_count,
+                "session": reading.session,
+                "by": reading.by,
+                "since": reading.since_us,
+                "positions": [[p, at.offset, at.at_us] for p, at in reading.positions.items()],
+            }
+            for name, topic, reading in readings(state)
+        ]
+
+    def read_state(self, data: Any) -> Positions:
+        """Raises ValueError, TypeError, KeyError for what `pack_state` does not write."""
+        state: Positions = {}
+        for item in data:
+            state.setdefault(read_text(item["name"]), {})[read_text(item["topic"])] = Reading(
+                read_text(item["uid"]),
+                read_number(item["count"]),
+                None if item["session"] is None else read_text(item["session"]),
+                read_text(item["by"]),
+                _time_us(item["since"]),
+                {
+                    read_number(p): Position(read_number(offset), _time_us(at))
+                    for p, offset, at in item["positions"]
+                },
+            )
+        return state
+
+    def pack_update(self, update: Update) -> Any:
+        data: dict[str, Any] = {"kind": _NAMES[type(update)]}
+        for column in fields(update):
+            value = getattr(update, column.name)
+            data[column.name] = list(value.items()) if isinstance(value, Mapping) else value
+        return data
+
+    def read_update(self, data: Any) -> Update:
+        """Raises UnsupportedError for a kind of update that this version does not know, ValueError,
+        TypeError, KeyError for what `pack_update` does not write."""
+        cls = _KINDS.get(data["kind"])
+        if cls is None:
+            raise UnsupportedError(
+                f"updates {data['kind']!r} of consumers' positions are not known to this client;"
+                " upgrade it"
+            )
+        given = {column.name: _read_field(column.name, data[column.name]) for column in fields(cls)}
+        return cls(**given)
+
+
+def _time_us(value: Any) -> int:
+    return read_number(value, MAX_TIME_US)
+
+
+def _offsets(rows: Any) -> dict[int, int]:
+    return {read_number(partition): read_number(offset) for partition, offset in rows}
+
+
+def _read_field(name: str, value: Any) -> Any:
+    """The field of an update."""
+    match name:
+        case "partition_count":
+            return read_number(value)
+        case "at_us":
+            return _time_us(value)
+        case "starts" | "offsets":
+            return _offsets(value)
+        case _:
+            return read_text(value)
+
+
+def find(state: Positions, name: str, topic: str) -> Reading | None:
+    """The reading of a consumer name at a topic."""
+    return state.get(name, {}).get(topic)
+
+
+def readings(state: Positions) -> Iterator[tuple[str, str, Reading]]:
+    """All readings with the names of their consumers and topics, in order."""
+    for name in sorted(state):
+        for topic in sorted(state[name]):
+            yield name, topic, state[name][topic]
+
+
+def uncommitted(
+    reading: Reading | None, topic_uid: str, partitions: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """The partitions without a position: those that were there when it was opened last, and those
+    that have come since.
+
+    All are of the first sort where the topic was not read yet.
+    """
+    known = _positions_of(reading, topic_uid)
+    missing = [p for p in partitions if p not in known]
+    count = reading.partition_count if reading is not None and known else None
+    there = [p for p in missing if count is None or p < count]
+    return there, [p for p in missing if p not in there]
+
+
+def open_reading(state: Positions, wanted: Opened) -> tuple[Update, ...]:
+    """Take a reading over, or begin it. Starts count only where nothing is committed."""
+    old = find(state, wanted.name, wanted.topic)
+    if old is not None and old.session == wanted.session:
+        return ()
+    known = _positions_of(old, wanted.topic_uid)
+    starts = {p: offset for p, offset in wanted.starts.items() if p not in known}
+    return (replace(wanted, starts=starts),)
+
+
+def commit(
+    state: Positions,
+    name: str,
+    topic: str,
+    session: str,
+    offsets: Mapping[int, int],
+    at_us: int,
+    *,
+    back: bool = False,
+    close: bool = False,
+) -> tuple[Update, ...]:
+    """What commits ``offsets``, as far as they are above what is committed (or, with ``back``,
+    differ from it), and perhaps closes the session.
+
+    Raises FencedError where the session does not own the reading any more.
+    """
+    reading = find(state, name, topic)
+    if reading is None or reading.session != session:
+        raise FencedError(_why_fenced(name, topic, reading))
+    known = {p: at.offset for p, at in reading.positions.items()}
+    news = {
+        p: offset
+        for p, offset in offsets.items()
+        if offset > known.get(p, -1) or (back and offset != known[p])
+    }
+    committed = (Committed(name, topic, at_us, news),) if news else ()
+    return (*committed, Closed(name, topic)) if close else committed
+
+
+def forget(state: Positions, name: str, topic: str | None) -> tuple[Forgotten, ...]:
+    """What ends the readings of a consumer name: of one topic, or of all."""
+    return tuple(
+        Forgotten(name, known) for known in sorted(state.get(name, {})) if topic in (None, known)
+    )
+
+
+def _why_fenced(name: str, topic: str, reading: Reading | None) -> str:
+    head = f"consumer {name!r} of topic {topic!r}"
+    tail = "what was read since the last commit is read again by whoever opens it next"
+    if reading is None:
+        return f"{head} was deleted; {tail}"
+    when = time_of(reading.since_us).isoformat(timespec="seconds")
+    # One that is closed was opened by whoever had it last, or reset since.
+    done = "was opened again" if reading.session is not None else "was opened again or reset"
+    return f"{head} {done} by {reading.by} at {when}: one reads under a name at a time; {tail}"
+
+
+def _positions_of(reading: Reading | None, topic_uid: str) -> Mapping[int, Position]:
+    return reading.positions if reading is not None and reading.topic_uid == topic_uid else {}
+
+
+def _at(offsets: Mapping[int, int], at_us: int) -> dict[int, Position]:
+    return {partition: Position(offset, at_us) for partition, offset in offsets.items()}

@@ -1,0 +1,215 @@
+"""Where named consumers keep how far they are: the topic ``_positions``, a state log a partition.
+
+All that concerns one consumer name stands in one partition, that of the hash of its name. The topic
+is made when a consumer is opened under a name for the first time; who only looks does not make it.
+
+`runnel.positions.state` says what may happen to a reading, `runnel.state_log.log` makes it happen
+once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from runnel.net.routing import TopicRoute
+from runnel.positions.state import (
+    Opened,
+    Positions,
+    PositionsState,
+    Update,
+    commit,
+    find,
+    open_reading,
+    uncommitted,
+)
+from runnel.state_log.log import StateLog, now_us
+from schemas.errors import InvalidRequestError, NotFoundError
+from schemas.objects.quantities import check_name
+from schemas.objects.system_topics import is_system_name
+from schemas.objects.topic import partition_name
+from schemas.wire.partitioner import partition_for
+
+#: How long whoever looks or resets bears a partition that does not answer.
+GIVE_UP_S: Final = 30.0
+
+#: Where to begin: partitions that were there before, and those that have come since.
+Starts = Callable[[Sequence[int], Sequence[int]], Awaitable[Mapping[int, int]]]
+
+
+def check_consumer_name(name: str) -> str:
+    """The name, if a consumer can be called that. Raises InvalidRequestError."""
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise InvalidRequestError(f"name of a consumer: {error}") from error
+    if is_system_name(name):
+        raise InvalidRequestError(
+            f"name of a consumer: {name!r}: names that begin with _ are the system's"
+        )
+    return name
+
+
+class PositionStore:
+    """The state logs of one client. Call `close` at the end.
+
+    ``find_route`` raises NotFoundError while there is no such topic; ``make`` has it made.
+    ``truncate`` takes the name of a partition and an offset.
+    """
+
+    def __init__(
+        self,
+        find_route: Callable[[], Awaitable[TopicRoute]],
+        make: Callable[[], Awaitable[object]],
+        truncate: Callable[[str, int], Awaitable[object]],
+        new_id: Callable[[], str],
+    ) -> None:
+        self._find_route = find_route
+        self._make = make
+        self._truncate = truncate
+        self.new_id = new_id
+        self._route: TopicRoute | None = None
+        self._logs: dict[int, StateLog[Positions, Update]] = {}
+
+    async def log_of(self, name: str) -> StateLog[Positions, Update]:
+        """The log that holds a consumer name. Raises NotFoundError where no name was ever used."""
+        return self._log(await self._opened(), name)
+
+    async def made_log_of(self, name: str) -> StateLog[Positions, Update]:
+        """As `log_of`; the topic is made where there is none."""
+        try:
+            return await self.log_of(name)
+        except NotFoundError:
+            await self._make()
+        return await self.log_of(name)
+
+    async def everything(self) -> Positions:
+        """All readings of all names; none where no name was ever used."""
+        try:
+            route = await self._opened()
+        except NotFoundError:
+            return {}
+        found: Positions = {}
+        for index in range(route.partition_count):
+            found |= await self._at(route, index).read(GIVE_UP_S)
+        return found
+
+    async def close(self) -> None:
+        """Let snapshots that are on their way come to their end."""
+        await asyncio.gather(*(log.close() for log in self._logs.values()))
+
+    async def _opened(self) -> TopicRoute:
+        if self._route is None:
+            self._route = await self._find_route()
+        return self._route
+
+    def _log(self, route: TopicRoute, name: str) -> StateLog[Positions, Update]:
+        return self._at(route, partition_for(name.encode(), route.partition_count))
+
+    def _at(self, route: TopicRoute, index: int) -> StateLog[Positions, Update]:
+        if index not in self._logs:
+            truncate = partial(self._truncate, partition_name(route.name, index))
+            self._logs[index] = StateLog(route, index, PositionsState(), truncate, self.new_id)
+        return self._logs[index]
+
+
+class Session:
+    """One consumer under a name, from `open` to `close`: what it commits, while it is not fenced.
+
+    ``by`` tells others who it is. ``give_up_s`` bounds each call.
+    """
+
+    def __init__(
+        self, store: PositionStore, name: str, topic: str, by: str, give_up_s: float
+    ) -> None:
+        self.name = name
+        self._store = store
+        self._topic = topic
+        self._by = f"{by} (pid {os.getpid()} on {socket.gethostname()})"
+        self._id = store.new_id()
+        self._give_up_s = give_up_s
+        self._log: StateLog[Positions, Update] | None = None
+        self._committed: dict[int, int] = {}
+
+    async def open(
+        self, topic_uid: str, partition_count: int, partitions: Sequence[int], starts: Starts
+    ) -> dict[int, int]:
+        """Take the reading over from whoever had it, and give the offsets to read from.
+
+        ``starts`` is asked where nothing is committed; what it tells is committed at once, so that
+        a consumer that dies before its first commit begins there again. Partitions that it leaves
+        out are left out here.
+        """
+        log = await self._store.made_log_of(self.name)
+        reading = find(await log.read(self._give_up_s), self.name, self._topic)
+        there, since = uncommitted(reading, topic_uid, partitions)
+        opened = Opened(
+            name=self.name,
+            topic=self._topic,
+            topic_uid=topic_uid,
+            partition_count=partition_count,
+            session=self._id,
+            by=self._by,
+            at_us=now_us(),
+            starts=dict(await starts(there, since)) if there or since else {},
+        )
+        state = await log.update(lambda state: open_reading(state, opened), self._give_up_s)
+        self._log = log
+        reading = find(state, self.name, self._topic)
+        positions = reading.positions if reading is not None else {}
+        self._committed = {p: positions[p].offset for p in partitions if p in positions}
+        return dict(self._committed)
+
+    async def commit(self, offsets: Mapping[int, int]) -> None:
+        """Commit offsets, forwards or back.
+
+        Raises FencedError once the reading is somebody else's, DeadlineExceededError.
+        """
+        if self._log is None:
+            return
+        news = {p: at for p, at in offsets.items() if self._committed.get(p) != at}
+        if news:
+            await self._append(self._log, news, self._give_up_s, back=True)
+        else:
+            state = await self._log.read(self._give_up_s)
+            commit(state, self.name, self._topic, self._id, {}, 0)
+
+    async def advance(self, offsets: Mapping[int, int]) -> None:
+        """Commit offsets as far as they are above those that are committed. Raises as `commit`,
+        where there are any."""
+        if self._log is not None and self._any_above(offsets):
+            await self._append(self._log, offsets, self._give_up_s)
+
+    async def close(self, offsets: Mapping[int, int], give_up_s: float) -> None:
+        """`advance`, and end the session. Raises FencedError, DeadlineExceededError; it is over
+        all the same."""
+        log, self._log = self._log, None
+        if log is not None:
+            await self._append(log, offsets, give_up_s, close=True)
+
+    def _any_above(self, offsets: Mapping[int, int]) -> bool:
+        return any(at > self._committed.get(p, -1) for p, at in offsets.items())
+
+    async def _append(
+        self,
+        log: StateLog[Positions, Update],
+        offsets: Mapping[int, int],
+        give_up_s: float,
+        *,
+        back: bool = False,
+        close: bool = False,
+    ) -> None:
+        at_us = now_us()
+        state = await log.update(
+            lambda state: commit(
+                state, self.name, self._topic, self._id, offsets, at_us, back=back, close=close
+            ),
+            give_up_s,
+        )
+        reading = find(state, self.name, self._topic)
+        if reading is not None:
+            self._committed = {p: at.offset for p, at in reading.positions.items()}

@@ -1,0 +1,1 @@
+"""From `Producer.send` to a batch that a leader has acknowledged."""

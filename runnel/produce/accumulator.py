@@ -1,0 +1,346 @@
+"""Gathering records into batches: the pure core of the producer.
+
+`Accumulator` keeps one open batch per partition that has any records. A batch is *sealed*, and then
+ready to be sent, when the next record would not fit ``batch_bytes``, when it has been open for
+``linger_s``, when a table comes for its partition, or on a flush. An *eager* one also seals
+whatever is open while no batch is under way, but not more often than `runnel.produce.linger` says:
+who sends now and then waits for nothing, and who sends all the time gathers for as long as the
+batches before take. Laws:
+
+- The records of a partition leave in the order in which they came, whether they came one by one
+  or in tables; with a key, that is the order of the key.
+- Every record is in exactly one batch; a batch exceeds ``batch_bytes`` only if it is one record.
+- Records without a key fill one partition's batch, then move on to the next partition.
+- All records of a batch have transaction ids, which do not fall, or none has.
+
+`append` is the hottest code of the library: it appends to plain lists, and allocates nothing
+but what the lists need. The clock and what a batch's sender is told by (``outcome``) are
+arguments. Nothing here is thread-safe; the producer holds a lock around every call.
+
+Neighbours: `runnel.produce.batch` is one batch, `runnel.produce.partitioned_rows` many records on
+their way into batches.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Generic
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from runnel.produce.batch import O, PendingBatch
+from runnel.produce.linger import Pace
+from runnel.produce.partitioned_rows import Rows, slices_of, split_by_partition
+from runnel.records.record import Headers
+from runnel.records.tables import HEADER_OVERHEAD_BYTES, ROW_OVERHEAD_BYTES, SizedRows
+from schemas.errors import InvalidRequestError, RecordTooLargeError
+from schemas.wire.partitioner import partition_for, partitions_for, partitions_of
+
+_KNOWN_KEYS: Final = 1 << 16
+
+
+class Accumulator(Generic[O]):
+    """See the module's text.
+
+    ``clock`` gives seconds; ``new_outcome`` makes what each batch carries for its sender. A batch
+    is under way from when it is sealed until it is given to `release`.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partitions: int,
+        *,
+        max_record_bytes: int,
+        batch_bytes: int,
+        linger_s: float,
+        clock: Callable[[], float],
+        new_outcome: Callable[[], O],
+        eager: bool = False,
+        first_sticky: int = 0,
+    ) -> None:
+        self.buffered_bytes = 0
+        self.under_way = 0
+        self.eager = eager
+        self._pace = Pace()
+        self._topic = topic
+        self._partitions = partitions
+        self._max_record_bytes = max_record_bytes
+        self._batch_bytes = batch_bytes
+        self._linger_s = linger_s
+        self._clock = clock
+        self._new_outcome = new_outcome
+        self._sticky = first_sticky % partitions
+        self._open: dict[int, PendingBatch[O]] = {}
+        # Looking a key up costs a fraction of hashing it again.
+        self._known_keys: dict[bytes, int] = {}
+        self._lingering: deque[PendingBatch[O]] = deque()
+        self._ready: deque[PendingBatch[O]] = deque()
+        #: Set when `take` has something to do that it had not before.
+        self.wake = False
+
+    def append(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_us: int,
+        headers: Headers = (),
+        partition: int | None = None,
+        transaction_id: int | None = None,
+    ) -> PendingBatch[O]:
+        """Add one record; it is the last of the batch that is returned.
+
+        Raises RecordTooLargeError, InvalidRequestError for a partition that does not exist,
+        TransactionIdTooLowError.
+        """
+        size = len(value) if value is not None else 0
+        sticks = False
+        if key is not None:
+            size += len(key)
+            if partition is None:
+                partition = self._known_keys.get(key)
+                if partition is None:
+                    partition = self._partition_of(key)
+        elif partition is None:
+            partition = self._sticky
+            sticks = True
+        if headers:
+            size += _headers_size(headers)
+        if size > self._max_record_bytes:
+            raise RecordTooLargeError(
+                f"the record has {size} bytes, more than maxRecordSize {self._max_record_bytes}"
+                f" of topic {self._topic!r}; make it smaller or raise spec.maxRecordSize"
+            )
+        size += ROW_OVERHEAD_BYTES
+        with_ids = transaction_id is not None
+        batch = self._open.get(partition)
+        if batch is None or batch.size + size > self._batch_bytes or batch.with_ids is not with_ids:
+            batch = self._make_room(partition, size, sticks=sticks, with_ids=with_ids)
+        try:
+            if transaction_id is not None:
+                batch.take_id(transaction_id, self._topic)
+            batch.keys.append(key)
+            batch.values.append(value)
+            batch.timestamps.append(timestamp_us)  # type: ignore[union-attr]
+            if headers:
+                batch.headers[batch.count] = headers
+            batch.count += 1
+        except BaseException:
+            # Ctrl-C between two of these lines must not shift keys against values.
+            batch.truncate()
+            raise
+        batch.size += size
+        self.buffered_bytes += size
+        return batch
+
+    def arrange(
+        self,
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        value_bytes: npt.NDArray[np.int64],
+        timestamp_us: int,
+        opened_at: float,
+    ) -> Rows[O]:
+        """Sort records by partition, to be given to `append_rows`. They have no headers, and no
+        partition of their own; ``opened_at`` is when they began to come."""
+        count, keyless = len(keys), self._partitions
+        sizes = value_bytes + ROW_OVERHEAD_BYTES
+        if keys[0] is None and keys.count(None) == count:
+            partitions = np.full(count, keyless)
+            return Rows(keys, values, sizes, timestamp_us, opened_at, partitions, keyless)
+        absent: list[bool] = []
+        present = keys
+        try:
+            sizes += np.fromiter(map(len, keys), np.int64, count)  # type: ignore[arg-type]
+        except TypeError:
+            absent = [key is None for key in keys]
+            present = [key or b"" for key in keys]
+            sizes += np.fromiter(map(len, present), np.int64, count)  # type: ignore[arg-type]
+        if self._partitions == 1:
+            partitions = np.zeros(count, np.int64)
+        else:
+            partitions = partitions_of(present, self._partitions)  # type: ignore[arg-type]
+            if absent:
+                partitions[absent] = keyless
+        return Rows(keys, values, sizes, timestamp_us, opened_at, partitions, keyless)
+
+    def append_rows(self, rows: Rows[O]) -> None:
+        """Add records, none longer than ``max_record_bytes``. After an interrupt, call it again."""
+        for end, partition in rows.bounds:
+            while rows.done < end:
+                self._append_run(rows, end, partition)
+        rows.finish()
+
+    def append_table(self, table: SizedRows, *, with_ids: bool = False) -> list[PendingBatch[O]]:
+        """Add the rows of `RECORD_SCHEMA`, split by key and sliced by size.
+
+        ``with_ids``: the last column are transaction ids, which do not fall. Whatever was gathered
+        for the partitions they go to is sealed first. The caller has checked the sizes of the
+        records.
+        """
+        rows, sizes = table.rows, table.sizes + ROW_OVERHEAD_BYTES
+        if rows.num_rows == 0:
+            return []
+        partitions = self._assign(rows, sizes)
+        made: list[PendingBatch[O]] = []
+        for partition, part, part_sizes in split_by_partition(rows, sizes, partitions):
+            opened = self._open.get(partition)
+            if opened is not None:
+                self._seal(opened)
+            for start, end, size in slices_of(part_sizes, self._batch_bytes):
+                records = part.slice(start, end - start)
+                batch = self._new_batch(partition, self._clock(), records, size)
+                batch.with_ids = with_ids
+                self.buffered_bytes += size
+                self._ready.append(batch)
+                self.under_way += 1
+                made.append(batch)
+        self.wake = True
+        return made
+
+    def seal_all(self) -> None:
+        """Seal whatever is open: a flush."""
+        for batch in list(self._open.values()):
+            self._seal(batch)
+
+    def take(self, now: float) -> tuple[list[PendingBatch[O]], float | None]:
+        """The batches that are ready, in order, and when the next open one will be."""
+        idle = self.eager and not self.under_way
+        paced = idle and now < self._pace.next_at
+        if idle and not paced and self._open:
+            self.seal_all()
+            self._pace.began(now)
+        while self._lingering:
+            oldest = self._lingering[0]
+            if not oldest.sealed:
+                if now < oldest.opened_at + self._linger_s:
+                    break
+                self._seal(oldest)
+            self._lingering.popleft()
+        ready = list(self._ready)
+        self._ready.clear()
+        self.wake = False
+        due = self._lingering[0].opened_at + self._linger_s if self._lingering else None
+        if paced:
+            due = self._pace.next_at if due is None else min(due, self._pace.next_at)
+        return ready, due
+
+    def release(self, batch: PendingBatch[O]) -> None:
+        """A batch was delivered or failed."""
+        self.buffered_bytes -= batch.size
+        self.under_way -= 1
+        if self.eager and not self.under_way:
+            self._pace.ended(self._clock())
+            self.wake = True
+
+    def _partition_of(self, key: bytes) -> int:
+        partition = partition_for(key, self._partitions)
+        if len(self._known_keys) >= _KNOWN_KEYS:
+            self._known_keys.clear()
+        self._known_keys[key] = partition
+        return partition
+
+    def _append_run(self, rows: Rows[O], end: int, partition: int | None) -> None:
+        """Fill one batch with rows of one partition, or seal it where not one fits."""
+        where = self._sticky if partition is None else partition
+        batch = self._open.get(where)
+        if batch is not None and batch.with_ids:
+            self._seal(batch)
+            return
+        before = int(rows.ends[rows.done - 1]) if rows.done else 0
+        room = self._batch_bytes - (batch.size if batch is not None else 0)
+        stop = min(int(np.searchsorted(rows.ends, before + room, side="right")), end)
+        if stop <= rows.done:
+            if batch is not None:
+                self._seal(batch)
+                return
+            stop = rows.done + 1
+        size = int(rows.ends[stop - 1]) - before
+        rows.moved(batch or self._begin(where, rows.opened_at), stop, size)
+        self.buffered_bytes += size
+
+    def _make_room(
+        self, partition: int, size: int, *, sticks: bool, with_ids: bool
+    ) -> PendingBatch[O]:
+        """A batch with room for ``size`` bytes; a keyless record follows where the others go."""
+        batch = self._open.get(partition)
+        while batch is not None and (
+            batch.size + size > self._batch_bytes or batch.with_ids is not with_ids
+        ):
+            self._seal(batch)
+            if sticks:
+                partition = self._sticky
+            batch = self._open.get(partition)
+        if batch is None:
+            batch = self._begin(partition, self._clock())
+            if with_ids:
+                batch.begin_ids()
+        return batch
+
+    def _begin(self, partition: int, opened_at: float) -> PendingBatch[O]:
+        if not 0 <= partition < self._partitions:
+            raise InvalidRequestError(
+                f"topic {self._topic!r} has the partitions 0 to {self._partitions - 1},"
+                f" not {partition}"
+            )
+        batch = self._new_batch(partition, opened_at)
+        self._open[partition] = batch
+        if not self._lingering:
+            self.wake = True
+        self._lingering.append(batch)
+        return batch
+
+    # What depends on what records look like
+
+    def _new_batch(
+        self,
+        partition: int,
+        opened_at: float,
+        records: pa.RecordBatch | None = None,
+        size: int = 0,
+    ) -> PendingBatch[O]:
+        return PendingBatch(partition, self._new_outcome(), opened_at, records, size)
+
+    def _keys(self, rows: pa.RecordBatch) -> pa.Array:
+        return rows.column("key")
+
+    def _seal(self, batch: PendingBatch[O]) -> None:
+        del self._open[batch.partition]
+        batch.sealed = True
+        if batch.count:
+            self._ready.append(batch)
+            self.under_way += 1
+            self.wake = True
+        if batch.partition == self._sticky:
+            self._sticky = (self._sticky + 1) % self._partitions
+
+    def _assign(self, rows: pa.RecordBatch, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The partition of each row; keyless rows fill a batch in one partition, then the next."""
+        if self._partitions == 1:
+            return np.zeros(len(sizes), np.int64)
+        keys = self._keys(rows)
+        if keys.null_count == len(keys):
+            return self._spread(sizes)
+        partitions = partitions_for(keys, self._partitions)
+        if keys.null_count:
+            keyless = np.asarray(keys.is_null())
+            partitions[keyless] = self._spread(sizes[keyless])
+        return partitions
+
+    def _spread(self, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The partitions of keyless rows."""
+        lengths = [end - start for start, end, _ in slices_of(sizes, self._batch_bytes)]
+        runs = np.repeat(np.arange(len(lengths)), lengths)
+        chosen = (self._sticky + runs) % self._partitions
+        self._sticky = int(chosen[-1] + 1) % self._partitions
+        return chosen
+
+
+def _headers_size(headers: Headers) -> int:
+    return sum(
+        len(name.encode()) + (len(value) if value is not None else 0) + HEADER_OVERHEAD_BYTES
+        for name, value in headers
+    )

@@ -1,0 +1,117 @@
+"""Handles of what was sent: cheap, because all records of a batch share one future.
+
+The future is one of threads (`concurrent.futures`), so that a handle works in both facades:
+``delivery.result()`` blocks, ``await delivery`` does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from concurrent.futures import Future
+from typing import Protocol
+
+from runnel.produce.batch import PendingBatch
+from runnel.records.record import BatchMetadata, RecordMetadata
+from schemas.errors import DeadlineExceededError
+
+
+class Outcome(Future[int]):
+    """The base offset of a batch, once it stands; -1 where nothing is acknowledged."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__()
+        self.topic = topic
+        # A running future cannot be cancelled: who stops waiting must not stop the batch.
+        self.set_running_or_notify_cancel()
+
+
+Batch = PendingBatch[Outcome]
+
+
+def _wait(outcome: Outcome, timeout: float | None) -> int:
+    if not outcome.done() and asyncio._get_running_loop() is not None:
+        raise RuntimeError("result() would block the event loop; await the delivery instead")
+    try:
+        return outcome.result(timeout)
+    except TimeoutError:
+        raise DeadlineExceededError(
+            f"not acknowledged within {timeout} s; it is still being sent to {outcome.topic!r}"
+        ) from None
+
+
+class Source(Protocol):
+    """What a record was put into: it knows, or finds out, in which batch that is."""
+
+    def place(self, index: int) -> tuple[Batch, int]:
+        """The batch of a record, and its row there."""
+        ...
+
+
+class Delivery:
+    """The handle of one record.
+
+    There is one for every record: it is made without arguments and filled by `send`, because a
+    constructor would cost as much as all the rest.
+    """
+
+    __slots__ = ("_index", "_source")
+    _source: Source
+    _index: int
+
+    def done(self) -> bool:
+        """Is the outcome known?"""
+        return self._batch.outcome.done()
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Block until the record is acknowledged, at most ``timeout`` seconds.
+
+        Raises what the delivery failed with, or DeadlineExceededError after ``timeout``: the
+        record is still being sent then.
+        """
+        return self._located(_wait(self._batch.outcome, timeout))
+
+    def __await__(self) -> Generator[object, None, RecordMetadata]:
+        base_offset = yield from asyncio.wrap_future(self._batch.outcome).__await__()
+        return self._located(base_offset)
+
+    @property
+    def _batch(self) -> Batch:
+        return self._source.place(self._index)[0]
+
+    def _located(self, base_offset: int) -> RecordMetadata:
+        batch, index = self._source.place(self._index)
+        return RecordMetadata(
+            batch.outcome.topic,
+            batch.partition,
+            base_offset + index if base_offset >= 0 else -1,
+            batch.timestamp_us(index),
+        )
+
+
+class TableDelivery:
+    """The handle of a table: its batches, each in one partition."""
+
+    __slots__ = ("_batches",)
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self._batches = batches
+
+    def done(self) -> bool:
+        """Are all outcomes known?"""
+        return all(batch.outcome.done() for batch in self._batches)
+
+    def result(self, timeout: float | None = None) -> tuple[BatchMetadata, ...]:
+        """Block until every batch is acknowledged; ``timeout`` seconds bound each of the waits."""
+        return tuple(self._located(batch, _wait(batch.outcome, timeout)) for batch in self._batches)
+
+    def __await__(self) -> Generator[object, None, tuple[BatchMetadata, ...]]:
+        found = []
+        for batch in self._batches:
+            base_offset = yield from asyncio.wrap_future(batch.outcome).__await__()
+            found.append(self._located(batch, base_offset))
+        return tuple(found)
+
+    @staticmethod
+    def _located(batch: Batch, base_offset: int) -> BatchMetadata:
+        return BatchMetadata(batch.outcome.topic, batch.partition, base_offset, batch.count)

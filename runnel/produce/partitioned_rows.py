@@ -1,0 +1,138 @@
+"""Many records at once, sorted by the partitions that they go to: in lists, or as a table. Pure.
+
+Within a partition their order is kept: numpy sorts stably, and what lies together is not moved.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Generic
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from runnel.produce.batch import O, PendingBatch
+
+
+class Rows(Generic[O]):
+    """Records on their way into batches, and then where each of them is.
+
+    Order is that of their partitions, and within one that of the records. ``done`` of them are in
+    batches.
+    """
+
+    __slots__ = (
+        "_batches", "_rank", "_starts", "bounds", "done", "ends", "keys", "opened_at",
+        "timestamp_us", "values",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        sizes: npt.NDArray[np.int64],
+        timestamp_us: int,
+        opened_at: float,
+        partitions: npt.NDArray[np.int64],
+        keyless: int,
+    ) -> None:
+        changes = np.flatnonzero(np.diff(partitions)) + 1
+        self._rank: npt.NDArray[np.int64] | None = None
+        if len(changes):
+            order = _stable_order(partitions)
+            self._rank = np.empty(len(order), np.int64)
+            self._rank[order] = np.arange(len(order))
+            keys, values = _picked(keys, order), _picked(values, order)
+            partitions, sizes = partitions[order], sizes[order]
+            changes = np.flatnonzero(np.diff(partitions)) + 1
+        self.keys, self.values = keys, values
+        self.ends = np.cumsum(sizes)
+        self.timestamp_us = timestamp_us
+        self.opened_at = opened_at
+        #: Where the rows of each partition end; None instead of ``keyless``.
+        self.bounds: list[tuple[int, int | None]] = [
+            (end, None if partitions[end - 1] == keyless else int(partitions[end - 1]))
+            for end in [*changes.tolist(), len(partitions)]
+        ]
+        self.done = 0
+        self._starts: list[int] = []
+        self._batches: list[tuple[PendingBatch[O], int]] = []
+
+    def moved(self, batch: PendingBatch[O], stop: int, size: int) -> None:
+        """Append the rows up to ``stop`` to a batch; all of it, or nothing when interrupted."""
+        runs, start = len(self._starts), self.done
+        count = batch.count + stop - start
+        try:
+            self._starts.append(start)
+            self._batches.append((batch, batch.count))
+            batch.keys.extend(self.keys[start:stop])
+            batch.values.extend(self.values[start:stop])
+            batch.timestamps.extend(array("q", [self.timestamp_us]) * (stop - start))  # type: ignore[union-attr]
+        except BaseException:
+            batch.truncate()
+            del self._starts[runs:], self._batches[runs:]
+            raise
+        # No call from here on: no interrupt can get between.
+        batch.count = count
+        batch.size += size
+        self.done = stop
+
+    def finish(self) -> None:
+        """Keep nothing but where the rows are."""
+        self.keys, self.values = [], []
+        self.ends = np.zeros(0, np.int64)
+
+    def place(self, index: int) -> tuple[PendingBatch[O], int]:
+        """The batch of a record, and its row there."""
+        at = index if self._rank is None else int(self._rank[index])
+        run = bisect_right(self._starts, at) - 1
+        batch, before = self._batches[run]
+        return batch, before + at - self._starts[run]
+
+
+def split_by_partition(
+    rows: pa.RecordBatch, sizes: npt.NDArray[np.int64], partitions: npt.NDArray[np.int64]
+) -> Iterator[tuple[int, pa.RecordBatch, npt.NDArray[np.int64]]]:
+    """The rows of each partition, in their order; rows that lie together are not copied."""
+    changes = np.flatnonzero(np.diff(partitions)) + 1
+    order: npt.NDArray[np.int64] | None = None
+    if len(changes) and len(changes) >= np.count_nonzero(np.bincount(partitions)):
+        order = _stable_order(partitions)
+        partitions, sizes = partitions[order], sizes[order]
+        changes = np.flatnonzero(np.diff(partitions)) + 1
+    bounds = [0, *changes.tolist(), len(partitions)]
+    for start, end in pairwise(bounds):
+        part = (
+            rows.slice(start, end - start)
+            if order is None
+            else rows.take(pa.array(order[start:end]))
+        )
+        yield int(partitions[start]), part, sizes[start:end]
+
+
+def slices_of(sizes: npt.NDArray[np.int64], limit: int) -> Iterator[tuple[int, int, int]]:
+    """(start, end, bytes) of runs of rows that fit the limit; a longer row is a run of its own."""
+    ends = np.cumsum(sizes)
+    start, before = 0, 0
+    while start < len(sizes):
+        end = max(int(np.searchsorted(ends, before + limit, side="right")), start + 1)
+        yield start, end, int(ends[end - 1]) - before
+        start, before = end, int(ends[end - 1])
+
+
+def _stable_order(partitions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    # A stable sort of 16-bit numbers is a radix sort.
+    narrow = partitions.astype(np.uint16) if partitions.max() < 1 << 16 else partitions
+    return np.argsort(narrow, kind="stable")
+
+
+def _picked(items: list[bytes | None], order: npt.NDArray[np.int64]) -> list[bytes | None]:
+    """The items in another order: twice as fast as going through a list of numbers."""
+    column = np.empty(len(items), object)
+    column[:] = items
+    picked: list[bytes | None] = column[order].tolist()
+    return picked

@@ -1,0 +1,373 @@
+"""The producer: gathers records into batches and sends them, one sender per partition.
+
+`Producer.send` may be called from any thread and never waits: it leaves the record in a chunk and
+returns a handle. The event loop is woken only when there is something to do that it does not
+know of. Everything accepted and not yet acknowledged counts against ``buffer_bytes``; at the limit
+`send` raises OverloadedError until `drain` has made room (the blocking facade waits instead).
+
+Neighbours: `runnel.produce.send_buffer` takes records from all threads,
+`runnel.produce.accumulator` decides what is in a batch and when it is ready,
+`runnel.produce.sender` gets it there in order and once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic, time_ns
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypedDict
+
+from runnel.net.routing import TopicRoute
+from runnel.produce.accumulator import Accumulator
+from runnel.produce.delivery import Batch, Outcome, TableDelivery
+from runnel.produce.send_buffer import Intake, Sends
+from runnel.produce.sender import PartitionSender, SendCounts, SenderSettings
+from runnel.produce.typed_accumulator import RowLayout, TypedAccumulator
+from runnel.produce.typed_send_buffer import TypedIntake
+from runnel.records.arrow_schema import row_sizes
+from runnel.records.tables import (
+    SizedRows,
+    check_sizes,
+    chunks,
+    measured,
+    record_table,
+    with_transaction_ids,
+)
+from schemas.columns.topic_schema import TopicSchema
+from schemas.errors import InvalidRequestError, RunnelError, error_from
+from schemas.objects.topic import MAX_BATCH_BYTES
+from schemas.wire.batch import CODECS
+from schemas.wire.record_requests import Acks
+
+Progress = Callable[[int, int], None]
+#: A batch is encoded, framed and copied: half of what any hop takes leaves room for all that.
+MAX_CONFIGURED_BATCH_BYTES: Final = MAX_BATCH_BYTES // 2
+MAX_IN_FLIGHT: Final = 5
+#: How long a batch waits at most for those before it, where nobody says.
+LINGER_MS: Final = 5.0
+#: How long a `with` block that ends in an error still tries to get records out.
+_LAST_TRY_S: Final = 5.0
+
+
+class ProducerOptions(TypedDict, total=False):
+    """What `producer(topic, …)` takes; see `ProducerSettings` for meaning and defaults."""
+
+    acks: Literal["committed", "leader", "none"]
+    compression: Literal["none", "lz4", "zstd"] | None
+    batch_bytes: int
+    linger_ms: float | None
+    buffer_bytes: int
+    max_in_flight: int
+    delivery_timeout_ms: int
+    request_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """``acks``: when a record counts as delivered. ``compression``: None means the topic's.
+
+    ``linger_ms``: how long a batch waits for more records; None: not at all while no batch of this
+    producer is under way, and at most `LINGER_MS` otherwise. ``buffer_bytes`` bounds what is
+    accepted and not acknowledged. ``max_in_flight`` batches per partition are under way at once
+    (leaders recognise duplicates among the last five). After ``delivery_timeout_ms`` a batch
+    fails; one attempt takes at most ``request_timeout_ms``.
+    """
+
+    acks: Literal["committed", "leader", "none"] = "committed"
+    compression: Literal["none", "lz4", "zstd"] | None = None
+    batch_bytes: int = 1 << 20
+    linger_ms: float | None = None
+    buffer_bytes: int = 64 << 20
+    max_in_flight: int = MAX_IN_FLIGHT
+    delivery_timeout_ms: int = 120_000
+    request_timeout_ms: int = 30_000
+
+    def __post_init__(self) -> None:
+        bounds = (
+            ("batch_bytes", self.batch_bytes, 1, MAX_CONFIGURED_BATCH_BYTES),
+            ("linger_ms", 0 if self.linger_ms is None else self.linger_ms, 0, 60_000),
+            ("buffer_bytes", self.buffer_bytes, 1, 1 << 40),
+            ("max_in_flight", self.max_in_flight, 1, MAX_IN_FLIGHT),
+            ("delivery_timeout_ms", self.delivery_timeout_ms, 1, 86_400_000),
+            ("request_timeout_ms", self.request_timeout_ms, 1, 600_000),
+        )
+        for name, value, low, high in bounds:
+            if not low <= value <= high:
+                raise InvalidRequestError(f"{name} is {value}; {low} to {high} is possible")
+        if self.acks.upper() not in Acks.__members__:
+            raise InvalidRequestError(f"acks is {self.acks!r}; give committed, leader or none")
+        if self.compression is not None and self.compression not in CODECS:
+            raise InvalidRequestError(
+                f"compression is {self.compression!r}; give {', '.join(CODECS)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerMetrics:
+    """Counts since the producer was opened; bytes are as sent, after compression."""
+
+    records_sent: int
+    bytes_sent: int
+    batches_sent: int
+    records_failed: int
+    retries: int
+    buffered_bytes: int
+
+
+class Producer(Sends):
+    """See the module's text.
+
+    ``rows``: the schema of a typed topic. ``random_id``: 64 random bits, not 0.
+    ``wait_for_room``: `send` waits while the buffer is full instead of raising; only for callers
+    outside of the event loop.
+    """
+
+    def __init__(
+        self,
+        route: TopicRoute,
+        settings: ProducerSettings,
+        *,
+        random_id: int,
+        rows: TopicSchema | None = None,
+        wait_for_room: bool = False,
+        closed: Callable[[Producer], None] = lambda _producer: None,
+    ) -> None:
+        self.settings = settings
+        self._route = route
+        self._loop = asyncio.get_running_loop()
+        self._drained = asyncio.Event()
+        self._drained.set()
+        acks = Acks[settings.acks.upper()]
+        limit = route.topic.max_record_size
+        new_accumulator: Callable[..., Accumulator[Outcome]] = Accumulator
+        new_intake: Callable[..., Intake] = partial(Intake, max_record_bytes=limit)
+        self._layout = None
+        if rows is not None:
+            self._layout = RowLayout(rows)
+            new_accumulator = partial(TypedAccumulator, self._layout, _now_us)
+            new_intake = partial(TypedIntake, self._layout)
+        accumulator = new_accumulator(
+            route.name,
+            route.partition_count,
+            max_record_bytes=limit,
+            batch_bytes=settings.batch_bytes,
+            linger_s=(LINGER_MS if settings.linger_ms is None else settings.linger_ms) / 1000,
+            eager=settings.linger_ms is None,
+            clock=monotonic,
+            new_outcome=lambda: Outcome(route.name),
+            first_sticky=random_id % route.partition_count,
+        )
+        self._intake = new_intake(
+            route.name,
+            accumulator,
+            buffer_bytes=settings.buffer_bytes,
+            waits=wait_for_room,
+            wake=lambda: self._loop.call_soon_threadsafe(self._pump),
+        )
+        self._sender_settings = SenderSettings(
+            producer_id=0 if acks is Acks.NONE else random_id,
+            acks=acks,
+            codec=settings.compression or str(route.topic.compression),
+            max_in_flight=settings.max_in_flight,
+            delivery_timeout_ms=settings.delivery_timeout_ms,
+            request_timeout_ms=settings.request_timeout_ms,
+        )
+        self._counts = SendCounts()
+        self._senders: dict[int, PartitionSender] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._unsettled: set[Batch] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._failed_records = 0
+        self._first_failure: RunnelError | None = None
+        self._on_closed = closed
+
+    @property
+    def topic(self) -> str:
+        return self._route.name
+
+    @property
+    def metrics(self) -> ProducerMetrics:
+        counts = self._counts
+        return ProducerMetrics(
+            counts.records,
+            counts.bytes,
+            counts.batches,
+            counts.failed_records,
+            counts.retries,
+            self._intake.buffered_bytes(),
+        )
+
+    async def send_table(
+        self,
+        table: Any,
+        *,
+        transaction_ids: Any = None,
+        on_progress: Progress | None = None,
+    ) -> TableDelivery:
+        """Add a table with the column value, and if you like key, timestamp, headers; to a typed
+        topic, with the topic's columns.
+
+        Waits for room between pieces, so the table may be larger than the buffer. Records of one
+        key keep their order, among themselves and with those of `send`. ``transaction_ids``: one
+        for all records, or an array with one for each that never falls. ``on_progress`` is given
+        the records and bytes added so far. Raises InvalidRequestError that names the columns,
+        RecordTooLargeError that names the row; nothing was sent then.
+        """
+        made: list[Batch] = []
+        for add_piece in self.table_pieces(table, transaction_ids, on_progress):
+            await self.drain()
+            made.extend(add_piece())
+        return TableDelivery(made)
+
+    def table_pieces(
+        self, table: Any, transaction_ids: Any = None, on_progress: Progress | None = None
+    ) -> Iterator[Callable[[], list[Batch]]]:
+        """Check a table and cut it; each piece is added by calling it. For any thread."""
+        layout = self._layout
+        if layout is None:
+            parts = measured(record_table(table, _now_us()))
+        else:
+            parts = measured(layout.table(table, self.topic), row_sizes)
+        check_sizes(parts, self._route.topic.max_record_size, self.topic)
+        with_ids = transaction_ids is not None
+        if with_ids:
+            parts = with_transaction_ids(parts, transaction_ids)
+        wanted = self.settings.batch_bytes * min(self._route.partition_count, 16)
+        sent_records = sent_bytes = 0
+
+        def add(piece: SizedRows) -> list[Batch]:
+            nonlocal sent_records, sent_bytes
+            made = self._intake.add_table(piece, with_ids=with_ids)
+            if on_progress is not None:
+                sent_records += piece.rows.num_rows
+                sent_bytes += sum(batch.size for batch in made)
+                on_progress(sent_records, sent_bytes)
+            return made
+
+        piece_bytes = max(min(wanted, self.settings.buffer_bytes // 2), 1)
+        for piece in chunks(parts, piece_bytes):
+            yield lambda piece=piece: add(piece)  # type: ignore[misc]
+
+    async def drain(self) -> None:
+        """Wait until the buffer has room; returns at once when it has."""
+        while not self._intake.has_room():
+            # Only this loop makes room: none can have come since the question.
+            self._drained.clear()
+            await self._drained.wait()
+
+    async def flush(self) -> None:
+        """Send what is gathered so far and wait for its outcome.
+
+        Raises the first failure since the last flush, with the number of records it concerns.
+        """
+        self._intake.seal_all()
+        self._pump()
+        waiting = [asyncio.wrap_future(batch.outcome) for batch in self._unsettled]
+        await asyncio.gather(*waiting, return_exceptions=True)
+        failure, count = self._first_failure, self._failed_records
+        self._first_failure, self._failed_records = None, 0
+        if failure is not None:
+            raise error_from(
+                failure.code,
+                f"{count} records for topic {self.topic!r} were not delivered. First failure:"
+                f" {failure.message}",
+                {**failure.details, "records": count},
+            ) from failure
+
+    async def close(self) -> None:
+        """Flush, then end. Raises what `flush` raises; the producer is closed all the same."""
+        if self._intake.closed:
+            return
+        try:
+            await self.flush()
+        finally:
+            await self.abort()
+
+    async def abort(self) -> None:
+        """End without waiting; records without an outcome fail."""
+        self._intake.close()
+        self._pump()
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for sender in self._senders.values():
+            sender.end("the producer was closed")
+        self._drained.set()
+        self._on_closed(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.leave(error)
+
+    async def leave(self, error: BaseException | None) -> None:
+        """End of a `with` block: flush; after an error for a short time only; if interrupted not
+        at all."""
+        if error is None:
+            await self.close()
+            return
+        try:
+            if isinstance(error, Exception):
+                async with asyncio.timeout(_LAST_TRY_S):
+                    await self.flush()
+        except (RunnelError, TimeoutError) as failure:
+            error.add_note(f"The producer of {self.topic!r} also failed: {failure}")
+        finally:
+            await self.abort()
+
+    # In the event loop
+
+    def _pump(self) -> None:
+        """Hand ready batches to their senders, and come back when the next one is due."""
+        now = monotonic()
+        ready, due = self._intake.take(now)
+        for batch in ready:
+            self._unsettled.add(batch)
+            self._sender(batch.partition).put(batch)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if due is not None and not self._intake.closed:
+            self._timer = self._loop.call_later(max(0.0, due - now), self._pump)
+
+    def _sender(self, partition: int) -> PartitionSender:
+        sender = self._senders.get(partition)
+        if sender is None:
+            sender = PartitionSender(
+                partition,
+                self._route,
+                self._sender_settings,
+                self._counts,
+                self._settled,
+                monotonic,
+            )
+            self._senders[partition] = sender
+            self._tasks.append(
+                self._loop.create_task(sender.run(), name=f"send {self.topic}/{partition}")
+            )
+        return sender
+
+    def _settled(self, batch: Batch) -> None:
+        self._unsettled.discard(batch)
+        failure = batch.outcome.exception()
+        if failure is not None:
+            self._failed_records += batch.count
+            if self._first_failure is None and isinstance(failure, RunnelError):
+                self._first_failure = failure
+        self._intake.release(batch)
+        self._drained.set()
+
+
+def _now_us() -> int:
+    return time_ns() // 1000

@@ -1,0 +1,436 @@
+"""Where `send` leaves its records: without a lock, in the slots of a chunk.
+
+A *chunk* is two lists of free slots, keys and values, and an iterator of their numbers. `send`
+takes the next number, fills that slot, and returns a handle of chunk and number. Nothing is hashed,
+measured or stamped for one record alone: that is done for all of a chunk when it is *gathered* into
+batches (`runnel.produce.accumulator`), under the lock. It is gathered when it is full, by the event
+loop a few milliseconds after its first record, before a flush, and before anything that does not
+fit a slot: tables, large records, and those with a timestamp, headers or a partition.
+
+What that relies on, and what follows from it:
+
+- With the global interpreter lock, taking a number from a ``range`` iterator, and taking all that
+  are left, are one step each. So no two records share a slot, a thread's numbers rise with its
+  records, and a chunk knows which of its slots are filled or about to be. Between taking a number
+  and filling the slot nothing is called, so no signal can get there; another thread can, and
+  who gathers waits for it. An interpreter without that lock gets chunks without slots: every record
+  then goes through `Intake.put`, under the lock.
+- A chunk has no more slots than ``buffer_bytes`` has room for, were they all filled with the
+  largest records a slot takes: it needs no count of its own, and the limit holds to the record.
+- Records of a chunk have one timestamp, read at its first record. A chunk is open for
+  `STAMP_S` while the event loop runs freely.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from operator import length_hint
+from time import monotonic, sleep, time_ns
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from runnel.produce.accumulator import Accumulator
+from runnel.produce.delivery import Batch, Delivery, Outcome
+from runnel.produce.partitioned_rows import Rows
+from runnel.records.record import Headers, Value, as_transaction_id, timestamp_us_of
+from runnel.records.tables import ROW_OVERHEAD_BYTES, SizedRows
+from schemas.errors import InvalidRequestError, OverloadedError
+
+#: How long a chunk is open: how much older than its record a timestamp may be.
+STAMP_S: Final = 0.005
+#: A record at least this long takes no slot.
+SLOT_VALUE_BYTES: Final = 4096
+SLOT_KEY_BYTES: Final = 256
+_SLOT_BYTES: Final = SLOT_VALUE_BYTES + SLOT_KEY_BYTES + ROW_OVERHEAD_BYTES
+_LEAST_SLOTS: Final = 64
+_MOST_SLOTS: Final = 4096 if getattr(sys, "_is_gil_enabled", lambda: True)() else 0
+#: How long a thread sleeps at most before it looks again whether there is room.
+_ROOM_POLL_S: Final = 1.0
+#: How long to leave the interpreter to a thread that has taken a slot and not filled it yet.
+_STRAGGLER_S: Final = 0.0001
+
+Fields = tuple[Iterator[int], list[bytes | None], list[bytes | None], "Chunk"]
+
+
+class Chunk:
+    """Slots for records, and where those went once they were gathered."""
+
+    __slots__ = ("_gather", "_rest", "fields", "opened_at", "rows", "size", "timestamp_us")
+
+    def __init__(self, size: int, gather: Callable[[], object]) -> None:
+        self._gather = gather
+        self._rest: list[int] = []
+        #: How many slots there are; how many were taken, once it was gathered.
+        self.size = size
+        #: What `send` needs, to be taken in one step; None once the records are in batches.
+        self.fields: Fields | None = None
+        self.rows: Rows[Outcome] | None = None
+        self.opened_at: float | None = None
+        self.timestamp_us: int | None = None
+
+    def close(self) -> int:
+        """Give out no more slots; how many are taken. May be called again."""
+        if self.fields is not None:
+            # One call, and its result is kept: an interrupt behind it changes nothing.
+            self._rest.extend(self.fields[0])
+        return self._rest[0] if self._rest else self.size
+
+    @property
+    def untouched(self) -> bool:
+        """Are all slots free, at this moment?"""
+        return self.fields is not None and length_hint(self.fields[0]) == self.size
+
+    def gathered(self) -> None:
+        """All records are in batches: keep nothing but where they are."""
+        self.size = self.close()
+        self.fields = None
+        self._rest = []
+
+    def place(self, index: int) -> tuple[Batch, int]:
+        """The batch of a record, and its row there. Gathers the chunk if it is still open."""
+        if self.fields is not None:
+            self._gather()
+        if self.rows is None:
+            raise RuntimeError("a record was given a handle and no slot")
+        return self.rows.place(index)
+
+
+def _open_chunk(size: int, gather: Callable[[], object]) -> Fields:
+    chunk = Chunk(size, gather)
+    fields: Fields = (iter(range(size)), [None] * size, [None] * size, chunk)
+    chunk.fields = fields
+    return fields
+
+
+class Intake:
+    """The half of a producer that every thread may enter; see the module's text.
+
+    ``wake`` is called, from any thread, when `take` has something to do that it had not before.
+    ``waits``: who finds the buffer full waits instead of getting OverloadedError.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        accumulator: Accumulator[Outcome],
+        *,
+        buffer_bytes: int,
+        max_record_bytes: int,
+        waits: bool,
+        wake: Callable[[], object],
+    ) -> None:
+        self._topic = topic
+        self._accumulator = accumulator
+        self._limit_bytes = buffer_bytes
+        self._waits = waits
+        self._wake = wake
+        self._lock = threading.Lock()
+        # Notified whenever a batch leaves the buffer.
+        self._room = threading.Condition(self._lock)
+        self._most_slots = _MOST_SLOTS if max_record_bytes >= _SLOT_BYTES else 0
+        # Whether the event loop comes within `STAMP_S` without being called.
+        self._awaited = False
+        self.closed = False
+        self._open(_LEAST_SLOTS)
+
+    #: Whether values are rows of a typed topic instead of bytes.
+    takes_rows = False
+
+    def begun(self, chunk: Chunk) -> None:
+        """The first record of a chunk is there: stamp it, and have it gathered in time."""
+        chunk.opened_at = monotonic()
+        chunk.timestamp_us = time_ns() // 1000
+        if not self._awaited:
+            self._awaited = True
+            self._wake()
+
+    def put(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        timestamp: int | datetime | None,
+        headers: Any,
+        partition: int | None,
+        transaction_id: int | None = None,
+    ) -> Delivery:
+        """Add a record that has no slot, behind all that have one."""
+        if transaction_id is not None:
+            transaction_id = as_transaction_id(transaction_id)
+        when_us = time_ns() // 1000 if timestamp is None else _as_timestamp_us(timestamp)
+        pairs = _as_headers(headers) if headers else ()
+        accumulator = self._accumulator
+        delivery = Delivery()
+        with self._lock:
+            try:
+                self._gather_new()
+                if accumulator.buffered_bytes >= self._limit_bytes or self.closed:
+                    self._require_room()
+                batch = accumulator.append(key, value, when_us, pairs, partition, transaction_id)
+                delivery._source, delivery._index = batch, batch.count - 1
+            finally:
+                self._open_next()
+        return delivery
+
+    def add_table(self, piece: SizedRows, *, with_ids: bool = False) -> list[Batch]:
+        """Add the rows of a table, whose last column may be transaction ids.
+
+        Waits for room only where `put` does; the caller has drained the buffer otherwise. Raises
+        InvalidRequestError once closed.
+        """
+        with self._lock:
+            try:
+                self._gather_new()
+                if self._waits or self.closed:
+                    self._require_room()
+                return self._accumulator.append_table(piece, with_ids=with_ids)
+            finally:
+                self._open_next()
+
+    def gather(self) -> None:
+        """Put what was sent so far into batches."""
+        with self._lock:
+            self._gather()
+            self._open_next()
+
+    def seal_all(self) -> None:
+        """Gather, and make every batch ready."""
+        with self._lock:
+            self._gather()
+            self._accumulator.seal_all()
+            self._open_next()
+
+    def take(self, now: float) -> tuple[list[Batch], float | None]:
+        """The batches that are ready, in order, and when to come back unless woken before."""
+        with self._lock:
+            gathered = self._gather_new()
+            ready, due = self._accumulator.take(now)
+            if self._accumulator.eager and self._accumulator.under_way:
+                # What comes now waits for the outcome of these: no record need call for the loop.
+                gathered, due = True, now + STAMP_S if due is None else due
+            if due is not None and gathered:
+                due = min(due, now + STAMP_S)
+            self._awaited = due is not None and due <= now + STAMP_S
+            self._open_next()
+        return ready, due
+
+    def release(self, batch: Batch) -> None:
+        """A batch was delivered or failed."""
+        with self._lock:
+            self._accumulator.release(batch)
+            self._tell()
+            self._room.notify_all()
+
+    def buffered_bytes(self) -> int:
+        """The bytes of what was accepted and has no outcome yet."""
+        self.gather()
+        return self._accumulator.buffered_bytes
+
+    def has_room(self) -> bool:
+        """Would `put` take a record now, or tell that this is closed?"""
+        return self.closed or self.buffered_bytes() < self._limit_bytes
+
+    def close(self) -> None:
+        """Accept nothing more; what waits for room is told so."""
+        with self._lock:
+            self.closed = True
+            self._gather()
+            self._accumulator.seal_all()
+            self._open_next()
+            self._room.notify_all()
+
+    # With the lock held
+
+    def _gather(self) -> bool:
+        """Put the records of the open chunk into batches; were there any? The caller tells.
+
+        An interrupt (Ctrl-C) leaves a chunk that the next call goes on with.
+        """
+        chunk = self._chunk
+        count = chunk.close()
+        if chunk.fields is None or not count:
+            return False
+        if chunk.rows is None:
+            _indices, keys, values, _chunk = chunk.fields
+            del keys[count:], values[count:]
+            chunk.rows = self._accumulator.arrange(
+                keys,
+                values,
+                _lengths(values),
+                time_ns() // 1000 if chunk.timestamp_us is None else chunk.timestamp_us,
+                monotonic() if chunk.opened_at is None else chunk.opened_at,
+            )
+        self._accumulator.append_rows(chunk.rows)
+        chunk.gathered()
+        return True
+
+    def _gather_new(self) -> bool:
+        """Gather, but leave a chunk open that has no records: to close it means to make another."""
+        return not self._chunk.untouched and self._gather()
+
+    def _tell(self) -> None:
+        """Have the event loop take what has become ready."""
+        if self._accumulator.wake:
+            self._accumulator.wake = False
+            self._wake()
+
+    def _open_next(self) -> None:
+        """Tell what is ready, and see to it that the open chunk has slots, as many as may be."""
+        self._tell()
+        chunk = self._chunk
+        if not (chunk.size and chunk.untouched and chunk.size <= self._free_slots()):
+            self._gather()
+            self._open(2 * self._chunk.close())
+            self._tell()
+
+    def _free_slots(self) -> int:
+        free = self._limit_bytes - self._accumulator.buffered_bytes
+        return 0 if self.closed else max(0, min(self._most_slots, free // _SLOT_BYTES))
+
+    def _open(self, wanted: int) -> None:
+        size = min(max(wanted, _LEAST_SLOTS), self._free_slots())
+        self.fields = _open_chunk(size, self.gather)
+        self._chunk = self.fields[3]
+
+    def _require_room(self) -> None:
+        """Wait for room where that is allowed. Raises OverloadedError where it is not,
+        InvalidRequestError once closed."""
+        while not self.closed and self._accumulator.buffered_bytes >= self._limit_bytes:
+            self._tell()
+            if not self._waits:
+                raise OverloadedError(
+                    f"{self._accumulator.buffered_bytes} bytes for {self._topic!r} wait to be"
+                    f" acknowledged, the limit is {self._limit_bytes}; await producer.drain(), or"
+                    " raise buffer_bytes"
+                )
+            # Bounded, so that Ctrl-C is never far away on any platform.
+            self._room.wait(_ROOM_POLL_S)
+            # Others may have opened a chunk meanwhile, and filled it.
+            self._gather()
+        if self.closed:
+            raise InvalidRequestError(
+                f"the producer of {self._topic!r} is closed; open another one"
+            )
+
+
+class Sends:
+    """What the producers of both facades share: `send`.
+
+    A method of a base class, not a call passed on: a second call would cost as much as the first.
+    """
+
+    _intake: Intake
+
+    # The last four are meant as keyword-only; saying so would make every call a third slower.
+    def send(
+        self,
+        value: Value | None,
+        key: bytes | str | None = None,
+        timestamp: int | datetime | None = None,
+        headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None = None,
+        partition: int | None = None,
+        transaction_id: int | None = None,
+    ) -> Delivery:
+        """Add one record; returns at once. Text is sent as UTF-8. For any thread.
+
+        To a typed topic, ``value`` is a dict or a dataclass instance with the topic's columns; key
+        and timestamp are among them.
+
+        ``timestamp``: a datetime with a time zone, or microseconds since the epoch. Left out, it
+        is now, read once for what is sent within 5 ms. ``transaction_id``: the application's, 0 and
+        up, never below an earlier one of the partition. Records of one key keep their order. When
+        the buffer is full, this raises OverloadedError (await `drain`), or waits in the blocking
+        facade. Raises RecordTooLargeError, InvalidRequestError, TransactionIdTooLowError for an id
+        below one that waits to be sent; the delivery fails with that where the leader refuses it.
+        """
+        if (
+            type(value) is bytes
+            and (key is None or (type(key) is bytes and len(key) < SLOT_KEY_BYTES))
+            and len(value) < SLOT_VALUE_BYTES
+            and timestamp is None
+            and headers is None
+            and partition is None
+            and transaction_id is None
+        ):
+            indices, keys, values, chunk = self._intake.fields
+            for index in indices:
+                keys[index] = key
+                # The value says that the slot is filled: it comes last.
+                values[index] = value
+                if not index:
+                    self._intake.begun(chunk)
+                delivery = Delivery()
+                delivery._source = chunk
+                delivery._index = index
+                return delivery
+        elif (type(value) is not bytes and value is not None) or (
+            type(key) is not bytes and key is not None
+        ):
+            if self._intake.takes_rows:
+                return self._intake.put(
+                    value,  # type: ignore[arg-type]
+                    key,  # type: ignore[arg-type]
+                    timestamp,
+                    headers,
+                    partition,
+                    transaction_id,
+                )
+            return self.send(
+                value if value is None else _as_bytes("value", value),
+                key if key is None else _as_bytes("key", key),
+                timestamp,
+                headers,
+                partition,
+                transaction_id,
+            )
+        return self._intake.put(value, key, timestamp, headers, partition, transaction_id)
+
+
+def _lengths(values: list[bytes | None]) -> npt.NDArray[np.int64]:
+    """The lengths of the values in a chunk's slots, once all are filled."""
+    while True:
+        try:
+            return np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]
+        except TypeError:
+            sleep(_STRAGGLER_S)
+
+
+def _as_bytes(what: str, data: object) -> bytes:
+    if isinstance(data, str):
+        return data.encode()
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    raise InvalidRequestError(
+        f"the {what} is {type(data).__name__}; give bytes or text, for example json.dumps(data), or"
+        " give the topic columns (spec.schema)"
+    )
+
+
+def _as_timestamp_us(timestamp: Any) -> int:
+    if isinstance(timestamp, datetime):
+        try:
+            return timestamp_us_of(timestamp)
+        except ValueError as error:
+            raise InvalidRequestError(f"timestamp: {error}") from error
+    if not isinstance(timestamp, int) or not 0 <= timestamp < 1 << 62:
+        raise InvalidRequestError(
+            f"timestamp {timestamp!r} is neither a datetime nor microseconds since the epoch"
+        )
+    return timestamp
+
+
+def _as_headers(headers: Any) -> Headers:
+    pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
+    for pair in pairs:
+        if (
+            not isinstance(pair, tuple)
+            or len(pair) != 2
+            or not isinstance(pair[0], str)
+            or not isinstance(pair[1], bytes | None)
+        ):
+            raise InvalidRequestError(f"header {pair!r} is not a pair of a name and bytes")
+    return pairs

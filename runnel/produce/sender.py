@@ -1,0 +1,392 @@
+"""Sending the batches of one partition: in order, once, as often as it takes.
+
+While all goes well, up to ``max_in_flight`` batches are under way on one connection; the leader
+appends a producer's batches by their sequence, so a later one cannot overtake an earlier one.
+The first batch of an epoch goes alone, because a leader that does not know the producer yet
+would take any of them for the first.
+
+When an attempt fails, nothing new is sent until everything under way has an outcome. What is
+left is then sent again, one batch at a time, in order, with its old sequence: a batch that stood
+already is recognised and answered with the offset it has. Only the first of them waits for a
+leader: once that is taken, the others follow at once. A batch is *uncertain* once an attempt
+ended without saying whether it was appended; that replicas were lacking says that it was not.
+When one fails for good, the uncertain ones behind it fail with it (to number them anew could
+write them twice), and the rest is numbered in a new epoch.
+
+With acks ``none`` nothing is numbered or repeated. With ``leader``, acknowledged records can be
+lost when the leader changes; the leader then misses sequences that will never come, so the rest
+is numbered anew, and a batch can come to stand twice around that change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from runnel.net.connection import Response
+from runnel.net.routing import TopicRoute, may_retry
+from runnel.produce.delivery import Batch
+from schemas.errors import (
+    DeadlineExceededError,
+    NotEnoughReplicasError,
+    NotReadyError,
+    RunnelError,
+    StorageFullError,
+)
+from schemas.wire.batch import Buffer, build_pieces, read_header
+from schemas.wire.protocol import Api
+from schemas.wire.record_requests import Acks, ProduceRequest, ProduceResponse
+
+#: How much longer than the leader the client waits, so that the leader's own answer is heard.
+_ANSWER_SLACK_S: Final = 2.0
+#: With acks none, how old the knowledge about the leader may get.
+_VERIFY_LEADER_S: Final = 5.0
+_SEQUENCES: Final = 1 << 32
+#: What refuses a batch before it is appended, and may cease to.
+_NOT_APPENDED: Final = (NotEnoughReplicasError, StorageFullError)
+UNKNOWN_OUTCOME: Final = (
+    "their outcome is unknown: the records may be in the log or not, or may still come to be."
+    " Read the end of the partition before you send them again, or they may stand twice; a longer"
+    " delivery_timeout_ms outlasts longer failures"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SenderSettings:
+    """``producer_id`` is random and not 0, or 0 where duplicates are not to be recognised."""
+
+    producer_id: int
+    acks: Acks
+    codec: str
+    max_in_flight: int
+    delivery_timeout_ms: int
+    request_timeout_ms: int
+
+
+@dataclass(slots=True)
+class SendCounts:
+    """What a producer has done so far."""
+
+    records: int = 0
+    bytes: int = 0
+    batches: int = 0
+    retries: int = 0
+    failed_records: int = 0
+
+
+@dataclass(slots=True)
+class _Attempted:
+    batch: Batch
+    pieces: list[Buffer]
+    call: asyncio.Future[Response] | None = None
+    uncertain: bool = False
+    error: RunnelError | None = None
+
+
+@dataclass(slots=True)
+class PartitionSender:
+    """Run `run` as a task. ``settled`` is told of every batch that was delivered or failed.
+
+    ``clock`` is the one that stamped the batches, in seconds.
+    """
+
+    index: int
+    route: TopicRoute
+    settings: SenderSettings
+    counts: SendCounts
+    settled: Callable[[Batch], None]
+    clock: Callable[[], float]
+    _queue: deque[Batch] = field(default_factory=deque)
+    _window: deque[_Attempted] = field(default_factory=deque)
+    _event: asyncio.Event = field(default_factory=asyncio.Event)
+    _epoch: int = 0
+    _sequence: int = 0
+    _acknowledged: bool = False
+    _acknowledged_term: int = -1
+    _leader_term: int = -1
+    _verify_leader_at: float = 0.0
+    _ended: RunnelError | None = None
+
+    def put(self, batch: Batch) -> None:
+        """Send a batch after those that were put before."""
+        if self._ended is not None:
+            self._fail(batch, self._ended)
+            return
+        self._queue.append(batch)
+        self._event.set()
+
+    async def run(self) -> None:
+        """Send what is put, until cancelled; call `end` after that."""
+        try:
+            while True:
+                await self._event.wait()
+                self._event.clear()
+                await self._step()
+        except Exception as bug:
+            self.end(f"the producer failed: {bug!r}")
+            raise
+
+    def end(self, why: str) -> None:
+        """Fail everything without an outcome, and whatever is put from now on."""
+        if self._ended is not None:
+            return
+        place = f"{self.route.name}/{self.index}"
+        self._ended = DeadlineExceededError(
+            f"{why} before these records for partition {place} were acknowledged;"
+            f" {UNKNOWN_OUTCOME}",
+            outcomeUnknown=True,
+        )
+        for batch in [*(attempted.batch for attempted in self._window), *self._queue]:
+            if not batch.outcome.done():
+                self._fail(batch, self._ended)
+        self._window.clear()
+        self._queue.clear()
+
+    async def _step(self) -> None:
+        failed = self._collect()
+        while failed is None and self._queue and self._has_room():
+            failed = await self._start(self._number(self._queue.popleft()))
+        if failed is not None:
+            await self._recover()
+            self._event.set()
+
+    def _has_room(self) -> bool:
+        limit = self.settings.max_in_flight if self._acknowledged else 1
+        return len(self._window) < limit
+
+    def _collect(self) -> _Attempted | None:
+        """Finish what was answered, in order; the first that failed, if one did."""
+        while self._window and (call := self._window[0].call) is not None and call.done():
+            head = self._window[0]
+            if (error := call.exception()) is not None:
+                head.error = self._judged(error)
+                return head
+            self._window.popleft()
+            self._succeed(head, call.result())
+        return None
+
+    def _number(self, batch: Batch) -> _Attempted:
+        """Encode a batch with the next sequence."""
+        pieces = batch.encode(
+            self.settings.codec, self.settings.producer_id, self._epoch, self._sequence
+        )
+        self._sequence = (self._sequence + 1) % _SEQUENCES
+        return _Attempted(batch, pieces)
+
+    def _renumber(self, attempted: _Attempted) -> None:
+        """Give a batch that was encoded before the next sequence of the current epoch."""
+        if not self.settings.producer_id:
+            return
+        header, payload = read_header(attempted.pieces[0]), attempted.pieces[1:]
+        attempted.pieces = build_pieces(
+            payload,
+            record_count=header.record_count,
+            first_timestamp_us=header.first_timestamp_us,
+            last_timestamp_us=header.last_timestamp_us,
+            codec=header.codec,
+            flags=header.flags,
+            schema_id=header.schema_id,
+            producer_id=self.settings.producer_id,
+            producer_epoch=self._epoch,
+            sequence=self._sequence,
+            first_transaction_id=header.first_transaction_id,
+            last_transaction_id=header.last_transaction_id,
+        )
+        attempted.uncertain = False
+        self._sequence = (self._sequence + 1) % _SEQUENCES
+
+    async def _start(self, attempted: _Attempted) -> _Attempted | None:
+        """Write a produce request; ``attempted`` itself if that failed. It is in the window."""
+        self._window.append(attempted)
+        try:
+            call = await self._write(attempted)
+        except RunnelError as error:
+            attempted.error = self.route.judge(self.index, error)
+            return attempted
+        if call is None:
+            self._window.pop()
+            self._finish(attempted, -1)
+        else:
+            call.add_done_callback(self._answered)
+        return None
+
+    async def _write(self, attempted: _Attempted) -> asyncio.Future[Response] | None:
+        """Send a batch to the leader; None where no answer will come."""
+        timeout_s = self._timeout_s(attempted)
+        silent = self.settings.acks is Acks.NONE
+        if silent and self.clock() >= self._verify_leader_at:
+            # No answer will ever say that the leader has moved.
+            self.route.suspect(self.index)
+            self._verify_leader_at = self.clock() + _VERIFY_LEADER_S
+        connection, leader = await self.route.connect(self.index, timeout_s)
+        self._leader_term = leader.term
+        request = ProduceRequest(leader.uid, self.settings.acks, round(timeout_s * 1000)).pack()
+        if silent:
+            await connection.post(Api.PRODUCE, request, *attempted.pieces, timeout_s=timeout_s)
+            return None
+        attempted.call = await connection.start(
+            Api.PRODUCE, request, *attempted.pieces, timeout_s=timeout_s + _ANSWER_SLACK_S
+        )
+        self.route.watch_over(self.index, leader, attempted.call, 0.0)
+        return attempted.call
+
+    def _timeout_s(self, attempted: _Attempted) -> float:
+        left_s = self._deadline(attempted) - self.clock()
+        return max(0.001, min(self.settings.request_timeout_ms / 1000, left_s))
+
+    def _deadline(self, attempted: _Attempted) -> float:
+        return attempted.batch.opened_at + self.settings.delivery_timeout_ms / 1000
+
+    def _answered(self, _call: asyncio.Future[Response]) -> None:
+        self._event.set()
+
+    def _judged(self, error: BaseException) -> RunnelError:
+        if not isinstance(error, RunnelError):
+            raise error
+        return self.route.judge(self.index, error)
+
+    async def _recover(self) -> None:
+        """Wait for everything under way, then send again what is left, one at a time."""
+        left: deque[_Attempted] = deque()
+        for attempted in self._window:
+            if attempted.call is not None and attempted.error is None:
+                await asyncio.wait([attempted.call])
+                if (error := attempted.call.exception()) is None:
+                    left.append(attempted)
+                    continue
+                attempted.error = self._judged(error)
+            if attempted.call is not None and attempted.error is not None:
+                attempted.uncertain = _may_stand(attempted.error)
+            left.append(attempted)
+        # The window stays what it was until here, so that a cancelled wait loses nothing.
+        self._window = left
+        answers = False
+        while self._window:
+            head = self._window[0]
+            if head.error is None and head.call is not None:
+                self._window.popleft()
+                self._succeed(head, head.call.result())
+                continue
+            failure = await self._repeat(head, at_once=answers)
+            answers = failure is None
+            self._window.popleft()
+            if failure is not None:
+                self._give_up(head, failure)
+
+    async def _repeat(self, head: _Attempted, *, at_once: bool) -> RunnelError | None:
+        """Send one batch until it stands, or say what it failed with.
+
+        ``at_once``: the leader has just taken the batch before, so there is nothing to wait for.
+        """
+        error, attempt = head.error, 0
+        while True:
+            if error is not None:
+                if not may_retry(error):
+                    return error
+                if self.clock() >= self._deadline(head):
+                    return self._too_late(head, error)
+                if not at_once:
+                    left_s = self._deadline(head) - self.clock()
+                    attempt = await self.route.pause(self.index, attempt, left_s)
+                at_once = False
+                self.counts.retries += 1
+                self._forget_lost(head, error)
+            error = await self._once(head)
+            if error is None:
+                return None
+
+    async def _once(self, head: _Attempted) -> RunnelError | None:
+        """One attempt and its answer; None once the batch stands."""
+        head.call = None
+        try:
+            call = await self._write(head)
+        except RunnelError as failure:
+            head.error = self.route.judge(self.index, failure)
+            return head.error
+        if call is None:
+            self._finish(head, -1)
+            return None
+        try:
+            response = await call
+        except RunnelError as failure:
+            head.error = self.route.judge(self.index, failure)
+            head.uncertain |= _may_stand(head.error)
+            return head.error
+        self._succeed(head, response)
+        return None
+
+    def _forget_lost(self, head: _Attempted, error: RunnelError) -> None:
+        """With acks leader, do not wait for sequences that a new leader lost."""
+        if (
+            self.settings.acks is Acks.LEADER
+            and isinstance(error, NotReadyError)
+            and self._acknowledged
+            and self._leader_term != self._acknowledged_term
+        ):
+            self._new_epoch()
+
+    def _give_up(self, head: _Attempted, failure: RunnelError) -> None:
+        self._fail(head.batch, failure)
+        rest, self._window = self._window, deque()
+        # Those behind that may stand already cannot get new numbers.
+        for attempted in rest:
+            if attempted.error is None and attempted.call is not None:
+                self._succeed(attempted, attempted.call.result())
+            elif attempted.uncertain:
+                self._fail(attempted.batch, self._too_late(attempted, failure))
+            else:
+                self._window.append(attempted)
+        self._new_epoch()
+
+    def _new_epoch(self) -> None:
+        """Number everything that is left from 0 on, in a new epoch."""
+        self._epoch += 1
+        self._sequence = 0
+        self._acknowledged = False
+        for attempted in self._window:
+            if attempted.error is not None or attempted.call is None:
+                self._renumber(attempted)
+
+    def _too_late(self, head: _Attempted, error: RunnelError) -> RunnelError:
+        """What a batch fails with when its time is over; ``error`` is what it met last."""
+        message = (
+            f"a batch of {head.batch.count} records for partition {self.route.name}/{self.index}"
+            f" was not acknowledged within {self.settings.delivery_timeout_ms / 1000:g} s"
+        )
+        if head.uncertain:
+            return DeadlineExceededError(
+                f"{message}; {UNKNOWN_OUTCOME}. Last error: {error.message}", outcomeUnknown=True
+            )
+        message = f"{message}; it was not written. Last error: {error.message}"
+        if isinstance(error, _NOT_APPENDED):
+            return type(error)(message, outcomeUnknown=False)
+        return DeadlineExceededError(message, outcomeUnknown=False)
+
+    def _succeed(self, attempted: _Attempted, response: Response) -> None:
+        answer = ProduceResponse.unpack(response.fixed)
+        self._acknowledged = True
+        self._acknowledged_term = self._leader_term
+        self._finish(attempted, answer.base_offset)
+
+    def _finish(self, attempted: _Attempted, base_offset: int) -> None:
+        self.counts.records += attempted.batch.count
+        self.counts.bytes += sum(map(len, attempted.pieces))
+        self.counts.batches += 1
+        attempted.batch.outcome.set_result(base_offset)
+        self.settled(attempted.batch)
+
+    def _fail(self, batch: Batch, error: RunnelError) -> None:
+        self.counts.failed_records += batch.count
+        batch.outcome.set_exception(error)
+        self.settled(batch)
+
+
+def _may_stand(error: RunnelError) -> bool:
+    """May a batch stand that was answered with this error?
+
+    A leader that lacks live replicas or room refuses a batch before it appends it.
+    """
+    return may_retry(error) and not isinstance(error, _NOT_APPENDED)

@@ -1,0 +1,1 @@
+"""What a record is: columns, rows and Arrow. Pure; knows `schemas` only."""

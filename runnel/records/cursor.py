@@ -1,0 +1,193 @@
+"""Reading one partition: from the bytes of a fetch to the records a reader is due. Pure.
+
+A cursor knows the next offset that it wants. Batches are verified (both checksums), control
+batches and whatever lies before the position are stepped over, offsets may have gaps, and
+nothing at or beyond ``stop`` is given. The records keep pointing into the fetched bytes where
+the codec allows: they are not copied, but for small batches, which are put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from runnel.records.schema_resolution import ReadColumns
+from runnel.records.tables import int64_values
+from schemas.errors import CorruptBatchError, UnsupportedError
+from schemas.wire.batch import RECORD_SCHEMA, BatchHeader, decode_records, split_batches, verify
+
+#: What consumers of plain topics hand out: where a record stands, then its columns.
+READ_SCHEMA: Final = pa.schema(
+    [pa.field("partition", pa.int32()), pa.field("offset", pa.int64()), *RECORD_SCHEMA]
+)
+_PLACE_COLUMNS: Final = 2
+#: Behind the other columns in batches whose records have transaction ids.
+READ_TRANSACTION_ID: Final = pa.field("transaction_id", pa.int64())
+#: Batches of less are put together with their neighbours, as each one that is handed out has its
+#: price; to copy larger ones costs more than that.
+SMALL_BYTES: Final = 256 << 10
+#: Small batches are put together up to about this many bytes.
+COALESCE_BYTES: Final = 16 << 20
+
+
+class _Due(NamedTuple):
+    """What is due of one batch: its records, the offset of the first, and about their bytes."""
+
+    records: pa.RecordBatch
+    start: int
+    size: int
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        return np.arange(self.start, self.start + self.records.num_rows, dtype=np.int64)
+
+
+@dataclass(slots=True)
+class Cursor:
+    """The position in one partition.
+
+    ``stop``: the first offset not to read, None for never. ``not_before_us``: records before
+    the first one with this timestamp or a later one are left out. ``not_before_id``: records before
+    the first one with this transaction id or a larger one are. ``term`` is that of the last
+    batch that was seen. ``columns``: of a typed topic, how its batches are decoded; records are
+    given in its schema then.
+    """
+
+    topic: str
+    partition: int
+    position: int
+    stop: int | None = None
+    not_before_us: int | None = None
+    term: int = 0
+    columns: ReadColumns | None = None
+    not_before_id: int | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Is everything before ``stop`` read?"""
+        return self.stop is not None and self.position >= self.stop
+
+    def take(self, data: memoryview, lac: int | None = None) -> list[pa.RecordBatch]:
+        """The due records of fetched batches, as record batches of `READ_SCHEMA` (of a typed
+        topic, of its own schema), those with transaction ids with `READ_TRANSACTION_ID` behind.
+
+        Moves the position behind them. ``lac`` is the last add confirmed that came with them.
+        Raises CorruptBatchError that names the place, also for a batch above ``lac``; the
+        position is then where it was, and the same records can be read from another replica.
+        """
+        found: list[_Due] = []
+        before = self.position, self.term, self.not_before_us, self.not_before_id
+        try:
+            batches = split_batches(data)
+            if not batches and len(data):
+                raise CorruptBatchError(f"{len(data)} bytes are no whole batch")
+            for header, raw in batches:
+                if self.finished:
+                    break
+                verify(raw, header)
+                if lac is not None and header.next_offset > lac + 1:
+                    raise CorruptBatchError(
+                        f"a batch ends at {header.next_offset - 1}, above the last add confirmed"
+                        f" {lac}: the SPU sent what is not committed"
+                    )
+                if header.next_offset > self.position:
+                    due = self._due(header, raw)
+                    if due is not None:
+                        found.append(due)
+        except (CorruptBatchError, UnsupportedError) as error:
+            place = f"{self.topic}/{self.partition} at offset {self.position}"
+            self.position, self.term, self.not_before_us, self.not_before_id = before
+            raise type(error)(f"{place}: {error.message}") from error
+        return [self._located(together) for together in _coalesced(found)]
+
+    def _due(self, header: BatchHeader, raw: memoryview) -> _Due | None:
+        end = header.next_offset
+        if self.stop is not None and end > self.stop:
+            end = self.stop
+        start = max(self.position, header.base_offset)
+        self.position = end
+        self.term = header.term
+        if header.is_control or start >= end:
+            return None
+        if self.not_before_id is not None and (
+            not header.has_transaction_ids or header.last_transaction_id < self.not_before_id
+        ):
+            return None
+        if self.columns is None:
+            records = decode_records(raw, header)
+        else:
+            records = self.columns.decode(header, raw)
+        if end - start < header.record_count:
+            records = records.slice(start - header.base_offset, end - start)
+        if self.not_before_us is not None:
+            late = np.flatnonzero(int64_values(records.column("timestamp")) >= self.not_before_us)
+            if not len(late):
+                return None
+            self.not_before_us = None
+            start += int(late[0])
+            records = records.slice(int(late[0]))
+        if self.not_before_id is not None:
+            ids = int64_values(records.column(records.num_columns - 1))
+            below = int(np.searchsorted(ids, self.not_before_id))
+            if below == len(ids):
+                return None
+            self.not_before_id = None
+            start += below
+            records = records.slice(below)
+        size = records.nbytes if header.codec else header.length
+        return _Due(records, start, size)
+
+    def _located(self, together: list[_Due]) -> pa.RecordBatch:
+        """The records of neighbours as one batch, with where each record stands."""
+        first, last = together[0], together[-1]
+        records = first.records
+        if len(together) > 1:
+            records = pa.concat_batches([due.records for due in together])
+        rows, schema = records.num_rows, READ_SCHEMA
+        if last.start + last.records.num_rows == first.start + rows:
+            offsets = np.arange(first.start, first.start + rows, dtype=np.int64)
+        else:
+            offsets = np.concatenate([due.offsets for due in together])
+        if self.columns is not None:
+            schema = self.columns.schema
+        if records.num_columns > len(schema) - _PLACE_COLUMNS:
+            schema = schema.append(READ_TRANSACTION_ID)
+        return pa.RecordBatch.from_arrays(
+            [
+                _numbers(pa.int32(), np.full(rows, self.partition, np.int32)),
+                _numbers(pa.int64(), offsets),
+                *records.columns,
+            ],
+            schema=schema,
+        )
+
+
+def _numbers(type_: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
+    # Not `pa.array`: it imports pandas, which can take a second.
+    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
+
+
+def _coalesced(found: list[_Due]) -> Iterator[list[_Due]]:
+    """Small neighbours with the same columns together, all others by themselves."""
+    together: list[_Due] = []
+    size = 0
+    for due in found:
+        if together and (
+            due.size >= SMALL_BYTES
+            or size + due.size > COALESCE_BYTES
+            or due.records.num_columns != together[0].records.num_columns
+        ):
+            yield together
+            together, size = [], 0
+        if due.size >= SMALL_BYTES:
+            yield [due]
+        else:
+            together.append(due)
+            size += due.size
+    if together:
+        yield together

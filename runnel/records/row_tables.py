@@ -1,0 +1,229 @@
+"""Rows of a typed topic from tables: columns are found by name and cast without loss. Pure.
+
+A column may have another type than the topic's if it is of the same kind (numbers, text, bytes,
+times, lists, …) and every value is there what it was before: Arrow's safe casts, and a way back
+for what they round. A column that may be null may be missing. What does not fit is named by row
+and column; a table is taken as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from runnel.records.arrow_schema import arrow_schema
+from runnel.records.row_values import Misfit, MisfitError, shown
+from runnel.records.tables import as_table
+from schemas.columns.topic_schema import Column, names
+from schemas.objects.kinds import nearest
+
+#: Misfits that an error lists, and most of one column that are looked for.
+MAX_MISFITS: Final = 20
+#: Offsets of text and lists are 32 bits: larger chunks are split before they are cast.
+_MAX_CHUNK_BYTES: Final = 1 << 30
+
+
+def fit_table(data: Any, columns: Sequence[Column], topic: str) -> pa.Table:
+    """``data`` as a table of exactly these columns, in their order.
+
+    Takes what `runnel.records.tables.as_table` takes. Raises MisfitError that names rows and
+    columns.
+    """
+    table = as_table(data)
+    fitted, misfits = try_table(table, columns)
+    if fitted is None:
+        listed = "; ".join(map(str, misfits[:MAX_MISFITS]))
+        raise MisfitError(
+            f"the table does not fit the schema of topic {topic!r}, nothing of it was sent:"
+            f" {listed}",
+            misfits,
+        )
+    return fitted
+
+
+def try_table(
+    table: pa.Table, columns: Sequence[Column], limit: int = MAX_MISFITS
+) -> tuple[pa.Table | None, tuple[Misfit, ...]]:
+    """The table of these columns, or what does not fit: at most ``limit`` of a column."""
+    misfits = list(_misnamed(table, columns))
+    schema = arrow_schema(columns)
+    found: list[pa.ChunkedArray] = []
+    for field, column in zip(schema, columns, strict=True):
+        if table.column_names.count(field.name) == 1:
+            fitting = _Fitting(column, field.type, limit).fit(table[field.name])
+            misfits.extend(fitting.misfits)
+            found.extend(fitting.fitted)
+        elif field.name not in table.column_names and field.nullable:
+            found.append(pa.chunked_array([pa.nulls(table.num_rows, field.type)]))
+    if misfits:
+        return None, tuple(sorted(misfits, key=lambda m: -1 if m.row is None else m.row))
+    return pa.Table.from_arrays(found, schema=schema), ()
+
+
+def _misnamed(table: pa.Table, columns: Sequence[Column]) -> Iterator[Misfit]:
+    there, known = table.column_names, [c.name for c in columns]
+    for name in dict.fromkeys(there):
+        if name not in known:
+            meant = nearest(name, known)
+            hint = f"did you mean {meant}?" if meant else f"there are {names(columns)}"
+            yield Misfit(None, name, f"there is no such column; {hint}")
+        elif there.count(name) > 1:
+            yield Misfit(None, name, "stands twice")
+    for column in columns:
+        if column.name not in there and not column.nullable:
+            yield Misfit(None, column.name, "is missing, and must not be null")
+
+
+class _Fitting:
+    """One column on its way to ``type_``, the Arrow type of ``column``.
+
+    ``fitted`` holds it in the end, unless there are ``misfits``.
+    """
+
+    def __init__(self, column: Column, type_: pa.DataType, limit: int) -> None:
+        self.fitted: list[pa.ChunkedArray] = []
+        self.misfits: list[Misfit] = []
+        self._column = column
+        self._type = type_
+        self._limit = limit
+
+    def fit(self, values: pa.ChunkedArray) -> _Fitting:
+        wanted = self._column
+        if values.type != self._type and not castable(values.type, self._type):
+            self._say(None, f"is {values.type}, and the topic has {wanted.type}; convert it first")
+            return self
+        if not wanted.nullable and values.null_count:
+            for row in np.flatnonzero(values.is_null().to_numpy())[: self._limit]:
+                self._say(int(row), "must not be null")
+            return self
+        if values.type == self._type:
+            self.fitted.append(values)
+            return self
+        parts: list[pa.Array] = []
+        row = 0
+        for chunk in values.chunks:
+            parts.extend(self._cast(chunk, row))
+            row += len(chunk)
+        if not self.misfits:
+            self.fitted.append(pa.chunked_array(parts, self._type))
+        return self
+
+    def _cast(self, chunk: pa.Array, row: int) -> Iterator[pa.Array]:
+        """The chunk cast, or the rows that do not fit: looked for by halving what fails."""
+        if chunk.nbytes > _MAX_CHUNK_BYTES and len(chunk) > 1:
+            yield from self._halves(chunk, row)
+            return
+        try:
+            yield cast(chunk, self._type)
+        except (pa.ArrowException, ValueError):
+            if len(chunk) > 1:
+                yield from self._halves(chunk, row)
+            else:
+                self._say(row, f"{shown(_plain(chunk[0]))} does not fit {self._column.type}")
+
+    def _halves(self, chunk: pa.Array, row: int) -> Iterator[pa.Array]:
+        half = len(chunk) // 2
+        for start, end in ((0, half), (half, len(chunk))):
+            if len(self.misfits) < self._limit:
+                # Taken and not sliced: a cast would look at what lies inside of lists as a whole.
+                yield from self._cast(chunk.take(pa.array(range(start, end))), row + start)
+
+    def _say(self, row: int | None, reason: str) -> None:
+        self.misfits.append(Misfit(row, self._column.name, reason))
+
+
+def _plain(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        # Python's datetime holds fewer digits and years than Arrow's timestamps.
+        return str(value)
+
+
+def castable(source: pa.DataType, target: pa.DataType) -> bool:
+    """Are the types of one kind, so that values of one can be values of the other?"""
+    types = pa.types
+    if types.is_dictionary(source):
+        return castable(source.value_type, target)
+    if types.is_null(source):
+        return True
+    if types.is_timestamp(source) and types.is_timestamp(target):
+        # Without a zone times are taken as UTC; a zone is not thrown away.
+        return source.tz is None or target.tz is not None
+    if _is_list(source) and types.is_list(target):
+        return castable(source.value_type, target.value_type)
+    if types.is_map(source) and types.is_map(target):
+        return castable(source.key_type, target.key_type) and castable(
+            source.item_type, target.item_type
+        )
+    if types.is_struct(source) and types.is_struct(target):
+        return all(
+            target.get_field_index(field.name) >= 0
+            and castable(field.type, target.field(field.name).type)
+            for field in source
+        )
+    return _kind(source) is not None and _kind(source) == _kind(target)
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_)
+    )
+
+
+def _kind(type_: pa.DataType) -> str | None:
+    types = pa.types
+    checks: Iterable[tuple[str, tuple[Any, ...]]] = (
+        ("bool", (types.is_boolean,)),
+        ("number", (types.is_integer, types.is_floating, types.is_decimal)),
+        (
+            "bytes",
+            (
+                types.is_string, types.is_large_string, types.is_string_view, types.is_binary,
+                types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary,
+            ),
+        ),
+        ("date", (types.is_date,)),
+    )  # fmt: skip
+    return next((kind for kind, those in checks if any(is_it(type_) for is_it in those)), None)
+
+
+def cast(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """The same values in another type of their kind. Raises ArrowException, ValueError."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if array.type == target:
+        return array
+    found = array.cast(target)
+    if _may_round(array.type) or _may_round(target):
+        back = found.cast(array.type, safe=False)
+        if not _same(back, array):
+            raise ValueError("digits would be lost")
+    return found
+
+
+def _may_round(type_: pa.DataType) -> bool:
+    """Floats somewhere: Arrow's safe casts round them, to and fro."""
+    if pa.types.is_floating(type_) or pa.types.is_date64(type_):
+        return True
+    return any(_may_round(type_.field(i).type) for i in range(type_.num_fields))
+
+
+def _same(one: pa.Array, other: pa.Array) -> bool:
+    """Equal, where what is not a number equals itself."""
+    if one.null_count != other.null_count or not pc.is_null(one).equals(pc.is_null(other)):
+        return False
+    if pa.types.is_floating(one.type):
+        both = pc.or_(pc.equal(one, other), pc.and_(pc.is_nan(one), pc.is_nan(other)))
+        return bool(pc.all(both, min_count=0).as_py())
+    if pa.types.is_struct(one.type):
+        return all(map(_same, one.flatten(), other.flatten()))
+    if _is_list(one.type):
+        lengths = pc.list_value_length(one).equals(pc.list_value_length(other))
+        return bool(lengths) and _same(one.flatten(), other.flatten())
+    return bool(one.equals(other))

@@ -1,0 +1,138 @@
+"""What a consumer of a typed topic hands out: columns as they were when reading began.
+
+Batches may be of any version of the topic's schema, older or newer. Columns that an older batch
+does not hold are null; columns that were added after reading began are left out, so that all
+batches that one consumer gives have the same columns. Where a version is met that is not known
+yet, `SchemaFollower` asks the SC before the batch is looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from runnel.consume.fetcher import Fetched, FetchSettings, PartitionFetcher
+from runnel.consume.speculation import Speculation
+from runnel.net.routing import TopicRoute
+from runnel.records.arrow_schema import TIMESTAMP, arrow_schema, decode_rows, timestamps
+from runnel.records.tables import timestamp_array
+from schemas.columns.topic_schema import TopicSchema, column_count
+from schemas.errors import CorruptBatchError, RetryableError, UnsupportedError
+from schemas.wire.batch import TRANSACTION_ID, BatchHeader, Buffer, split_batches
+
+_PLACE: Final = (pa.field("partition", pa.int32()), pa.field("offset", pa.int64()))
+_TIME: Final = pa.field("timestamp", TIMESTAMP)
+#: How long to wait before the SC is asked once more; doubled each time, up to the second.
+_ASK_AGAIN_S: Final = 0.05
+_MOST_PAUSE_S: Final = 2.0
+
+#: Asks for the schema that a topic has now.
+AskSchema = Callable[[], Awaitable[TopicSchema | None]]
+
+
+def read_schema(rows: TopicSchema) -> pa.Schema:
+    """What consumers hand out of a typed topic: where a record stands, its time, its columns."""
+    return pa.schema([*_PLACE, _TIME, *arrow_schema(rows.columns)])
+
+
+class ReadColumns:
+    """Decodes batches of all versions that are known into the columns of ``rows``."""
+
+    def __init__(self, rows: TopicSchema) -> None:
+        self.rows = rows
+        self.schema = read_schema(rows)
+        self._newest = rows
+        self._decoded = pa.schema([_TIME, *arrow_schema(rows.columns)])
+
+    def knows(self, header: BatchHeader) -> bool:
+        """Can a batch of this header be decoded?"""
+        return header.schema_id in self._newest.versions
+
+    def learn(self, rows: TopicSchema) -> None:
+        """Take note of the schema as it is now."""
+        if len(rows.columns) > len(self._newest.columns):
+            self._newest = rows
+
+    def decode(self, header: BatchHeader, batch: Buffer) -> pa.RecordBatch:
+        """The records of one verified batch: timestamp, then the columns, and transaction ids
+        behind them where they have some.
+
+        Raises CorruptBatchError, UnsupportedError for a version that is not known.
+        """
+        count = self._newest.versions.get(header.schema_id)
+        if count is None:
+            raise UnsupportedError(
+                f"the batch has {column_count(header.schema_id)} columns (schema id"
+                f" {header.schema_id:#010x}), and no version of the topic's schema is that"
+            )
+        found = decode_rows(header, batch, arrow_schema(self._newest.columns[:count]))
+        columns = found.columns[: min(count, len(self.rows.columns))]
+        missing = list(self._decoded)[1 + len(columns) :]
+        columns += [pa.nulls(found.num_rows, field.type) for field in missing]
+        columns.insert(0, self._timestamps(header, found))
+        if not header.has_transaction_ids:
+            return pa.RecordBatch.from_arrays(columns, schema=self._decoded)
+        columns.append(found.column(count))
+        return pa.RecordBatch.from_arrays(columns, schema=self._decoded.append(TRANSACTION_ID))
+
+    def _timestamps(self, header: BatchHeader, found: pa.RecordBatch) -> pa.Array:
+        if self.rows.timestamp_column is None:
+            return timestamp_array(np.full(found.num_rows, header.last_timestamp_us, np.int64))
+        try:
+            return timestamps(found.column(self.rows.timestamp_column))
+        except pa.ArrowException as error:
+            raise CorruptBatchError(f"column {self.rows.timestamp_column}: {error}") from error
+
+
+class SchemaFollower(PartitionFetcher):
+    """A fetcher that asks for the topic's schema when a batch of an unknown version comes."""
+
+    def __init__(
+        self,
+        columns: ReadColumns,
+        ask_schema: AskSchema,
+        route: TopicRoute,
+        partition: int,
+        settings: FetchSettings,
+        speculation: Speculation,
+        lac: int,
+    ) -> None:
+        super().__init__(route, partition, settings, speculation, route.random, lac)
+        self._columns = columns
+        self._ask_schema = ask_schema
+        self._give_up_s = settings.give_up_s
+
+    async def fetch(self, offset: int, term: int) -> Fetched:
+        """As of any fetcher; every version in the answer that the SC knows is known then."""
+        fetched = await super().fetch(offset, term)
+        loop = asyncio.get_running_loop()
+        deadline, pause_s = loop.time() + self._give_up_s, _ASK_AGAIN_S
+        while self._meets_unknown(fetched.data):
+            # The SPU knows that version, so an SC that does not is away or about to.
+            late = loop.time() >= deadline
+            try:
+                found = await self._ask_schema()
+            except RetryableError:
+                if late:
+                    raise
+            else:
+                if found is not None:
+                    self._columns.learn(found)
+                if late:
+                    break
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _MOST_PAUSE_S)
+        return fetched
+
+    def _meets_unknown(self, data: memoryview) -> bool:
+        try:
+            batches = split_batches(data)
+        except CorruptBatchError:
+            # Whoever decodes it says so, and where.
+            return False
+        records = (header for header, _ in batches if not header.is_control)
+        return not all(map(self._columns.knows, records))

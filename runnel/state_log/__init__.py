@@ -1,0 +1,1 @@
+"""A state that clients share through one partition (Pravega's StateSynchronizer)."""

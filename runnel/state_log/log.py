@@ -1,0 +1,285 @@
+"""A state that several clients share through one partition of a topic, without any other server.
+
+`StateLog.read` folds what is committed. `StateLog.update` decides about updates on the state that
+is known and appends them conditionally; where somebody else was first, it reads that and decides
+anew. So every update is decided on the state that it changes. Leaders may change and answers be
+lost meanwhile: an attempt is repeated, at the same offset and with the same id, until what stands
+at that offset is committed; then it is known what became of it (`runnel.state_log.fold`).
+
+Now and then a writer puts a snapshot into the log and has everything before it truncated. That is
+done behind the update that found it due, and where it fails, a later one does it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Final, Generic
+
+from runnel.consume.reader import list_offsets
+from runnel.net.routing import LEAST_WAIT_S, TopicRoute, may_retry
+from runnel.records.cursor import Cursor
+from runnel.state_log.conditional_append import append_at, record_batch
+from runnel.state_log.fold import Entry, S, Standing, StateFold, StateType, U
+from schemas.errors import (
+    ConflictError,
+    CorruptBatchError,
+    DeadlineExceededError,
+    DivergedError,
+    OffsetOutOfRangeError,
+    RetryableError,
+    RunnelError,
+)
+from schemas.wire.protocol import Api
+from schemas.wire.record_requests import LATEST, FetchRequest, FetchResponse
+
+_FETCH_BYTES: Final = 4 << 20
+_ATTEMPT_S: Final = 10.0
+#: How long `close` waits for a snapshot that is on its way.
+_TIDY_S: Final = 5.0
+
+
+def now_us() -> int:
+    """The wall clock, in microseconds since the epoch."""
+    return time.time_ns() // 1000
+
+
+class StateLog(Generic[S, U]):
+    """One partition of a topic as a state; see the module's text. Call `close` at the end.
+
+    ``truncate`` has the partition begin at an offset. ``new_id`` gives random ids. Calls of several
+    tasks are done one after the other.
+    """
+
+    def __init__(
+        self,
+        route: TopicRoute,
+        partition: int,
+        kind: StateType[S, U],
+        truncate: Callable[[int], Awaitable[object]],
+        new_id: Callable[[], str],
+    ) -> None:
+        self._route = route
+        self._partition = partition
+        self._truncate = truncate
+        self._new_id = new_id
+        self._fold = StateFold(kind)
+        self._cursor = Cursor(route.name, partition, 0)
+        # Whether the fold is of all that was committed at some moment, not of a part of it.
+        self._whole = False
+        self._lock = asyncio.Lock()
+        self._tidying: asyncio.Task[None] | None = None
+
+    async def read(self, give_up_s: float) -> S:
+        """The state with everything that is committed now. It is to be read at once and not to be
+        changed: later calls change it.
+
+        Raises DeadlineExceededError after ``give_up_s``, NotFoundError where the topic is gone.
+        """
+        deadline = _deadline(give_up_s)
+        async with self._alone(deadline):
+            await self._catch_up(deadline)
+            return self._fold.state
+
+    async def update(self, decide: Callable[[S], Sequence[U]], give_up_s: float) -> S:
+        """Append what ``decide`` makes of the state, and give the state after it.
+
+        ``decide`` may be called several times; it must not change the state, and has no updates
+        where nothing is to be done. What it raises is raised. Raises DeadlineExceededError after
+        ``give_up_s``; details say as ``outcomeUnknown`` whether the updates may still come to
+        stand.
+        """
+        deadline = _deadline(give_up_s)
+        async with self._alone(deadline):
+            if not self._whole:
+                await self._catch_up(deadline)
+            while updates := decide(self._fold.state):
+                if await self._append(self._fold.entry(self._new_id(), updates), deadline):
+                    break
+                if not _left(deadline):
+                    raise DeadlineExceededError(
+                        f"{self._place}: others were first each time", outcomeUnknown=False
+                    )
+            if self._fold.snapshot_due and self._tidying is None:
+                self._tidying = asyncio.create_task(self._tidy(), name="snapshot")
+                self._tidying.add_done_callback(self._tidied)
+            return self._fold.state
+
+    async def close(self) -> None:
+        """Let a snapshot that is on its way come to its end, for a short time."""
+        if (tidying := self._tidying) is not None:
+            await asyncio.wait([tidying], timeout=_TIDY_S)
+            tidying.cancel()
+            await asyncio.gather(tidying, return_exceptions=True)
+
+    async def _append(self, entry: Entry, deadline: float) -> bool:
+        """Whether an entry came to stand at the next offset."""
+        loop = asyncio.get_running_loop()
+        expected = self._fold.position
+        value = entry.pack()
+        batch = record_batch(value, now_us())
+        attempt, uncertain = 0, False
+        while True:
+            left_s = deadline - loop.time()
+            error: RunnelError
+            try:
+                await append_at(
+                    self._route,
+                    self._partition,
+                    batch,
+                    expected,
+                    max(LEAST_WAIT_S, min(_ATTEMPT_S, left_s)),
+                )
+            except ConflictError as conflict:
+                error = conflict
+                try:
+                    await self._catch_up(deadline)
+                except RetryableError as failure:
+                    raise self._unknown(failure.message) from failure
+                if self._fold.position < expected:
+                    # An unclean election took away what the attempt was built on.
+                    return False
+                match self._fold.standing(expected, entry.id):
+                    case Standing.STANDS:
+                        return True
+                    case Standing.LOST:
+                        return False
+                    case Standing.FORGOTTEN:
+                        raise self._unknown("too much was written since") from conflict
+                    case Standing.OPEN:
+                        # An SPU that does not know yet that it leads no more.
+                        pass
+            except RunnelError as failure:
+                if not may_retry(failure):
+                    raise
+                error, uncertain = failure, True
+            else:
+                self._fold.take(expected, entry, len(value))
+                self._cursor.position = self._fold.position
+                return True
+            if loop.time() >= deadline:
+                if uncertain:
+                    raise self._unknown(error.message) from error
+                raise DeadlineExceededError(
+                    f"{self._place} could not be written: {error.message}", outcomeUnknown=False
+                ) from error
+            attempt = await self._route.pause(self._partition, attempt, deadline - loop.time())
+
+    async def _catch_up(self, deadline: float) -> None:
+        """Fold all that is committed when this is called, at least."""
+        loop = asyncio.get_running_loop()
+        bounds = await list_offsets(self._route, self._partition, LATEST, _left(deadline))
+        if not self._whole:
+            self._restart(bounds.log_start)
+        attempt = 0
+        while True:
+            before = self._cursor.position
+            try:
+                answer = await self._fetch(deadline)
+            except (OffsetOutOfRangeError, DivergedError) as error:
+                # A snapshot stands further on; or, after an unclean election, all is read again.
+                bounds = await list_offsets(self._route, self._partition, LATEST, _left(deadline))
+                if isinstance(error, OffsetOutOfRangeError) and bounds.log_start <= before:
+                    raise
+                self._restart(bounds.log_start)
+                continue
+            self._take(answer)
+            if self._cursor.position >= bounds.offset:
+                self._whole = True
+                return
+            if before == self._cursor.position:
+                # Another leader, which does not show yet what the one before did.
+                if loop.time() >= deadline:
+                    raise DeadlineExceededError(f"{self._place} could not be read to its end")
+                attempt = await self._route.pause(self._partition, attempt, _left(deadline))
+
+    async def _fetch(self, deadline: float) -> tuple[memoryview, int]:
+        """Batches from the position on, and the last add confirmed."""
+        response = await self._route.retrying(
+            self._partition,
+            Api.FETCH,
+            lambda uid: FetchRequest(
+                uid, self._cursor.position, _FETCH_BYTES, 0, 0, self._cursor.term
+            ).pack(),
+            give_up_s=_left(deadline),
+        )
+        return response.tail, FetchResponse.unpack(response.fixed).lac
+
+    def _take(self, answer: tuple[memoryview, int]) -> None:
+        try:
+            for rows in self._cursor.take(*answer):
+                offsets = rows.column("offset").to_pylist()
+                for offset, value in zip(offsets, rows.column("value").to_pylist(), strict=True):
+                    self._take_entry(offset, value)
+        except RunnelError:
+            # The cursor may be behind what was not folded: nobody may go on from here.
+            self._whole = False
+            raise
+        self._fold.advance(self._cursor.position)
+
+    def _take_entry(self, offset: int, value: bytes | None) -> None:
+        try:
+            self._fold.take(offset, Entry.unpack(value), len(value or b""))
+        except CorruptBatchError as error:
+            raise CorruptBatchError(
+                f"{self._place} at offset {offset}: {error.message}. Nobody goes on from"
+                " less than all. To forget everything in it and begin anew: runnel delete"
+                f" topic {self._route.name} --force"
+            ) from error
+
+    def _restart(self, log_start: int) -> None:
+        self._whole = False
+        self._fold.restart(log_start)
+        self._cursor = Cursor(self._route.name, self._partition, log_start)
+
+    async def _tidy(self) -> None:
+        """Put a snapshot at the end of the log, and have all before it truncated."""
+        # Whatever fails here is not lost: a later update finds it due again.
+        with suppress(RunnelError):
+            deadline = _deadline(_ATTEMPT_S)
+            async with self._alone(deadline):
+                place = self._fold.position
+                entry = self._fold.snapshot(self._new_id())
+                if not (self._whole and await self._append(entry, deadline)):
+                    return
+            await self._truncate(place)
+
+    @asynccontextmanager
+    async def _alone(self, deadline: float) -> AsyncIterator[None]:
+        """One caller after the other. Raises DeadlineExceededError where it is never its turn."""
+        try:
+            async with asyncio.timeout(_left(deadline)):
+                await self._lock.acquire()
+        except TimeoutError:
+            raise DeadlineExceededError(
+                f"{self._place} was busy with updates that were not answered", outcomeUnknown=False
+            ) from None
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _tidied(self, task: asyncio.Task[None]) -> None:
+        self._tidying = None
+        if not task.cancelled():
+            task.result()
+
+    @property
+    def _place(self) -> str:
+        return f"{self._route.name}/{self._partition}"
+
+    def _unknown(self, why: str) -> DeadlineExceededError:
+        return DeadlineExceededError(
+            f"it is unknown whether an update of {self._place} stands, or will: {why}",
+            outcomeUnknown=True,
+        )
+
+
+def _deadline(give_up_s: float) -> float:
+    return asyncio.get_running_loop().time() + give_up_s
+
+
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - asyncio.get_running_loop().time())

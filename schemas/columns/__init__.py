@@ -1,0 +1,1 @@
+"""Columns of typed topics: types, versions, allowed changes."""

@@ -1,0 +1,1 @@
+"""Messages between SC and SPU, and assignments for clients."""

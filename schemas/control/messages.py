@@ -1,0 +1,301 @@
+"""What the SC and an SPU say to each other over their session.
+
+One WebSocket per SPU, JSON text messages. Each is an `Envelope`; requests carry an ``id`` that
+the reply repeats in ``reply_to``. Every envelope carries the causality id of what led to it.
+
+The conversation: the SPU says `Hello`; the SC answers `Welcome` or `Reject` and closes. Then
+the SC sends the SPU's complete set of `AssignPartitions`, `LeadPartitions` for those it leads and
+`DeleteReplicas` for tombstones; the SPU sends `Report` whenever a replica's state changes, and
+`Ask` where a leader needs another live replica set or another leader, and `FindPeers` where it does
+not know how to reach another SPU.
+Messages are batched per SPU. Either side may start a request; `Heartbeat` flows both ways.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, TypeAdapter
+
+from schemas.ids import PartitionUid, StorageId, Term
+from schemas.objects.model import CaselessEnum, Model
+from schemas.objects.partition import LiveReplica
+from schemas.objects.topic import SharedLogSettings
+
+SESSION_VERSION: Final = 1
+MIN_SESSION_VERSION: Final = 1
+
+
+class ReplicaRole(CaselessEnum):
+    """What a replica is doing: nothing yet, leading, following its leader, or stopped for a reason
+    it reports."""
+
+    IDLE = "idle"
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    STOPPED = "stopped"
+
+
+class Stamp(Model):
+    """Which SC sent something: the KV revision at which it took office and a random id.
+
+    ``incarnation`` grows with each recovery of the cluster from a KV that was restored from a
+    backup; revisions of different incarnations do not compare.
+    """
+
+    revision: int
+    office: str
+    incarnation: int = 0
+
+
+class ReplicaReport(Model):
+    """The state of one replica as its SPU sees it.
+
+    ``term`` is the full term (with restarts) of the last leadership the replica's disk holds, 0
+    for none; ``revision`` the newest KV revision of its partition that it knows, and
+    ``incarnation`` that of the stamp it came with; ``leo`` the next offset of its log. An unfit
+    replica never leads; ``reason`` says why. ``unclean_boot``: it is unfit for no other reason
+    than that the host lost its memory while the log was not fsynced; what it reports is what it
+    has, and told to lead by an unclean election it does.
+    """
+
+    uid: PartitionUid
+    storage_id: StorageId
+    role: ReplicaRole = ReplicaRole.IDLE
+    term: Term = Term(0)
+    revision: int = 0
+    incarnation: int = 0
+    lrs: tuple[LiveReplica, ...] = ()
+    log_start: int = 0
+    leo: int = 0
+    last_term: Term = Term(0)
+    fit: bool = True
+    unclean_boot: bool = False
+    assigned: bool = True
+    reason: str | None = None
+
+    @property
+    def may_lead_uncleanly(self) -> bool:
+        """Whether it may lead by an election that is recorded as unclean."""
+        return self.fit or self.unclean_boot
+
+
+class Hello(Model):
+    """SPU → SC, first message. ``instance`` is random per process: it tells twins apart.
+    ``free_bytes`` is what its disk has room for; None where that is not known."""
+
+    type: Literal["hello"] = "hello"
+    min_version: int = MIN_SESSION_VERSION
+    max_version: int = SESSION_VERSION
+    software: str
+    spu_id: int
+    instance: str
+    cluster_uid: str | None = None
+    kv_revision: int = 0
+    stamp: Stamp | None = None
+    free_bytes: int | None = None
+    replicas: tuple[ReplicaReport, ...] = ()
+
+
+class Welcome(Model):
+    """SC → SPU: accepted. ``generation`` counts this SPU's connections."""
+
+    type: Literal["welcome"] = "welcome"
+    version: int
+    cluster: str
+    cluster_uid: str
+    generation: int
+    heartbeat_ms: int
+    misses: int
+    stamp: Stamp
+
+
+class Reject(Model):
+    """SC → SPU: not accepted, and why; the connection closes."""
+
+    type: Literal["reject"] = "reject"
+    code: str
+    message: str
+
+
+class Heartbeat(Model):
+    type: Literal["heartbeat"] = "heartbeat"
+
+
+class Assignment(Model):
+    """A replica that the SPU is to hold, as of one KV revision of its partition.
+
+    ``leader``, ``term`` and ``lrs`` are taken together from that revision; an assignment of an
+    older one than is already known, by (incarnation of the stamp, revision), is ignored. One
+    without a leader ends every leadership of an earlier incarnation: while a cluster recovers,
+    the SPU's report that it knows it is its answer, and what it holds then must not grow by
+    itself any more. ``unclean_term`` is the last election term that was won uncleanly: only for a
+    leader of that term or a later one may records be discarded that were committed before it.
+    Records below ``truncate_before`` are to go, as far as they are committed.
+    """
+
+    uid: PartitionUid
+    name: str
+    topic: str
+    index: int
+    replicas: tuple[int, ...]
+    log: SharedLogSettings
+    leader: int | None = None
+    term: Term = Term(0)
+    lrs: tuple[LiveReplica, ...] = ()
+    unclean_term: Term | None = None
+    truncate_before: int = 0
+    revision: int
+
+
+class AssignPartitions(Model):
+    """SC → SPU request. ``complete``: this is everything the SPU is to hold."""
+
+    type: Literal["assign"] = "assign"
+    complete: bool = False
+    assignments: tuple[Assignment, ...] = ()
+    removed: tuple[PartitionUid, ...] = ()
+    stamp: Stamp
+
+
+class Lead(Model):
+    """Become the leader of a partition at an election term. If that is ``unclean_term``, a replica
+    that is unfit by an unclean boot alone is fit by this."""
+
+    uid: PartitionUid
+    term: Term
+    lrs: tuple[LiveReplica, ...]
+    unclean_term: Term | None = None
+    revision: int
+
+
+class LeadPartitions(Model):
+    """SC → SPU request."""
+
+    type: Literal["lead"] = "lead"
+    leads: tuple[Lead, ...]
+    stamp: Stamp
+
+
+class Tombstone(Model):
+    """Leave to delete a replica; ``storage_id`` None covers every storage of that uid."""
+
+    uid: PartitionUid
+    spu_id: int
+    storage_id: StorageId | None = None
+
+
+class DeleteReplicas(Model):
+    """SC → SPU request."""
+
+    type: Literal["delete"] = "delete"
+    tombstones: tuple[Tombstone, ...]
+    stamp: Stamp
+
+
+class Report(Model):
+    """SPU → SC request: replicas whose state changed, deletions that are done, and what its disk
+    has room for where that changed."""
+
+    type: Literal["report"] = "report"
+    replicas: tuple[ReplicaReport, ...] = ()
+    deleted: tuple[Tombstone, ...] = ()
+    free_bytes: int | None = None
+
+
+class LrsRequest(Model):
+    """A leader needs another live replica set: ``lrs`` in place of the one of ``revision``.
+
+    ``term`` is its full term. Where the partition is still at that revision and led by this SPU
+    at that election term, the answer is a later revision: with the change, or without it and with
+    the reason on its status. All else has no answer but the later revision there is already.
+    """
+
+    uid: PartitionUid
+    term: Term
+    revision: int
+    lrs: tuple[LiveReplica, ...]
+    reason: str
+
+
+class ElectionRequest(Model):
+    """A leader, or an SPU that was told to lead, asks that another one may; ``term`` is its full
+    term. It leads on where no other can."""
+
+    uid: PartitionUid
+    term: Term
+    reason: str
+
+
+class Ask(Model):
+    """SPU → SC request: what its replicas ask for as leaders. The reply says only that it came."""
+
+    type: Literal["ask"] = "ask"
+    lrs: tuple[LrsRequest, ...] = ()
+    elections: tuple[ElectionRequest, ...] = ()
+
+
+class FindPeers(Model):
+    """SPU → SC request: where do these SPUs listen for other SPUs? `Peers` follows."""
+
+    type: Literal["findPeers"] = "findPeers"
+    spu_ids: tuple[int, ...]
+
+
+class Peer(Model):
+    """Where an SPU listens for other SPUs."""
+
+    spu_id: int
+    host: str
+    port: int
+
+
+class Peers(Model):
+    """SC → SPU request: what `FindPeers` asked for. SPUs that are not registered are left out."""
+
+    type: Literal["peers"] = "peers"
+    peers: tuple[Peer, ...]
+
+
+class Reply(Model):
+    """The answer to any request; ``error`` is a `RunnelError` as JSON."""
+
+    type: Literal["reply"] = "reply"
+    error: dict[str, Any] | None = None
+
+
+Message = Annotated[
+    Hello
+    | Welcome
+    | Reject
+    | Heartbeat
+    | AssignPartitions
+    | LeadPartitions
+    | DeleteReplicas
+    | Report
+    | Ask
+    | FindPeers
+    | Peers
+    | Reply,
+    Field(discriminator="type"),
+]
+
+
+class Envelope(Model):
+    """One message on the session. ``id`` is set where a reply is expected."""
+
+    id: int | None = None
+    reply_to: int | None = None
+    cause: str
+    body: Message
+
+    def encode(self) -> str:
+        return self.model_dump_json(by_alias=True, exclude_none=True)
+
+
+_ENVELOPE: Final[TypeAdapter[Envelope]] = TypeAdapter(Envelope)
+
+
+def decode_envelope(text: str | bytes) -> Envelope:
+    """Parse one message. Raises pydantic.ValidationError."""
+    return _ENVELOPE.validate_json(text)

@@ -1,0 +1,1 @@
+"""What every daemon does the same way: configuration, logs, process, files."""

@@ -1,0 +1,1 @@
+"""Objects that users apply and the KV stores: kinds, fields, keys, manifests."""

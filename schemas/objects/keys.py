@@ -1,0 +1,105 @@
+"""Where things live in the KV: the one place that builds and parses keys.
+
+::
+
+    /runnel/<cluster>/cluster                       identity of the cluster
+    /runnel/<cluster>/office                        the SC in office
+    /runnel/<cluster>/offices/<id>                  SCs that took office, ever
+    /runnel/<cluster>/moved                         the cluster was moved to another store
+    /runnel/<cluster>/arriving                      the cluster is being moved into this store
+    /runnel/<cluster>/objects/<plural>/<name>       one object
+    /runnel/<cluster>/spu-ids/<spu id>              the name of the SPU that has this id
+    /runnel/<cluster>/tombstones/<spu id>/<uid>     leave to delete replicas
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schemas.errors import InvalidRequestError
+from schemas.objects.quantities import check_name
+
+ROOT = "/runnel"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterKeys:
+    """Keys of one cluster. Raises InvalidRequestError for a bad cluster name."""
+
+    cluster: str
+
+    def __post_init__(self) -> None:
+        try:
+            check_name(self.cluster)
+        except ValueError as error:
+            raise InvalidRequestError(f"cluster name: {error}") from error
+
+    @property
+    def root(self) -> str:
+        return f"{ROOT}/{self.cluster}/"
+
+    @property
+    def identity(self) -> str:
+        return f"{self.root}cluster"
+
+    @property
+    def current_office(self) -> str:
+        return f"{self.root}office"
+
+    def office(self, office: str) -> str:
+        return f"{self.root}offices/{office}"
+
+    @property
+    def moved(self) -> str:
+        """Where the cluster went, in a store that it was moved out of."""
+        return f"{self.root}moved"
+
+    @property
+    def arriving(self) -> str:
+        """Where the cluster comes from, in a store that does not hold all of it yet."""
+        return f"{self.root}arriving"
+
+    def spu_id(self, spu_id: int) -> str:
+        return f"{self.root}spu-ids/{spu_id}"
+
+    @property
+    def objects(self) -> str:
+        return f"{self.root}objects/"
+
+    @property
+    def tombstones(self) -> str:
+        return f"{self.root}tombstones/"
+
+    def tombstones_of(self, spu_id: int) -> str:
+        """Prefix of an SPU's tombstones."""
+        return f"{self.tombstones}{spu_id}/"
+
+    def kind(self, plural: str) -> str:
+        """Prefix of all objects of a kind."""
+        return f"{self.objects}{plural}/"
+
+    def object(self, plural: str, name: str) -> str:
+        return f"{self.objects}{plural}/{name}"
+
+    def tombstone(self, spu_id: int, uid: str) -> str:
+        return f"{self.tombstones_of(spu_id)}{uid}"
+
+    def parse_object(self, key: str) -> tuple[str, str] | None:
+        """(plural, name) of an object's key; None for any other key."""
+        if not key.startswith(self.objects):
+            return None
+        plural, _, name = key[len(self.objects) :].partition("/")
+        return (plural, name) if plural and name else None
+
+    def parse_spu_id(self, key: str) -> int | None:
+        """The id of an SPU id's key; None for any other key."""
+        prefix = f"{self.root}spu-ids/"
+        number = key.removeprefix(prefix)
+        return int(number) if key.startswith(prefix) and number.isdecimal() else None
+
+    def parse_tombstone(self, key: str) -> tuple[int, str] | None:
+        """(spu id, partition uid) of a tombstone's key; None for any other key."""
+        if not key.startswith(self.tombstones):
+            return None
+        spu, _, uid = key[len(self.tombstones) :].partition("/")
+        return (int(spu), uid) if spu.isdecimal() and uid else None

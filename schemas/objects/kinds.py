@@ -1,0 +1,38 @@
+"""The registry of kinds: one place that names them all, and how users may spell them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from schemas.errors import InvalidRequestError
+from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition
+from schemas.objects.pipeline import Pipeline
+from schemas.objects.spu import Spu
+from schemas.objects.spu_group import SpuGroup
+from schemas.objects.stream import Scope, Stream
+from schemas.objects.topic import Topic
+
+KINDS: tuple[type[Object], ...] = (Spu, SpuGroup, Topic, Partition, Scope, Stream, Pipeline)
+BY_KIND: dict[str, type[Object]] = {cls.kind_name(): cls for cls in KINDS}
+BY_PLURAL: dict[str, type[Object]] = {cls.PLURAL: cls for cls in KINDS}
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word a typo most likely meant, or None where nothing is near."""
+    by_lower = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
+    return by_lower[found[0]] if found else None
+
+
+def find_kind(word: str) -> type[Object]:
+    """The kind of a singular, plural or short name in any case. Raises InvalidRequestError."""
+    lower = word.lower()
+    for cls in KINDS:
+        if lower in {cls.kind_name().lower(), cls.PLURAL, *cls.SHORT_NAMES}:
+            return cls
+    hint = nearest(word, [name for cls in KINDS for name in (cls.kind_name().lower(), cls.PLURAL)])
+    known = ", ".join(cls.PLURAL for cls in KINDS)
+    meant = f"did you mean {hint}? Known kinds: {known}" if hint else f"known kinds: {known}"
+    raise InvalidRequestError(f"unknown kind {word!r}; {meant}")

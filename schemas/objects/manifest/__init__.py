@@ -1,0 +1,1 @@
+"""Manifests: YAML with line numbers, validation, errors that name the field."""

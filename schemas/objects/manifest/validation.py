@@ -1,0 +1,178 @@
+"""Turns data into objects, and what is wrong with it into words a user can act on.
+
+Each problem names the path of the field as the user wrote it; an unknown field names the nearest
+known one. Manifests add file and line to this, the API sends it as it is.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from schemas.errors import InvalidRequestError
+from schemas.objects.kinds import BY_KIND, nearest
+from schemas.objects.metadata import API_VERSION, Object
+from schemas.objects.quantities import MAX_NAME_LENGTH, short
+
+Path = tuple[str | int, ...]
+
+#: A longer name of a field is none of ours.
+_MAX_PART = MAX_NAME_LENGTH
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, and where."""
+
+    path: Path
+    message: str
+
+    def __str__(self) -> str:
+        where = format_path(self.path)
+        return f"{where}: {self.message}" if where else self.message
+
+
+def format_path(path: Path) -> str:
+    """``spec.assignment[0].replicas``"""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            # One line for a problem, whatever stands in a key.
+            shown = part if part.isprintable() and len(part) <= _MAX_PART else short(part)
+            text += f".{shown}" if text else shown
+    return text
+
+
+def build_object(data: Any) -> tuple[Object | None, list[Problem]]:
+    """The object that plain data describes, or the problems that stand in the way."""
+    if not isinstance(data, dict):
+        return None, [Problem((), f"a manifest is a mapping, this is {_kind_of(data)}")]
+    problems = []
+    version = data.get("apiVersion")
+    if version is None:
+        problems.append(Problem((), f"apiVersion is missing; write apiVersion: {API_VERSION}"))
+    elif version != API_VERSION:
+        message = f"unknown version {short(version)}; this release knows {API_VERSION}"
+        problems.append(Problem(("apiVersion",), message))
+    kind = data.get("kind")
+    cls = BY_KIND.get(kind) if isinstance(kind, str) else None
+    if kind is None:
+        problems.append(Problem((), f"kind is missing; known kinds: {', '.join(BY_KIND)}"))
+    elif cls is None:
+        hint = nearest(str(kind), BY_KIND)
+        meant = f"did you mean {hint}?" if hint else f"known kinds: {', '.join(BY_KIND)}"
+        problems.append(Problem(("kind",), f"unknown kind {short(kind)}; {meant}"))
+    if cls is None or problems:
+        return None, problems
+    try:
+        return cls.model_validate(data, by_alias=True, by_name=False), []
+    except ValidationError as error:
+        return None, explain(error, cls)
+
+
+def parse_object(data: Any) -> Object:
+    """As `build_object`. Raises InvalidRequestError that lists every problem."""
+    obj, problems = build_object(data)
+    if obj is None:
+        raise InvalidRequestError("; ".join(str(p) for p in problems))
+    return obj
+
+
+def explain(error: ValidationError, cls: type[BaseModel]) -> list[Problem]:
+    """The problems of a failed validation against ``cls``, one for each field."""
+    problems = []
+    for detail in error.errors(include_url=False):
+        path = tuple(part for part in detail["loc"] if part != "[key]")
+        problems.append(Problem(path, _message(detail, path, cls)))
+    return problems
+
+
+def _message(detail: Any, path: Path, cls: type[BaseModel]) -> str:
+    context = detail.get("ctx", {})
+    value = detail.get("input")
+    match detail["type"]:
+        case "extra_forbidden":
+            known = _field_names(_model_at(cls, path[:-1]))
+            hint = nearest(str(path[-1]), known)
+            meant = f"did you mean {hint}?" if hint else f"known fields: {', '.join(known)}"
+            return f"unknown field; {meant}"
+        case "missing":
+            return "is required"
+        case "value_error":
+            return str(context.get("error", detail["msg"]))
+        case "enum" | "literal_error":
+            return f"{short(value)} is not one of {context.get('expected')}"
+        case "int_type" | "int_parsing" | "int_from_float":
+            return f"must be a whole number, not {_kind_of(value)} {short(value)}"
+        case "bool_type" | "bool_parsing":
+            return f"must be true or false, not {short(value)}"
+        case "string_type":
+            return f"must be text, not {_kind_of(value)} {short(value)}; put it in quotes"
+        case "greater_than_equal":
+            return f"must be at least {context['ge']}, it is {short(value)}"
+        case "less_than_equal":
+            return f"must be at most {context['le']}, it is {short(value)}"
+        case "tuple_type" | "list_type":
+            return f"must be a list, not {_kind_of(value)}"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return f"must be a mapping of fields, not {_kind_of(value)}"
+        case "invalid_key":
+            return "a field's name is text; put it in quotes"
+        case "too_short":
+            least = context["min_length"]
+            return f"needs at least {least} {'entry' if least == 1 else 'entries'}"
+        case _:
+            return str(detail["msg"])
+
+
+def _kind_of(value: Any) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "the boolean"
+        case int() | float():
+            return "the number"
+        case str():
+            return "the text"
+        case list() | tuple():
+            return "a list"
+        case dict():
+            return "a mapping"
+        case _:
+            return type(value).__name__
+
+
+def _field_names(cls: type[BaseModel] | None) -> list[str]:
+    if cls is None:
+        return []
+    return [field.alias or name for name, field in cls.model_fields.items()]
+
+
+def _model_at(cls: type[BaseModel] | None, path: Iterable[str | int]) -> type[BaseModel] | None:
+    """The model that the fields at ``path`` belong to."""
+    for part in path:
+        if cls is None:
+            return None
+        if isinstance(part, int):
+            continue
+        field = next((f for n, f in cls.model_fields.items() if (f.alias or n) == part), None)
+        cls = _model_in(field.annotation) if field is not None else None
+    return cls
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    if get_origin(annotation) in (Union, types.UnionType, tuple, list):
+        for argument in get_args(annotation):
+            found = _model_in(argument)
+            if found is not None:
+                return found
+    return None

@@ -1,0 +1,122 @@
+"""`Partition`: the one replicated log of the system, and who may write to it."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, Literal
+
+from pydantic import Field, field_validator
+
+from schemas.ids import Term
+from schemas.objects.metadata import Object, OwnerReference, Status
+from schemas.objects.model import CaselessEnum, Model
+from schemas.objects.spu import MAX_SPU_ID
+from schemas.objects.topic import LogSettings, SharedLogSettings
+
+#: Annotation of a partition that waits for an `UncleanElection`, which is its value.
+UNCLEAN_ELECTION: Final = "runnel/unclean-election"
+
+
+def incarnation_of(term: int) -> int:
+    """The incarnation of the cluster that a term is of: its upper 16 bits."""
+    return term >> 48
+
+
+class DesiredState(CaselessEnum):
+    OPEN = "open"
+    SEALED = "sealed"
+
+
+class PartitionSpec(Model):
+    """Written by the owner's controller; the truth about placement."""
+
+    owner: OwnerReference
+    """The object that this partition belongs to."""
+    index: int | None = Field(default=None, ge=0)
+    """Number within its topic."""
+    segment_id: int | None = Field(default=None, ge=0)
+    """Number within its stream."""
+    replicas: tuple[int, ...] = Field(min_length=1)
+    """SPUs that hold it."""
+    preferred_leader: int
+    """The SPU that leads when it can."""
+    desired: DesiredState = DesiredState.OPEN
+    """open, or sealed: nothing is appended any more."""
+    truncate_before: int | None = Field(default=None, ge=0)
+    """Records below this offset are to go."""
+    log: SharedLogSettings = LogSettings()
+    """Settings of the log."""
+
+
+class PartitionResolution(CaselessEnum):
+    OFFLINE = "offline"
+    ONLINE = "online"
+    SEALED = "sealed"
+    DELETING = "deleting"
+
+
+class LiveReplica(Model):
+    """A member of the live replica set: an SPU together with the storage it had when it joined."""
+
+    spu_id: int
+    storage_id: str
+
+
+class PartitionStatus(Status):
+    """``term`` is an election term: restarts of the leader are left out."""
+
+    resolution: PartitionResolution = PartitionResolution.OFFLINE
+    """Whether it serves."""
+    leader: int | None = None
+    """The SPU that leads, or led last."""
+    term: Term = Term(0)
+    """Grows with every change of the leader."""
+    unclean_term: Term | None = None
+    """The last term whose leader may lack records that were committed before; kept for good."""
+    lrs: tuple[LiveReplica, ...] = ()
+    """The live replica set: replicas that hold every committed record."""
+    start_offset: int = 0
+    """The last truncation that took effect: records below are gone. Retention may have taken more,
+    which is not written here: ask the partition's leader for its earliest offset."""
+    sealed_offset: int | None = None
+    """Of a sealed partition, the offset after its last record."""
+
+    @field_validator("term", "unclean_term")
+    @classmethod
+    def _no_restarts(cls, term: int | None) -> Term | None:
+        if term is not None and term & 0xFFFF:
+            raise ValueError("the term of a status does not count restarts")
+        return None if term is None else Term(term)
+
+    @property
+    def incarnation(self) -> int:
+        """The incarnation of the cluster in which the leader was elected."""
+        return incarnation_of(self.term)
+
+
+class UncleanElection(Model):
+    """An operator's wish: elect one of the replicas that are there, and lose what it lacks.
+
+    It is void where the partition is at another term.
+    """
+
+    term: Term = Field(ge=0, lt=1 << 64)
+    """The term of the partition's status, as the operator saw it."""
+    leader: int | None = Field(default=None, ge=0, le=MAX_SPU_ID)
+    """The SPU that is to lead; left out, the one that holds most of those that are there."""
+
+
+class Truncation(Model):
+    """A wish to remove the oldest records of a partition, on every replica, for good."""
+
+    before: int = Field(ge=0, lt=1 << 62)
+    """Records below this offset go. What is not committed yet goes as soon as it is."""
+
+
+class Partition(Object):
+    PLURAL: ClassVar[str] = "partitions"
+    SHORT_NAMES: ClassVar[tuple[str, ...]] = ("p",)
+    SYSTEM_WRITTEN: ClassVar[bool] = True
+
+    kind: Literal["Partition"] = "Partition"
+    spec: PartitionSpec
+    status: PartitionStatus = PartitionStatus()

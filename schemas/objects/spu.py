@@ -1,0 +1,134 @@
+"""`Spu`: one streaming processing unit, where replicas of partitions live."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+
+from schemas.objects.metadata import Object, Status
+from schemas.objects.model import CaselessEnum, Model
+from schemas.objects.quantities import Name, Size
+
+MAX_SPU_ID = 2**31 - 1
+GIB = 1 << 30
+
+
+class SpuType(CaselessEnum):
+    MANAGED = "managed"
+    CUSTOM = "custom"
+
+
+class Encryption(CaselessEnum):
+    PLAINTEXT = "plaintext"
+    TLS = "TLS"
+
+
+class Ingress(Model):
+    """One advertised address: a host name or an IP address."""
+
+    hostname: str | None = None
+    """A host name that clients resolve; or give ip."""
+    ip: str | None = None
+    """An IP address; or give hostname."""
+
+    @model_validator(mode="after")
+    def _one_address(self) -> Ingress:
+        if (self.hostname is None) == (self.ip is None):
+            raise ValueError("give one of hostname and ip")
+        return self
+
+    @property
+    def host(self) -> str:
+        return self.hostname or self.ip or ""
+
+
+class PublicEndpoint(Model):
+    """Where clients reach the SPU: the *advertised* address, not the one it listens on."""
+
+    port: int = Field(default=9005, ge=1, le=65535)
+    """Port that clients connect to."""
+    ingress: tuple[Ingress, ...] = (Ingress(hostname="localhost"),)
+    """Addresses at which clients reach the SPU; they use the first."""
+    encryption: Encryption = Encryption.PLAINTEXT
+    """plaintext. TLS is kept, but refused by this version."""
+
+    @model_validator(mode="after")
+    def _some_address(self) -> PublicEndpoint:
+        if not self.ingress:
+            raise ValueError("ingress needs at least one hostname or ip")
+        return self
+
+    @property
+    def host(self) -> str:
+        return self.ingress[0].host
+
+
+class PrivateEndpoint(Model):
+    """Where other SPUs reach this one for replication."""
+
+    port: int = Field(default=9006, ge=1, le=65535)
+    """Port that other SPUs connect to."""
+    host: str = "localhost"
+    """Host that other SPUs connect to."""
+    encryption: Encryption = Encryption.PLAINTEXT
+    """plaintext. TLS is kept, but refused by this version."""
+
+
+class Storage(Model):
+    """Where replicas are kept and how much space they may take."""
+
+    log_dir: str | None = None
+    """Directory of the replicas, on the SPU's host."""
+    size: Size | None = GIB
+    """How much space the replicas may take; null: the disk, but for a reserve."""
+
+    @model_serializer(mode="wrap")
+    def _say_unlimited(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Left out, as other fields that are None, it would be read back as its default.
+        data: dict[str, Any] = handler(self)
+        return {**data, "size": None} if self.size is None else data
+
+
+class SpuSpec(Model):
+    spu_id: int = Field(ge=0, le=MAX_SPU_ID)
+    """Number of the SPU, unique in the cluster."""
+    spu_type: SpuType = SpuType.CUSTOM
+    """custom: started by you; managed: started by its SpuGroup."""
+    group: Name | None = None
+    """The SpuGroup of a managed SPU; set by the system."""
+    rack: str | None = None
+    """What may fail together; replicas are spread over racks."""
+    region: str | None = None
+    """Where its rack stands; replicas are spread over regions first."""
+    storage: Storage = Storage()
+    """Where replicas are kept."""
+    public_endpoint: PublicEndpoint = PublicEndpoint()
+    """Where clients reach the SPU."""
+    private_endpoint: PrivateEndpoint = PrivateEndpoint()
+    """Where other SPUs reach the SPU."""
+
+
+class SpuResolution(CaselessEnum):
+    INIT = "init"
+    UNKNOWN = "unknown"
+    ONLINE = "online"
+    OFFLINE = "offline"
+    DRAINING = "draining"
+
+
+class SpuStatus(Status):
+    resolution: SpuResolution = SpuResolution.INIT
+
+
+class Spu(Object):
+    PLURAL: ClassVar[str] = "spus"
+
+    kind: Literal["Spu"] = "Spu"
+    spec: SpuSpec
+    status: SpuStatus = SpuStatus()

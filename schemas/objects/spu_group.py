@@ -1,0 +1,61 @@
+"""`SpuGroup`: SPUs that Runnel provisions and scales by itself."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from schemas.objects.metadata import Object, Status
+from schemas.objects.model import CaselessEnum, Model
+from schemas.objects.spu import MAX_SPU_ID, PrivateEndpoint, PublicEndpoint, Storage
+
+MAX_REPLICAS = 1_000
+
+
+class SpuTemplate(Model):
+    """What every SPU of the group is given."""
+
+    rack: str | None = None
+    """Rack of every SPU of the group."""
+    region: str | None = None
+    """Region of every SPU of the group."""
+    storage: Storage = Storage()
+    """Storage of every SPU of the group."""
+    public_endpoint: PublicEndpoint = PublicEndpoint()
+    """Where clients reach the SPUs. Those on one host count the port up by 3."""
+    private_endpoint: PrivateEndpoint = PrivateEndpoint()
+    """Where other SPUs reach them. Those on one host count the port up by 3."""
+
+
+class SpuGroupSpec(Model):
+    replicas: int = Field(ge=0, le=MAX_REPLICAS)
+    """How many SPUs; fewer ends those with the highest ids."""
+    min_id: int = Field(default=0, ge=0, le=MAX_SPU_ID)
+    """Id of the first SPU; the others follow it."""
+    template: SpuTemplate = SpuTemplate()
+    """What every SPU of the group is given."""
+
+    @property
+    def last_id(self) -> int:
+        """The highest id of the group; below ``min_id`` when it has no SPUs."""
+        return self.min_id + self.replicas - 1
+
+
+class SpuGroupResolution(CaselessEnum):
+    INIT = "init"
+    INVALID = "invalid"
+    RESERVED = "reserved"
+
+
+class SpuGroupStatus(Status):
+    resolution: SpuGroupResolution = SpuGroupResolution.INIT
+
+
+class SpuGroup(Object):
+    PLURAL: ClassVar[str] = "spugroups"
+    SHORT_NAMES: ClassVar[tuple[str, ...]] = ("sg",)
+
+    kind: Literal["SpuGroup"] = "SpuGroup"
+    spec: SpuGroupSpec
+    status: SpuGroupStatus = SpuGroupStatus()

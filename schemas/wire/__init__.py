@@ -1,0 +1,1 @@
+"""The binary protocol: batches, frames, requests, partitioning of keys."""

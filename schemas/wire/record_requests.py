@@ -1,0 +1,204 @@
+"""Requests for the records of a partition and their answers: PRODUCE, FETCH, LIST_OFFSETS.
+
+The fixed parts of their frames (see `schemas.wire.protocol`); whole batches are the tails.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from typing import ClassVar, Final, Self
+
+from schemas.errors import ProtocolError
+from schemas.ids import PartitionUid, uid_bytes, uid_text
+from schemas.wire.protocol import FixedPart
+
+EARLIEST: Final = -2
+
+LATEST: Final = -1
+
+NO_OFFSET: Final = -1
+
+
+class Acks(IntEnum):
+    """When a produce request is answered."""
+
+    NONE = 0
+    LEADER = 1
+    COMMITTED = 2
+
+
+class FetchFlags(IntFlag):
+    """How a fetch may be answered. Bits that are not here are ignored."""
+
+    #: A follower may answer, up to the last add confirmed that it knows.
+    FOLLOWER_OK = 1
+
+
+NO_FLAGS: Final = FetchFlags(0)
+
+
+class PositionBy(IntEnum):
+    """What a position of `ListOffsetsRequest` counts."""
+
+    TIMESTAMP = 0
+    TRANSACTION_ID = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceRequest(FixedPart):
+    """Append one batch (the tail) to a partition.
+
+    ``expected_offset``: append only if this will be the base offset; `NO_OFFSET` for any.
+    ``timeout_ms`` bounds the wait for the commit; after it the outcome is unknown.
+    """
+
+    uid: PartitionUid
+    acks: Acks
+    timeout_ms: int
+    expected_offset: int = NO_OFFSET
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<16sB3xIq")
+
+    def pack(self) -> bytes:
+        return self.LAYOUT.pack(
+            uid_bytes(self.uid), self.acks, self.timeout_ms, self.expected_offset
+        )
+
+    @classmethod
+    def unpack(cls, data: memoryview | bytes) -> Self:
+        uid, acks, timeout_ms, expected = cls._fields(data)
+        try:
+            return cls(uid_text(uid), Acks(acks), timeout_ms, expected)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise ProtocolError(f"bad produce request: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceResponse(FixedPart):
+    """Where the batch begins, and the last add confirmed when the answer was written."""
+
+    base_offset: int
+    lac: int
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<qq")
+
+    def pack(self) -> bytes:
+        return self.LAYOUT.pack(self.base_offset, self.lac)
+
+    @classmethod
+    def unpack(cls, data: memoryview | bytes) -> Self:
+        return cls(*cls._fields(data))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest(FixedPart):
+    """Read whole batches from ``offset`` on.
+
+    Answered at once when ``min_bytes`` are committed beyond ``offset``, else after
+    ``max_wait_ms`` with what there is. The first batch is sent whole even when it exceeds
+    ``max_bytes``, and may begin before ``offset``. ``term`` is the term of the reader's last
+    batch, 0 if it has none: with ``offset`` it says what the reader has read, and DivergedError
+    says that the log does not hold that any more. ``flags``: without FOLLOWER_OK only the
+    leader answers.
+    """
+
+    uid: PartitionUid
+    offset: int
+    max_bytes: int
+    min_bytes: int
+    max_wait_ms: int
+    term: int = 0
+    flags: FetchFlags = NO_FLAGS
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<16sqIIIQB")
+    ADDED: ClassVar[int] = 1
+
+    def pack(self) -> bytes:
+        return self.LAYOUT.pack(
+            uid_bytes(self.uid),
+            self.offset,
+            self.max_bytes,
+            self.min_bytes,
+            self.max_wait_ms,
+            self.term,
+            self.flags,
+        )
+
+    @classmethod
+    def unpack(cls, data: memoryview | bytes) -> Self:
+        uid, *numbers, flags = cls._fields(data)
+        known = FetchFlags(flags)  # type: ignore[arg-type]
+        return cls(uid_text(uid), *numbers, known)  # type: ignore[arg-type, call-arg]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResponse(FixedPart):
+    """The log's bounds, and whole batches as the tail.
+
+    ``log_start`` is the first offset kept; ``lac`` the last one committed (one below
+    ``log_start`` in an empty log); readers stop at it.
+    """
+
+    log_start: int
+    lac: int
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<qq")
+
+    def pack(self) -> bytes:
+        return self.LAYOUT.pack(self.log_start, self.lac)
+
+    @classmethod
+    def unpack(cls, data: memoryview | bytes) -> Self:
+        return cls(*cls._fields(data))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsRequest(FixedPart):
+    """Ask for an offset: `EARLIEST`, `LATEST` (one above the last committed), or the first
+    record at or after a timestamp in microseconds (0 and up). ``by`` says what a position of 0 and
+    up is."""
+
+    uid: PartitionUid
+    position: int
+    by: PositionBy = PositionBy.TIMESTAMP
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<16sqB")
+    ADDED: ClassVar[int] = 1
+
+    def pack(self) -> bytes:
+        return self.LAYOUT.pack(uid_bytes(self.uid), self.position, self.by)
+
+    @classmethod
+    def unpack(cls, data: memoryview | bytes) -> Self:
+        uid, position, by = cls._fields(data)
+        try:
+            return cls(uid_text(uid), position, PositionBy(by))  # type: ignore[arg-type]
+        except ValueError as error:
+            raise ProtocolError(f"bad request for an offset: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsResponse(FixedPart):
+    """The offset asked for, and the bounds of the log.
+
+    For a timestamp the offset is of the first *batch* whose last timestamp is at or after it, for
+    a transaction id of the first one whose last id is that or a larger one; the reader skips the
+    earlier records of that batch. ``by`` repeats what the position was taken for: an SPU of an
+    earlier version takes every position for a timestamp, and does not say so.
+    """
+
+    offset: int
+    log_start: int
+    lac: int
+    size_bytes: int
+    by: PositionBy = PositionBy.TIMESTAMP
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<qqqQB")
+    ADDED: ClassVar[int] = 1
+
+    def pack(self) -> bytes:
+        return self.LAYOUT.pack(self.offset, self.log_start, self.lac, self.size_bytes, self.by)
+
+    @classmethod
+    def unpack(cls, data: memoryview | bytes) -> Self:
+        *numbers, by = cls._fields(data)
+        try:
+            return cls(*numbers, PositionBy(by))  # type: ignore[arg-type, call-arg]
+        except ValueError as error:
+            raise ProtocolError(f"bad answer with an offset: {error}") from error

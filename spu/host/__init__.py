@@ -1,0 +1,1 @@
+"""All replicas of this SPU: open, assign, delete, recover."""

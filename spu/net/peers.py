@@ -1,0 +1,241 @@
+"""The other SPUs that this one shares partitions with: one connection to each.
+
+Of two SPUs the one with the higher id dials, the other listens at its private endpoint; so there
+is one connection for a pair, whoever leads what. Where a peer listens the SC says when it is asked
+(`FindPeers`), and is asked again when the peer cannot be reached there; the answers are kept over
+restarts by whoever owns this, so that SPUs find each other without the SC.
+
+A newer connection of a peer replaces the older one: the peer dials again only when it has given
+that up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from functools import partial
+from typing import Final, Protocol
+
+from connection_manager.backoff import Backoff
+from schemas.control.messages import Peer
+from schemas.daemon.logs import get_logger
+from schemas.errors import ProtocolError, RunnelError, UnauthorizedError, UnreachableError
+from schemas.ids import PartitionUid
+from spu.net.peer_connection import PeerConnection
+from spu.replication.messages import Message
+from spu.replication.wire import Damaged, Greeting
+
+_log = get_logger("spu.net.peers")
+
+CONNECT_TIMEOUT_S: Final = 3.0
+RETRY_BASE_MS: Final = 50.0
+RETRY_CAP_MS: Final = 1_000.0
+#: How long an answer of the SC is waited for before it is asked again.
+FIND_AGAIN_S: Final = 2.0
+_BACKLOG: Final = 128
+
+
+class PeerHandler(Protocol):
+    """What is made of connections and messages."""
+
+    @property
+    def cluster_uid(self) -> str | None: ...
+
+    def peer_up(self, peer: int) -> None:
+        """There is a connection to this SPU; the one before, if any, is gone."""
+
+    def peer_down(self, peer: int) -> None: ...
+
+    def peer_said(self, peer: int, uid: PartitionUid, message: Message | Damaged) -> None: ...
+
+    def find_peers(self, spu_ids: Iterable[int]) -> None:
+        """Ask the SC where these SPUs listen; `Peers.found` is called with what it says."""
+
+
+class Peers:
+    """Connections of SPU ``spu_id`` to others. `keep` says to which."""
+
+    def __init__(self, spu_id: int, handler: PeerHandler) -> None:
+        self.spu_id = spu_id
+        self._handler = handler
+        self._connections: dict[int, PeerConnection] = {}
+        # All that are open, greeted or not: closed with this.
+        self._open: set[PeerConnection] = set()
+        self._addresses: dict[int, Peer] = {}
+        self.wanted: frozenset[int] = frozenset()
+        self._dialling: dict[int, asyncio.Task[None]] = {}
+        self._backoffs: dict[int, Backoff] = {}
+        self._since: dict[int, float] = {}
+        self._found: dict[int, asyncio.Event] = {}
+        self._server: asyncio.Server | None = None
+        self._closed = False
+
+    async def listen(self, host: str, port: int) -> int:
+        """Let peers in; gives the bound port. Raises OSError."""
+        self._server = await asyncio.get_running_loop().create_server(
+            self._accept, host, port, backlog=_BACKLOG
+        )
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def close(self) -> None:
+        """Close all connections, and open none any more."""
+        self._closed = True
+        if self._server is not None:
+            self._server.close()
+        for task in self._dialling.values():
+            task.cancel()
+        await asyncio.gather(*self._dialling.values(), return_exceptions=True)
+        for connection in tuple(self._open):
+            connection.abort("the SPU is stopping")
+
+    @property
+    def connected(self) -> frozenset[int]:
+        return frozenset(self._connections)
+
+    def keep(self, spu_ids: Iterable[int]) -> None:
+        """Be connected to these SPUs; connections to others that are there stay."""
+        self.wanted = frozenset(spu_ids) - {self.spu_id}
+        for peer in self.wanted:
+            self._dial_soon(peer)
+
+    def found(self, peers: Iterable[Peer]) -> None:
+        """Where peers listen now."""
+        for peer in peers:
+            self._addresses[peer.spu_id] = peer
+            if (event := self._found.get(peer.spu_id)) is not None:
+                event.set()
+
+    def connection(self, peer: int) -> PeerConnection | None:
+        """The connection to an SPU, if there is one."""
+        return self._connections.get(peer)
+
+    # PeerEvents
+
+    def greet(self, greeting: Greeting) -> None:
+        """Refuse whoever is of another cluster or wants somebody else."""
+        if greeting.to != self.spu_id:
+            raise ProtocolError(
+                f"this is SPU {self.spu_id}, not {greeting.to}; check the privateEndpoint of both"
+            )
+        ours = self._handler.cluster_uid
+        if ours is None or greeting.cluster_uid != ours:
+            raise UnauthorizedError(
+                f"SPU {greeting.spu} is of cluster {greeting.cluster_uid or 'none'}, SPU"
+                f" {self.spu_id} of {ours or 'none'}"
+            )
+        if greeting.spu == self.spu_id:
+            raise ProtocolError(f"two processes run as SPU {self.spu_id}")
+
+    def greeted(self, connection: PeerConnection, peer: int) -> None:
+        before = self._connections.pop(peer, None)
+        if before is not None:
+            self._handler.peer_down(peer)
+            before.abort("a newer connection replaces it")
+        self._connections[peer] = connection
+        self._since[peer] = asyncio.get_running_loop().time()
+        _log.info("connected to a peer", peer=peer)
+        self._handler.peer_up(peer)
+
+    def received(self, peer: int, uid: PartitionUid, message: Message | Damaged) -> None:
+        self._handler.peer_said(peer, uid, message)
+
+    def lost(self, connection: PeerConnection, reason: str) -> None:
+        self._open.discard(connection)
+        peer = connection.peer
+        if peer is None:
+            if not self._closed:
+                _log.warning("a peer's connection failed", reason=reason)
+            return
+        if self._connections.get(peer) is not connection:
+            return
+        del self._connections[peer]
+        if self._closed:
+            return
+        _log.warning("lost a peer", peer=peer, reason=reason)
+        backoff = self._backoff(peer)
+        if asyncio.get_running_loop().time() - self._since[peer] < RETRY_CAP_MS / 1000:
+            # What is lost at once would be lost at once again.
+            backoff.attempts += 1
+        else:
+            backoff.reset()
+        self._handler.peer_down(peer)
+        self._dial_soon(peer)
+
+    # Connecting
+
+    def _accept(self) -> PeerConnection:
+        return self._new_connection(None)
+
+    def _new_connection(self, dialled: int | None) -> PeerConnection:
+        connection = PeerConnection(self, self._greeting, dialled)
+        self._open.add(connection)
+        return connection
+
+    def _greeting(self, to: int) -> Greeting:
+        return Greeting(self.spu_id, to, self._handler.cluster_uid or "")
+
+    def _dial_soon(self, peer: int) -> None:
+        """See that somebody dials a peer that is ours to dial."""
+        ours = peer < self.spu_id and peer in self.wanted
+        if not ours or self._closed or peer in self._connections or peer in self._dialling:
+            return
+        task = asyncio.get_running_loop().create_task(self._dial(peer), name=f"dial SPU {peer}")
+        self._dialling[peer] = task
+        task.add_done_callback(partial(self._dialled, peer))
+
+    def _dialled(self, peer: int, task: asyncio.Task[None]) -> None:
+        self._dialling.pop(peer, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("dialling failed", peer=peer, exc_info=error)
+        # Lost again while the task was ending.
+        self._dial_soon(peer)
+
+    async def _dial(self, peer: int) -> None:
+        """Connect to a peer, again and again until there is a connection or no need of it."""
+        backoff = self._backoff(peer)
+        if backoff.attempts:
+            await asyncio.sleep(backoff.next_ms() / 1000)
+        told: str | None = None
+        while peer in self.wanted and peer not in self._connections:
+            address = self._addresses.get(peer)
+            if address is None:
+                await self._ask(peer)
+                continue
+            try:
+                await self._connect(peer, address)
+            # ValueError: what the SC says is no host name or no port.
+            except (OSError, ValueError, OverflowError, RunnelError) as error:
+                reason = str(error) or "it does not answer"
+                if reason != told:
+                    place = f"{address.host}:{address.port}"
+                    _log.warning("cannot reach a peer", peer=peer, address=place, reason=reason)
+                told = reason
+                self._handler.find_peers((peer,))
+                await asyncio.sleep(backoff.next_ms() / 1000)
+
+    def _backoff(self, peer: int) -> Backoff:
+        return self._backoffs.setdefault(peer, Backoff(RETRY_BASE_MS, RETRY_CAP_MS, random.random))
+
+    async def _ask(self, peer: int) -> None:
+        event = self._found.setdefault(peer, asyncio.Event())
+        event.clear()
+        self._handler.find_peers((peer,))
+        try:
+            async with asyncio.timeout(FIND_AGAIN_S):
+                await event.wait()
+        except TimeoutError:
+            return
+
+    async def _connect(self, peer: int, address: Peer) -> None:
+        """One attempt, until both ends know each other. Raises OSError, UnreachableError."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            _, connection = await loop.create_connection(
+                partial(self._new_connection, peer), address.host, address.port
+            )
+        # Its own timer ends it where no greeting comes.
+        await connection.settled.wait()
+        if connection.peer is None:
+            raise UnreachableError(connection.reason)

@@ -1,0 +1,80 @@
+"""What the SC's words mean to the replication core of one replica. Pure.
+
+An `Assignment` says who holds a partition and who leads it; a `Lead` lets this replica lead. Both
+carry the KV's incarnation and revision, and nothing older than what a replica knows is followed:
+`lead_order` refuses it, `learned` leaves that to the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from schemas.control.messages import Assignment, Lead
+from schemas.errors import ConflictError, FencedError
+from schemas.ids import election_term, format_term
+from schemas.objects.partition import LiveReplica
+from spu.replication.events import LeadNow, Learned
+from spu.replication.state import Member, Members, Promise, ReplicaState
+
+
+def members(lrs: Iterable[LiveReplica]) -> Members:
+    """A live replica set as the core knows it."""
+    return tuple(Member(one.spu_id, one.storage_id) for one in lrs)
+
+
+def learned(assignment: Assignment, incarnation: int, known: Promise) -> Learned:
+    """What an assignment tells the core, beside what it knows."""
+    return Learned(
+        revision=assignment.revision,
+        term=assignment.term,
+        leader=assignment.leader,
+        lrs=members(assignment.lrs) or known.lrs,
+        replicas=assignment.replicas,
+        min_in_sync=assignment.log.min_in_sync_replicas,
+        incarnation=incarnation,
+    )
+
+
+def lead_order(
+    name: str, lead: Lead, incarnation: int, state: ReplicaState, assignment: Assignment | None
+) -> LeadNow:
+    """The order to lead partition ``name``, beside the assignment that the replica has.
+
+    Raises FencedError for an older term or revision, ConflictError if the set does not hold this
+    storage.
+    """
+    known = state.newest
+    order = LeadNow(
+        lead.revision,
+        lead.term,
+        members(lead.lrs),
+        known.replicas,
+        known.min_in_sync,
+        incarnation,
+        unclean=lead.unclean_term == lead.term,
+    )
+    if (incarnation, lead.revision) < known.version:
+        # Overtaken by a newer assignment, which may say the same.
+        if (
+            assignment is None
+            or assignment.revision != known.revision
+            or assignment.leader != state.spu
+            or election_term(assignment.term) != election_term(lead.term)
+        ):
+            raise FencedError(
+                f"{name} was told to lead by revision {lead.revision}, but knows revision"
+                f" {known.revision}"
+            )
+        order = replace(order, revision=known.revision, lrs=known.lrs)
+    if state.me not in order.lrs:
+        raise ConflictError(
+            f"{name} cannot lead: storage {state.me.storage} of SPU {state.spu} is not in the live"
+            " replica set it was sent"
+        )
+    used = max(known.term, state.log.last_term)
+    if election_term(used) > election_term(lead.term):
+        raise FencedError(
+            f"term {format_term(lead.term)} of {name} is over: the disk holds {format_term(used)}"
+        )
+    return order

@@ -1,0 +1,45 @@
+"""What all replicas of one SPU share: disk, threads, clocks, and the way to everybody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Protocol
+
+from schemas.ids import PartitionUid
+from spu.net.peer_connection import PeerConnection
+from spu.replication.events import AskElection, AskLrs
+from spu.storage.checkpoint_queue import IdleCheckpoints
+from spu.storage.data_dir import PartitionMeta
+from spu.storage.file_pool import FilePool
+from spu.storage.journal_writer import JournalWriter
+from spu.storage.space_watch import SpaceWatch
+
+
+class Surroundings(Protocol):
+    """What an SPU gives all its replicas."""
+
+    def connection(self, peer: int) -> PeerConnection | None:
+        """The connection to another SPU, if there is one."""
+
+    def ask(self, uid: PartitionUid, request: AskLrs | AskElection) -> None:
+        """Ask the SC; the request may get lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaHome:
+    """What all replicas of an SPU share. ``record_storage`` durably notes another storage id in a
+    replica's directory, and blocks."""
+
+    spu_id: int
+    files: FilePool
+    storage: Executor
+    reads: Executor
+    journal: JournalWriter
+    clock_us: Callable[[], int]
+    clock_ms: Callable[[], int]
+    around: Surroundings
+    record_storage: Callable[[PartitionMeta], None]
+    space: SpaceWatch
+    checkpoints: IdleCheckpoints

@@ -1,0 +1,142 @@
+"""Group commit: one fsync at a time per log, each covering all that was written before it.
+
+However many producers wait, they wait for the fsync in flight and then share the next one. A run
+that fails ends it for good: after a failed fsync nobody knows what the disk holds, and a second
+one could succeed without having written anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+
+from schemas.daemon.logs import get_logger
+from spu.storage.log import PartitionLog, RetiredFiles
+from spu.storage.segment import Segment
+from spu.storage.sync_plan import SyncPlan
+
+_log = get_logger("spu.replica.group_commit")
+
+
+class GroupCommit:
+    """Runs the sync plans of one log.
+
+    ``lac`` gives the last add confirmed for checkpoints, ``clock_us`` wall time; ``synced`` is
+    called after every run, ``failed`` once, with the error, when a run fails.
+    """
+
+    def __init__(
+        self,
+        log: PartitionLog,
+        executor: Executor,
+        *,
+        lac: Callable[[], int],
+        clock_us: Callable[[], int],
+        synced: Callable[[], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._log = log
+        self._executor = executor
+        self._lac = lac
+        self._clock_us = clock_us
+        self._synced = synced
+        self._failed = failed
+        self._scheduled = False
+        self._running: asyncio.Future[None] | None = None
+        self._retiring: set[asyncio.Future[RetiredFiles]] = set()
+        self._stopped = False
+        self._held = False
+
+    def wake(self) -> None:
+        """Something was written. The run begins after what the loop has at hand already, so
+        that requests which arrived together share it."""
+        idle = not self._scheduled and self._running is None and not self._held
+        if idle and self._log.sync_is_due:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._start)
+
+    def sync_now(self) -> None:
+        """Begin a run if there is anything to sync, due or not."""
+        if self._running is None and self._log.needs_sync:
+            self._start()
+
+    async def checkpoint(self) -> None:
+        """Run with a checkpoint of all there is; wait for the run that is under way, if one is."""
+        self._start(checkpoint=True)
+        # Not for those that follow: where records keep coming there is always another.
+        if (run := self._running) is not None:
+            await asyncio.wait([run])
+
+    def hold(self) -> None:
+        """Begin no run until `release`. Once `quiet`, the log may be cut."""
+        self._held = True
+
+    @property
+    def held(self) -> bool:
+        """Whether the log is being cut, or could not be."""
+        return self._held
+
+    def release(self) -> None:
+        """Go on after `hold`."""
+        self._held = False
+        self.wake()
+
+    def stop(self) -> None:
+        """Begin no more runs."""
+        self._stopped = True
+
+    async def quiet(self) -> None:
+        """Wait for the run in flight."""
+        while self._running is not None:
+            await asyncio.wait([self._running])
+        if self._retiring:
+            await asyncio.wait(self._retiring)
+
+    async def finish(self) -> None:
+        """Make everything durable, write a checkpoint, and stop."""
+        await self.quiet()
+        while not self._stopped:
+            self._start(checkpoint=True)
+            await self.quiet()
+            if not self._log.needs_sync:
+                self.stop()
+
+    def _start(self, *, checkpoint: bool = False) -> None:
+        self._scheduled = False
+        if self._stopped or self._held or self._running is not None:
+            return
+        plan = self._log.plan_sync(self._lac(), checkpoint=checkpoint)
+        loop = asyncio.get_running_loop()
+        self._running = loop.run_in_executor(self._executor, plan.run)
+        self._running.add_done_callback(partial(self._done, plan))
+
+    def _done(self, plan: SyncPlan, run: asyncio.Future[None]) -> None:
+        self._running = None
+        error = run.exception()
+        if error is not None:
+            self._stopped = True
+            self._failed(error)
+            return
+        truncated = self._log.synced(plan)
+        if truncated:
+            self._retire(truncated)
+        self._synced()
+        if not self._stopped:
+            self.wake()
+
+    def _retire(self, truncated: tuple[Segment, ...]) -> None:
+        loop = asyncio.get_running_loop()
+        work = partial(self._log.retire_files, truncated, self._clock_us())
+        retiring = loop.run_in_executor(self._executor, work)
+        self._retiring.add(retiring)
+        retiring.add_done_callback(self._retired)
+
+    def _retired(self, retiring: asyncio.Future[RetiredFiles]) -> None:
+        self._retiring.discard(retiring)
+        if (error := retiring.exception()) is not None:
+            # They lie below the durable log start: the next start does it.
+            _log.warning("could not retire truncated segments", error=str(error))
+            return
+        self._log.retired(retiring.result())

@@ -1,0 +1,152 @@
+"""What time does to the log of a replica: it rolls, expires, is truncated, gets a checkpoint.
+
+None of it waits for anybody, and none of it is done while the log is cut or replaced, or by a
+replica that takes no part. What it needs of the disk runs in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol
+
+from schemas.control.messages import Assignment
+from schemas.daemon.logs import get_logger
+from schemas.errors import NotReadyError, OffsetOutOfRangeError, RunnelError
+from spu.replica.context import ReplicaHome
+from spu.replica.group_commit import GroupCommit
+from spu.replication.state import ReplicaState
+from spu.storage.data_dir import PartitionMeta
+from spu.storage.disk_space import Room
+from spu.storage.log import PartitionLog, RetiredFiles
+from spu.storage.segment import Damage
+
+_log = get_logger("spu.replica.log_maintenance")
+
+#: An idle log gets a checkpoint at most so often.
+_CHECKPOINT_IDLE_US: Final = 60_000_000
+
+
+class Kept(Protocol):
+    """The replica whose log is looked after."""
+
+    @property
+    def meta(self) -> PartitionMeta: ...
+
+    @property
+    def log(self) -> PartitionLog: ...
+
+    @property
+    def state(self) -> ReplicaState: ...
+
+    @property
+    def commit(self) -> GroupCommit: ...
+
+    @property
+    def assignment(self) -> Assignment | None: ...
+
+    @property
+    def idle(self) -> bool: ...
+
+    @property
+    def may_write(self) -> bool:
+        """Whether it takes part, and its log is not being cut or replaced."""
+
+    def fail(self, reason: str) -> None: ...
+
+    def halt(self, error: str | RunnelError, cause: OSError | None = None) -> None: ...
+
+
+class LogUpkeep:
+    """See the module's text."""
+
+    def __init__(self, replica: Kept, home: ReplicaHome) -> None:
+        self._replica = replica
+        self._home = home
+        # When it got a checkpoint for being idle.
+        self._checkpointed_us = -_CHECKPOINT_IDLE_US
+        self._looking_up: set[asyncio.Task[None]] = set()
+        # The truncation that was looked up last.
+        self._truncating = -1
+
+    def tick(self, now_us: int) -> None:
+        """Let time pass, for a log that may be written: ``segment.time``, retention, truncation,
+        background fsyncs, a checkpoint where it is idle, deletion of what was truncated."""
+        log = self._replica.log
+        if log.roll_is_due(now_us):
+            try:
+                log.begin_next(now_us)
+            except OSError as error:
+                self._replica.halt(f"a new segment cannot be made: {error}", error)
+                return
+        if self._replica.state.leading is not None:
+            log.apply_retention(now_us, self._replica.state.lac + 1)
+        self.truncate()
+        self._replica.commit.sync_now()
+        if self._replica.idle and not log.is_checkpointed:
+            self._want_checkpoint(now_us)
+        self._delete(log.take_expired(now_us))
+
+    def _want_checkpoint(self, now_us: int) -> None:
+        """A log that gets a record now and then does not get a checkpoint for each, and what room
+        is left is for what must be."""
+        due = now_us - self._checkpointed_us >= _CHECKPOINT_IDLE_US
+        if due and self._home.space.room is not Room.NONE:
+            self._checkpointed_us = now_us
+            self._home.checkpoints.want(self._checkpoint)
+
+    async def _checkpoint(self) -> None:
+        if self._replica.idle and self._replica.may_write:
+            await self._replica.commit.checkpoint()
+
+    def free_space(self) -> None:
+        """Delete what was truncated now, whatever its grace."""
+        self._delete(self._replica.log.take_expired(self._home.clock_us(), all_of_them=True))
+
+    @property
+    def visible_start(self) -> int:
+        """The first offset that readers are shown: that of the SC's truncation, as far as all
+        before it is committed. The log itself begins with the batch that holds it, or before."""
+        return max(self._replica.log.log_start, self.truncated)
+
+    @property
+    def truncated(self) -> int:
+        """How far the SC's truncation has taken effect: never above what is committed."""
+        assignment = self._replica.assignment
+        wanted = 0 if assignment is None else assignment.truncate_before
+        return min(wanted, self._replica.state.lac + 1)
+
+    def truncate(self) -> None:
+        """Let the log begin where readers are shown it. Each replica does so by itself, when it
+        hears of it, however long it was away."""
+        start = self.visible_start
+        due = start > self._replica.log.log_start and start != self._truncating
+        if due and self._replica.may_write:
+            self._truncating = start
+            self._looking_up.add(task := asyncio.create_task(self._truncate_to(start)))
+            task.add_done_callback(self._looking_up.discard)
+
+    async def _truncate_to(self, start: int) -> None:
+        loop, log = asyncio.get_running_loop(), self._replica.log
+        try:
+            start = await loop.run_in_executor(self._home.reads, log.batch_start, start)
+        except (OffsetOutOfRangeError, NotReadyError, FileNotFoundError):
+            # The log is another one by now: the next tick looks again.
+            self._truncating = -1
+        except (Damage, OSError) as error:
+            self._replica.fail(str(error))
+        else:
+            if self._replica.may_write:
+                log.truncate_prefix(start)
+                self._replica.commit.wake()
+
+    def _delete(self, files: RetiredFiles) -> None:
+        if files:
+            loop, log = asyncio.get_running_loop(), self._replica.log
+            deletion = loop.run_in_executor(self._home.storage, log.delete_files, files)
+            deletion.add_done_callback(self._deleted)
+
+    def _deleted(self, deletion: asyncio.Future[None]) -> None:
+        if (error := deletion.exception()) is not None:
+            # They are no part of the log; the next start finds them again.
+            name = self._replica.meta.name
+            _log.warning("could not delete truncated segments", partition=name, error=str(error))

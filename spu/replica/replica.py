@@ -1,0 +1,594 @@
+"""One partition on this SPU, as clients see it: produce, fetch, positions, and who waits.
+
+What it is (leader, follower, unfit) and when a record is committed is decided by the replication
+core, which `spu.replica.runner` runs; this serves what the state of it allows:
+
+- Only a leader takes records, and answers for them as far as ``acks`` asks.
+- Until the control record of a leadership is committed, committed produce and queries for the end
+  are NOT_READY.
+- Nothing above the last add confirmed (LAC) is shown to readers. A follower shows what it knows to
+  be committed to those who ask a follower.
+
+The event loop owns all state. Disk work that may wait runs in threads: `spu.replica.group_commit`
+for fsyncs, the listener's read threads for old data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from schemas.control.messages import Assignment, Lead, ReplicaReport, ReplicaRole
+from schemas.errors import (
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    NotLeaderError,
+    NotReadyError,
+    RunnelError,
+    StorageFailedError,
+)
+from schemas.ids import StorageId, Term
+from schemas.objects.partition import LiveReplica
+from schemas.objects.topic import Durability, LogSettings
+from schemas.wire.batch import BatchHeader
+from schemas.wire.log_requests import ListSegmentsResponse, SegmentInfo
+from schemas.wire.protocol import MAX_FETCH_BYTES
+from schemas.wire.record_requests import (
+    EARLIEST,
+    LATEST,
+    NO_OFFSET,
+    Acks,
+    FetchFlags,
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsResponse,
+    PositionBy,
+    ProduceRequest,
+    ProduceResponse,
+)
+from spu.replica.assignment import lead_order, learned
+from spu.replica.batch_checks import admit, admit_schema
+from spu.replica.context import ReplicaHome
+from spu.replica.fetch_checks import require_agreement
+from spu.replica.preconditions import Refusals
+from spu.replica.runner import ReplicaRunner
+from spu.replica.waiters import Listener, Listeners, OffsetWaiters, RecordWaiters, Told, Waiter
+from spu.replication.events import Failed, LinkDown, LinkUp, Received, Resume
+from spu.replication.messages import Message
+from spu.replication.state import UNCLEAN_BOOT, Phase
+from spu.replication.wire import Damaged
+from spu.storage.data_dir import PartitionMeta
+from spu.storage.journal import JournalEntry
+from spu.storage.log import PartitionLog
+from spu.storage.recovery import RecoveredLog
+from spu.storage.segment import Damage
+
+MAX_WAIT_MS: Final = 600_000
+
+Answer = Callable[[ProduceResponse | RunnelError], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a fetch found. ``enough``: answer now; otherwise more may come by waiting.
+
+    ``next_offset`` and ``last_term`` are of the last batch; where there is none, the offset that
+    was asked for and 0.
+    """
+
+    response: FetchResponse
+    data: memoryview
+    enough: bool
+    next_offset: int
+    last_term: int
+
+
+class Replica:
+    """See the module's text. ``changed`` is called when a report would differ."""
+
+    def __init__(
+        self,
+        home: ReplicaHome,
+        meta: PartitionMeta,
+        entry: JournalEntry,
+        directory: Path,
+        found: RecoveredLog,
+        changed: Callable[[Replica], None],
+    ) -> None:
+        self._home = home
+        self._changed = changed
+        self._commits = OffsetWaiters()
+        self._writes = OffsetWaiters()
+        self._records = RecordWaiters()
+        self._listeners = Listeners()
+        # These wait for a version of the log's segments.
+        self._segments = RecordWaiters()
+        self._runner = ReplicaRunner(home, meta, entry, directory, found, self)
+        self._log = self._runner.log
+        self._refusals = Refusals(home.spu_id, self._runner)
+        # Next offset and byte count of appended batches that are not committed.
+        self._uncommitted: deque[tuple[int, int]] = deque()
+        self._committed_bytes = self._log.written_bytes if self.lac + 1 >= found.leo else 0
+        self._waking = False
+        self._verifying: asyncio.Task[None] | None = None
+        self._reported = self._standing()
+        self._reported_leo = found.leo
+
+    # What it is
+
+    @property
+    def meta(self) -> PartitionMeta:
+        return self._runner.meta
+
+    @property
+    def entry(self) -> JournalEntry:
+        """What the journal holds of it."""
+        return self._runner.entry
+
+    @property
+    def settings(self) -> LogSettings:
+        return self._runner.settings
+
+    @property
+    def lac(self) -> int:
+        """The last committed offset that it knows."""
+        return self._runner.state.lac
+
+    @property
+    def fit(self) -> bool:
+        return self._runner.unfit is None and not isinstance(
+            self._runner.halted, StorageFailedError
+        )
+
+    @property
+    def _is_uncleanly_booted(self) -> bool:
+        """Unfit for that reason alone."""
+        return self._runner.halted is None and self._runner.unfit == UNCLEAN_BOOT
+
+    @property
+    def role(self) -> ReplicaRole:
+        return self._role(self._refusals.current)
+
+    def _role(self, refusal: RunnelError | None) -> ReplicaRole:
+        state = self._runner.state
+        if refusal is not None:
+            return ReplicaRole.STOPPED
+        if state.leading is not None:
+            return ReplicaRole.LEADER
+        if state.following is not None and state.following.phase is Phase.MATCHED:
+            return ReplicaRole.FOLLOWER
+        return ReplicaRole.IDLE
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing has happened to it since a tick that left nothing to be done soon."""
+        return self._runner.idle
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether a failed write ended it: not all that it holds can be made durable."""
+        return isinstance(self._runner.halted, StorageFailedError)
+
+    @property
+    def awaits_room(self) -> bool:
+        """Whether a full disk halted it, so that it may be opened again."""
+        return self._runner.awaits_room
+
+    @property
+    def is_serving(self) -> bool:
+        """Leading, with the own-term control record committed."""
+        return self._refusals.is_serving
+
+    @property
+    def peers(self) -> frozenset[int]:
+        """The other SPUs that hold a replica, as far as it is assigned itself."""
+        held = self._runner.state.newest.replicas if self._runner.assigned else ()
+        return frozenset(held) - {self._home.spu_id}
+
+    @property
+    def log_start(self) -> int:
+        """The first offset that readers are shown."""
+        return self._runner.upkeep.visible_start
+
+    @property
+    def leo(self) -> int:
+        return self._log.leo
+
+    @property
+    def size_bytes(self) -> int:
+        return self._log.size_bytes
+
+    @property
+    def stored_bytes(self) -> int:
+        """What its files take, those of truncated segments included."""
+        return self._log.size_bytes + self._log.truncated_bytes
+
+    def free_space(self) -> None:
+        """Delete what was truncated now, whatever its grace."""
+        self._runner.upkeep.free_space()
+
+    def report(self) -> ReplicaReport:
+        """Its state for the SC."""
+        promise = self._runner.state.promise
+        refusal = self._refusals.current
+        return ReplicaReport(
+            uid=self.meta.uid,
+            storage_id=StorageId(promise.storage),
+            role=self._role(refusal),
+            term=Term(promise.term),
+            revision=promise.revision,
+            lrs=tuple(LiveReplica(spu_id=m.spu, storage_id=m.storage) for m in promise.lrs),
+            log_start=self.log_start,
+            leo=self._log.leo,
+            last_term=Term(self._log.last_term),
+            fit=self.fit,
+            unclean_boot=self._is_uncleanly_booted,
+            incarnation=promise.incarnation,
+            assigned=self._runner.assigned,
+            reason=refusal.message if refusal else None,
+        )
+
+    # What it is told
+
+    def begin(self, *, unclean_boot: bool) -> None:
+        """Take up what it promised before the restart: the first thing that it is told, assigned or
+        not, so that damage is known before it may lead. ``unclean_boot``: the host lost what was
+        in its memory."""
+        relies_on_memory = self.settings.durability is Durability.REPLICATED
+        self._runner.begin(Failed(UNCLEAN_BOOT) if unclean_boot and relies_on_memory else Resume())
+
+    def assign(self, assignment: Assignment | None, incarnation: int) -> None:
+        """Hold it as ``assignment`` says, or no more; older ones change nothing. `recorded` waits
+        until that is durable."""
+        runner = self._runner
+        if assignment is None:
+            if runner.assigned:
+                runner.hold(None, None)
+                self._fail_waiters(self._refusals.unassigned())
+            return
+        known = runner.state.newest
+        version = (incarnation, assignment.revision)
+        same = runner.assigned and runner.entry.assignment == assignment
+        if version < known.version or (version == known.version and same):
+            return
+        runner.hold(assignment, learned(assignment, incarnation, known))
+
+    async def recorded(self) -> None:
+        """Wait until what it was told is durable. Raises StorageFailedError."""
+        await self._runner.recorded()
+
+    async def lead(self, lead: Lead, incarnation: int) -> None:
+        """Begin a leadership at an election term; returns once it is promised durably.
+
+        A replica that leads at this term already goes on as it is. In every other case the
+        term's restart count rises if the disk holds the election term. Raises FencedError for an
+        older term or revision, ConflictError if the set does not hold this storage, the reason why
+        it cannot serve at all, and StorageFailedError if the journal cannot be written.
+        """
+        unclean = lead.unclean_term == lead.term
+        refusal = self._refusals.current
+        if refusal is not None and not (unclean and self._is_uncleanly_booted):
+            raise refusal
+        runner = self._runner
+        assignment = runner.entry.assignment
+        order = lead_order(self.meta.name, lead, incarnation, runner.state, assignment)
+        runner.feed(order)
+        await runner.recorded()
+
+    def linked(self, peer: int) -> None:
+        """There is a connection to another SPU."""
+        if peer in self.peers and peer not in self._runner.state.links:
+            self._runner.feed(LinkUp(peer))
+
+    def unlinked(self, peer: int) -> None:
+        """The connection to another SPU is gone."""
+        if peer not in self._runner.state.links:
+            return
+        following = self._runner.state.following
+        self._runner.feed(LinkDown(peer))
+        if following is not None and following.leader == peer:
+            # The SC may have to choose: it should know how far this log goes.
+            self._tell()
+
+    def said(self, peer: int, message: Message | Damaged) -> None:
+        """A message of another replica; void where it takes no part."""
+        if not self._runner.assigned:
+            return
+        if isinstance(message, Damaged):
+            if self._verifying is None or self._verifying.done():
+                verifying = self._runner.pushes.verify_unacknowledged(peer, message)
+                self._verifying = asyncio.get_running_loop().create_task(verifying)
+        else:
+            self._runner.feed(Received(peer, message))
+
+    # What it serves
+
+    def produce(self, request: ProduceRequest, batch: memoryview, answer: Answer) -> Waiter | None:
+        """Append a batch as ``request`` asks; ``answer`` is called once, now or later.
+
+        Gives the waiting request, or None if it was answered (``acks: none`` never is). The
+        batch is stamped in place and not kept. Raises RunnelError for what is refused.
+        """
+        leading = self._refusals.require_leading()
+        if request.acks is Acks.COMMITTED:
+            self._refusals.require_enough()
+            self._refusals.require_serving()
+        header = admit(batch, self.settings.max_record_size, self.meta.name)
+        admit_schema(header, self.settings.row_schema, self.meta.name)
+        if header.producer_id:
+            duplicate = self._log.producers.check(header)
+            if duplicate is not None:
+                return self._when_committed(
+                    duplicate.next_offset, request, duplicate.base_offset, answer
+                )
+        expected = request.expected_offset
+        if expected not in (NO_OFFSET, self._log.leo):
+            # The record at that offset decides; where there is none yet, nothing can change it.
+            return self._when_committed(
+                expected + 1 if expected < self._log.leo else 0,
+                request,
+                ConflictError(
+                    f"the next offset of {self.meta.name} is not {expected}, but {self._log.leo}"
+                ),
+                answer,
+            )
+        if header.has_transaction_ids and header.first_transaction_id < self._log.last_id:
+            return self._when_committed(
+                self._log.last_id_end,
+                request,
+                self._refusals.transaction_id_too_low(header),
+                answer,
+            )
+        self._home.space.require_room()
+        base_offset = self._append(batch, header, leading.term)
+        next_offset = base_offset + header.record_count
+        match request.acks:
+            case Acks.COMMITTED:
+                return self._when_committed(next_offset, request, base_offset, answer)
+            case Acks.LEADER if self._log.orderly_leo < next_offset:
+                told = partial(self._answer, base_offset, answer)
+                loop = asyncio.get_running_loop()
+                return self._writes.add(
+                    loop, next_offset, min(request.timeout_ms, MAX_WAIT_MS), told
+                )
+            case Acks.LEADER:
+                answer(ProduceResponse(base_offset, self.lac))
+            case Acks.NONE:
+                pass
+        return None
+
+    def fetch(self, request: FetchRequest, *, wait: bool = False) -> Found:
+        """What there is for a fetch now. With ``wait`` call it from a thread.
+
+        Raises BlockingIOError without ``wait`` if the disk is needed, OffsetOutOfRangeError,
+        NotLeaderError, DivergedError; Damage and OSError, which `damaged` is to be told of.
+        """
+        # Looked at once: in a thread it may change at any time.
+        state = self._runner.state
+        self._refusals.require_readable(state, follower_ok=FetchFlags.FOLLOWER_OK in request.flags)
+        if request.offset < 0:
+            raise InvalidRequestError(f"offset {request.offset} is negative; ask from 0 on")
+        require_agreement(self.meta.name, state, request)
+        lac, log_start = state.lac, self.log_start
+        if request.offset < log_start:
+            raise self._refusals.truncated(request.offset, log_start)
+        max_bytes = min(request.max_bytes, MAX_FETCH_BYTES)
+        try:
+            result = self._log.read(request.offset, max_bytes, lac + 1, wait=wait)
+        except BlockingIOError:
+            raise
+        except FileNotFoundError as error:
+            gone = self._refusals.truncated(request.offset, self.log_start)
+            raise self._refusals.current or gone from error
+        length = len(result.data)
+        enough = length >= min(request.min_bytes, max_bytes) or (
+            # The read ended at a segment's or the request's end, not at the end of the log.
+            length > 0 and result.next_offset <= lac
+        )
+        response = FetchResponse(log_start, lac)
+        return Found(response, result.data, enough, result.next_offset, result.last_term)
+
+    def when_more(self, request: FetchRequest, found_bytes: int, told: Told) -> Waiter:
+        """Wait for what ``request`` lacks, at most for its time; told as in `RecordWaiters`."""
+        return self._records.add(
+            asyncio.get_running_loop(),
+            max(request.offset, self.lac + 1),
+            self._committed_bytes + min(request.min_bytes, request.max_bytes) - found_bytes,
+            min(request.max_wait_ms, MAX_WAIT_MS),
+            told,
+        )
+
+    def listen(self, told: Told) -> Listener:
+        """Tell of every commit (None), and once of what ends or changes who serves (an error)."""
+        return self._listeners.add(told)
+
+    def list_offsets(self, position: int) -> ListOffsetsResponse:
+        """The offset `EARLIEST` or `LATEST` stands for. Raises NotReadyError, NotLeaderError."""
+        if position == EARLIEST:
+            self._refusals.require_readable(self._runner.state, follower_ok=False)
+            return self._bounds(self.log_start)
+        if position != LATEST:
+            raise InvalidRequestError(
+                f"position {position} means nothing; ask for {EARLIEST} (earliest), {LATEST}"
+                " (latest) or a timestamp in microseconds"
+            )
+        self._refusals.require_serving()
+        return self._bounds(self.lac + 1)
+
+    def find_offset(self, position: int, by: PositionBy) -> ListOffsetsResponse:
+        """The first batch at or after a time, or of a transaction id or a larger one.
+
+        Blocks on the disk: call it from a thread. Raises as `list_offsets`; Damage, OSError.
+        """
+        self._refusals.require_serving()
+        match by:
+            case PositionBy.TIMESTAMP:
+                found = self._log.offset_for_timestamp(position, self.lac + 1)
+            case PositionBy.TRANSACTION_ID:
+                found = self._log.offset_for_transaction_id(position, self.lac + 1)
+        return replace(self._bounds(max(found, self.log_start)), by=by)
+
+    def list_segments(self) -> tuple[ListSegmentsResponse, list[SegmentInfo]]:
+        """Every segment of this replica's log, whoever leads. Raises what it refuses by."""
+        if (refusal := self._refusals.current) is not None:
+            raise refusal
+        log = self._log
+        return ListSegmentsResponse(log.version, self.log_start, self.lac), log.segment_infos()
+
+    def when_segments_change(self, max_wait_ms: int, told: Told) -> Waiter:
+        """Wait until a segment begins, is completed, truncated or deleted; told as in
+        `RecordWaiters`."""
+        loop = asyncio.get_running_loop()
+        wait_ms = min(max_wait_ms, MAX_WAIT_MS)
+        return self._segments.add(loop, self._log.version + 1, 0, wait_ms, told)
+
+    def verifiable(self) -> tuple[PartitionLog, int]:
+        """Its log, and the offset below which all of it must be whole: what is durable, and what
+        is committed. Threads may read there while the log is used.
+
+        Raises what reads are refused with, and NotReadyError while the log is cut or replaced.
+        """
+        state = self._runner.state
+        self._refusals.require_readable(state, follower_ok=True)
+        if not state.log_is_steady:
+            raise NotReadyError(f"the log of {self.meta.name} is being cut here; try again")
+        return self._log, max(self._log.durable_leo, state.lac + 1)
+
+    # Its life
+
+    def tick(self, now_us: int) -> None:
+        """Let time pass. A replica that is not live yet says how far it is."""
+        self._runner.tick(now_us)
+        self._tell_of_segments()
+        state = self._runner.state
+        joining = state.following is not None and state.me not in state.promise.lrs
+        if joining and self._reported_leo != self._log.leo:
+            self._tell()
+
+    def damaged(self, error: Damage | OSError) -> RunnelError:
+        """A read met damage or a failing disk: unfit. Gives the error for the client."""
+        self._runner.fail(str(error))
+        return self._refusals.current or StorageFailedError(str(error))
+
+    async def close(self) -> None:
+        """Make all durable, write a checkpoint, give back the files."""
+        self._runner.halt(NotLeaderError(f"SPU {self._home.spu_id} is shutting down"))
+        await self._runner.close(keep=True)
+
+    async def abandon(self) -> None:
+        """Stop because it is to be deleted: requests that wait get NotFoundError."""
+        gone = NotFoundError(f"partition {self.meta.name} ({self.meta.uid}) was deleted")
+        self._fail_waiters(gone)
+        self._runner.halt(gone)
+        await self._runner.close(keep=False)
+
+    # Watcher: what the runner says
+
+    def written(self) -> None:
+        self._uncommitted.append((self._log.leo, self._log.written_bytes))
+
+    def synced(self) -> None:
+        self._writes.release(self._log.orderly_leo)
+        self._tell_of_segments()
+
+    def committed(self) -> None:
+        lac, uncommitted = self.lac, self._uncommitted
+        while uncommitted and uncommitted[0][0] <= lac + 1:
+            self._committed_bytes = uncommitted.popleft()[1]
+        if self._runner.state.leading is not None:
+            self._commits.release(lac + 1)
+        if (len(self._records) or len(self._listeners)) and not self._waking:
+            # Once for all that the loop has at hand: readers like batches too.
+            self._waking = True
+            asyncio.get_running_loop().call_soon(self._wake_readers)
+
+    def log_replaced(self) -> None:
+        end = self._log.leo
+        self._uncommitted = deque(entry for entry in self._uncommitted if entry[0] <= end)
+
+    def stepped_down(self, reason: str) -> None:
+        self._fail_waiters(self._refusals.current or self._refusals.not_leading())
+
+    def moved(self) -> None:
+        standing = self._standing()
+        if standing != self._reported:
+            self._reported = standing
+            if (refusal := self._refusals.current) is not None:
+                self._fail_waiters(refusal)
+            self._tell()
+
+    # How
+
+    def _tell(self) -> None:
+        self._reported_leo = self._log.leo
+        self._changed(self)
+
+    def _standing(self) -> tuple[object, ...]:
+        """What a report says, but for positions, which change with every append: of the log's start
+        only that a truncation has taken effect."""
+        state, refusal = self._runner.state, self._refusals.current
+        return (
+            self._role(refusal),
+            refusal is None and state.is_serving,
+            self._runner.assigned,
+            state.promise,
+            self._runner.upkeep.truncated,
+            refusal and refusal.message,
+        )
+
+    def _append(self, batch: memoryview, header: BatchHeader, term: int) -> int:
+        runner = self._runner
+        runner.tell_time()
+        try:
+            base_offset = self._log.append(batch, header, term, self._home.clock_us())
+        except OSError as error:
+            # A full disk loses nothing that was acknowledged: a restart finds the log fit.
+            runner.halt(f"a write failed: {error}", error)
+            raise self._refusals.current or error from error
+        self.written()
+        runner.wrote()
+        return base_offset
+
+    def _tell_of_segments(self) -> None:
+        self._segments.release(self._log.version, 0)
+
+    def _wake_readers(self) -> None:
+        self._waking = False
+        self._records.release(self.lac, self._committed_bytes)
+        self._listeners.release()
+
+    def _when_committed(
+        self, until: int, request: ProduceRequest, result: int | RunnelError, answer: Answer
+    ) -> Waiter | None:
+        """Answer with a base offset or an error once everything below ``until`` is committed."""
+        told = partial(self._answer, result, answer)
+        if self.lac + 1 >= until and self.is_serving:
+            if request.acks is not Acks.NONE:
+                told(None)
+            return None
+        if request.acks is Acks.NONE:
+            return None
+        loop = asyncio.get_running_loop()
+        return self._commits.add(loop, until, min(request.timeout_ms, MAX_WAIT_MS), told)
+
+    def _answer(self, result: int | RunnelError, answer: Answer, error: RunnelError | None) -> None:
+        if error is not None:
+            answer(error)
+        elif isinstance(result, RunnelError):
+            answer(result)
+        else:
+            answer(ProduceResponse(result, self.lac))
+
+    def _fail_waiters(self, error: RunnelError) -> None:
+        for waiters in (self._commits, self._writes, self._records, self._segments):
+            waiters.fail(error)
+        self._listeners.fail(error)
+
+    def _bounds(self, offset: int) -> ListOffsetsResponse:
+        return ListOffsetsResponse(offset, self.log_start, self.lac, self._log.size_bytes)

@@ -1,0 +1,174 @@
+"""Duplicate detection: what a partition remembers of each producer.
+
+A producer numbers its batches per partition and epoch, from 0 on. The leader remembers the last
+five of each producer: one of them sent again is a duplicate and gets the offset it got the first
+time; the successor of the last is new; anything else means that an earlier batch is missing, or
+that the duplicate is too old to be answered. The table follows from the log alone: it is rebuilt
+by recovery, so every replica of a log comes to the same one. Pure; bounded by forgetting the
+producers that were silent for longest.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from schemas.errors import FencedError, InvalidRequestError, NotReadyError
+from schemas.wire.batch import MAX_TRANSACTION_ID, NO_TRANSACTION, BatchHeader
+
+REMEMBERED_BATCHES: Final = 5
+MAX_PRODUCERS: Final = 2_000
+_SEQUENCES: Final = 1 << 32
+_NO_PRODUCER: Final = 0
+
+#: Producer id, epoch, and (sequence, base offset, next offset) of its last batches.
+ProducerDump = tuple[tuple[int, int, tuple[tuple[int, int, int], ...]], ...]
+
+
+class ProducerSnapshot(NamedTuple):
+    """A producer table as it was when the log ended at ``leo``."""
+
+    leo: int
+    dump: ProducerDump
+
+
+#: The table of a log that begins: nobody has appended.
+NO_PRODUCERS: Final = ProducerSnapshot(0, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """The batch stands in the log already."""
+
+    base_offset: int
+    next_offset: int
+
+
+class _Producer:
+    __slots__ = ("batches", "epoch")
+
+    def __init__(self, epoch: int, batches: Iterable[tuple[int, int, int]] = ()) -> None:
+        self.epoch = epoch
+        self.batches: deque[tuple[int, int, int]] = deque(batches, REMEMBERED_BATCHES)
+
+
+class ProducerTable:
+    """The producers of one partition, the latest to append last."""
+
+    def __init__(self, dump: ProducerDump = ()) -> None:
+        self._producers: OrderedDict[int, _Producer] = OrderedDict(
+            (producer_id, _Producer(epoch, batches)) for producer_id, epoch, batches in dump
+        )
+
+    def check(self, header: BatchHeader) -> Duplicate | None:
+        """Is this batch new (None) or there already?
+
+        Raises FencedError for an epoch that another instance of the producer has replaced,
+        NotReadyError where an earlier batch has not arrived (it may be on its way: send both
+        again in order), InvalidRequestError for a duplicate whose offset is forgotten and for a
+        new epoch that does not begin at 0. A producer nobody remembers may begin anywhere: its
+        batches may have been deleted by retention.
+        """
+        known = self._producers.get(header.producer_id)
+        if known is None or not known.batches:
+            return None
+        if header.producer_epoch < known.epoch:
+            raise FencedError(
+                f"producer {header.producer_id:#x} has epoch {known.epoch} here; epoch"
+                f" {header.producer_epoch} was replaced and must stop"
+            )
+        if header.producer_epoch > known.epoch:
+            if header.sequence != 0:
+                raise InvalidRequestError(
+                    f"epoch {header.producer_epoch} of producer {header.producer_id:#x} begins"
+                    f" with sequence {header.sequence}; an epoch begins with 0"
+                )
+            return None
+        expected = (known.batches[-1][0] + 1) % _SEQUENCES
+        if header.sequence == expected:
+            return None
+        for sequence, base_offset, next_offset in known.batches:
+            if sequence == header.sequence:
+                return Duplicate(base_offset, next_offset)
+        # Half of the circle of sequences lies ahead, the other half behind.
+        if (header.sequence - expected) % _SEQUENCES < _SEQUENCES // 2:
+            raise NotReadyError(
+                f"sequence {header.sequence} of producer {header.producer_id:#x} arrived before"
+                f" {expected}; send the batches from {expected} on again, in order"
+            )
+        raise InvalidRequestError(
+            f"sequence {header.sequence} of producer {header.producer_id:#x} was appended long"
+            f" ago; only the last {REMEMBERED_BATCHES} batches can be recognised"
+        )
+
+    def record(self, header: BatchHeader, base_offset: int) -> None:
+        """Remember an appended batch. Batches without a producer id are ignored."""
+        producer_id = header.producer_id
+        if not producer_id:
+            return
+        known = self._producers.get(producer_id)
+        if known is None or known.epoch != header.producer_epoch:
+            known = self._producers[producer_id] = _Producer(header.producer_epoch)
+            if len(self._producers) > MAX_PRODUCERS:
+                self._producers.popitem(last=False)
+        self._producers.move_to_end(producer_id)
+        known.batches.append((header.sequence, base_offset, base_offset + header.record_count))
+
+    def dump_before(self, offset: int) -> ProducerDump:
+        """What the table says of batches that lie below ``offset``. With the records from there on
+        it is the whole table again: it remembers the last batches only."""
+        found = []
+        for producer_id, known in self._producers.items():
+            batches = tuple(batch for batch in known.batches if batch[2] <= offset)
+            if batches:
+                found.append((producer_id, known.epoch, batches))
+        return tuple(found)
+
+    def dump(self) -> ProducerDump:
+        """The table as plain data, the longest silent producer first."""
+        return tuple(
+            (producer_id, known.epoch, tuple(known.batches))
+            for producer_id, known in self._producers.items()
+        )
+
+
+def dump_from(rows: Iterable[Any]) -> ProducerDump:
+    """A dump as it comes back from JSON. Raises ValueError, TypeError."""
+    return tuple(
+        (producer_id, epoch, tuple((a, b, c) for a, b, c in batches))
+        for producer_id, epoch, batches in rows
+    )
+
+
+def with_last_id(dump: ProducerDump, last_id: int) -> ProducerDump:
+    """A dump that says the last transaction id of its log as well, where there is one.
+
+    It is the row of producer 0, which no producer is: SPUs of earlier versions take it for one that
+    is silent, keep it, and pass it on.
+    """
+    if last_id == NO_TRANSACTION:
+        return dump
+    return (*dump, (_NO_PRODUCER, 0, ((last_id, 0, 0),)))
+
+
+def split_last_id(dump: ProducerDump) -> tuple[ProducerDump, int]:
+    """What `with_last_id` made of: producers alone, and the id or `NO_TRANSACTION`."""
+    ids = [
+        batch[0]
+        for producer_id, _, batches in dump
+        if producer_id == _NO_PRODUCER
+        for batch in batches
+    ]
+    alone = tuple(row for row in dump if row[0] != _NO_PRODUCER)
+    return alone, min(max(ids, default=NO_TRANSACTION), MAX_TRANSACTION_ID)
+
+
+def newest_snapshot(snapshots: Iterable[ProducerSnapshot], leo: int) -> ProducerSnapshot:
+    """The one with the highest end that is not above ``leo``; `NO_PRODUCERS` where none is."""
+    return max(
+        (snapshot for snapshot in snapshots if snapshot.leo <= leo),
+        key=lambda snapshot: snapshot.leo,
+        default=NO_PRODUCERS,
+    )

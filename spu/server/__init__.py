@@ -1,0 +1,1 @@
+"""The public port: connections of clients, their requests and subscriptions."""

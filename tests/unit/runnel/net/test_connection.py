@@ -1,0 +1,165 @@
+"""One connection to an SPU, and the set of them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from runnel.net.address import Address
+from runnel.net.connection import open_connection
+from runnel.net.pool import Connections
+from schemas.errors import (
+    DeadlineExceededError,
+    InvalidRequestError,
+    NotLeaderError,
+    RunnelError,
+    UnreachableError,
+)
+from schemas.wire.protocol import Api
+from schemas.wire.record_requests import (
+    EARLIEST,
+    LATEST,
+    Acks,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ProduceRequest,
+)
+from tests.unit.runnel.fake_sc import CLUSTER_UID, FakeSc
+from tests.unit.runnel.fake_spu import FakeSpu, Step
+from tests.unit.runnel.records.test_cursor import batch
+
+UID = "3f1c1a52-0000-4000-8000-0000000000aa"
+LIST = ListOffsetsRequest(UID, LATEST).pack()  # type: ignore[arg-type]
+PRODUCE = ProduceRequest(UID, Acks.COMMITTED, 1_000).pack()  # type: ignore[arg-type]
+Servers = tuple[FakeSc, FakeSpu]
+
+
+async def test_given_many_calls_at_once_then_each_gets_its_own_answer(servers: Servers) -> None:
+    _sc, spu = servers
+    for base in range(20):
+        spu.logs[UID].put(batch(base, 1))
+    spu.logs[UID].start = 7
+    connection = await open_connection(Address("127.0.0.1", spu.port), 5)
+    earliest = ListOffsetsRequest(UID, EARLIEST).pack()  # type: ignore[arg-type]
+    answers = await asyncio.gather(
+        *(
+            connection.request(Api.LIST_OFFSETS, fixed, timeout_s=5)
+            for fixed in (LIST, earliest) * 10
+        )
+    )
+    found = [ListOffsetsResponse.unpack(answer.fixed).offset for answer in answers]
+    assert found == [20, 7] * 10
+    assert (connection.spu_id, connection.cluster_uid) == (1, CLUSTER_UID)
+    await connection.close()
+
+
+async def test_given_a_refusal_then_it_is_raised_as_what_it_is(servers: Servers) -> None:
+    _sc, spu = servers
+    spu.produce_script.append(NotLeaderError("another leads"))
+    connection = await open_connection(Address("127.0.0.1", spu.port), 5)
+    with pytest.raises(NotLeaderError, match="another leads"):
+        await connection.request(Api.PRODUCE, PRODUCE, batch(0, 1), timeout_s=5)
+    assert connection.usable
+    await connection.close()
+
+
+async def test_given_the_peer_goes_away_then_calls_fail_and_name_the_address(
+    servers: Servers,
+) -> None:
+    _sc, spu = servers
+    spu.produce_script.append(Step.DROP)
+    connection = await open_connection(Address("127.0.0.1", spu.port), 5)
+    with pytest.raises(UnreachableError, match=f"127.0.0.1:{spu.port}"):
+        await connection.request(Api.PRODUCE, PRODUCE, batch(0, 1), timeout_s=5)
+    assert not connection.usable
+    with pytest.raises(UnreachableError):
+        await connection.request(Api.LIST_OFFSETS, LIST, timeout_s=5)
+
+
+async def test_given_silence_until_the_deadline_then_the_connection_is_given_up(
+    servers: Servers,
+) -> None:
+    _sc, spu = servers
+    spu.produce_script.append(Step.SILENCE)
+    connection = await open_connection(Address("127.0.0.1", spu.port), 5)
+    with pytest.raises(DeadlineExceededError, match="did not answer within"):
+        await connection.request(Api.PRODUCE, PRODUCE, batch(0, 1), timeout_s=0.02)
+    assert not connection.usable
+    await connection.close()
+
+
+async def test_given_other_answers_before_the_deadline_then_the_connection_stays(
+    servers: Servers,
+) -> None:
+    _sc, spu = servers
+    spu.produce_script.append(Step.SILENCE)
+    connection = await open_connection(Address("127.0.0.1", spu.port), 5)
+    late = await connection.start(Api.PRODUCE, PRODUCE, batch(0, 1), timeout_s=0.05)
+    await asyncio.sleep(0.005)
+    await connection.request(Api.LIST_OFFSETS, LIST, timeout_s=5)
+    with pytest.raises(DeadlineExceededError):
+        await late
+    assert connection.usable
+    await connection.close()
+
+
+async def test_given_a_frame_beyond_the_peers_limit_then_it_is_not_sent(servers: Servers) -> None:
+    _sc, spu = servers
+    connection = await open_connection(Address("127.0.0.1", spu.port), 5)
+    with pytest.raises(InvalidRequestError, match="send smaller batches"):
+        await connection.start(Api.PRODUCE, PRODUCE, bytes(70 << 20), timeout_s=5)
+    await connection.close()
+
+
+async def test_given_bytes_that_are_no_frame_then_the_connection_ends() -> None:
+    ended = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.transport.abort()
+        ended.set()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(UnreachableError, match="sent what is no frame"):
+        await open_connection(Address("127.0.0.1", port), 5)
+    await ended.wait()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_given_a_port_without_a_listener_then_the_error_names_it() -> None:
+    server = await asyncio.start_server(lambda _r, _w: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    with pytest.raises(UnreachableError, match=f"no SPU answers at 127.0.0.1:{port}"):
+        await open_connection(Address("127.0.0.1", port), 5)
+
+
+async def test_given_two_users_of_one_address_then_they_share_a_connection(
+    servers: Servers,
+) -> None:
+    _sc, spu = servers
+    address = Address("127.0.0.1", spu.port)
+    connections = Connections(CLUSTER_UID, lambda: 0.5)
+    first, second = await asyncio.gather(connections.get(address, 5), connections.get(address, 5))
+    assert first is second
+    await first.close()
+    assert await connections.get(address, 5) is not first
+    await connections.close()
+    with pytest.raises(UnreachableError, match="client is closed"):
+        await connections.get(Address("127.0.0.1", 1), 5)
+
+
+async def test_given_another_cluster_then_the_connection_is_refused(servers: Servers) -> None:
+    _sc, spu = servers
+    connections = Connections("another", lambda: 0.5)
+    with pytest.raises(RunnelError, match="belongs to cluster"):
+        await connections.get(Address("127.0.0.1", spu.port), 5)
+    await connections.close()

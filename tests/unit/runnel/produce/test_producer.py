@@ -1,0 +1,347 @@
+"""The producer against a scripted SPU: order, retries, duplicates, bounds, failures."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import pyarrow as pa
+import pytest
+
+from runnel.aio import Producer
+from runnel.produce.producer import ProducerSettings
+from schemas.errors import (
+    CorruptBatchError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    NotFoundError,
+    NotLeaderError,
+    OverloadedError,
+    RecordTooLargeError,
+    RunnelError,
+)
+from schemas.ids import Term
+from schemas.wire.batch import decode_records
+from tests.unit.runnel.conftest import World
+from tests.unit.runnel.fake_spu import FakeLog, FakeSpu, Step
+
+
+def values(log: FakeLog) -> list[bytes]:
+    return [
+        value
+        for batch in log.batches
+        for value in decode_records(batch).column("value").to_pylist()
+    ]
+
+
+async def send_batches(producer: Producer, count: int) -> list[bytes]:
+    """One batch for each of some values, without waiting for any."""
+    sent = [b"%03d" % index for index in range(count)]
+    for value in sent:
+        producer.send(value, key=b"k")
+        producer._intake.seal_all()
+        producer._pump()
+    return sent
+
+
+MISHAPS = [
+    Step.OK,
+    Step.APPEND_THEN_NOT_READY,
+    Step.APPEND_THEN_DROP,
+    Step.DROP,
+    NotLeaderError("elsewhere"),
+    OverloadedError("busy"),
+]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(pair, id="-".join(str(getattr(s, "name", s)) for s in pair))
+     for pair in itertools.product(MISHAPS, repeat=2)],
+)  # fmt: skip
+async def test_given_mishaps_then_every_record_stands_once_and_in_order(
+    world: World, script: tuple[Step | RunnelError, ...]
+) -> None:
+    world.sc.add_topic("orders")
+    async with world.cluster.producer("orders") as producer:
+        first = producer.send(b"first", key=b"k")
+        await first
+        world.spu.produce_script.extend(script)
+        sent = await send_batches(producer, 8)
+        await producer.flush()
+        assert values(world.log()) == [b"first", *sent]
+        assert (await first).offset == 0
+        assert producer.metrics.records_sent == 9
+        assert producer.metrics.buffered_bytes == 0
+
+
+async def test_given_the_first_batch_is_lost_then_no_later_one_takes_its_place(
+    world: World,
+) -> None:
+    world.sc.add_topic("orders")
+    world.spu.produce_script.append(OverloadedError("busy"))
+    async with world.cluster.producer("orders") as producer:
+        sent = await send_batches(producer, 6)
+        await producer.flush()
+    assert values(world.log()) == sent
+    assert producer.metrics.retries >= 1
+
+
+async def test_given_acknowledged_batches_then_five_are_under_way_and_no_more(
+    world: World,
+) -> None:
+    world.sc.add_topic("orders")
+    async with world.cluster.producer("orders") as producer:
+        await producer.send(b"first", key=b"k")
+        world.spu.may_answer.clear()
+        await send_batches(producer, 9)
+        async with asyncio.timeout(10):
+            while world.spu.in_flight < 5:  # noqa: ASYNC110 - state of the fake, not an event
+                await asyncio.sleep(0)
+        world.spu.may_answer.set()
+        await producer.flush()
+    assert world.spu.most_in_flight == 5
+
+
+async def test_given_deliveries_then_they_tell_partition_offset_and_timestamp(
+    world: World,
+) -> None:
+    world.sc.add_topic("orders", partitions=2)
+    async with world.cluster.producer("orders") as producer:
+        deliveries = [producer.send("v", timestamp=index, partition=1) for index in range(3)]
+        assert not deliveries[0].done()
+        with pytest.raises(RuntimeError, match="await the delivery"):
+            deliveries[0].result()
+        found = [await delivery for delivery in deliveries]
+        assert [(f.partition, f.offset, f.timestamp) for f in found] == [
+            (1, 0, 0), (1, 1, 1), (1, 2, 2),
+        ]  # fmt: skip
+        assert deliveries[0].result().topic == "orders"
+
+
+async def test_given_a_terminal_error_then_that_batch_fails_and_flush_says_so(
+    world: World,
+) -> None:
+    world.sc.add_topic("orders")
+    producer = await world.cluster.producer("orders")
+    await producer.send(b"first", key=b"k")
+    world.spu.produce_script.append(CorruptBatchError("client CRC32C does not match"))
+    bad = producer.send(b"bad", key=b"k")
+    with pytest.raises(CorruptBatchError, match=r"1 records for topic 'orders'.*CRC32C"):
+        await producer.flush()
+    with pytest.raises(CorruptBatchError):
+        await bad
+    # What comes after is numbered in a new epoch, so the gap does not hold it up.
+    await producer.send(b"good", key=b"k")
+    await producer.close()
+    assert values(world.log()) == [b"first", b"good"]
+    assert world.log().headers()[-1].producer_epoch == 1
+    assert producer.metrics.records_failed == 1
+
+
+async def test_given_no_leader_until_the_deadline_then_the_record_was_not_written(
+    world: World,
+) -> None:
+    world.sc.add_topic("orders")
+    world.sc.endpoints = [None]
+    async with world.cluster.producer("orders", delivery_timeout_ms=50) as producer:
+        delivery = producer.send(b"v")
+        with pytest.raises(DeadlineExceededError, match=r"not written.*no SPU is online"):
+            await delivery
+        with pytest.raises(DeadlineExceededError):
+            await producer.flush()
+
+
+async def test_given_no_answer_until_the_deadline_then_the_outcome_is_unknown(
+    world: World,
+) -> None:
+    world.sc.add_topic("orders")
+    world.spu.produce_script.extend([Step.APPEND_THEN_NOT_READY] * 1_000)
+    producer = await world.cluster.producer("orders", delivery_timeout_ms=500)
+    with pytest.raises(DeadlineExceededError, match="outcome is unknown"):
+        await producer.send(b"v")
+    with pytest.raises(DeadlineExceededError):
+        await producer.close()
+    assert values(world.log()) == [b"v"]
+
+
+async def test_given_the_leader_moved_then_the_record_goes_to_the_new_one(world: World) -> None:
+    world.sc.add_topic("orders")
+    async with world.cluster.producer("orders") as producer:
+        await producer.send(b"1")
+        other = FakeSpu()
+        await other.start()
+        uid = world.sc.uids["orders"][0]
+        other.logs[uid] = world.log()
+        world.sc.endpoints = [("127.0.0.1", other.port)]
+        world.spu.produce_script.append(NotLeaderError("I was deposed"))
+        await producer.send(b"2")
+        assert len(other.produced) == 1
+        await other.stop()
+    assert values(world.log()) == [b"1", b"2"]
+
+
+async def test_given_no_sc_then_a_reconnect_to_the_known_leader_still_works(world: World) -> None:
+    world.sc.add_topic("orders")
+    async with world.cluster.producer("orders") as producer:
+        await producer.send(b"1")
+        await world.sc.stop()
+        world.spu.produce_script.append(Step.DROP)
+        assert (await producer.send(b"2")).offset == 1
+
+
+async def test_given_the_topic_was_made_again_then_the_producer_says_so(world: World) -> None:
+    world.sc.add_topic("orders")
+    producer = await world.cluster.producer("orders")
+    await producer.send(b"1")
+    world.sc.remove_topic("orders")
+    world.sc.add_topic("orders")
+    world.spu.produce_script.append(NotFoundError("unknown uid"))
+    with pytest.raises(NotFoundError, match="deleted and created again"):
+        await producer.send(b"2")
+    await producer.abort()
+
+
+async def test_given_an_spu_of_another_cluster_then_nothing_is_sent_to_it(world: World) -> None:
+    world.sc.add_topic("orders")
+    world.spu.cluster_uid = "00000000-0000-4000-8000-00000000000b"
+    producer = await world.cluster.producer("orders", delivery_timeout_ms=500)
+    with pytest.raises(DeadlineExceededError, match="belongs to cluster"):
+        await producer.send(b"1")
+    await producer.abort()
+    assert world.spu.produced == []
+
+
+async def test_given_acks_none_then_nothing_is_awaited_or_numbered(world: World) -> None:
+    world.sc.add_topic("orders")
+    async with world.cluster.producer("orders", acks="none") as producer:
+        found = await producer.send(b"v")
+        assert found.offset == -1
+        async with asyncio.timeout(10):
+            while not world.log().batches:  # noqa: ASYNC110 - state of the fake, not an event
+                await asyncio.sleep(0)
+    assert world.log().headers()[0].producer_id == 0
+
+
+async def test_given_acks_leader_and_a_new_leader_that_lost_records_then_it_goes_on(
+    world: World,
+) -> None:
+    world.sc.add_topic("orders")
+    async with world.cluster.producer("orders", acks="leader") as producer:
+        for value in (b"1", b"2", b"3"):
+            await producer.send(value, key=b"k")
+        # The next leader has the first batch only, and waits for the second for ever.
+        log = world.log()
+        log.batches[1:] = []
+        log.end = 1
+        for known in log.sequences.values():
+            del known[1], known[2]
+        world.sc.term = Term(1 << 16)
+        world.spu.produce_script.append(NotLeaderError("deposed"))
+        async with asyncio.timeout(20):
+            await producer.send(b"4", key=b"k")
+    assert values(log) == [b"1", b"4"]
+
+
+async def test_given_a_full_buffer_then_send_refuses_until_it_is_drained(world: World) -> None:
+    world.sc.add_topic("orders")
+    async with world.cluster.producer("orders", buffer_bytes=1_000) as producer:
+        world.spu.may_answer.clear()
+        producer.send(b"x" * 2_000)
+        with pytest.raises(OverloadedError, match=r"await producer\.drain"):
+            producer.send(b"y")
+        draining = asyncio.create_task(producer.drain())
+        await asyncio.sleep(0)
+        assert not draining.done()
+        world.spu.may_answer.set()
+        async with asyncio.timeout(10):
+            await draining
+        await producer.send(b"y")
+
+
+async def test_given_a_table_then_its_batches_are_delivered_and_progress_is_told(
+    world: World,
+) -> None:
+    world.sc.add_topic("orders", partitions=3)
+    told: list[tuple[int, int]] = []
+    table = pa.table({"key": [f"k{n % 7}" for n in range(100)], "value": ["x" * 100] * 100})
+    async with world.cluster.producer("orders", batch_bytes=1_000, buffer_bytes=4_000) as producer:
+        delivery = await producer.send_table(
+            table, on_progress=lambda records, size: told.append((records, size))
+        )
+        found = await delivery
+        assert delivery.done()
+    assert sum(batch.records for batch in found) == 100
+    assert len(told) > 1
+    assert told[-1][0] == 100
+    assert sum(len(values(world.log(index=index))) for index in range(3)) == 100
+
+
+async def test_given_a_row_too_large_then_nothing_of_the_table_is_sent(world: World) -> None:
+    world.sc.add_topic("orders", maxRecordSize=10)
+    async with world.cluster.producer("orders") as producer:
+        with pytest.raises(RecordTooLargeError, match="row 1 "):
+            await producer.send_table(pa.table({"value": ["ok", "x" * 11]}))
+    assert world.spu.produced == []
+
+
+async def test_given_an_error_in_the_block_then_what_was_sent_is_still_flushed(
+    world: World,
+) -> None:
+    world.sc.add_topic("orders")
+
+    async def fail_after_sending() -> None:
+        async with world.cluster.producer("orders", linger_ms=60_000) as producer:
+            producer.send(b"v")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        await fail_after_sending()
+    assert values(world.log()) == [b"v"]
+
+
+async def test_given_a_closed_producer_then_send_is_refused(world: World) -> None:
+    world.sc.add_topic("orders")
+    producer = await world.cluster.producer("orders")
+    await producer.close()
+    await producer.close()
+    with pytest.raises(InvalidRequestError, match="closed"):
+        producer.send(b"v")
+
+
+async def test_given_an_aborted_producer_then_open_deliveries_fail(world: World) -> None:
+    world.sc.add_topic("orders")
+    world.spu.may_answer.clear()
+    producer = await world.cluster.producer("orders")
+    delivery = producer.send(b"v")
+    await producer.abort()
+    with pytest.raises(DeadlineExceededError, match="closed before"):
+        await delivery
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param({"value": 5}, id="given-a-number"),
+        pytest.param({"value": b"v", "key": 5}, id="given-a-key-that-is-a-number"),
+        pytest.param({"value": b"v", "timestamp": "now"}, id="given-text-for-a-time"),
+        pytest.param({"value": b"v", "headers": [("a", 1)]}, id="given-a-header-of-a-number"),
+    ],
+)
+async def test_given_wrong_types_then_send_says_what_to_give(
+    world: World, arguments: dict[str, object]
+) -> None:
+    world.sc.add_topic("orders")
+    async with world.cluster.producer("orders") as producer:
+        with pytest.raises(InvalidRequestError):
+            producer.send(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"acks": "all"}, {"batch_bytes": 0}, {"max_in_flight": 6}, {"compression": "gzip"}],
+    ids=lambda options: f"given-{next(iter(options))}-then-refused",
+)
+def test_settings_out_of_bounds(options: dict[str, object]) -> None:
+    with pytest.raises(InvalidRequestError, match=next(iter(options))):
+        ProducerSettings(**options)  # type: ignore[arg-type]

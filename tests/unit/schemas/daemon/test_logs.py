@@ -1,0 +1,196 @@
+"""A log line is one JSON object that says who, what, when and why."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from schemas.causality import caused_by
+from schemas.daemon.logs import LEVELS, configure_logs, get_logger, last_trouble
+from schemas.errors import InvalidRequestError
+
+
+@pytest.fixture(autouse=True)
+def _own_configuration() -> Iterator[None]:
+    root = logging.getLogger()
+    before = list(root.handlers)
+    yield
+    root.handlers = before
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return [json.loads(line) for line in captured.err.splitlines()]
+
+
+def test_the_shape_of_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("spu-3")
+    with caused_by("api-1f9c"):
+        get_logger("spu.replica.replica").info("leading", partition="orders-0", offset=7)
+    (line,) = lines(capsys)
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "process": "spu-3",
+        "module": "spu.replica.replica",
+        "level": "info",
+        "event": "leading",
+        "cause": "api-1f9c",
+        "partition": "orders-0",
+        "offset": 7,
+    }
+
+
+def test_the_cause_is_always_there_and_may_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("sc")
+    logger = get_logger("sc.main")
+    logger.info("outside of a chain")
+    logger.info("of another chain", cause="timer-2")
+    assert [line["cause"] for line in lines(capsys)] == ["-", "timer-2"]
+
+
+def test_an_exception_is_one_line_too(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("sc")
+    try:
+        raise KeyError("lost")
+    except KeyError:
+        get_logger("sc.main").exception("failed")
+    (line,) = lines(capsys)
+    assert line["level"] == "error"
+    assert "KeyError: 'lost'" in line["exception"]
+
+
+def test_given_a_library_that_complains_then_that_is_one_line_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure_logs("sc")
+    configure_logs("sc")
+    library = logging.getLogger("aiohttp.server")
+    library.info("nobody asked for that")
+    try:
+        raise ValueError("no\nmethod")
+    except ValueError:
+        library.exception("Error handling request from %s", "127.0.0.1")
+    (line,) = lines(capsys)
+    assert (line["module"], line["level"]) == ("aiohttp.server", "error")
+    assert line["event"] == "Error handling request from 127.0.0.1"
+    assert "ValueError: no" in line["exception"]
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [
+        pytest.param("debug", ["debug", "info", "error"], id="given-debug-then-all"),
+        pytest.param("info", ["info", "error"], id="given-info"),
+        pytest.param("ERROR", ["error"], id="given-upper-case"),
+        pytest.param("critical", [], id="given-critical-then-none-of-these"),
+    ],
+)
+def test_levels(level: str, expected: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("sc", level=level)
+    logger = get_logger("m")
+    logger.debug("a")
+    logger.info("b")
+    logger.error("c")
+    assert [line["level"] for line in lines(capsys)] == expected
+
+
+def test_given_an_unknown_level_then_the_known_ones() -> None:
+    with pytest.raises(InvalidRequestError) as raised:
+        configure_logs("sc", level="verbose")
+    assert raised.value.message == (
+        "unknown log level 'verbose'; use one of debug, info, warning, error, critical"
+    )
+    assert LEVELS[1] == "info"
+
+
+def test_values_that_are_not_json_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("sc")
+    get_logger("m").info("odd", value=object, data=b"\xff")
+    (line,) = lines(capsys)
+    assert "object" in line["value"]
+    assert line["data"] == "b'\\xff'"
+
+
+def event(level: str, text: str = "slow", **more: Any) -> str:
+    return json.dumps({"level": level, "event": text, **more})
+
+
+@pytest.mark.parametrize(
+    ("said", "trouble"),
+    [
+        pytest.param([], "", id="given-nothing-said"),
+        pytest.param([event("info"), event("debug")], "", id="given-no-complaint"),
+        pytest.param([event("warning")], "slow", id="given-warning"),
+        pytest.param([event("error")], "slow", id="given-error"),
+        pytest.param([event("critical")], "slow", id="given-critical"),
+        pytest.param(
+            [event("warning", "one"), event("error", "two"), event("info", "three")],
+            "two",
+            id="given-several-then-the-last-complaint",
+        ),
+        pytest.param(
+            [event("error", reason="disk full")], "slow: disk full", id="given-reason-then-both"
+        ),
+        pytest.param([event("error", why="disk full")], "slow: disk full", id="given-why"),
+        pytest.param(
+            [event("error", exception="KeyError: 1")], "slow: KeyError: 1", id="given-exception"
+        ),
+        pytest.param(
+            [event("error", error="no", why="", reason="first")],
+            "slow: first",
+            id="given-several-reasons-then-the-first-that-says-something",
+        ),
+        pytest.param(
+            ['{"level": "fatal", "msg": "discovery failed", "error": "timed out"}'],
+            "discovery failed: timed out",
+            id="given-etcd-fatal",
+        ),
+        pytest.param(
+            ['{"level": "warn", "msg": "apply took too long"}'],
+            "apply took too long",
+            id="given-etcd-warning",
+        ),
+        pytest.param(
+            [event("error"), "the SPU cannot run: port 9005 is taken"],
+            "the SPU cannot run: port 9005 is taken",
+            id="given-words-that-are-no-log-line-then-those",
+        ),
+        pytest.param(
+            ["cannot run", event("info")], "cannot run", id="given-words-before-a-log-line"
+        ),
+        pytest.param(["cannot run", "", "  "], "cannot run", id="given-empty-lines-at-the-end"),
+        pytest.param(["17"], "17", id="given-json-that-is-no-log-line-then-as-it-stands"),
+    ],
+)
+def test_last_trouble(said: list[str], trouble: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("".join(f"{line}\n" for line in said))
+    assert last_trouble(log) == trouble
+
+
+def test_given_a_position_then_only_what_stands_behind_it(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("older trouble\n")
+    begin = log.stat().st_size
+    assert last_trouble(log, begin) == ""
+    log.write_text("older trouble\nnewer trouble\n")
+    assert last_trouble(log, begin) == "newer trouble"
+
+
+def test_given_no_log_then_no_trouble(tmp_path: Path) -> None:
+    assert last_trouble(tmp_path / "absent") == ""
+
+
+def test_given_bytes_that_are_no_text_then_they_are_shown_all_the_same(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"cannot read \xff\n")
+    assert last_trouble(log) == "cannot read \N{REPLACEMENT CHARACTER}"

@@ -1,0 +1,110 @@
+"""Manifests in files, directories and standard input: what is read, what is wrong, and where."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import ManifestError
+from schemas.objects.manifest.manifest import load_paths
+from tests.unit.schemas.manifests import SPU, TOPIC, topic
+
+
+class Undecodable(io.StringIO):
+    """Standard input that is not text."""
+
+    def read(self, size: int | None = -1) -> str:
+        return b"\xff".decode()
+
+
+def nothing() -> io.StringIO:
+    return io.StringIO("")
+
+
+def test_files_directories_and_stdin(tmp_path: Path) -> None:
+    (tmp_path / "b.yml").write_text(topic("b"))
+    (tmp_path / "a.yaml").write_text(topic("a"))
+    (tmp_path / "c.json").write_text('{\n\t"apiVersion": "runnel/v1",\n\t"kind": "Topic",\n'
+                                     '\t"metadata": {"name": "c"}\n}\n')  # fmt: skip
+    (tmp_path / "notes.txt").write_text("not a manifest")
+    (tmp_path / "below.yaml").mkdir()
+    (tmp_path / "below.yaml" / "d.yaml").write_text(topic("d"))
+    single = tmp_path / "notes.txt.d"
+    single.write_text(topic("e"))
+    loaded = load_paths([str(tmp_path), "-", str(single)], io.StringIO(topic("f")))
+    assert [(item.object.name, Path(item.source).name, item.line) for item in loaded] == [
+        ("a", "a.yaml", 1),
+        ("b", "b.yml", 1),
+        ("c", "c.json", 1),
+        ("f", "<stdin>", 1),
+        ("e", "notes.txt.d", 1),
+    ]
+
+
+def test_given_json_with_escaped_characters_then_they_are_whole(tmp_path: Path) -> None:
+    labels = {"animal": "🦦", "umlaut": "ä", "tab": "\t"}
+    manifest = {"apiVersion": "runnel/v1", "kind": "Topic", "metadata": {"name": "t"}}
+    manifest["metadata"] = {"name": "t", "labels": labels}
+    (tmp_path / "t.json").write_text(json.dumps(manifest))
+    (loaded,) = load_paths([str(tmp_path / "t.json")], nothing())
+    assert loaded.object.metadata.labels == labels
+
+
+def path_problems(*paths: Path | str, stdin: io.StringIO | None = None) -> list[str]:
+    with pytest.raises(ManifestError) as raised:
+        load_paths([str(path) for path in paths], stdin or nothing())
+    return raised.value.message.split("\n")
+
+
+def test_given_a_missing_file_then_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "absent.yaml"
+    assert path_problems(path) == [f"{path}: cannot be read: No such file or directory"]
+
+
+def test_given_bytes_that_are_no_text_then_its_name_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_bytes(b"kind: \xff\xfe")
+    assert path_problems(path) == [f"{path}:1: not UTF-8 text"]
+
+
+def test_given_stdin_that_is_no_text_then_said() -> None:
+    assert path_problems("-", stdin=Undecodable()) == ["<stdin>: not UTF-8 text"]
+
+
+def test_given_an_empty_stdin_then_said() -> None:
+    (found,) = path_problems("-")
+    assert found.startswith("<stdin>:1: nothing but space and comments")
+
+
+def test_given_a_directory_without_manifests_then_which_files_count(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text(TOPIC)
+    assert path_problems(tmp_path) == [f"{tmp_path}: no files that end with .yaml, .yml, .json"]
+
+
+def test_given_no_paths_then_said() -> None:
+    assert path_problems() == ["no manifests: name a file, a directory, or - for standard input"]
+
+
+def test_given_an_object_twice_across_files_then_both_places(tmp_path: Path) -> None:
+    one, other = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    one.write_text(SPU + "---\n" + TOPIC)
+    other.write_text("# again\n" + TOPIC)
+    assert path_problems(tmp_path) == [
+        f"{other}:2: Topic orders stands twice; the first is at {one}:8"
+    ]
+
+
+def test_given_problems_in_several_places_then_all_of_them(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("a: [")
+    (tmp_path / "b.yaml").write_bytes(b"\xff")
+    (tmp_path / "c.yaml").write_text(TOPIC.replace("3", "0"))
+    (tmp_path / "d.yaml").write_text(TOPIC)
+    assert [Path(line.split(":")[0]).name for line in path_problems(tmp_path, "absent")] == [
+        "a.yaml",
+        "b.yaml",
+        "c.yaml",
+        "absent",
+    ]

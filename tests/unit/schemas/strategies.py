@@ -1,0 +1,146 @@
+"""Strategies for objects of every kind, made from the models themselves.
+
+A field that is added to a model is generated at once: nothing here names fields but where a
+model forbids combinations.
+"""
+
+from __future__ import annotations
+
+import types
+from enum import Enum
+from typing import Annotated, Any, Literal, NewType, Union, cast, get_args, get_origin
+
+import annotated_types
+from hypothesis import strategies as st
+from pydantic import BaseModel, BeforeValidator
+from pydantic.fields import FieldInfo
+
+from schemas.columns.topic_schema import TopicSchema
+from schemas.objects.kinds import KINDS
+from schemas.objects.metadata import Object
+from schemas.objects.partition import PartitionStatus
+from schemas.objects.quantities import Millis, check_name, parse_duration_ms, parse_size
+from schemas.objects.spu import Ingress, PublicEndpoint
+from schemas.objects.topic import PartitionAssignment, TopicSpec
+from tests.unit.schemas.typed import as_spec, topic_schemas
+
+names = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True).filter(
+    lambda name: name not in {".", ".."}
+)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+durations = st.integers(0, 2**63 - 1).map(Millis)
+
+_INT_BOUND = 2**62
+#: Fields of a topic's spec that not any combination is possible of.
+_CHOSEN_TOGETHER = {
+    "partitions", "replication_factor", "assignment", "min_in_sync_replicas",
+    "columns", "key_column", "timestamp_column",
+}  # fmt: skip
+
+
+def objects() -> st.SearchStrategy[Object]:
+    return st.one_of([model(cls) for cls in KINDS])
+
+
+def model(cls: type[Any]) -> st.SearchStrategy[Any]:
+    """Instances of a model, each optional field given or left out."""
+    if cls is TopicSpec:
+        return _topic_specs()
+    if cls is TopicSchema:
+        return topic_schemas()
+    if cls is Ingress:
+        return st.builds(Ingress, hostname=texts) | st.builds(Ingress, ip=texts)
+    return st.fixed_dictionaries(
+        {n: field(cls, n, f) for n, f in cls.model_fields.items() if f.is_required()},
+        optional={n: field(cls, n, f) for n, f in cls.model_fields.items() if not f.is_required()},
+    ).map(lambda values: cls(**values))
+
+
+def field(cls: type[BaseModel], name: str, info: FieldInfo) -> st.SearchStrategy[Any]:
+    if cls is PartitionStatus and name in {"term", "unclean_term"}:
+        return st.integers(0, 2**47).map(lambda changes: changes << 16)
+    if cls is PublicEndpoint and name == "ingress":
+        return st.lists(model(Ingress), min_size=1, max_size=3).map(tuple)
+    return _annotated(info.annotation, info.metadata)
+
+
+def _annotated(annotation: Any, metadata: list[Any]) -> st.SearchStrategy[Any]:
+    if get_origin(annotation) is Annotated:
+        annotation, *inner = get_args(annotation)
+        return _annotated(annotation, [*inner, *metadata])
+    if isinstance(annotation, NewType):
+        return _annotated(annotation.__supertype__, metadata)
+    validators = {item.func for item in metadata if isinstance(item, BeforeValidator)}
+    low, high = -_INT_BOUND, _INT_BOUND
+    for item in metadata:
+        if isinstance(item, annotated_types.Ge):
+            low = max(low, cast(int, item.ge))
+        elif isinstance(item, annotated_types.Le):
+            high = min(high, cast(int, item.le))
+    if check_name in validators:
+        return names
+    if parse_size in validators:
+        return st.integers(max(low, 0), high)
+    if parse_duration_ms in validators:
+        return durations
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in {Union, types.UnionType}:
+        return st.one_of([_annotated(argument, metadata) for argument in arguments])
+    if origin is Literal:
+        return st.sampled_from(arguments)
+    if origin is tuple:
+        least = max(
+            (i.min_length for i in metadata if isinstance(i, annotated_types.MinLen)), default=0
+        )
+        return st.lists(_annotated(arguments[0], []), min_size=least, max_size=3).map(tuple)
+    if origin is dict:
+        return st.dictionaries(texts, _annotated(arguments[1], []), max_size=3)
+    if annotation is type(None):
+        return st.none()
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return model(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return st.sampled_from(annotation)
+    if annotation is bool:
+        return st.booleans()
+    if annotation is str:
+        return texts
+    return st.integers(low, high)
+
+
+def _topic_specs() -> st.SearchStrategy[TopicSpec]:
+    """Either way of placement, and a minimum that the replicas allow."""
+    rows = st.lists(
+        st.builds(
+            PartitionAssignment,
+            id=st.integers(0, 99),
+            replicas=st.lists(st.integers(0, 99), min_size=1, max_size=4).map(tuple),
+        ),
+        min_size=1,
+        max_size=4,
+    ).map(tuple)
+    fields = TopicSpec.model_fields
+    free = {
+        name: field(TopicSpec, name, info)
+        for name, info in fields.items()
+        if name not in _CHOSEN_TOGETHER
+    }
+    computed = st.fixed_dictionaries(
+        {},
+        optional={
+            **free,
+            "partitions": st.integers(1, 100_000),
+            "replication_factor": st.integers(1, 32),
+        },
+    )
+    manual = st.fixed_dictionaries({"assignment": rows}, optional=free)
+
+    typed = (st.none() | topic_schemas()).map(as_spec)
+
+    def with_minimum(parts: tuple[dict[str, Any], ...]) -> st.SearchStrategy[TopicSpec]:
+        values = {name: value for part in parts for name, value in part.items()}
+        replicas = TopicSpec(**values).replica_count
+        minimum = st.none() | st.integers(1, replicas)
+        return minimum.map(lambda least: TopicSpec(**values, min_in_sync_replicas=least))
+
+    return st.tuples(computed | manual, typed).flatmap(with_minimum)

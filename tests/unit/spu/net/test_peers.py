@@ -1,0 +1,357 @@
+"""Connections between SPUs: who is let in, which one counts, and when one is given up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+
+import pytest
+
+from connection_manager.backoff import Backoff
+from schemas.control.messages import Peer
+from schemas.errors import ErrorCode
+from schemas.ids import PartitionUid
+from schemas.wire.batch import stamp
+from schemas.wire.protocol import PREFIX, pack_frame, unpack_frame
+from spu.net.peers import Peers
+from spu.replication.messages import Ack, Append, Attach, Batch, Message
+from spu.replication.wire import Damaged, Greeting, Kind, decode, encode
+from tests.unit.spu.builders import CLUSTER, DEADLINE_S, TERM, UID, batch_of, until
+
+HOST = "127.0.0.1"
+
+
+@dataclass
+class Handler:
+    """Keeps what it is told."""
+
+    cluster_uid: str | None = CLUSTER
+    news: list[tuple[str, int]] = field(default_factory=list)
+    said: list[tuple[int, PartitionUid, Message | Damaged]] = field(default_factory=list)
+    sought: list[int] = field(default_factory=list)
+
+    def peer_up(self, peer: int) -> None:
+        self.news.append(("up", peer))
+
+    def peer_down(self, peer: int) -> None:
+        self.news.append(("down", peer))
+
+    def peer_said(self, peer: int, uid: PartitionUid, message: Message | Damaged) -> None:
+        self.said.append((peer, uid, message))
+
+    def find_peers(self, spu_ids: Iterable[int]) -> None:
+        self.sought.extend(spu_ids)
+
+
+@dataclass
+class Raw:
+    """The other end of a connection, frame by frame."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def send(self, *frames: list[bytes | bytearray | memoryview]) -> None:
+        for frame in frames:
+            self.writer.write(b"".join(frame))
+        await self.writer.drain()
+
+    async def receive(self) -> tuple[int, int, memoryview, memoryview]:
+        """Kind, status, fixed part and tail of the next frame."""
+        async with asyncio.timeout(DEADLINE_S):
+            (length,) = PREFIX.unpack(await self.reader.readexactly(PREFIX.size))
+            frame = memoryview(await self.reader.readexactly(length))
+        header, fixed, tail = unpack_frame(frame)
+        return header.api, header.status, fixed, tail
+
+    async def ended(self) -> None:
+        """Read on until the connection is closed, in whichever way."""
+        async with asyncio.timeout(DEADLINE_S):
+            try:
+                await self.reader.read()
+            except ConnectionResetError:
+                return
+
+    def close(self) -> None:
+        self.writer.transport.abort()
+
+
+@dataclass
+class Spu:
+    """Peers with their handler, the port that they listen at, and raw ends to be closed."""
+
+    peers: Peers
+    handler: Handler
+    port: int = 0
+    raw: list[Raw] = field(default_factory=list)
+
+    async def dial(self, *frames: list[bytes | bytearray | memoryview]) -> Raw:
+        """A connection to it that nobody but the test speaks on."""
+        raw = Raw(*await asyncio.open_connection(HOST, self.port))
+        self.raw.append(raw)
+        await raw.send(*frames)
+        return raw
+
+    async def greeted(self, spu: int) -> Raw:
+        """A connection of another SPU that was let in."""
+        raw = await self.dial(Greeting(spu, self.peers.spu_id, CLUSTER).frame())
+        kind, status, _, _ = await raw.receive()
+        assert (kind, status) == (Kind.GREETING, ErrorCode.OK)
+        return raw
+
+    def knows(self, peer: int, port: int, host: str = HOST) -> None:
+        self.peers.found((Peer(spu_id=peer, host=host, port=port),))
+
+
+async def listening(spu_id: int) -> Spu:
+    handler = Handler()
+    spu = Spu(Peers(spu_id, handler), handler)
+    spu.port = await spu.peers.listen(HOST, 0)
+    return spu
+
+
+async def close(spu: Spu) -> None:
+    for raw in spu.raw:
+        raw.close()
+    await spu.peers.close()
+
+
+@pytest.fixture
+async def zero() -> AsyncIterator[Spu]:
+    spu = await listening(0)
+    yield spu
+    await close(spu)
+
+
+@pytest.fixture
+async def one() -> AsyncIterator[Spu]:
+    spu = await listening(1)
+    yield spu
+    await close(spu)
+
+
+def greeting(spu: int = 1, to: int = 0, cluster: str = CLUSTER, version: int = 1) -> Greeting:
+    return Greeting(spu, to, cluster, version, version)
+
+
+@pytest.mark.parametrize(
+    ("first", "code"),
+    [
+        pytest.param(
+            greeting(cluster="another").frame(),
+            ErrorCode.UNAUTHORIZED,
+            id="given-another-cluster-then-refused",
+        ),
+        pytest.param(
+            greeting(cluster="").frame(),
+            ErrorCode.UNAUTHORIZED,
+            id="given-no-cluster-then-refused",
+        ),
+        pytest.param(
+            greeting(to=5).frame(),
+            ErrorCode.PROTOCOL,
+            id="given-who-wants-somebody-else-then-refused",
+        ),
+        pytest.param(
+            greeting(spu=0).frame(), ErrorCode.PROTOCOL, id="given-our-own-id-then-refused"
+        ),
+        pytest.param(
+            greeting(version=2).frame(), ErrorCode.PROTOCOL, id="given-a-later-version-then-refused"
+        ),
+        pytest.param(
+            pack_frame(Kind.PING, 0, b""), ErrorCode.PROTOCOL, id="given-no-greeting-then-refused"
+        ),
+    ],
+)
+async def test_who_is_refused(
+    zero: Spu, first: list[bytes | bytearray | memoryview], code: ErrorCode
+) -> None:
+    raw = await zero.dial(first)
+    _, status, _, reason = await raw.receive()
+    assert status == code
+    assert len(reason) > 0
+    await raw.ended()
+    assert zero.handler.news == []
+
+
+async def test_given_no_cluster_of_our_own_then_nobody_is_let_in(zero: Spu) -> None:
+    zero.handler.cluster_uid = None
+    # Two that know no cluster must not believe that it is the same one.
+    raw = await zero.dial(greeting(cluster="").frame())
+    _, status, _, _ = await raw.receive()
+    assert status == ErrorCode.UNAUTHORIZED
+    assert zero.handler.news == []
+
+
+async def test_given_two_then_the_higher_id_dials_and_both_are_told(zero: Spu, one: Spu) -> None:
+    zero.knows(1, one.port)
+    zero.peers.keep((0, 1))
+    one.knows(0, zero.port)
+    one.peers.keep((0, 1))
+    await until(lambda: bool(zero.handler.news and one.handler.news))
+    assert zero.handler.news == [("up", 1)]
+    assert one.handler.news == [("up", 0)]
+    connection = zero.peers.connection(1)
+    assert connection is not None
+    connection.send(UID, Attach(TERM, 3))
+    await until(lambda: bool(one.handler.said))
+    assert one.handler.said == [(0, UID, Attach(TERM, 3))]
+    await one.peers.close()
+    await until(lambda: zero.handler.news == [("up", 1), ("down", 1)])
+
+
+async def test_given_another_spu_at_the_address_then_it_is_not_taken_for_the_one(one: Spu) -> None:
+    ends: list[Raw] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ends.append(Raw(reader, writer))
+        await ends[-1].send(Greeting(7, 1, CLUSTER).frame())
+
+    server = await asyncio.start_server(answer, HOST, 0)
+    one.knows(0, server.sockets[0].getsockname()[1])
+    one.peers.keep((0,))
+    # The SC is asked for a better address.
+    await until(lambda: one.handler.sought == [0])
+    assert one.handler.news == []
+    assert one.peers.connection(0) is None
+    await one.peers.close()
+    server.close()
+    for end in ends:
+        end.close()
+
+
+async def test_given_a_newer_connection_then_the_late_end_of_the_old_one_changes_nothing(
+    zero: Spu,
+) -> None:
+    old = await zero.greeted(1)
+    before = zero.peers.connection(1)
+    new = await zero.greeted(1)
+    after = zero.peers.connection(1)
+    replaced = [("up", 1), ("down", 1), ("up", 1)]
+    assert zero.handler.news == replaced
+    assert before is not after is not None
+    # Its own close comes later than the newer connection.
+    await old.ended()
+    assert before is not None
+    await until(lambda: not before.usable)
+    assert zero.handler.news == replaced
+    assert zero.peers.connection(1) is after
+    await new.send(encode(UID, Ack(TERM, 1, 5, 5)))
+    await until(lambda: zero.handler.said == [(1, UID, Ack(TERM, 1, 5, 5))])
+
+
+async def test_given_silence_then_the_connection_is_given_up(
+    zero: Spu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So silent is a process that is stopped: its kernel acknowledges all that it is sent.
+    monkeypatch.setattr("spu.net.peer_connection.PING_EVERY_S", 0.001)
+    raw = await zero.greeted(1)
+    await until(lambda: zero.handler.news == [("up", 1), ("down", 1)])
+    await raw.ended()
+
+
+async def test_given_pings_and_nothing_else_then_the_connection_is_kept(
+    zero: Spu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spu.net.peer_connection.PING_EVERY_S", 0.005)
+    monkeypatch.setattr("spu.net.peer_connection.SILENT_PINGS", 20)
+    raw = await zero.greeted(1)
+    for _ in range(30):
+        kind, _, _, _ = await raw.receive()
+        assert kind == Kind.PING
+        await raw.send(pack_frame(Kind.PING, 0, b""))
+    assert zero.handler.news == [("up", 1)]
+
+
+async def test_given_an_unknown_address_then_it_is_asked_for_until_it_is_told(
+    zero: Spu, one: Spu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What is asked may get lost on its way to the SC.
+    monkeypatch.setattr("spu.net.peers.FIND_AGAIN_S", 0.001)
+    one.peers.keep((0,))
+    await until(lambda: one.handler.sought[:3] == [0, 0, 0])
+    one.knows(0, zero.port)
+    await until(lambda: one.handler.news == [("up", 0)])
+
+
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [
+        pytest.param(HOST, 1, id="given-nobody-there-then-asked-again"),
+        # These are refused by the encoder of names and by the socket, not by the network.
+        pytest.param("spu..example", 9000, id="given-a-name-that-is-none-then-asked-again"),
+        pytest.param(HOST, 1 << 20, id="given-a-port-that-is-none-then-asked-again"),
+    ],
+)
+async def test_an_address_that_fails(zero: Spu, one: Spu, host: str, port: int) -> None:
+    one.knows(0, port, host)
+    one.peers.keep((0,))
+    await until(lambda: one.handler.sought[:1] == [0])
+    assert one.handler.news == []
+    one.knows(0, zero.port)
+    await until(lambda: one.handler.news == [("up", 0)])
+
+
+async def test_given_connections_that_are_lost_at_once_then_the_pauses_between_them_grow(
+    one: Spu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[int] = []
+
+    def next_ms(backoff: Backoff) -> float:
+        pauses.append(backoff.attempts)
+        backoff.attempts += 1
+        return 0.0
+
+    async def greet_and_leave(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.writelines(Greeting(0, 1, CLUSTER).frame())
+        writer.close()
+
+    monkeypatch.setattr(Backoff, "next_ms", next_ms)
+    server = await asyncio.start_server(greet_and_leave, HOST, 0)
+    one.knows(0, server.sockets[0].getsockname()[1])
+    one.peers.keep((0,))
+    await until(lambda: one.handler.news.count(("up", 0)) >= 5)
+    await one.peers.close()
+    server.close()
+    # That it was greeted is no success: what comes after the greeting ends it each time.
+    assert len(pauses) >= 4
+    assert pauses == sorted(set(pauses))
+
+
+async def test_given_a_corrupt_batch_then_it_is_answered_and_the_connection_stays(
+    zero: Spu,
+) -> None:
+    # Ending it would take all other partitions of the two SPUs along.
+    raw = await zero.greeted(1)
+    batch = batch_of()
+    stamp(batch, 0, TERM)
+    whole = bytes(batch)
+    flipped = bytearray(whole)
+    flipped[-1] ^= 1
+    boot = "00" * 8
+    broken = Append(TERM, 4, boot, (Batch(0, 1, TERM, bytes(flipped)),), -1, 0)
+    sound = Append(TERM, 4, boot, (Batch(0, 1, TERM, whole),), -1, 0)
+    await raw.send(encode(UID, broken), encode(UID, sound))
+    kind, status, fixed, tail = await raw.receive()
+    assert status == ErrorCode.OK
+    assert decode(kind, fixed, tail) == (UID, Damaged(TERM, 4))
+    await until(lambda: bool(zero.handler.said))
+    ((peer, uid, message),) = zero.handler.said
+    assert (peer, uid) == (1, UID)
+    assert isinstance(message, Append)
+    assert bytes(message.batches[0].data) == whole
+    assert zero.handler.news == [("up", 1)]
+
+
+async def test_given_an_end_that_takes_nothing_then_pushes_wait_in_order(zero: Spu) -> None:
+    await zero.greeted(1)
+    connection = zero.peers.connection(1)
+    assert connection is not None
+    pushed: list[int] = []
+    connection.pause_writing()
+    connection.push(lambda: pushed.append(1))
+    connection.push(lambda: pushed.append(2))
+    assert pushed == []
+    connection.resume_writing()
+    connection.push(lambda: pushed.append(3))
+    assert pushed == [1, 2, 3]

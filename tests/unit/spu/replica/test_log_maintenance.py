@@ -1,0 +1,65 @@
+"""What time does to the log of a replica: it expires, rolls, and gets a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from schemas.objects.topic import Retention
+from spu.storage.disk_space import Room
+from tests.unit.spu.builders import (
+    UID,
+    assignment_of,
+    batch_of,
+    open_spu,
+    produce,
+    settings_of,
+    until,
+)
+
+
+async def test_given_a_tick_then_retention_deletes_and_segments_roll(tmp_path: Path) -> None:
+    log = settings_of(segment=1 << 10, retention=Retention(time="10s"))
+    spu = await open_spu(tmp_path, assignment_of(log=log))
+    replica = await spu.serve()
+    for _ in range(20):
+        await produce(replica, batch_of())
+    spu.now_us += 11_000_000
+    spu.host.tick(spu.now_us)
+    await until(lambda: replica.log_start == 21)
+    # The segment of the own term's records was rolled, then deleted on the next tick at most.
+    assert (await produce(replica, batch_of())).base_offset == 21
+    spu.host.tick(spu.now_us)
+    await until(lambda: len(list((tmp_path / "partitions" / UID).glob("*.log"))) == 1)
+    await spu.host.close()
+    again = await open_spu(tmp_path)
+    assert again.replica.log_start == 21
+    await again.host.close()
+
+
+async def test_given_an_idle_log_then_it_gets_a_checkpoint_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spu.host.host.TICK_S", 3_600.0)
+    spu = await open_spu(tmp_path, assignment_of())
+    log = (await spu.serve())._log
+
+    async def checkpointed(after_s: int, room: Room = Room.PLENTY) -> bool:
+        """Whether a record is in a checkpoint once the log is idle, so much later."""
+        await produce(spu.replica, batch_of())
+        assert not log.is_checkpointed
+        spu.host.space.room = room
+        spu.now_us += after_s * 1_000_000
+        for _ in range(2):
+            # The first finds that nothing is to be done, and the second that it is so still.
+            spu.replica.tick(spu.now_us)
+            await spu.replica._runner.commit.quiet()
+        await until(lambda: spu.host._checkpoints._writing is None)
+        return log.is_checkpointed
+
+    assert await checkpointed(0)
+    assert not await checkpointed(59)
+    assert not await checkpointed(1, Room.NONE)
+    assert await checkpointed(0)
+    await spu.host.close()
