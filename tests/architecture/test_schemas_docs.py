@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from docs import generate
+from docs.generators.model_table import rows
 from schemas.objects.kinds import BY_KIND
 from schemas.objects.manifest.manifest import json_schemas
 
-REPOSITORY = Path(__file__).parents[2]
-SCRIPT = REPOSITORY / "docs" / "generate.py"
+SCRIPT = Path(generate.__file__)
 
 
-@pytest.fixture(scope="module")
-def generate() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_generate", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_generated_pages_are_up_to_date(generate: ModuleType) -> None:
+def test_generated_pages_are_up_to_date() -> None:
     assert generate.stale(generate.pages()) == [], "run: make docs"
 
 
 def test_given_a_page_that_differs_then_check_names_it(
-    generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(generate, "REFERENCE", tmp_path)
     wanted = generate.pages()
@@ -60,12 +48,12 @@ def test_the_script_runs_from_anywhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", BY_KIND)
-def test_every_field_of_a_spec_is_described(generate: ModuleType, kind: str) -> None:
-    rows = list(generate.rows(kind, json_schemas()[kind]))
-    assert rows or kind == "Scope"
+def test_every_field_of_a_spec_is_described(kind: str) -> None:
+    found = list(rows(json_schemas()[kind], "spec"))
+    assert found or kind == "Scope"
     # What sizes and durations say where their field has no description of its own.
     general = ("bytes, or a number", "seconds, or for example")
-    missing = [r.path for r in rows if not r.description or r.description.startswith(general)]
+    missing = [r.path for r in found if not r.description or r.description.startswith(general)]
     assert missing == []
 
 
@@ -82,6 +70,6 @@ def test_every_field_of_a_spec_is_described(generate: ModuleType, kind: str) -> 
         pytest.param("spec.compression", "`none`, `lz4`, `zstd`", "none", id="given-choices"),
     ],
 )
-def test_rows(generate: ModuleType, path: str, kind: str, default: str) -> None:
-    rows = {row.path: row for row in generate.rows("Topic", json_schemas()["Topic"])}
-    assert (rows[path].type, rows[path].default) == (kind, default)
+def test_rows(path: str, kind: str, default: str) -> None:
+    found = {row.path: row for row in rows(json_schemas()["Topic"], "spec")}
+    assert (found[path].type, found[path].default) == (kind, default)
