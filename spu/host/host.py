@@ -46,12 +46,11 @@ from spu.replica.replica import Replica
 from spu.replication.state import Member, Promise
 from spu.storage.checkpoint_queue import IdleCheckpoints
 from spu.storage.data_dir import Creation, DataDir, PartitionMeta
-from spu.storage.disk_space import Room
+from spu.storage.disk_space import Room, SpaceWatch
 from spu.storage.file_pool import DEFAULT_CAPACITY, FilePool
 from spu.storage.journal import Journal, JournalChange, JournalEntry, Seen
 from spu.storage.journal_writer import JournalWriter
 from spu.storage.recovery import RecoveredLog
-from spu.storage.space_watch import SpaceWatch
 
 _log = get_logger("spu.host.host")
 

@@ -12,9 +12,9 @@ from spu.net.peer_connection import PeerConnection
 from spu.replication.events import AskElection, AskLrs
 from spu.storage.checkpoint_queue import IdleCheckpoints
 from spu.storage.data_dir import PartitionMeta
+from spu.storage.disk_space import SpaceWatch
 from spu.storage.file_pool import FilePool
 from spu.storage.journal_writer import JournalWriter
-from spu.storage.space_watch import SpaceWatch
 
 
 class Surroundings(Protocol):
