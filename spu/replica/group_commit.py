@@ -13,7 +13,8 @@ from concurrent.futures import Executor
 from functools import partial
 
 from schemas.daemon.logs import get_logger
-from spu.storage.log import PartitionLog, RetiredFiles
+from spu.storage.lifecycle import RetiredFiles
+from spu.storage.log import PartitionLog
 from spu.storage.segment import Segment
 from spu.storage.sync_plan import SyncPlan
 
@@ -128,7 +129,8 @@ class GroupCommit:
 
     def _retire(self, truncated: tuple[Segment, ...]) -> None:
         loop = asyncio.get_running_loop()
-        work = partial(self._log.retire_files, truncated, self._clock_us())
+        grace_ms = self._log.settings.retention.grace
+        work = partial(self._log.truncated.retire_files, truncated, grace_ms, self._clock_us())
         retiring = loop.run_in_executor(self._executor, work)
         self._retiring.add(retiring)
         retiring.add_done_callback(self._retired)
@@ -139,4 +141,4 @@ class GroupCommit:
             # They lie below the durable log start: the next start does it.
             _log.warning("could not retire truncated segments", error=str(error))
             return
-        self._log.retired(retiring.result())
+        self._log.truncated.add(retiring.result())

@@ -17,7 +17,8 @@ from spu.replica.group_commit import GroupCommit
 from spu.replication.state import ReplicaState
 from spu.storage.data_dir import PartitionMeta
 from spu.storage.disk_space import Room
-from spu.storage.log import PartitionLog, RetiredFiles
+from spu.storage.lifecycle import RetiredFiles
+from spu.storage.log import PartitionLog
 from spu.storage.segment import Damage
 
 _log = get_logger("spu.replica.log_maintenance")
@@ -84,7 +85,7 @@ class LogUpkeep:
         self._replica.commit.sync_now()
         if self._replica.idle and not log.is_checkpointed:
             self._want_checkpoint(now_us)
-        self._delete(log.take_expired(now_us))
+        self._delete(log.truncated.take_expired(log.settings.retention.grace, now_us))
 
     def _want_checkpoint(self, now_us: int) -> None:
         """A log that gets a record now and then does not get a checkpoint for each, and what room
@@ -100,7 +101,9 @@ class LogUpkeep:
 
     def free_space(self) -> None:
         """Delete what was truncated now, whatever its grace."""
-        self._delete(self._replica.log.take_expired(self._home.clock_us(), all_of_them=True))
+        log = self._replica.log
+        grace_ms, now_us = log.settings.retention.grace, self._home.clock_us()
+        self._delete(log.truncated.take_expired(grace_ms, now_us, all_of_them=True))
 
     @property
     def visible_start(self) -> int:
@@ -142,7 +145,7 @@ class LogUpkeep:
     def _delete(self, files: RetiredFiles) -> None:
         if files:
             loop, log = asyncio.get_running_loop(), self._replica.log
-            deletion = loop.run_in_executor(self._home.storage, log.delete_files, files)
+            deletion = loop.run_in_executor(self._home.storage, log.truncated.delete_files, files)
             deletion.add_done_callback(self._deleted)
 
     def _deleted(self, deletion: asyncio.Future[None]) -> None:

@@ -207,7 +207,7 @@ class Replica:
     @property
     def stored_bytes(self) -> int:
         """What its files take, those of truncated segments included."""
-        return self._log.size_bytes + self._log.truncated_bytes
+        return self._log.size_bytes + self._log.truncated.size_bytes
 
     def free_space(self) -> None:
         """Delete what was truncated now, whatever its grace."""

@@ -19,6 +19,7 @@ from typing import Final
 
 from schemas.objects.topic import LogSettings, Retention
 from schemas.wire.log_requests import SegmentInfo, SegmentState
+from spu.storage.file_pool import FilePool
 from spu.storage.segment import Segment
 
 TRUNCATED_SUFFIX: Final = ".truncated"
@@ -34,6 +35,68 @@ class TruncatedSegment:
     end_offset: int
     truncated_us: int
     size: int
+
+
+#: Files that are no part of a log any more.
+RetiredFiles = tuple[TruncatedSegment, ...]
+
+
+class TruncatedSegments:
+    """The truncated segments of one log whose files are still there."""
+
+    def __init__(self, files: FilePool, found: Iterable[TruncatedSegment]) -> None:
+        self.segments = tuple(found)
+        #: Counts how often they have changed.
+        self.changes = 0
+        self._files = files
+
+    @property
+    def size_bytes(self) -> int:
+        """What they take of the disk."""
+        return sum(one.size for one in self.segments) if self.segments else 0
+
+    def retire_files(
+        self, segments: tuple[Segment, ...], grace_ms: int, now_us: int
+    ) -> RetiredFiles:
+        """Take the files of ``segments`` out of the log, or delete them where no grace is wanted;
+        `add` takes note of what this gives.
+
+        Blocks; a crash half-way is finished by recovery. Raises OSError.
+        """
+        retired = []
+        for segment in segments:
+            self._files.forget(segment.path)
+            if not grace_ms:
+                segment.remove()
+            elif (one := retire(segment, now_us)) is not None:
+                retired.append(one)
+        return tuple(retired)
+
+    def add(self, files: RetiredFiles) -> None:
+        """Take note of what `retire_files` gave."""
+        self.segments = (*self.segments, *files)
+        self.changes += 1
+
+    def take_expired(
+        self, grace_ms: int, now_us: int, *, all_of_them: bool = False
+    ) -> RetiredFiles:
+        """Those whose grace has passed, or all; `delete_files` is to delete them."""
+        if not self.segments:
+            return ()
+        horizon_us = now_us - grace_ms * 1000
+        expired = tuple(
+            one for one in self.segments if all_of_them or one.truncated_us <= horizon_us
+        )
+        if expired:
+            self.segments = tuple(one for one in self.segments if one not in expired)
+            self.changes += 1
+        return expired
+
+    @staticmethod
+    def delete_files(files: RetiredFiles) -> None:
+        """Delete what `take_expired` gave. Blocks. Raises OSError."""
+        for one in files:
+            Path(one.path).unlink(missing_ok=True)
 
 
 def retire(segment: Segment, now_us: int) -> TruncatedSegment | None:

@@ -1,4 +1,4 @@
-"""The log of one partition on this SPU: append, sync, read, truncate at either end.
+"""The log of one partition on this SPU: append, sync, truncate at either end.
 
 Appends go to the page cache on the event loop; `plan_sync` takes a picture of what was written,
 `SyncPlan.run` makes it durable in a storage thread, and `synced` takes note on the loop again.
@@ -11,23 +11,23 @@ the largest of its segments', each of which knows its own, and of the records be
 
 Nothing here is committed or refused: `spu.replica.replica` decides that. An OSError of a write or
 fsync leaves the log unusable, and the caller stops for good.
+
+Neighbours: `spu.storage.readable_log` (reads and look-ups), `spu.storage.lifecycle` (retention, and
+segments that were truncated), `spu.storage.sync_plan`, `spu.storage.truncation`.
 """
 
 from __future__ import annotations
 
 import os
 import random
-from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
 from schemas.errors import (
     CorruptBatchError,
     FencedError,
-    NotReadyError,
     OffsetOutOfRangeError,
 )
 from schemas.objects.topic import MAX_BATCH_BYTES, Durability, LogSettings
@@ -46,16 +46,11 @@ from spu.storage.checkpoint import Checkpoint, checkpoint_of, write_checkpoint
 from spu.storage.durable import sync_directory, sync_file
 from spu.storage.file_pool import FilePool
 from spu.storage.index import write_index
-from spu.storage.lifecycle import (
-    TruncatedSegment,
-    outlived,
-    retained_from,
-    retire,
-    segment_infos,
-)
-from spu.storage.reader import LogReader, ReadResult
+from spu.storage.lifecycle import TruncatedSegments, outlived, retained_from, segment_infos
+from spu.storage.readable_log import ReadableLog, segment_of
+from spu.storage.reader import LogReader
 from spu.storage.recovery import RecoveredLog
-from spu.storage.segment import Damage, Segment
+from spu.storage.segment import Segment
 from spu.storage.sync_plan import SyncPlan
 from spu.storage.truncation import cut_segment, finish_cut, producers_at
 
@@ -66,12 +61,8 @@ _BACKGROUND_SYNC_BYTES: Final = 16 << 20
 _ROLL_CHECKPOINT_BYTES: Final = 1 << 20
 
 
-#: Files that are no part of a log any more.
-RetiredFiles = tuple[TruncatedSegment, ...]
-
-
-class PartitionLog:
-    """An open, fit log. Used from the event loop only, but for `read` with ``wait``."""
+class PartitionLog(ReadableLog):
+    """An open, fit log. Used from the event loop only, but for what `ReadableLog` says."""
 
     def __init__(
         self, directory: Path, settings: LogSettings, files: FilePool, found: RecoveredLog
@@ -87,9 +78,9 @@ class PartitionLog:
         self.id_before_start = found.id_before_start
         self.size_bytes = sum(segment.size for segment in found.segments)
         self._files = files
-        # Replaced, never changed in place: readers in threads hold on to the one they saw.
-        self._segments: tuple[Segment, ...] = tuple(found.segments)
-        self._truncated = tuple(found.truncated)
+        self._segments = tuple(found.segments)
+        #: Segments that are no part of the log any more.
+        self.truncated = TruncatedSegments(files, found.truncated)
         # Not what it was before a restart, whatever a watcher has seen then.
         self._version = random.getrandbits(62) | 1
         self._reader = LogReader(files)
@@ -119,22 +110,13 @@ class PartitionLog:
         return last_term(self.history)
 
     @property
-    def segments(self) -> tuple[Segment, ...]:
-        return self._segments
-
-    @property
     def version(self) -> int:
         """Another one whenever a segment began, was completed, truncated or deleted."""
-        return self._version
-
-    @property
-    def truncated_bytes(self) -> int:
-        """What truncated segments that are not deleted yet take of the disk."""
-        return sum(one.size for one in self._truncated) if self._truncated else 0
+        return self._version + self.truncated.changes
 
     def segment_infos(self) -> list[SegmentInfo]:
         """Every segment with its state, the truncated ones first."""
-        return segment_infos(self._segments, self._truncated, self.log_start)
+        return segment_infos(self._segments, self.truncated.segments, self.log_start)
 
     @property
     def orderly_leo(self) -> int:
@@ -319,96 +301,6 @@ class PartitionLog:
             self.history = forgotten(self.history, self.log_start)
         return self._drop_below_start()
 
-    def read(self, offset: int, max_bytes: int, upto_offset: int, *, wait: bool) -> ReadResult:
-        """Whole batches from the one that holds ``offset`` on, none at or above ``upto_offset``.
-
-        The first is whole even if it is longer than ``max_bytes``. Reads stop at the end of a
-        segment. Without ``wait`` only what needs no disk is read, else BlockingIOError; with
-        it, call from a thread. Raises OffsetOutOfRangeError below the log start, NotReadyError
-        where the log is being cut there, Damage, OSError.
-        """
-        if offset < self.log_start:
-            raise OffsetOutOfRangeError(
-                f"offset {offset} is gone; the first one available is {self.log_start}",
-                firstAvailable=self.log_start,
-            )
-        if offset >= min(upto_offset, self.leo):
-            return ReadResult(memoryview(b""), offset)
-        # The reader first: what it remembers is never of an older log than its own.
-        reader = self._reader
-        segment = self._segment_of(self._segments, offset)
-        try:
-            return reader.read(segment, offset, max_bytes, upto_offset, wait=wait)
-        except Damage as error:
-            if offset < self.leo and segment in self._segments:
-                raise
-            raise NotReadyError(f"the log was cut below offset {offset} meanwhile") from error
-
-    def offset_for_timestamp(self, timestamp_us: int, upto_offset: int) -> int:
-        """Base offset of the first batch with a record at or after a time; else ``upto_offset``.
-
-        Never below the log start. Blocks on the disk. Raises NotReadyError where the log is being
-        cut, Damage, OSError.
-        """
-        reader, log_start = self._reader, self.log_start
-        return self._first_batch(
-            (one for one in self._segments if one.max_timestamp_us >= timestamp_us),
-            lambda segment: reader.find_time(segment, timestamp_us, log_start),
-            upto_offset,
-        )
-
-    def offset_for_transaction_id(self, transaction_id: int, upto_offset: int) -> int:
-        """Base offset of the first batch with a record of an id or a larger one; otherwise as
-        `offset_for_timestamp`."""
-        reader, log_start = self._reader, self.log_start
-        return self._first_batch(
-            (one for one in self._segments if one.max_transaction_id >= transaction_id),
-            lambda segment: reader.find_id(segment, transaction_id, log_start),
-            upto_offset,
-        )
-
-    def _first_batch(
-        self,
-        segments: Iterable[Segment],
-        find: Callable[[Segment], int | None],
-        upto_offset: int,
-    ) -> int:
-        """Where the first batch is that ``find`` finds in one of ``segments``."""
-        log_start = self.log_start
-        for segment in segments:
-            if segment.end_offset > log_start:
-                try:
-                    found = find(segment)
-                except Damage as error:
-                    if segment in self._segments:
-                        raise
-                    raise NotReadyError("the log was cut meanwhile") from error
-                if found is not None:
-                    return min(max(found, log_start), upto_offset)
-        return upto_offset
-
-    def batch_start(self, offset: int) -> int:
-        """Base offset of the batch that holds ``offset``; the end of the log from there on.
-
-        Blocks on the disk. Raises OffsetOutOfRangeError below the log start, NotReadyError where
-        the log is being cut there, Damage, OSError.
-        """
-        if offset < self.log_start:
-            raise OffsetOutOfRangeError(
-                f"offset {offset} is gone; the first one available is {self.log_start}",
-                firstAvailable=self.log_start,
-            )
-        if offset >= self.leo:
-            return self.leo
-        reader = self._reader
-        segment = self._segment_of(self._segments, offset)
-        try:
-            return reader.batch_start(segment, offset)
-        except Damage as error:
-            if offset < self.leo and segment in self._segments:
-                raise
-            raise NotReadyError(f"the log was cut below offset {offset} meanwhile") from error
-
     def truncate_prefix(self, offset: int) -> None:
         """Ask for ``offset`` (at most LEO), where a batch begins, as the log start; it counts once
         a plan has run. A follower that begins anew there is sent whole batches."""
@@ -452,7 +344,7 @@ class PartitionLog:
             )
         if not segments:
             return
-        at = segments.index(self._segment_of(segments, offset))
+        at = segments.index(segment_of(segments, offset))
         last = cut_segment(self._reader, self._files, segments[at], offset)
         # What the log start has left behind goes with the cut.
         before = segments[:at] if last.base_offset > self.log_start else ()
@@ -518,40 +410,6 @@ class PartitionLog:
         sync_directory(place)
         sync_directory(self.directory)
         return place
-
-    def retire_files(self, segments: tuple[Segment, ...], now_us: int) -> RetiredFiles:
-        """Take the files of what `synced` gave out of the log, or delete them where no grace is
-        wanted. Blocks; a crash half-way is finished by recovery. Raises OSError."""
-        retired = []
-        for segment in segments:
-            self._files.forget(segment.path)
-            if not self.settings.retention.grace:
-                segment.remove()
-            elif (one := retire(segment, now_us)) is not None:
-                retired.append(one)
-        return tuple(retired)
-
-    def retired(self, files: RetiredFiles) -> None:
-        """Take note of what `retire_files` gave."""
-        self._truncated = (*self._truncated, *files)
-        self._version += 1
-
-    def take_expired(self, now_us: int, *, all_of_them: bool = False) -> RetiredFiles:
-        """Truncated segments whose grace has passed, or all; `delete_files` is to delete them."""
-        horizon_us = now_us - self.settings.retention.grace * 1000
-        expired = tuple(
-            one for one in self._truncated if all_of_them or one.truncated_us <= horizon_us
-        )
-        if expired:
-            self._truncated = tuple(one for one in self._truncated if one not in expired)
-            self._version += 1
-        return expired
-
-    @staticmethod
-    def delete_files(files: RetiredFiles) -> None:
-        """Delete what `take_expired` gave. Blocks. Raises OSError."""
-        for one in files:
-            Path(one.path).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Give back the files. Sync first: what is not durable may be lost."""
@@ -678,8 +536,3 @@ class PartitionLog:
         dropped, self._segments = self._segments[:kept], self._segments[kept:]
         self.size_bytes -= sum(segment.size for segment in dropped)
         return dropped
-
-    @staticmethod
-    def _segment_of(segments: tuple[Segment, ...], offset: int) -> Segment:
-        at = bisect_right(segments, offset, key=attrgetter("base_offset")) - 1
-        return segments[max(at, 0)]

@@ -110,7 +110,8 @@ class OpenLog:
     def sync(self, *, lac: int | None = None, checkpoint: bool = False) -> None:
         plan = self.log.plan_sync(self.log.leo - 1 if lac is None else lac, checkpoint=checkpoint)
         plan.run()
-        self.log.retired(self.log.retire_files(self.log.synced(plan), NOW_US))
+        truncated, grace_ms = self.log.truncated, self.log.settings.retention.grace
+        truncated.add(truncated.retire_files(self.log.synced(plan), grace_ms, NOW_US))
 
     def crash(self) -> None:
         """Go away as a killed process does: nothing more is written."""

@@ -78,14 +78,14 @@ def test_given_a_grace_then_truncated_files_go_when_it_has_passed(tmp_path: Path
         SegmentState.IN_PROGRESS,
     ]
     assert log.version != before
-    kept = log.truncated_bytes
+    kept = log.truncated.size_bytes
     assert kept > 800
-    assert log.take_expired(NOW_US + GRACE_MS * 1000 - 1) == ()
-    assert log.truncated_bytes == kept
+    assert log.truncated.take_expired(GRACE_MS, NOW_US + GRACE_MS * 1000 - 1) == ()
+    assert log.truncated.size_bytes == kept
     before = log.version
-    log.delete_files(log.take_expired(NOW_US + GRACE_MS * 1000))
+    log.truncated.delete_files(log.truncated.take_expired(GRACE_MS, NOW_US + GRACE_MS * 1000))
     assert log.version != before
-    assert (log.truncated_bytes, list(tmp_path.glob("*.truncated"))) == (0, [])
+    assert (log.truncated.size_bytes, list(tmp_path.glob("*.truncated"))) == (0, [])
     opened.crash()
 
 
@@ -93,7 +93,8 @@ def test_given_no_time_for_grace_then_truncated_files_go_at_once(tmp_path: Path)
     opened = three_segments(tmp_path)
     opened.log.truncate_prefix(6)
     opened.sync()
-    opened.log.delete_files(opened.log.take_expired(NOW_US, all_of_them=True))
+    truncated = opened.log.truncated
+    truncated.delete_files(truncated.take_expired(GRACE_MS, NOW_US, all_of_them=True))
     assert list(tmp_path.glob("*.truncated")) == []
     opened.crash()
 

@@ -1,0 +1,134 @@
+"""What reads of a log's records need: where it begins and ends, its segments, and their reader.
+
+The event loop changes a log while threads read it. Readers are safe by two rules. The segments are
+a tuple that the log replaces and never changes in place, so a reader holds on to the one it saw.
+And a reader looks at ``_reader`` first and at the segments after it, because what it remembers is
+never of an older log than its own; a log that is replaced sets its end first, then its segments,
+then its reader.
+
+A read that meets damage in a segment that the log has meanwhile cut has met no damage: it raises
+NotReadyError, and the client tries again. Neighbours: `spu.storage.log` changes the log,
+`spu.storage.reader` reads one segment.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import NoReturn
+
+from schemas.errors import NotReadyError, OffsetOutOfRangeError
+from spu.storage.reader import LogReader, ReadResult
+from spu.storage.segment import Damage, Segment
+
+
+class ReadableLog:
+    """A log as its readers see it. Threads may call `read` with ``wait``, and all look-ups."""
+
+    leo: int
+    log_start: int
+    _segments: tuple[Segment, ...]
+    _reader: LogReader
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return self._segments
+
+    def read(self, offset: int, max_bytes: int, upto_offset: int, *, wait: bool) -> ReadResult:
+        """Whole batches from the one that holds ``offset`` on, none at or above ``upto_offset``.
+
+        The first is whole even if it is longer than ``max_bytes``. Reads stop at the end of a
+        segment. Without ``wait`` only what needs no disk is read, else BlockingIOError; with
+        it, call from a thread. Raises OffsetOutOfRangeError below the log start, NotReadyError
+        where the log is being cut there, Damage, OSError.
+        """
+        if offset < self.log_start:
+            raise self._below_start(offset)
+        if offset >= min(upto_offset, self.leo):
+            return ReadResult(memoryview(b""), offset)
+        reader = self._reader
+        segment = segment_of(self._segments, offset)
+        try:
+            return reader.read(segment, offset, max_bytes, upto_offset, wait=wait)
+        except Damage as error:
+            self._raise_unless_cut(error, segment, offset)
+
+    def batch_start(self, offset: int) -> int:
+        """Base offset of the batch that holds ``offset``; the end of the log from there on.
+
+        Blocks on the disk. Raises OffsetOutOfRangeError below the log start, NotReadyError where
+        the log is being cut there, Damage, OSError.
+        """
+        if offset < self.log_start:
+            raise self._below_start(offset)
+        if offset >= self.leo:
+            return self.leo
+        reader = self._reader
+        segment = segment_of(self._segments, offset)
+        try:
+            return reader.batch_start(segment, offset)
+        except Damage as error:
+            self._raise_unless_cut(error, segment, offset)
+
+    def offset_for_timestamp(self, timestamp_us: int, upto_offset: int) -> int:
+        """Base offset of the first batch with a record at or after a time; else ``upto_offset``.
+
+        Never below the log start. Blocks on the disk. Raises NotReadyError where the log is being
+        cut, Damage, OSError.
+        """
+        reader, log_start = self._reader, self.log_start
+        return self._first_batch(
+            (one for one in self._segments if one.max_timestamp_us >= timestamp_us),
+            lambda segment: reader.find_time(segment, timestamp_us, log_start),
+            upto_offset,
+        )
+
+    def offset_for_transaction_id(self, transaction_id: int, upto_offset: int) -> int:
+        """Base offset of the first batch with a record of an id or a larger one; otherwise as
+        `offset_for_timestamp`."""
+        reader, log_start = self._reader, self.log_start
+        return self._first_batch(
+            (one for one in self._segments if one.max_transaction_id >= transaction_id),
+            lambda segment: reader.find_id(segment, transaction_id, log_start),
+            upto_offset,
+        )
+
+    def _first_batch(
+        self,
+        segments: Iterable[Segment],
+        find: Callable[[Segment], int | None],
+        upto_offset: int,
+    ) -> int:
+        """Where the first batch is that ``find`` finds in one of ``segments``."""
+        log_start = self.log_start
+        for segment in segments:
+            if segment.end_offset > log_start:
+                try:
+                    found = find(segment)
+                except Damage as error:
+                    self._raise_unless_cut(error, segment)
+                if found is not None:
+                    return min(max(found, log_start), upto_offset)
+        return upto_offset
+
+    def _below_start(self, offset: int) -> OffsetOutOfRangeError:
+        return OffsetOutOfRangeError(
+            f"offset {offset} is gone; the first one available is {self.log_start}",
+            firstAvailable=self.log_start,
+        )
+
+    def _raise_unless_cut(
+        self, error: Damage, segment: Segment, offset: int | None = None
+    ) -> NoReturn:
+        """Raise the damage that a read met, or NotReadyError where the log was cut meanwhile."""
+        if segment in self._segments and (offset is None or offset < self.leo):
+            raise error
+        below = "" if offset is None else f" below offset {offset}"
+        raise NotReadyError(f"the log was cut{below} meanwhile") from error
+
+
+def segment_of(segments: tuple[Segment, ...], offset: int) -> Segment:
+    """The segment that ``offset`` lies in, or the first of them where it is below all."""
+    at = bisect_right(segments, offset, key=attrgetter("base_offset")) - 1
+    return segments[max(at, 0)]
