@@ -4,8 +4,8 @@ Start: take office, list the KV, then let SPUs connect; readers, workers and the
 run until `run` is cancelled. The API is above this and uses `view`, `dispatcher` and `kv`.
 
 An SPU that has seen what the KV has not shows that the KV was restored from a backup
-(`sc.recovery`). Then, between two turns of the event loop, stamp, guard and view become those of a
-new incarnation, and all sessions end: SPUs come back, are told, and answer. The recovery is over
+(`sc.restored_kv`). Then, between two turns of the event loop, stamp, guard and view become those of
+a new incarnation, and all sessions end: SPUs come back, are told, and answer. The recovery is over
 when every partition was elected in it.
 """
 
@@ -34,10 +34,10 @@ from sc.dispatch.reader import KvReader
 from sc.dispatch.spu_updater import SpuUpdater
 from sc.dispatch.work_queue import WorkQueue
 from sc.kv.interface import KV, Delete, ModRevisionIs
+from sc.leadership import Office, begin_recovery, end_recovery, take_office
 from sc.metrics import ScMetrics
-from sc.office import Office, begin_recovery, end_recovery, take_office
 from sc.provisioning import Provisioner
-from sc.recovery import divergence, next_incarnation
+from sc.restored_kv import divergence, next_incarnation
 from sc.store.local_store import Change, ObjectChanged
 from sc.store.view import SessionState, View
 from schemas.causality import new_cause

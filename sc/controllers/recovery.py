@@ -1,7 +1,7 @@
 """Who leads a partition where the KV does not know any more who was live. Pure.
 
 Two ways lead there. The cluster recovers: its KV was restored from a backup, and what happened
-since is not in it (`sc.recovery`). Or somebody removed the partition's object, and it came back
+since is not in it (`sc.restored_kv`). Or somebody removed the partition's object, and it came back
 without leader and live replica set (LRS).
 
 Then all replicas are asked, and the one with the last term and the longest log leads, alone in the

@@ -37,7 +37,7 @@ from sc.kv.interface import (
     Op,
     Put,
 )
-from sc.office import Office
+from sc.leadership import Office
 from sc.store.codec import CONTROLLERS, encode_object, encode_tombstone
 from schemas.causality import current_cause
 from schemas.errors import ConflictError, FencedError

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 
 from sc.kv.etcd import wire
 from sc.kv.etcd.channel import Members, Repeat
-from sc.kv.etcd.doubt import Guard, conflict_is_certain, guard_of, only_reads
 from sc.kv.etcd.failures import version_warning
 from sc.kv.etcd.options import EtcdOptions
+from sc.kv.etcd.outcome import Guard, conflict_is_certain, guard_of, only_reads
 from sc.kv.etcd.watch import EtcdWatch
 from sc.kv.interface import (
     DEFAULT_PAGE,

@@ -25,9 +25,9 @@ require_client()
 
 from sc.kv.etcd import schema, wire  # noqa: E402 - after the check that it can be imported
 from sc.kv.etcd.channel import _CHANNEL_OPTIONS  # noqa: E402
-from sc.kv.etcd.doubt import Guard, conflict_is_certain  # noqa: E402
 from sc.kv.etcd.failures import Verdict, failure_of, version_warning  # noqa: E402
 from sc.kv.etcd.options import EtcdOptions, Tls, parse_etcd_url  # noqa: E402
+from sc.kv.etcd.outcome import Guard, conflict_is_certain  # noqa: E402
 from sc.kv.etcd.watch import Assembler, lacks_history  # noqa: E402
 
 # URLs

@@ -12,7 +12,7 @@ import pytest
 from connection_manager.manager import start_private_server
 from sc.controller import Controller
 from sc.kv.interface import KV, Put
-from sc.office import take_office
+from sc.leadership import take_office
 from sc.store.codec import encode_object
 from schemas.errors import FencedError
 from schemas.objects.keys import ClusterKeys

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sc.office import Identity
+from sc.leadership import Identity
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
-from sc import recovery as sc_recovery
+from sc import restored_kv
 from sc.controllers import election, live_set, partition, recovery
 from sc.controllers.live_set import LiveSet, Standing
 from sc.dispatch.metadata import MetadataDispatcher
@@ -194,7 +194,7 @@ MUTANTS: dict[str, Mutant] = {
         (disk, "settle", _does_not_sync)
     ),
     "a restored KV is not noticed": _mutant(
-        (sc_recovery, "divergence", lambda hello, revision, office, store: None)
+        (restored_kv, "divergence", lambda hello, revision, office, store: None)
     ),
     "terms of a restored KV begin where the backup ends": _mutant(
         (View, "next_term", lambda view, term: next_election(term)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sc import recovery as sc_recovery
+from sc import restored_kv
 from sc.controller import GRACE_MS, RESYNC_S
 from sc.controllers import reconcile
 from sc.controllers.actions import (
@@ -28,7 +28,7 @@ from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.spu_updater import Outbox
 from sc.dispatch.work_queue import WorkQueueState
 from sc.kv.interface import ModRevisionIs
-from sc.office import Identity, Office
+from sc.leadership import Identity, Office
 from sc.store.local_store import Change
 from sc.store.view import SessionState, View
 from schemas.control.messages import Ask, AssignPartitions, Hello, Message, Report, Stamp
@@ -224,9 +224,9 @@ class SimSc:
     def _recover_if_behind(self, hello: Hello) -> None:
         """Begin a new incarnation where an SPU has seen what the KV does not know."""
         kv = self.world.kv
-        if sc_recovery.divergence(hello, kv.revision, self.office, self.view.store) is None:
+        if restored_kv.divergence(hello, kv.revision, self.office, self.view.store) is None:
             return
-        incarnation = sc_recovery.next_incarnation(hello, self.office)
+        incarnation = restored_kv.next_incarnation(hello, self.office)
         identity = Identity(kv.identity.uid, incarnation, recovering=True)
         kv.become(identity)
         self.office = self._reign(identity, f"{self._holder}-{incarnation}")

@@ -11,8 +11,8 @@ import pytest
 from sc.api.revisions import check_ours, check_readable
 from sc.kv import open_kv
 from sc.kv.interface import KV, Compare, Delete, DeletePrefix, Op, Put, TxnResult, range_all
+from sc.leadership import take_office
 from sc.migration import BYTES, Census, Migration, Store, census, erase, migrate
-from sc.office import take_office
 from schemas.errors import (
     CompactedError,
     ConflictError,

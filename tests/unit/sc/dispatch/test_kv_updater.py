@@ -23,7 +23,7 @@ from sc.controllers.actions import (
 from sc.controllers.unclean import with_wish
 from sc.dispatch.kv_updater import KvUpdater
 from sc.kv.interface import KV, MAX_TXN_OPS, Put
-from sc.office import begin_recovery, take_office
+from sc.leadership import begin_recovery, take_office
 from sc.store.codec import decode_object, decode_tombstone, encode_object, encode_tombstone
 from schemas.causality import caused_by
 from schemas.errors import ConflictError, FencedError

@@ -10,7 +10,7 @@ import pytest
 
 from sc.kv import open_kv
 from sc.kv.interface import KV, KeyValue, ModRevisionIs
-from sc.office import Identity, begin_recovery, end_recovery, take_office
+from sc.leadership import Identity, begin_recovery, end_recovery, take_office
 from schemas.control.messages import Stamp
 from schemas.errors import FencedError
 from schemas.objects.keys import ClusterKeys
@@ -82,7 +82,7 @@ async def test_given_other_cluster_in_the_same_store_then_apart(kv: KV) -> None:
 async def test_given_more_offices_than_are_kept_then_the_oldest_go(
     kv: KV, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sc.office.MAX_OFFICES", 3)
+    monkeypatch.setattr("sc.leadership.MAX_OFFICES", 3)
     taken = [await take_office(kv, KEYS) for _ in range(5)]
     kept = [office.stamp for office in taken[2:]]
     assert sorted(await offices(kv)) == sorted(stamp.office for stamp in kept)

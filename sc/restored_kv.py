@@ -4,7 +4,7 @@ An SPU says in its hello the highest KV revision it has seen with the stamp it c
 each replica term and revision. Where the KV is behind any of it, or the revision lies outside the
 reign of that stamp (the KV went on differently since), what the KV says of terms and live replica
 sets is the past: electing or deleting by it would lose records. The cluster then begins a new
-incarnation (`sc.office.begin_recovery`), in which every partition is elected anew from what its
+incarnation (`sc.leadership.begin_recovery`), in which every partition is elected anew from what its
 replicas hold (`sc.controllers.recovery`).
 
 Nothing of an earlier incarnation is compared: an SPU that returns after a recovery has seen what
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sc.office import Office
+from sc.leadership import Office
 from sc.store.local_store import LocalStore
 from schemas.control.messages import Hello, ReplicaReport
 from schemas.errors import ConflictError

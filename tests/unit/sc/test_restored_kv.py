@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sc.kv.interface import ModRevisionIs
-from sc.office import Identity, Office
-from sc.recovery import divergence, next_incarnation
+from sc.leadership import Identity, Office
+from sc.restored_kv import divergence, next_incarnation
 from schemas.control.messages import Hello, Stamp
 from schemas.errors import ConflictError
 from schemas.ids import Term, make_term

@@ -6,8 +6,8 @@ another one has replaced cannot change a status any more.
 
 The list of offices tells what the KV remembers of the cluster's history: an SPU says the highest
 revision it has seen and the stamp it came with, and that revision must lie within the reign of that
-stamp (`sc.recovery`). So an SC sends nothing of a revision at which another one was in office. The
-list keeps the last `MAX_OFFICES`; what is older cannot be judged any more, and is believed.
+stamp (`sc.restored_kv`). So an SC sends nothing of a revision at which another one was in office.
+The list keeps the last `MAX_OFFICES`; what is older cannot be judged any more, and is believed.
 
 With a recovery a new reign of the same SC begins, in a higher incarnation of the cluster. That and
 whether the recovery is still going on are part of the identity.
