@@ -41,7 +41,8 @@ from benchmarks.kv_phases import (
     measure,
     percentile_ms,
 )
-from runnel.local.etcd import VARIABLE, etcd_version, find_etcd
+from runnel.environment import ETCD
+from runnel.local.etcd import etcd_version, find_etcd
 from runnel.local.plan import HOST, ClusterPlan
 from runnel.local.processes import free_base_port, start_daemon
 from sc.kv import KV, open_kv
@@ -134,7 +135,7 @@ def _etcd(directory: Path) -> Iterator[tuple[str, str]]:
         version = etcd_version(find_etcd())
     except NotFoundError as error:
         raise NotFoundError(
-            f"no etcd to start: put the program on the PATH or name it in {VARIABLE}"
+            f"no etcd to start: put the program on the PATH or name it in {ETCD.name}"
         ) from error
     plan = ClusterPlan(directory, base_port=free_base_port(directory, 1), kv="etcd")
     config, log = directory / "etcd.yaml", directory / "etcd.log"

@@ -16,10 +16,18 @@ from typing import Final
 REFERENCE = Path(__file__).resolve().parent / "reference"
 sys.path.insert(0, str(REFERENCE.parents[1]))
 
-from docs.generators import defaults, json_schemas, openapi  # noqa: E402 - found by the line above
+from docs.generators import (  # noqa: E402 - found by the line above
+    config_files,
+    defaults,
+    environment,
+    json_schemas,
+    openapi,
+)
 
 GENERATORS: Final[tuple[Callable[[], dict[str, str]], ...]] = (
+    config_files.pages,
     defaults.pages,
+    environment.pages,
     json_schemas.pages,
     openapi.pages,
 )

@@ -7,11 +7,11 @@ defaults to ``~/.runnel``.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from runnel import environment
 from schemas.daemon.files import write_json
 from schemas.errors import InvalidRequestError
 
@@ -20,7 +20,7 @@ DEFAULT_SC = "localhost:9003"
 
 def runnel_home() -> Path:
     """The directory of profiles and of the default local cluster; may not exist yet."""
-    return Path(os.environ.get("RUNNEL_HOME") or Path.home() / ".runnel").expanduser()
+    return Path(environment.HOME.value() or Path.home() / ".runnel").expanduser()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def default_sc() -> str:
 
     Raises InvalidRequestError for a damaged profile.
     """
-    return os.environ.get("RUNNEL_SC") or load_profile().sc
+    return environment.SC.value() or load_profile().sc
 
 
 def save_profile(profile: Profile) -> None:

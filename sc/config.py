@@ -1,4 +1,7 @@
-"""The configuration of an SC daemon, from a YAML file."""
+"""The configuration of an SC daemon, from a YAML file.
+
+The texts of the fields are the reference page ``docs/reference/sc-yaml.md``.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,28 @@ class LocalProvisioning(Model):
     """Managed SPUs are processes on the SC's host, with what they need below ``directory``."""
 
     directory: str
+    """Directory on the SC's host for managed SPUs: their data, configuration files and logs."""
 
 
 class ScConfig(Model):
-    """``runnel sc run -c sc.yaml``.
-
-    ``kv`` is ``sqlite:FILE``, ``etcd://HOST:PORT,…`` or ``memory:``. Without ``provisioning``
-    the SC starts no SPUs, and SpuGroups are invalid.
-    """
+    """``runnel sc run -c sc.yaml``."""
 
     cluster: str = "runnel"
+    """Name of the cluster. It is part of every key in the KV: several clusters can share one etcd
+    under different names."""
     kv: str = "sqlite:runnel.db"
+    """The KV that holds the cluster's objects: `sqlite:FILE`, `etcd://HOST:PORT,…`, or `memory:`,
+    which forgets everything when the SC ends."""
     public: Listen = Listen(port=9003)
+    """Where the SC listens to clients: REST, assignments, `/metrics` and `/health`."""
     private: Listen = Listen(port=9004)
+    """Where the SC listens to SPUs. SPUs that the SC itself starts must know the port: it cannot be
+    0 with `provisioning`."""
     grace_ms: int = 5_000
+    """Milliseconds after the SC takes office in which an SPU that has not connected yet does not
+    count as offline."""
     provisioning: LocalProvisioning | None = None
+    """With it the SC starts the SPUs of SpuGroups, as processes of its own host. Without it the SC
+    starts none, and SpuGroups are invalid."""
     log_level: str = "info"
+    """Least severe level that is logged: `debug`, `info`, `warning`, `error` or `critical`."""

@@ -30,10 +30,11 @@ class FieldRow:
         return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def rows(schema: dict[str, Any], below: str = "") -> Iterator[FieldRow]:
+def rows(schema: dict[str, Any], below: str = "", *, mappings: bool = False) -> Iterator[FieldRow]:
     """The fields of a model, those of nested mappings too, in the order of the code.
 
-    ``below``: only those of this field of the model, for example ``spec``.
+    ``below``: only those of this field of the model, for example ``spec``. ``mappings``: nested
+    mappings have a line of their own, too, before those of their fields.
     """
     definitions: dict[str, dict[str, Any]] = schema.get("$defs", {})
 
@@ -52,13 +53,17 @@ def rows(schema: dict[str, Any], below: str = "") -> Iterator[FieldRow]:
         for name, raw in model["properties"].items():
             field = resolved(raw)
             here = f"{path}.{name}" if path else name
+            entry = resolved(field["items"]) if field.get("type") == "array" else {}
+            if "properties" not in field or mappings:
+                default = default_text({"default": {}} | field)
+                yield FieldRow(
+                    here,
+                    shown_type(field, entry),
+                    "required" if name in required else str(default),
+                    " ".join(str(field.get("description", "")).split()),
+                )
             if "properties" in field:
                 yield from rows_below(here, field)
-                continue
-            entry = resolved(field["items"]) if field.get("type") == "array" else {}
-            default = "required" if name in required else str(default_text({"default": {}} | field))
-            description = " ".join(str(field.get("description", "")).split())
-            yield FieldRow(here, shown_type(field, entry), default, description)
             if "properties" in entry:
                 yield from rows_below(here + _MANY, entry)
 
@@ -74,7 +79,7 @@ def shown_type(field: dict[str, Any], entry: dict[str, Any]) -> str:
         return f"{field['format']}{bounds_text(field, size=field['format'] == 'size')}"
     match field.get("type"):
         case "object":
-            return "mapping of texts"
+            return "mapping" if "properties" in field else "mapping of texts"
         case "string":
             return "name" if "pattern" in field else "text"
         case "boolean":

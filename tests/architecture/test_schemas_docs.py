@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 from docs import generate
+from docs.generators import config_files
 from docs.generators.model_table import rows
+from sc.config import ScConfig
 from schemas.objects.kinds import BY_KIND
 from schemas.objects.manifest.manifest import json_schemas
+from schemas.objects.model import Model
+from spu.config import SpuConfig
 
 SCRIPT = Path(generate.__file__)
 
@@ -55,6 +59,20 @@ def test_every_field_of_a_spec_is_described(kind: str) -> None:
     general = ("bytes, or a number", "seconds, or for example")
     missing = [r.path for r in found if not r.description or r.description.startswith(general)]
     assert missing == []
+
+
+@pytest.mark.parametrize("config", [ScConfig, SpuConfig], ids=lambda one: one.__name__)
+def test_every_key_of_a_configuration_file_is_described(config: type[Model]) -> None:
+    found = list(rows(config.model_json_schema(), mappings=True))
+    assert len(found) > len(config.model_fields)
+    assert [row.path for row in found if not row.description] == []
+
+
+def test_the_page_of_a_configuration_file_tells_what_a_mapping_is_when_left_out() -> None:
+    page = config_files.pages()["spu-yaml.md"]
+    assert '| `http` | mapping | `{"host": "127.0.0.1", "port": 9007}` | Where the SPU' in page
+    assert "| `http.port` | whole number, 0 to 65535 | `required` |" in page
+    assert "| `storageSize` | size | `null` |" in page
 
 
 @pytest.mark.parametrize(

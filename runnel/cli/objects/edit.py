@@ -19,6 +19,7 @@ import typer
 from runnel.cli import failure
 from runnel.cli.arguments import FilesOption, KindArgument, NameArgument, ScOption
 from runnel.cli.context import administered
+from runnel.environment import EDITOR
 from schemas.errors import (
     ConflictError,
     InvalidRequestError,
@@ -240,7 +241,7 @@ def _changes_meanwhile(obj: Object, current: Object) -> list[str]:
 
 def _open_editor(path: Path) -> None:
     """Run the user's editor until it ends. Raises RunnelError where it fails."""
-    command = os.environ.get("RUNNEL_EDITOR") or os.environ.get("EDITOR") or "vi"
+    command = EDITOR.value() or os.environ.get("EDITOR") or "vi"
     try:
         words = shlex.split(command)
     except ValueError as error:

