@@ -10,7 +10,8 @@ import asyncio
 from typing import Final
 
 from schemas.errors import OverloadedError
-from spu.server.connection import Connection, ListenerCounters, Partitions
+from spu.server.connection import Connection, ListenerCounters
+from spu.server.requests import Partitions
 
 MAX_CONNECTIONS: Final = 1_000
 _BACKLOG: Final = 512

@@ -53,7 +53,7 @@ from schemas.wire.subscription_requests import PushResponse
 from spu.replica.batch_checks import admit
 from spu.replica.replica import Found, Replica
 from spu.replica.waiters import Listener, Listeners, Told, Waiter
-from spu.server import connection as listener
+from spu.server import requests as spu_requests
 from spu.server.connection import Connection, ListenerCounters
 from spu.storage.log import PartitionLog
 from tests.fuzz import repair
@@ -229,7 +229,7 @@ def served(data: bytes) -> None:
     choice, data = options(data)
     requests = [_request(code, piece, choice) for code, piece in named_pieces(data)]
     version = PROTOCOL_VERSION + bool(choice & 4)
-    with mock.patch.object(listener, "MAX_SUBSCRIPTION_BYTES", _TAIL_BYTES):
+    with mock.patch.object(spu_requests, "MAX_SUBSCRIPTION_BYTES", _TAIL_BYTES):
         transport = _RUN.run(serve(requests, version, greeted=not choice & 2))
     refused = False
     asked = {number: api for number, (api, _fixed, _tail) in enumerate(requests, 1)}

@@ -44,7 +44,7 @@ from schemas.wire.protocol import MAX_SUBSCRIPTION_BYTES, PROTOCOL_VERSION, Api
 from schemas.wire.subscription_requests import Grant, SubscribeRequest, SubscriptionEntry
 from spu.replication.messages import Reset
 from spu.replication.wire import Kind, decode, encode
-from spu.server import connection as connection_module
+from spu.server import requests as requests_module
 from spu.storage import segment as segment_module
 from spu.storage.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from spu.storage.data_dir import DataDir
@@ -530,7 +530,7 @@ async def test_given_more_rows_than_a_connection_may_have_then_it_ends_before_th
     """One frame of 64 MiB took up to 13 times as much, and the SPU's loop for seconds."""
     monkeypatch.setattr(SubscriptionEntry, "unpack_all", None)
     monkeypatch.setattr(Grant, "unpack_all", None)
-    monkeypatch.setattr(connection_module, "unpack_numbers", None)
+    monkeypatch.setattr(requests_module, "unpack_numbers", None)
     tail = row * (MAX_SUBSCRIPTION_BYTES // len(row) + 1)
     transport = await serve([(api, fixed, tail)], PROTOCOL_VERSION, greeted=True)
     statuses = [header.status for header, _fixed, _tail in transport.frames()]

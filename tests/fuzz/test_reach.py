@@ -26,7 +26,7 @@ from schemas.wire import batch, log_requests, protocol, record_requests, subscri
 from spu.net import framing as received
 from spu.replica import batch_checks
 from spu.replication import producer_state, wire
-from spu.server import connection as listener
+from spu.server import requests as spu_requests
 from spu.server import subscriptions
 from spu.storage import checkpoint, data_dir, index, journal, lifecycle, recovery, segment
 from tests.fuzz.reach import lines_of, ways
@@ -98,9 +98,9 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     consumers.PositionsState.read_state,
     consumers.PositionsState.read_update,
     batch_checks._admit_transaction_ids,
-    listener.Connection._dispatch,
-    listener.Connection._hello,
-    listener.Connection._subscribe,
+    spu_requests.Requests.dispatch,
+    spu_requests.Requests._hello,
+    spu_requests.Requests._subscribe,
     subscriptions.Subscriptions.check,
     subscriptions.Subscriptions.add,
     subscriptions.Subscriptions.remove,

@@ -100,7 +100,7 @@ async def test_given_records_then_they_are_pushed_and_so_are_those_that_come(
             assert bounds == PushResponse(0, 5 + 2 * index, 6 + 2 * index)
             assert bytes(data[24:]) == bytes(batch[24:]), "verbatim, but for the leader's part"
         # What is read next is asked for in the term of what was sent.
-        assert served.connection._subscriptions._open[1].term == TERM
+        assert served.connection._requests._subscriptions._open[1].term == TERM
 
 
 async def test_given_nothing_new_then_the_bounds_are_told_once(served: Served) -> None:
@@ -221,7 +221,7 @@ async def test_given_a_deleted_partition_then_its_subscriptions_end_and_others_g
         assert all(isinstance(error, NotFoundError) for error in ended)
         assert {error.details["number"] for error in ended} == {1, 2}
         await client.nothing_came()
-        assert len(served.connection._subscriptions) == 1
+        assert len(served.connection._requests._subscriptions) == 1
 
 
 async def test_given_an_end_then_nothing_more_is_pushed(served: Served) -> None:

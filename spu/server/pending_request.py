@@ -1,0 +1,56 @@
+"""A request that is not answered yet, and what the connection that it came over does for it.
+
+A request is answered at most once: an answer that comes after another one, or after the client has
+gone, is passed over. Neighbours: `spu.server.connection` answers, `spu.server.requests` and
+`spu.server.fetches` say what.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from schemas.errors import RunnelError
+from schemas.wire.batch import Buffer
+from schemas.wire.record_requests import FetchRequest
+from spu.replica.replica import Replica
+from spu.replica.waiters import Waiter
+
+
+class PendingRequest:
+    """``replica`` and ``fetch`` are those of a fetch; ``waiter`` is there while it waits for the
+    log."""
+
+    __slots__ = ("api", "correlation", "fetch", "replica", "waiter")
+
+    def __init__(self, api: int, correlation: int) -> None:
+        self.api = api
+        self.correlation = correlation
+        self.replica: Replica | None = None
+        self.fetch: FetchRequest | None = None
+        self.waiter: Waiter | None = None
+
+
+class Responder(Protocol):
+    """The connection, as requests see it."""
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the client takes what is written, as far as is known."""
+
+    def is_pending(self, request: PendingRequest) -> bool:
+        """Whether the client still waits for an answer."""
+
+    def answer(self, request: PendingRequest, fixed: bytes, *tail: Buffer) -> None:
+        """Write the answer."""
+
+    def refuse(self, request: PendingRequest, error: RunnelError) -> None:
+        """Write an error as the answer."""
+
+    def refuse_read(self, request: PendingRequest, replica: Replica, error: BaseException) -> None:
+        """Write as the answer why a read has failed. Damage makes the replica unfit."""
+
+    def refuse_bug(self, request: PendingRequest, what: str, error: BaseException) -> None:
+        """Log an error that nobody expected as ``what``, and write it as the answer."""
+
+    def drop(self, request: PendingRequest) -> None:
+        """Send no answer to it."""
