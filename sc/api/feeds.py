@@ -22,7 +22,7 @@ from aiohttp import web
 
 from sc.api.answers import Compacted, Synced
 from sc.api.assignments import assignments
-from sc.api.revisions import check_readable
+from sc.api.listing import check_readable
 from sc.api.selectors import Selection
 from sc.controller import Controller
 from sc.kv.interface import KeyValue, PutEvent, WatchBatch

@@ -6,16 +6,21 @@ gone from here, too.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final
 
 from sc.api.answers import History, HistoryItem
-from sc.api.changes import changed_fields
 from sc.kv.interface import KV, KeyValue
 from sc.store.codec import CONTROLLERS, split_write
 from schemas.errors import CompactedError, NotFoundError
 
 LOOKED_AT = 50
 """Most writes to look through for the one that a user made."""
+
+#: Set by the server with every write; they say nothing about what was meant.
+_COUNTERS: Final = frozenset({"metadata.resourceVersion", "metadata.generation"})
+#: Not null, which some fields may hold.
+_ABSENT: Final = object()
 
 
 async def versions(kv: KV, key: str) -> AsyncIterator[KeyValue]:
@@ -74,6 +79,17 @@ async def last_by_a_user(kv: KV, key: str, since: int) -> KeyValue | None:
     return newest
 
 
+def changed_fields(old: dict[str, Any] | None, new: dict[str, Any]) -> tuple[str, ...]:
+    """Paths such as ``spec.retention.time`` in the order of their names.
+
+    A mapping that only one side has is named as a whole, a list that differs, too. Of a creation
+    (``old`` is None) these are the parts of the new object.
+    """
+    if old is None:
+        return tuple(sorted(new.keys() - {"apiVersion", "kind"}))
+    return tuple(path for path in _differences(old, new, "") if path not in _COUNTERS)
+
+
 def _item(new: KeyValue, old: KeyValue | None) -> HistoryItem:
     data, write = split_write(new.value)
     created = new.mod_revision == new.create_revision
@@ -91,3 +107,14 @@ def _item(new: KeyValue, old: KeyValue | None) -> HistoryItem:
         reason=status.get("reason"),
         changed=changed,
     )
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any], where: str) -> Iterator[str]:
+    for name in sorted(old.keys() | new.keys()):
+        before, after = old.get(name, _ABSENT), new.get(name, _ABSENT)
+        if before == after:
+            continue
+        if isinstance(before, dict) and isinstance(after, dict):
+            yield from _differences(before, after, f"{where}{name}.")
+        else:
+            yield f"{where}{name}"

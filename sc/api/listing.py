@@ -1,7 +1,9 @@
 """Lists of objects: whole from the mirror, or page by page as of one revision from the KV.
 
 A page's token holds the revision of the first page, the last name and the selectors, so that all
-pages show one moment and no server keeps anything between them.
+pages show one moment and no server keeps anything between them. `check_ours` and `check_readable`
+refuse revisions that a reader may not name, here or in a watch (`sc.api.feeds`): those of another
+store, and those that this store has compacted.
 """
 
 from __future__ import annotations
@@ -111,6 +113,40 @@ async def render(page: Page) -> str:
     if page.following is not None:
         tail["continue"] = page.following.token()
     return f'{{"items": [{", ".join(pieces)}], {json.dumps(tail)[1:]}'
+
+
+async def check_ours(kv: KV, keys: ClusterKeys, revision: int) -> None:
+    """Raise CompactedError for a revision of a store that the cluster was moved from.
+
+    A move ends by writing the identity anew (`sc.migration`), at a revision above all of the
+    source's: what lies below it was never written here as it was written there.
+    """
+    identity = await kv.get(keys.identity)
+    if identity is not None and identity.version > 1 and revision < identity.mod_revision:
+        raise CompactedError(
+            f"resourceVersion {revision} is of the store that the cluster was moved from; list"
+            " again",
+            first_available=identity.mod_revision,
+        )
+
+
+async def check_readable(kv: KV, keys: ClusterKeys, after: int) -> None:
+    """Raise CompactedError where changes after a revision cannot be told."""
+    now = await kv.revision()
+    if after > now:
+        raise CompactedError(
+            f"resourceVersion {after} is none of this store, which is at {now}: it was restored"
+            " or moved; list again",
+            first_available=now,
+        )
+    await check_ours(kv, keys, after)
+    try:
+        await kv.get(keys.identity, revision=max(after, 1))
+    except CompactedError as error:
+        raise CompactedError(
+            f"changes after resourceVersion {after} are compacted; list again",
+            first_available=error.first_available,
+        ) from error
 
 
 def _is_name(last: object) -> bool:

@@ -17,15 +17,13 @@ from sc.api import conflicts
 from sc.api.admission import admit_change, admit_delete, admit_kind, admit_new
 from sc.api.answers import History, ReplicaAnswer, Replicas
 from sc.api.history import history
-from sc.api.listing import Page, Place, read_page
+from sc.api.listing import Page, Place, check_ours, read_page
 from sc.api.merge_patch import patched
-from sc.api.revisions import check_ours
 from sc.api.selectors import Selection
 from sc.api.system_topics import system_topic
 from sc.controller import Controller
 from sc.controllers.unclean import decide, with_wish
-from sc.dispatch.kv_updater import timestamp
-from sc.dispatch.times import written_at
+from sc.dispatch.kv_updater import timestamp, written_at
 from sc.kv.interface import (
     Compare,
     Delete,

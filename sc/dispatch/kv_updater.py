@@ -24,7 +24,6 @@ from sc.controllers.actions import (
     WriteSpuSpec,
     WriteStatus,
 )
-from sc.dispatch.times import written_at
 from sc.kv.interface import (
     KV,
     Compare,
@@ -48,6 +47,11 @@ from schemas.objects.metadata import Object
 def timestamp() -> str:
     """Now, as objects carry times."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def written_at() -> str:
+    """Now, as a write is marked with: ISO 8601 in UTC with milliseconds."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class KvUpdater:

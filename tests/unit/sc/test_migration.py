@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from sc.api.revisions import check_ours, check_readable
+from sc.api.listing import check_ours, check_readable
 from sc.kv import open_kv
 from sc.kv.interface import KV, Compare, Delete, DeletePrefix, Op, Put, TxnResult, range_all
 from sc.leadership import take_office

@@ -1,4 +1,4 @@
-"""Which fields a write changed."""
+"""The history of an object: which fields a write changed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sc.api.changes import changed_fields
+from sc.api.history import changed_fields
 from tests.unit.sc.builders import topic_of
 
 
