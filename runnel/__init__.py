@@ -16,7 +16,6 @@ command line starts fast.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -56,6 +55,8 @@ if TYPE_CHECKING:
         UnreachableError,
         UnsupportedError,
     )
+
+    __version__: str
 
 __all__ = [
     "ApplyResult",
@@ -106,50 +107,59 @@ __all__ = [
     "connect",
 ]
 
+#: In which module a name is; errors are in that of all errors.
 _HOMES: Final = {
-    "ApplyResult": "runnel.admin.client",
-    "History": "runnel.admin.client",
-    "HistoryEntry": "runnel.admin.client",
-    "PartitionOffsets": "runnel.admin.client",
-    "Cluster": "runnel.blocking",
-    "Consumer": "runnel.blocking",
-    "Producer": "runnel.blocking",
-    "connect": "runnel.blocking",
-    "ConsumerSettings": "runnel.consume.consumer",
-    "TransactionId": "runnel.consume.consumer",
-    "ConsumerReset": "runnel.positions.admin",
-    "NamedConsumer": "runnel.positions.admin",
-    "Delivery": "runnel.produce.delivery",
-    "TableDelivery": "runnel.produce.delivery",
-    "Spu": "runnel.admin.manifests",
-    "Topic": "runnel.admin.manifests",
-    "BatchMetadata": "runnel.records.record",
-    "Record": "runnel.records.record",
-    "RecordMetadata": "runnel.records.record",
-    "WatchEvent": "runnel.admin.watch",
+    "ApplyResult": ".admin.client",
+    "History": ".admin.client",
+    "HistoryEntry": ".admin.client",
+    "PartitionOffsets": ".admin.client",
+    "Cluster": ".blocking",
+    "Consumer": ".blocking",
+    "Producer": ".blocking",
+    "connect": ".blocking",
+    "ConsumerSettings": ".consume.consumer",
+    "TransactionId": ".consume.consumer",
+    "ConsumerReset": ".positions.admin",
+    "NamedConsumer": ".positions.admin",
+    "Delivery": ".produce.delivery",
+    "TableDelivery": ".produce.delivery",
+    "Spu": ".admin.manifests",
+    "Topic": ".admin.manifests",
+    "BatchMetadata": ".records.record",
+    "Record": ".records.record",
+    "RecordMetadata": ".records.record",
+    "WatchEvent": ".admin.watch",
 }
 
 
-def _version() -> str:
-    try:
-        return importlib.metadata.version("runnel")
-    except importlib.metadata.PackageNotFoundError:
-        # Run from a source tree that was never installed.
-        return "0+source"
-
-
-__version__ = _version()
-
-
 def __getattr__(name: str) -> Any:
-    if name == "aio":
-        return importlib.import_module("runnel.aio")
-    if name not in __all__:
-        raise AttributeError(f"module 'runnel' has no attribute {name!r}")
-    found = getattr(importlib.import_module(_HOMES.get(name, "schemas.errors")), name)
+    found: Any
+    if name == "__version__":
+        found = _version()
+    elif name == "aio":
+        found = importlib.import_module(".aio", __name__)
+    elif name in _HOMES:
+        found = getattr(importlib.import_module(_HOMES[name], __name__), name)
+    elif name in __all__:
+        from schemas import errors
+
+        found = getattr(errors, name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
+
+
+def _version() -> str:
+    # Importing this takes longer than all the rest of this module.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(__name__)
+    except PackageNotFoundError:
+        # Run from a source tree that was never installed.
+        return "0+source"

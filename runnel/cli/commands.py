@@ -17,24 +17,24 @@ from runnel.cli.interrupts import importing
 
 #: Where commands are, in the order of ``runnel --help``. A `typer.Typer` is a group of commands.
 _HOMES: Final = {
-    "cluster": ("runnel.cli.cluster.cluster", "app"),
-    "sc": ("runnel.cli.daemons", "sc_app"),
-    "spu": ("runnel.cli.daemons", "spu_app"),
-    "create": ("runnel.cli.objects.apply", "create_app"),
-    "apply": ("runnel.cli.objects.apply", "apply"),
-    "diff": ("runnel.cli.objects.edit", "diff"),
-    "edit": ("runnel.cli.objects.edit", "edit"),
-    "get": ("runnel.cli.objects.get", "get"),
-    "describe": ("runnel.cli.objects.get", "describe"),
-    "explain": ("runnel.cli.objects.explain", "explain"),
-    "delete": ("runnel.cli.objects.apply", "delete"),
-    "wait": ("runnel.cli.objects.apply", "wait"),
-    "topic": ("runnel.cli.partition.topic", "app"),
-    "partition": ("runnel.cli.partition.partition", "app"),
-    "produce": ("runnel.cli.records.produce", "produce"),
-    "consume": ("runnel.cli.records.consume", "consume"),
-    "consumer": ("runnel.cli.records.consumers", "app"),
-    "bench": ("runnel.cli.bench", "app"),
+    "cluster": (".cluster.cluster", "app"),
+    "sc": (".daemons", "sc_app"),
+    "spu": (".daemons", "spu_app"),
+    "create": (".objects.apply", "create_app"),
+    "apply": (".objects.apply", "apply"),
+    "diff": (".objects.edit", "diff"),
+    "edit": (".objects.edit", "edit"),
+    "get": (".objects.get", "get"),
+    "describe": (".objects.get", "describe"),
+    "explain": (".objects.explain", "explain"),
+    "delete": (".objects.apply", "delete"),
+    "wait": (".objects.apply", "wait"),
+    "topic": (".partition.topic", "app"),
+    "partition": (".partition.partition", "app"),
+    "produce": (".records.produce", "produce"),
+    "consume": (".records.consume", "consume"),
+    "consumer": (".records.consumers", "app"),
+    "bench": (".bench", "app"),
 }
 
 
@@ -53,7 +53,7 @@ class _Commands(TyperGroup):
         if cmd_name in _HOMES and cmd_name not in self.commands:
             module, name = _HOMES[cmd_name]
             with importing():
-                target = getattr(importlib.import_module(module), name)
+                target = getattr(importlib.import_module(module, __package__), name)
             self.commands[cmd_name] = _built(cmd_name, target)
         return self.commands.get(cmd_name)
 

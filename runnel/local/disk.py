@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from runnel.local.offline_admin import run_admin
+from schemas.daemon.installation import Program
 from schemas.errors import NotFoundError
 
 #: Bytes that were verified, and bytes that there are.
@@ -43,5 +44,7 @@ def _run(verb: str, path: Path, progress: Progress | None = None) -> list[dict[s
         if progress is not None:
             progress(line["count"], line["total"])
 
-    done = run_admin("spu.admin", {"verb": verb, "path": str(path)}, f"the look at {path}", say)
+    done = run_admin(
+        Program.SPU_ADMIN, {"verb": verb, "path": str(path)}, f"the look at {path}", say
+    )
     return cast(list[dict[str, Any]], done["partitions"])

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from typing import IO, Any, cast
 
+from schemas.daemon.installation import Program, program_command
 from schemas.errors import RunnelError, error_from
 
 #: What is given each line of progress.
@@ -19,14 +19,14 @@ Heard = Callable[[dict[str, Any]], None]
 
 
 def run_admin(
-    module: str, request: dict[str, Any], what: str, heard: Heard | None = None
+    program: Program, request: dict[str, Any], what: str, heard: Heard | None = None
 ) -> dict[str, Any]:
-    """What ``python -m module`` has done. Raises the error that it says, and RunnelError, naming
+    """What a program has done. Raises the error that it says, and RunnelError, naming
     ``what`` was to be done, where it ends without a word."""
     pipe = subprocess.PIPE
     last = "it said nothing"
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", module],
+        program_command(program),
         stdin=pipe,
         stdout=pipe,
         stderr=subprocess.STDOUT,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from schemas.daemon.kv_url import without_password
 from schemas.errors import InvalidRequestError
@@ -29,13 +30,10 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """One process: its name (also of its log and configuration), and the ports it listens on.
-
-    ``module`` is ``sc``, or ``etcd`` for the program of that name.
-    """
+    """One process: its name (also of its log and configuration), and the ports it listens on."""
 
     name: str
-    module: str
+    program: Literal["sc", "etcd"]
     ports: dict[str, int]
     config: dict[str, object]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 from runnel.local.etcd import find_etcd
 from runnel.local.plan import HOST, ClusterPlan, Daemon
+from schemas.daemon.installation import Program, program_command
 from schemas.daemon.process import ProcessId, started_at
 from schemas.errors import ConflictError
 
@@ -19,9 +19,9 @@ _LAST_PORT = 32_000
 
 def command_of(daemon: Daemon, config: Path) -> list[str]:
     """What to run. Raises NotFoundError where there is no such program."""
-    if daemon.module == "etcd":
+    if daemon.program == "etcd":
         return [str(find_etcd()), f"--config-file={config}"]
-    return [sys.executable, "-P", "-m", daemon.module, "-c", str(config)]
+    return program_command(Program.SC, "-c", str(config))
 
 
 def start_daemon(daemon: Daemon, config: Path, log: Path) -> ProcessId:

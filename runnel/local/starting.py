@@ -93,7 +93,7 @@ class Startup:
 
     async def _bring_up(self, client: ScClient, missing: list[Daemon]) -> None:
         for daemon in missing:
-            if daemon.module == "etcd":
+            if daemon.program == "etcd":
                 await self._etcd(daemon)
             else:
                 self._launch(daemon)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runnel.local.offline_admin import run_admin
+from schemas.daemon.installation import Program
 
 #: A line to show while it takes time.
 Progress = Callable[[str], None]
@@ -38,4 +39,4 @@ def _run(request: dict[str, Any], progress: Progress | None = None) -> dict[str,
         if progress is not None:
             progress(f"{line['stage']}: {line['count']:,} of {line['total']:,}")
 
-    return run_admin("sc.admin", request, "the work on the store", say)
+    return run_admin(Program.SC_ADMIN, request, "the work on the store", say)

@@ -18,7 +18,6 @@ import asyncio
 import json
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -32,6 +31,7 @@ from sc.provisioning import Provisioner
 from sc.provisioning.crash_loop import CrashLoop
 from sc.store.view import Provisioned, Provisioning
 from schemas.daemon.files import write_json
+from schemas.daemon.installation import Program, program_command
 from schemas.daemon.logs import get_logger, last_trouble
 from schemas.daemon.process import ProcessId, is_alive, spu_processes, started_at, stop
 from schemas.objects.spu import SpuSpec
@@ -194,7 +194,7 @@ class LocalProvisioner(Provisioner):
         config_file.write_text(yaml.safe_dump(config, sort_keys=False))
         with log_file.open("ab") as output:
             managed.child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "spu", "-c", str(config_file)],
+                program_command(Program.SPU, "-c", str(config_file)),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

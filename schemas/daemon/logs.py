@@ -15,6 +15,7 @@ from typing import Any, Final
 import structlog
 
 from schemas.causality import current_cause
+from schemas.daemon.installation import name_in_clone
 from schemas.errors import InvalidRequestError
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
@@ -65,8 +66,9 @@ def configure_logs(process: str, *, level: str = "info") -> None:
 
 
 def get_logger(module: str) -> structlog.stdlib.BoundLogger:
-    """A logger that names the module it speaks for."""
-    logger: structlog.stdlib.BoundLogger = structlog.get_logger(module=module)
+    """A logger that names the module it speaks for; ``module`` is that one's ``__name__``."""
+    name = name_in_clone(module)
+    logger: structlog.stdlib.BoundLogger = structlog.get_logger(module=name)
     return logger
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from schemas.daemon.installation import Program, runs_program
+
 STOP_TIMEOUT_S = 15.0
 POLL_S = 0.02
 
@@ -74,10 +76,15 @@ def processes_of(configs: dict[str, Path]) -> dict[str, ProcessId]:
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or [""]
         name = by_argument.get(command[-1])
-        if name is not None and ("sc" in command or command[-1].startswith("--config-file=")):
+        if name is not None and (_is_sc(command) or command[-1].startswith("--config-file=")):
             with contextlib.suppress(psutil.NoSuchProcess):
                 found[name] = ProcessId(process.pid, started_at(process.pid))
     return {name: process for name, process in found.items() if is_alive(process)}
+
+
+def _is_sc(command: list[str]) -> bool:
+    # ``runnel sc run`` becomes the daemon a moment later, in the same process.
+    return "sc" in command or runs_program(command, Program.SC)
 
 
 def spu_processes() -> dict[str, ProcessId]:
@@ -85,7 +92,7 @@ def spu_processes() -> dict[str, ProcessId]:
     found = {}
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or []
-        if command[-4:-1] == ["-m", "spu", "-c"]:
+        if command[-2:-1] == ["-c"] and runs_program(command[:-2], Program.SPU):
             with contextlib.suppress(psutil.NoSuchProcess):
                 found[command[-1]] = ProcessId(process.pid, started_at(process.pid))
     return found

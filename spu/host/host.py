@@ -52,7 +52,7 @@ from spu.storage.journal import Journal, JournalChange, JournalEntry, Seen
 from spu.storage.journal_writer import JournalWriter
 from spu.storage.recovery import RecoveredLog
 
-_log = get_logger("spu.host.host")
+_log = get_logger(__name__)
 
 ArgsT = TypeVarTuple("ArgsT")
 ResultT = TypeVar("ResultT")

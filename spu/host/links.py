@@ -21,7 +21,7 @@ from spu.replication.events import AskElection, AskLrs
 from spu.replication.messages import Message
 from spu.replication.wire import Damaged
 
-_log = get_logger("spu.host.links")
+_log = get_logger(__name__)
 
 ItemT = TypeVar("ItemT")
 

@@ -39,7 +39,7 @@ from spu.replication.wire import (
     encode,
 )
 
-_log = get_logger("spu.net.peer_connection")
+_log = get_logger(__name__)
 
 GREETING_TIMEOUT_S: Final = 5.0
 PING_EVERY_S: Final = 1.0

@@ -26,7 +26,7 @@ from spu.net.peer_connection import PeerConnection
 from spu.replication.messages import Message
 from spu.replication.wire import Damaged, Greeting
 
-_log = get_logger("spu.net.peers")
+_log = get_logger(__name__)
 
 CONNECT_TIMEOUT_S: Final = 3.0
 RETRY_BASE_MS: Final = 50.0

@@ -25,7 +25,7 @@ from spu.storage.log import PartitionLog
 from spu.storage.reader import ReadResult
 from spu.storage.segment import Damage
 
-_log = get_logger("spu.replica.follower_push")
+_log = get_logger(__name__)
 
 #: How much one push carries at most, unless a single batch is longer.
 PUSH_BYTES: Final = 1 << 20

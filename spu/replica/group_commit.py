@@ -18,7 +18,7 @@ from spu.storage.log import PartitionLog
 from spu.storage.segment import Segment
 from spu.storage.sync_plan import SyncPlan
 
-_log = get_logger("spu.replica.group_commit")
+_log = get_logger(__name__)
 
 
 class GroupCommit:

@@ -21,7 +21,7 @@ from spu.storage.lifecycle import RetiredFiles
 from spu.storage.log import PartitionLog
 from spu.storage.segment import Damage
 
-_log = get_logger("spu.replica.log_maintenance")
+_log = get_logger(__name__)
 
 #: An idle log gets a checkpoint at most so often.
 _CHECKPOINT_IDLE_US: Final = 60_000_000

@@ -83,7 +83,7 @@ from spu.storage.recovery import RecoveredLog
 from spu.storage.segment import Damage
 from spu.storage.sync_plan import CheckpointFailedError
 
-_log = get_logger("spu.replica.runner")
+_log = get_logger(__name__)
 
 #: What is not quiet is told so often that time has passed.
 TICK_MS: Final = 1_000

@@ -26,7 +26,7 @@ from spu.server.pending_request import PendingRequest
 from spu.server.requests import Partitions, Requests
 from spu.storage.segment import Damage
 
-_log = get_logger("spu.server.connection")
+_log = get_logger(__name__)
 
 MAX_IN_FLIGHT: Final = 256
 HELLO_TIMEOUT_S: Final = 10.0

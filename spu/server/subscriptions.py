@@ -32,7 +32,7 @@ from spu.server.push_scheduler import PushQueue, Turn
 from spu.storage.reader import IndexNotLoadedError
 from spu.storage.segment import Damage
 
-_log = get_logger("spu.server.subscriptions")
+_log = get_logger(__name__)
 
 MAX_SUBSCRIPTIONS: Final = 10_000
 #: The most bytes of one frame, unless a batch is longer.

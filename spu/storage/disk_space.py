@@ -28,7 +28,7 @@ from schemas.errors import StorageFullError
 from schemas.ids import PartitionUid
 from schemas.objects.quantities import format_size
 
-_log = get_logger("spu.storage.disk_space")
+_log = get_logger(__name__)
 
 MIB: Final = 1 << 20
 #: Of a large disk so much is kept free, of a small one a fiftieth.

@@ -53,7 +53,7 @@ from spu.storage.lifecycle import (
 from spu.storage.segment import INDEX_SUFFIX, Damage, Segment, bases_of, find_batch, scan
 from spu.storage.truncation import finish_cut
 
-_log = get_logger("spu.storage.recovery")
+_log = get_logger(__name__)
 
 
 class UnfitError(Exception):

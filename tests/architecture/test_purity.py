@@ -72,6 +72,7 @@ EDGES = {
         "os": "makes the file durable",
         "pathlib": "replaces the file it is given",
     },
+    "schemas.daemon.installation": {"sys": "the interpreter that daemons are started with"},
     "schemas.daemon.process": {
         "pathlib": "reads when a process began",
         "signal": "ends processes",
