@@ -7,6 +7,9 @@ SEEDS ?= 2000
 # So many tests at once; those of one file after each other, as they share clusters, and in the order
 # of the directories: the long ones are not last.
 JOBS ?= 2
+PYTEST := $(BIN)/python -m pytest -q
+PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+SLOWEST := --durations 30 --durations-min 0.5
 SEED ?= 0
 # What `make fuzz` fuzzes (nothing: everything, one after the other), for how long each, and the
 # directory that keeps what it finds (nothing: a temporary one).
@@ -14,7 +17,7 @@ TARGET ?=
 SECONDS ?= 60
 WORK ?=
 
-.PHONY: help setup demo test test-slow lint type check sim fuzz chaos bench docs format lock clean
+.PHONY: help setup demo test test-unit test-slow lint type check sim fuzz chaos bench docs format lock clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,14 +35,19 @@ $(STAMP): requirements.lock pyproject.toml
 	  --config-settings editable_mode=compat -e .
 	@touch $@
 
-demo: setup  ## The main job in three minutes: a cluster, real data, Spark
+demo: setup  ## The main job in about a minute: a cluster, real data, Spark
 	@$(BIN)/python examples/01-flights/demo.py
 
 test: setup  ## Tests that must stay under ten minutes on two cores
-	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	@$(PYTEST) $(PARALLEL) $(SLOWEST)
+
+test-unit: setup  ## Unit tests and the rules of the layout; under a minute on two cores
+	@$(PYTEST) $(PARALLEL) $(SLOWEST) tests/unit tests/architecture
 
 test-slow: setup  ## Real faults, etcd's members killed, containers, long runs; under an hour
-	@$(BIN)/python -m pytest -q -m slow --timeout 900
+	@$(PYTEST) -m slow --timeout 900 $(SLOWEST)
+	@$(PYTEST) $(PARALLEL) -m "(hypothesis or sampled) and not slow and not chaos" \
+	  --hypothesis-profile thorough --timeout 900 $(SLOWEST) tests/unit tests/contract tests/fuzz
 	@$(MAKE) --no-print-directory sim SEEDS=1000
 
 lint: setup  ## Format, lint, import contracts
@@ -83,7 +91,7 @@ fuzz: setup  ## Coverage-guided fuzzing of TARGET, or of all, for SECONDS each; 
 	done
 
 chaos: setup  ## Only what kills and freezes processes: SPUs, the SC, members of etcd; minutes
-	@$(BIN)/python -m pytest -q -m chaos --timeout 900
+	@$(PYTEST) -m chaos --timeout 900
 
 docs: setup  ## Write the reference pages that are generated from code
 	@$(BIN)/python docs/generate.py

@@ -1,4 +1,4 @@
-"""``make demo``: a cluster, a real data set through it, and Spark on top, in three minutes.
+"""``make demo``: a cluster, a real data set through it, and Spark on top, in about a minute.
 
 Every record lies on three SPUs; one of them, a leader, is killed while records flow, and every
 record is there afterwards. Everything goes through the command line and the library as a user has

@@ -12,6 +12,7 @@ from tests.fuzz.bounds import within_bounds
 from tests.fuzz.mutations import inputs
 from tests.fuzz.seeds import seeds
 from tests.fuzz.targets import TARGETS
+from tests.laws import examples
 
 CORPUS = Path(__file__).parent / "corpus"
 MAX_CORPUS_BYTES = 300_000
@@ -26,7 +27,7 @@ def test_given_valid_inputs_then_most_are_accepted(target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @given(data=st.data())
-@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow])
 def test_law_any_bytes_are_understood_or_refused(target: str, data: st.DataObject) -> None:
     # Not while something is drawn: logs that are made for them take random numbers.
     seeds(target)

@@ -42,6 +42,7 @@ from sc.kv.local import LocalKV
 from sc.kv.memory import MemoryKV
 from sc.kv.sqlite import SqliteKV
 from schemas.errors import CompactedError, InvalidRequestError
+from tests.laws import examples
 
 from .model import Model
 from .test_memory import Clock
@@ -318,5 +319,5 @@ def machine_case(machine: type[Machine], examples: int) -> Callable[[], None]:
     return case  # type: ignore[return-value]
 
 
-TestMemoryAgainstModel = machine_case(MemoryMachine, 100)
-TestSqliteAgainstModel = machine_case(SqliteMachine, 25)
+TestMemoryAgainstModel = machine_case(MemoryMachine, examples(25))
+TestSqliteAgainstModel = machine_case(SqliteMachine, examples(8))

@@ -23,6 +23,7 @@ from schemas.errors import (
     RunnelError,
 )
 from schemas.ids import Term
+from tests.laws import examples
 from tests.unit.runnel.conftest import World
 from tests.unit.runnel.consume.test_follower_reads import HASTY, Replicated
 from tests.unit.runnel.fake_sc import FakeSc
@@ -161,7 +162,7 @@ FAILURES: list[Step | RunnelError] = [
 
 
 @settings(
-    max_examples=40,
+    max_examples=examples(8),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from runnel.state_log import fold as fold_module
 from runnel.state_log.fold import LEAST_SNAPSHOT_BYTES, Entry, Standing, StateFold
 from schemas.errors import CorruptBatchError, UnsupportedError
+from tests.laws import examples
 
 
 class Words:
@@ -293,4 +294,4 @@ class Log(RuleBasedStateMachine):
 
 
 TestLog = Log.TestCase
-TestLog.settings = settings(max_examples=150, stateful_step_count=60)
+TestLog.settings = settings(max_examples=examples(20), stateful_step_count=60)

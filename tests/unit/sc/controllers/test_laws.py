@@ -18,6 +18,7 @@ from schemas.objects.partition import Partition, PartitionResolution
 from schemas.objects.spu import Spu, SpuResolution
 from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
 from schemas.objects.topic import Topic, TopicResolution
+from tests.laws import examples
 from tests.unit.sc.builders import spu_of, topic_of
 from tests.unit.sc.controllers.drawn_events import Events
 from tests.unit.sc.controllers.drawn_worlds import Setting, settings_of_worlds
@@ -26,7 +27,7 @@ from tests.unit.sc.world import World
 #: Without the phase that explains failures: it traces every line.
 LAW = settings(
     # `make sim` asks for more worlds.
-    max_examples=int(os.environ.get("RUNNEL_SIM_WORLDS", "100")),
+    max_examples=int(os.environ.get("RUNNEL_SIM_WORLDS", examples(25))),
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
 )
 SEEDS = st.integers(0, 2**32)

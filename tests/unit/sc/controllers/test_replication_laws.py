@@ -17,12 +17,13 @@ from schemas.ids import PartitionUid, StorageId, Term, election_term, next_elect
 from schemas.objects.partition import LiveReplica, Partition, PartitionResolution
 from schemas.objects.spu import SpuResolution
 from schemas.objects.topic import TopicResolution
+from tests.laws import examples
 from tests.unit.sc.builders import TERM_1, live, partition_of, spu_of, topic_of
 from tests.unit.sc.world import ModelSpu, World
 
 REPLICAS = (1, 2, 3)
 LAW = settings(
-    max_examples=int(os.environ.get("RUNNEL_SIM_WORLDS", "100")),
+    max_examples=int(os.environ.get("RUNNEL_SIM_WORLDS", examples(25))),
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
 )
 

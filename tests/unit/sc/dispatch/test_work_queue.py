@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sc.controllers.actions import Key
 from sc.dispatch.work_queue import WorkQueue, WorkQueueState
+from tests.laws import examples
 from tests.polling import eventually
 
 A, B, C = Key("Topic", "a"), Key("Topic", "b"), Key("Topic", "c")
@@ -146,7 +147,7 @@ class QueueUse(RuleBasedStateMachine):
 
 
 TestQueueUse = QueueUse.TestCase
-TestQueueUse.settings = settings(max_examples=60, stateful_step_count=30)
+TestQueueUse.settings = settings(max_examples=examples(15), stateful_step_count=30)
 
 
 @pytest.fixture

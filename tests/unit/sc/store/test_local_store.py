@@ -16,6 +16,7 @@ from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 from schemas.objects.spu import Spu
 from schemas.objects.topic import Topic, TopicResolution
+from tests.laws import examples
 from tests.unit.sc.builders import (
     group_of,
     member_of,
@@ -162,7 +163,7 @@ def _is_spu(obj: Object, spu_id: int) -> bool:
 
 
 TestStoreBesideAList = StoreBesideAList.TestCase
-TestStoreBesideAList.settings = settings(max_examples=40, stateful_step_count=25)
+TestStoreBesideAList.settings = settings(max_examples=examples(10), stateful_step_count=25)
 
 
 @pytest.mark.parametrize(

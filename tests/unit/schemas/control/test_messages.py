@@ -22,13 +22,14 @@ from schemas.control.messages import (
     Welcome,
     decode_envelope,
 )
+from tests.laws import examples
 from tests.unit.schemas.strategies import model, texts
 
 BODIES: tuple[Any, ...] = get_args(get_args(Message)[0])
 
 
 @pytest.mark.parametrize("cls", BODIES, ids=lambda cls: cls.__name__)
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(8), suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_law_envelopes_round_trip(cls: Any, data: st.DataObject) -> None:
     envelope = Envelope(

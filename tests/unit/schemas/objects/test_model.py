@@ -25,10 +25,11 @@ from schemas.objects.topic import (
     TopicSpec,
     partition_name,
 )
+from tests.laws import examples
 from tests.unit.schemas.strategies import objects
 
 many = settings(
-    max_examples=60,
+    max_examples=examples(15),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
@@ -46,7 +47,7 @@ def test_law_json_reads_back_as_an_equal_object(obj: Object) -> None:
     assert build_object(json.loads(json.dumps(obj.to_json()))) == (obj, [])
 
 
-@settings(parent=many, max_examples=20)
+@settings(parent=many, max_examples=examples(5))
 @given(objects(), objects())
 def test_law_several_objects_are_several_documents(one: Object, other: Object) -> None:
     one, other = one.with_metadata(name="a"), other.with_metadata(name="b")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from schemas.errors import ProtocolError
 from schemas.wire.protocol import FRAME_HEADER, MAX_FRAME_BYTES, PREFIX
 from spu.net.framing import RECEIVE_BYTES, FrameReader
+from tests.laws import examples
 
 
 def feed(reader: FrameReader, data: bytes, step: int) -> list[bytes]:
@@ -30,7 +31,7 @@ def framed(*bodies: bytes) -> bytes:
     return b"".join(PREFIX.pack(len(body)) + body for body in bodies)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(10))
 @given(
     st.lists(
         st.one_of(

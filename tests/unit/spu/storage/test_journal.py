@@ -14,6 +14,7 @@ from schemas.objects.topic import LogSettings, Retention
 from spu.replication.state import Member, Promise
 from spu.storage import journal as journal_module
 from spu.storage.journal import Journal, JournalChange, JournalEntry, Seen
+from tests.laws import examples
 from tests.unit.spu.builders import STAMP, UID, assignment_of, new_uid
 
 
@@ -118,7 +119,7 @@ def test_given_a_failed_fsync_then_the_journal_is_never_used_again(
     journal.close()
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(8))
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 99)), min_size=1, max_size=12))
 def test_law_the_last_entry_of_each_uid_wins(
     tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[int, int]]

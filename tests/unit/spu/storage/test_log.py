@@ -15,6 +15,7 @@ from schemas.wire.batch import HEADER_SIZE, verify
 from spu.storage import reader as reader_module
 from spu.storage import sync_plan
 from spu.storage.index import INDEX_INTERVAL_BYTES, read_index
+from tests.laws import examples
 from tests.unit.spu.builders import (
     NOW_US,
     TERM,
@@ -115,7 +116,7 @@ def test_given_long_batches_then_nothing_is_read_in_vain(
     opened.crash()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(10))
 @given(
     sizes=st.lists(st.sampled_from((1, 900, 20_000, 70_000, 150_000)), min_size=1, max_size=24),
     max_bytes=st.integers(1, 400_000),
@@ -351,7 +352,7 @@ def test_given_replicated_durability_then_a_sync_is_due_only_for_a_reason(tmp_pa
     opened.crash()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(10))
 @given(
     batches=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3_000)), min_size=1, max_size=60),
     segment=st.integers(1 << 10, 20_000),

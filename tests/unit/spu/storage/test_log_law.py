@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from schemas.wire.batch import NO_TRANSACTION, BatchHeader, read_header, stamp
 from spu.replication.history import Epoch, History, extended, forgotten
 from spu.replication.producer_state import ProducerTable, with_last_id
+from tests.laws import examples
 from tests.unit.spu.builders import NOW_US, OpenLog, batch_of, new_log_directory, open_log
 from tests.unit.spu.builders import settings_of as log_settings
 
@@ -278,4 +279,4 @@ class LogLaw(RuleBasedStateMachine):
 
 
 TestLogLaw = LogLaw.TestCase
-TestLogLaw.settings = settings(max_examples=80, stateful_step_count=40)
+TestLogLaw.settings = settings(max_examples=examples(15), stateful_step_count=40)

@@ -39,6 +39,7 @@ def _rebuild(start: int, term: int) -> Callable[[OpenLog], None]:
     ],
 )
 @pytest.mark.parametrize("synced", [1, 9])
+@pytest.mark.sampled
 def test_given_a_crash_anywhere_then_the_log_is_the_old_one_or_the_new_one(
     tmp_path: Path, job: Callable[[OpenLog], None], synced: int
 ) -> None:

@@ -15,6 +15,7 @@ from spu.storage.index import read_index, write_index
 from spu.storage.log import PartitionLog
 from spu.storage.segment import Damage, Segment
 from spu.storage.verification import MAX_PROBLEMS, Problem, Severity, Verification
+from tests.laws import examples
 from tests.unit.spu.builders import (
     NOW_US,
     TERM,
@@ -84,7 +85,7 @@ def test_given_a_control_batch_then_it_holds_no_records(tmp_path: Path) -> None:
 
 
 @given(piece=st.integers(1, 3_000))
-@settings(max_examples=25)
+@settings(max_examples=examples(8))
 def test_pieces_of_any_size_find_the_same(
     tmp_path_factory: pytest.TempPathFactory, piece: int
 ) -> None:
@@ -102,7 +103,7 @@ def test_pieces_of_any_size_find_the_same(
 
 
 @given(data=st.data(), piece=st.sampled_from([1, 500, PIECE]), bit=st.integers(0, 7))
-@settings(max_examples=25)
+@settings(max_examples=examples(8))
 def test_every_flipped_bit_of_a_record_is_found(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, piece: int, bit: int
 ) -> None:
@@ -122,7 +123,7 @@ def test_every_flipped_bit_of_a_record_is_found(
 
 
 @given(data=st.data(), bit=st.integers(0, 7))
-@settings(max_examples=25)
+@settings(max_examples=examples(8))
 def test_every_flipped_bit_of_an_index_is_found_and_mended(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, bit: int
 ) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from schemas.errors import ManifestError
 from schemas.objects.manifest.manifest import dump_yaml, load_text
 from schemas.objects.topic import Topic
+from tests.laws import examples
 from tests.unit.schemas.manifests import HEAD, SPU, TOPIC, problems
 
 
@@ -347,7 +348,7 @@ def test_given_one_name_in_two_kinds_then_fine() -> None:
     assert len(load_text(f"{TOPIC}---\n{SPU.replace('spu-1', 'orders')}")) == 2
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(30))
 @given(
     st.text(
         st.sampled_from("abk:-[]{}\n \t'\"#&*!|>%@`,?=~0x_.\0\ud800\x85\ufeff1eE+\\"), max_size=30

@@ -1,0 +1,49 @@
+"""How much of a law `make test` tries, and how much `make test-slow`.
+
+A law that is drawn (hypothesis) is tried with a few examples in `make test` and with many in
+`make test-slow`, which chooses the profile ``thorough``. A law that goes through every byte of a
+file or every crash of a piece of work takes some of them in `make test`, always the same, and all
+in `make test-slow`; it carries the mark ``sampled``. So a change is answered soon, and everything
+is tried before it is released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final, TypeVar
+
+from hypothesis import settings
+
+#: Examples of a law that does not say how many it wants, by profile.
+QUICK: Final = 25
+THOROUGH: Final = 200
+
+Case = TypeVar("Case")
+
+
+def register_profiles() -> None:
+    """Make both profiles known, and choose the quick one unless the command line says otherwise."""
+    # How long an example takes says something about the machine, and nothing about the law.
+    settings.register_profile("quick", deadline=None, max_examples=QUICK)
+    settings.register_profile("thorough", deadline=None, max_examples=THOROUGH)
+    settings.load_profile("quick")
+
+
+def examples(quick: int) -> int:
+    """How many examples a law takes for which `make test` tries ``quick``."""
+    return max(1, quick * _default() // QUICK)
+
+
+def sampled(cases: Iterable[Case], *, every: int) -> Iterator[Case]:
+    """The first case and each ``every``-th after it; in `make test-slow`, all of them.
+
+    ``every`` should have no divisor in common with the size of what repeats in the cases, so that
+    its parts are all met.
+    """
+    return islice(cases, 0, None, 1 if _default() >= THOROUGH else every)
+
+
+def _default() -> int:
+    found: int = settings.default.max_examples  # type: ignore[union-attr]
+    return found
