@@ -9,7 +9,6 @@ from schemas.errors import (
     NotEnoughReplicasError,
     NotLeaderError,
     NotReadyError,
-    OffsetOutOfRangeError,
     RunnelError,
     StorageFailedError,
     TransactionIdTooLowError,
@@ -77,14 +76,6 @@ class Refusals:
                 f" {len(promise.replicas)}, minInSyncReplicas is {promise.min_in_sync}: wait until"
                 " more SPUs are back, or lower minInSyncReplicas of the topic"
             )
-
-    def truncated(self, offset: int, log_start: int) -> OffsetOutOfRangeError:
-        """``offset`` is below the log's start."""
-        return OffsetOutOfRangeError(
-            f"offset {offset} of {self._name} was truncated; the first one available is"
-            f" {log_start}",
-            firstAvailable=log_start,
-        )
 
     def transaction_id_too_low(self, header: BatchHeader) -> TransactionIdTooLowError:
         """A batch's first id is below the log's last one."""

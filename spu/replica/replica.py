@@ -1,4 +1,4 @@
-"""One partition on this SPU, as clients see it: produce, fetch, positions, and who waits.
+"""One partition on this SPU, as clients see it: produce, fetch, and requests that wait.
 
 What it is (leader, follower, unfit) and when a record is committed is decided by the replication
 core, which `spu.replica.runner` runs; this serves what the state of it allows:
@@ -11,6 +11,10 @@ core, which `spu.replica.runner` runs; this serves what the state of it allows:
 
 The event loop owns all state. Disk work that may wait runs in threads: `spu.replica.group_commit`
 for fsyncs, the listener's read threads for old data.
+
+Neighbours: `spu.replica.preconditions`, `spu.replica.batch_checks` and `spu.replica.fetch_checks`
+say what it refuses, `spu.replica.offsets` answers where something is in the log, and
+`spu.replica.status` what the SC is told.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,42 +30,36 @@ from typing import Final
 from schemas.control.messages import Assignment, Lead, ReplicaReport, ReplicaRole
 from schemas.errors import (
     ConflictError,
-    InvalidRequestError,
     NotFoundError,
     NotLeaderError,
     NotReadyError,
     RunnelError,
     StorageFailedError,
 )
-from schemas.ids import StorageId, Term
-from schemas.objects.partition import LiveReplica
 from schemas.objects.topic import Durability, LogSettings
 from schemas.wire.batch import BatchHeader
-from schemas.wire.log_requests import ListSegmentsResponse, SegmentInfo
 from schemas.wire.protocol import MAX_FETCH_BYTES
 from schemas.wire.record_requests import (
-    EARLIEST,
-    LATEST,
     NO_OFFSET,
     Acks,
     FetchFlags,
     FetchRequest,
     FetchResponse,
-    ListOffsetsResponse,
-    PositionBy,
     ProduceRequest,
     ProduceResponse,
 )
 from spu.replica.assignment import lead_order, learned
 from spu.replica.batch_checks import admit, admit_schema
 from spu.replica.context import ReplicaHome
-from spu.replica.fetch_checks import require_agreement
+from spu.replica.fetch_checks import require_agreement, truncated
+from spu.replica.offsets import ReplicaOffsets
 from spu.replica.preconditions import Refusals
 from spu.replica.runner import ReplicaRunner
+from spu.replica.status import ReplicaStatus
 from spu.replica.waiters import Listener, Listeners, OffsetWaiters, RecordWaiters, Told, Waiter
 from spu.replication.events import Failed, LinkDown, LinkUp, Received, Resume
 from spu.replication.messages import Message
-from spu.replication.state import UNCLEAN_BOOT, Phase
+from spu.replication.state import UNCLEAN_BOOT
 from spu.replication.wire import Damaged
 from spu.storage.data_dir import PartitionMeta
 from spu.storage.journal import JournalEntry
@@ -112,12 +110,15 @@ class Replica:
         self._runner = ReplicaRunner(home, meta, entry, directory, found, self)
         self._log = self._runner.log
         self._refusals = Refusals(home.spu_id, self._runner)
+        self._status = ReplicaStatus(self._runner, self._refusals)
+        #: Where offsets, times, transaction ids and segments are in its log.
+        self.offsets = ReplicaOffsets(self._runner, self._refusals)
         # Next offset and byte count of appended batches that are not committed.
         self._uncommitted: deque[tuple[int, int]] = deque()
         self._committed_bytes = self._log.written_bytes if self.lac + 1 >= found.leo else 0
         self._waking = False
         self._verifying: asyncio.Task[None] | None = None
-        self._reported = self._standing()
+        self._reported = self._status.summary()
         self._reported_leo = found.leo
 
     # What it is
@@ -142,28 +143,11 @@ class Replica:
 
     @property
     def fit(self) -> bool:
-        return self._runner.unfit is None and not isinstance(
-            self._runner.halted, StorageFailedError
-        )
-
-    @property
-    def _is_uncleanly_booted(self) -> bool:
-        """Unfit for that reason alone."""
-        return self._runner.halted is None and self._runner.unfit == UNCLEAN_BOOT
+        return self._status.fit
 
     @property
     def role(self) -> ReplicaRole:
-        return self._role(self._refusals.current)
-
-    def _role(self, refusal: RunnelError | None) -> ReplicaRole:
-        state = self._runner.state
-        if refusal is not None:
-            return ReplicaRole.STOPPED
-        if state.leading is not None:
-            return ReplicaRole.LEADER
-        if state.following is not None and state.following.phase is Phase.MATCHED:
-            return ReplicaRole.FOLLOWER
-        return ReplicaRole.IDLE
+        return self._status.role
 
     @property
     def is_idle(self) -> bool:
@@ -215,24 +199,7 @@ class Replica:
 
     def report(self) -> ReplicaReport:
         """Its state for the SC."""
-        promise = self._runner.state.promise
-        refusal = self._refusals.current
-        return ReplicaReport(
-            uid=self.meta.uid,
-            storage_id=StorageId(promise.storage),
-            role=self._role(refusal),
-            term=Term(promise.term),
-            revision=promise.revision,
-            lrs=tuple(LiveReplica(spu_id=m.spu, storage_id=m.storage) for m in promise.lrs),
-            log_start=self.log_start,
-            leo=self._log.leo,
-            last_term=Term(self._log.last_term),
-            fit=self.fit,
-            unclean_boot=self._is_uncleanly_booted,
-            incarnation=promise.incarnation,
-            assigned=self._runner.assigned,
-            reason=refusal.message if refusal else None,
-        )
+        return self._status.report()
 
     # What it is told
 
@@ -273,7 +240,7 @@ class Replica:
         """
         unclean = lead.unclean_term == lead.term
         refusal = self._refusals.current
-        if refusal is not None and not (unclean and self._is_uncleanly_booted):
+        if refusal is not None and not (unclean and self._status.is_uncleanly_booted):
             raise refusal
         runner = self._runner
         assignment = runner.entry.assignment
@@ -372,19 +339,17 @@ class Replica:
         # Looked at once: in a thread it may change at any time.
         state = self._runner.state
         self._refusals.require_readable(state, follower_ok=FetchFlags.FOLLOWER_OK in request.flags)
-        if request.offset < 0:
-            raise InvalidRequestError(f"offset {request.offset} is negative; ask from 0 on")
         require_agreement(self.meta.name, state, request)
         lac, log_start = state.lac, self.log_start
         if request.offset < log_start:
-            raise self._refusals.truncated(request.offset, log_start)
+            raise truncated(self.meta.name, request.offset, log_start)
         max_bytes = min(request.max_bytes, MAX_FETCH_BYTES)
         try:
             result = self._log.read(request.offset, max_bytes, lac + 1, wait=wait)
         except BlockingIOError:
             raise
         except FileNotFoundError as error:
-            gone = self._refusals.truncated(request.offset, self.log_start)
+            gone = truncated(self.meta.name, request.offset, self.log_start)
             raise self._refusals.current or gone from error
         length = len(result.data)
         enough = length >= min(request.min_bytes, max_bytes) or (
@@ -407,39 +372,6 @@ class Replica:
     def listen(self, told: Told) -> Listener:
         """Tell of every commit (None), and once of what ends or changes who serves (an error)."""
         return self._listeners.add(told)
-
-    def list_offsets(self, position: int) -> ListOffsetsResponse:
-        """The offset `EARLIEST` or `LATEST` stands for. Raises NotReadyError, NotLeaderError."""
-        if position == EARLIEST:
-            self._refusals.require_readable(self._runner.state, follower_ok=False)
-            return self._bounds(self.log_start)
-        if position != LATEST:
-            raise InvalidRequestError(
-                f"position {position} means nothing; ask for {EARLIEST} (earliest), {LATEST}"
-                " (latest) or a timestamp in microseconds"
-            )
-        self._refusals.require_serving()
-        return self._bounds(self.lac + 1)
-
-    def find_offset(self, position: int, by: PositionBy) -> ListOffsetsResponse:
-        """The first batch at or after a time, or of a transaction id or a larger one.
-
-        Blocks on the disk: call it from a thread. Raises as `list_offsets`; Damage, OSError.
-        """
-        self._refusals.require_serving()
-        match by:
-            case PositionBy.TIMESTAMP:
-                found = self._log.offset_for_timestamp(position, self.lac + 1)
-            case PositionBy.TRANSACTION_ID:
-                found = self._log.offset_for_transaction_id(position, self.lac + 1)
-        return replace(self._bounds(max(found, self.log_start)), by=by)
-
-    def list_segments(self) -> tuple[ListSegmentsResponse, list[SegmentInfo]]:
-        """Every segment of this replica's log, whoever leads. Raises what it refuses by."""
-        if (refusal := self._refusals.current) is not None:
-            raise refusal
-        log = self._log
-        return ListSegmentsResponse(log.version, self.log_start, self.lac), log.segment_infos()
 
     def when_segments_change(self, max_wait_ms: int, told: Told) -> Waiter:
         """Wait until a segment begins, is completed, truncated or deleted; told as in
@@ -516,9 +448,9 @@ class Replica:
         self._fail_waiters(self._refusals.current or self._refusals.not_leading())
 
     def moved(self) -> None:
-        standing = self._standing()
-        if standing != self._reported:
-            self._reported = standing
+        summary = self._status.summary()
+        if summary != self._reported:
+            self._reported = summary
             if (refusal := self._refusals.current) is not None:
                 self._fail_waiters(refusal)
             self._tell()
@@ -528,19 +460,6 @@ class Replica:
     def _tell(self) -> None:
         self._reported_leo = self._log.leo
         self._changed(self)
-
-    def _standing(self) -> tuple[object, ...]:
-        """What a report says, but for positions, which change with every append: of the log's start
-        only that a truncation has taken effect."""
-        state, refusal = self._runner.state, self._refusals.current
-        return (
-            self._role(refusal),
-            refusal is None and state.is_serving,
-            self._runner.assigned,
-            state.promise,
-            self._runner.upkeep.truncated,
-            refusal and refusal.message,
-        )
 
     def _append(self, batch: memoryview, header: BatchHeader, term: int) -> int:
         runner = self._runner
@@ -589,6 +508,3 @@ class Replica:
         for waiters in (self._commits, self._writes, self._records, self._segments):
             waiters.fail(error)
         self._listeners.fail(error)
-
-    def _bounds(self, offset: int) -> ListOffsetsResponse:
-        return ListOffsetsResponse(offset, self.log_start, self.lac, self._log.size_bytes)

@@ -188,12 +188,12 @@ class Requests:
     def _list_offsets(self, request: PendingRequest, asked: ListOffsetsRequest) -> None:
         replica = self._partitions.replica(asked.uid)
         if asked.position < 0:
-            found_now = replica.list_offsets(asked.position)
+            found_now = replica.offsets.list_offsets(asked.position)
             self._client.answer(request, replace(found_now, by=asked.by).pack())
             return
         request.replica = replica
         found = self._loop.run_in_executor(
-            self._partitions.read_threads, replica.find_offset, asked.position, asked.by
+            self._partitions.read_threads, replica.offsets.find_offset, asked.position, asked.by
         )
         found.add_done_callback(partial(self._listed, request, replica))
 
@@ -208,7 +208,7 @@ class Requests:
 
     def _list_segments(self, request: PendingRequest, asked: ListSegmentsRequest) -> None:
         replica = self._partitions.replica(asked.uid)
-        response, segments = replica.list_segments()
+        response, segments = replica.offsets.list_segments()
         if asked.max_wait_ms and asked.known_version == response.version:
             told = partial(self._segments_changed, request, replica)
             request.waiter = replica.when_segments_change(asked.max_wait_ms, told)
@@ -222,7 +222,7 @@ class Requests:
         try:
             if error is not None:
                 raise error
-            response, segments = replica.list_segments()
+            response, segments = replica.offsets.list_segments()
         except RunnelError as refusal:
             self._client.refuse(request, refusal)
         else:

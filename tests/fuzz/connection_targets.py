@@ -140,11 +140,11 @@ def _log() -> PartitionLog:
 
 class _Replica:
     """Leads, with what `spu.replica.replica.Replica` has of a log that nothing is appended to.
-    Every other
-    read needs the disk."""
+    Every other read needs the disk."""
 
     def __init__(self) -> None:
         self.lac = _LEO - 1
+        self.offsets = self
         self._listeners = Listeners()
         self._reads = 0
 

@@ -275,7 +275,7 @@ async def test_given_a_truncation_then_every_replica_follows_and_one_that_was_aw
     await cluster.elect(2)
     await cluster.whole()
     back = cluster.replica(2)
-    assert back.list_offsets(EARLIEST).offset == 23
+    assert back.offsets.list_offsets(EARLIEST).offset == 23
     await until(lambda: back._log.log_start == 21)
     # One that begins anew is sent whole batches, and shows as little.
     cluster.replica(0).damaged(OSError("the disk is broken"))

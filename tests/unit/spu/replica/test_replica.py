@@ -156,14 +156,14 @@ async def test_given_an_uncommitted_control_record_then_not_ready(
     with pytest.raises(NotReadyError):
         await produce(replica, batch_of())
     with pytest.raises(NotReadyError):
-        replica.list_offsets(LATEST)
-    assert replica.list_offsets(EARLIEST).offset == 0
+        replica.offsets.list_offsets(LATEST)
+    assert replica.offsets.list_offsets(EARLIEST).offset == 0
     assert replica.leo == 1
     found = replica.fetch(fetch_request(7))
     assert (len(found.data), found.enough, found.response.lac) == (0, False, -1)
     stuck.release()
     await until(lambda: replica.is_serving)
-    assert replica.list_offsets(LATEST).offset == 1
+    assert replica.offsets.list_offsets(LATEST).offset == 1
 
 
 async def test_given_a_newer_leader_then_it_steps_down_and_waiters_are_told(

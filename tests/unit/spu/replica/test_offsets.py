@@ -1,4 +1,4 @@
-"""Reading from a replica: records, the offsets of places, segments."""
+"""Where something is in the log of a replica: its ends, times, transaction ids, segments."""
 
 from __future__ import annotations
 
@@ -6,37 +6,18 @@ import pytest
 
 from schemas.errors import (
     InvalidRequestError,
-    OffsetOutOfRangeError,
     RunnelError,
     StorageFailedError,
 )
 from schemas.wire.log_requests import SegmentState
-from schemas.wire.record_requests import EARLIEST, LATEST, PositionBy
-from tests.unit.spu.builders import Spu, batch_of, fetch_request, produce, until
-
-
-async def test_given_offsets_then_fetch_says_what_there_is(spu: Spu) -> None:
-    replica = await spu.serve()
-    await produce(replica, batch_of(4))
-    assert replica.fetch(fetch_request(3)).enough
-    beyond = replica.fetch(fetch_request(50))
-    assert (len(beyond.data), beyond.enough) == (0, False)
-    with pytest.raises(InvalidRequestError):
-        replica.fetch(fetch_request(-1))
-    replica._log.truncate_prefix(1)
-    replica.tick(spu.now_us)
-    await until(lambda: replica.log_start == 1)
-    with pytest.raises(OffsetOutOfRangeError, match="first one available is 1"):
-        replica.fetch(fetch_request(0))
-    bounds = replica.list_offsets(EARLIEST)
-    assert (bounds.offset, bounds.log_start, bounds.lac) == (1, 1, 4)
-    assert bounds.size_bytes == replica.size_bytes > 0
+from schemas.wire.record_requests import LATEST, PositionBy
+from tests.unit.spu.builders import Spu, batch_of, produce
 
 
 async def test_given_a_watcher_of_segments_then_it_is_told_of_every_change(spu: Spu) -> None:
     replica = await spu.serve()
     await produce(replica, batch_of(4))
-    known, (first,) = replica.list_segments()
+    known, (first,) = replica.offsets.list_segments()
     assert (first.base_offset, first.end_offset, first.state) == (0, 5, SegmentState.IN_PROGRESS)
     told: list[RunnelError | None] = []
     replica.when_segments_change(60_000, told.append)
@@ -45,7 +26,7 @@ async def test_given_a_watcher_of_segments_then_it_is_told_of_every_change(spu: 
     replica._log.roll(spu.now_us)
     replica.tick(spu.now_us)
     assert told == [None]
-    then, (first,) = replica.list_segments()
+    then, (first,) = replica.offsets.list_segments()
     assert then.version != known.version
     assert (first.end_offset, first.state) == (6, SegmentState.COMPLETED)
     assert (first.completed_us, first.size_bytes) == (spu.now_us, replica.size_bytes)
@@ -58,24 +39,24 @@ async def test_given_a_halted_replica_then_watchers_of_segments_are_told(spu: Sp
     replica.damaged(OSError("the disk is broken"))
     assert [type(error) for error in told] == [StorageFailedError]
     with pytest.raises(StorageFailedError):
-        replica.list_segments()
+        replica.offsets.list_segments()
 
 
 async def test_given_positions_then_list_offsets_knows_them(spu: Spu) -> None:
     replica = await spu.serve()
     for time_us in (spu.now_us + 10, spu.now_us + 20):
         await produce(replica, batch_of(2, time_us=time_us))
-    assert replica.list_offsets(LATEST).offset == 5
-    assert replica.find_offset(spu.now_us + 11, PositionBy.TIMESTAMP).offset == 3
-    assert replica.find_offset(spu.now_us + 99, PositionBy.TIMESTAMP).offset == 5
+    assert replica.offsets.list_offsets(LATEST).offset == 5
+    assert replica.offsets.find_offset(spu.now_us + 11, PositionBy.TIMESTAMP).offset == 3
+    assert replica.offsets.find_offset(spu.now_us + 99, PositionBy.TIMESTAMP).offset == 5
     with pytest.raises(InvalidRequestError, match="means nothing"):
-        replica.list_offsets(-7)
+        replica.offsets.list_offsets(-7)
 
 
 async def test_given_ids_then_they_are_positions(spu: Spu) -> None:
     replica = await spu.serve()
     for first in (10, 20):
         await produce(replica, batch_of(2, ids=(first, first + 1)))
-    found = replica.find_offset(12, PositionBy.TRANSACTION_ID)
+    found = replica.offsets.find_offset(12, PositionBy.TRANSACTION_ID)
     assert (found.offset, found.by, found.lac) == (3, PositionBy.TRANSACTION_ID, 4)
-    assert replica.find_offset(22, PositionBy.TRANSACTION_ID).offset == 5
+    assert replica.offsets.find_offset(22, PositionBy.TRANSACTION_ID).offset == 5

@@ -1,0 +1,69 @@
+"""Where something is in the log of a replica: its ends, a time, a transaction id, its segments.
+
+Only a leader that serves knows where the log ends for readers, and what lies at a time or an id;
+the first offset is known to any leader, and the segments to any replica. Nothing above the last add
+confirmed is given. Neighbours: `spu.replica.replica` (which holds this), `spu.storage.readable_log`
+(the look-ups on the disk).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from schemas.errors import InvalidRequestError
+from schemas.wire.log_requests import ListSegmentsResponse, SegmentInfo
+from schemas.wire.record_requests import EARLIEST, LATEST, ListOffsetsResponse, PositionBy
+from spu.replica.preconditions import Refusals
+from spu.replica.runner import ReplicaRunner
+
+
+class ReplicaOffsets:
+    """Look-ups in the log that ``runner`` runs."""
+
+    def __init__(self, runner: ReplicaRunner, preconditions: Refusals) -> None:
+        self._runner = runner
+        self._preconditions = preconditions
+
+    def list_offsets(self, position: int) -> ListOffsetsResponse:
+        """The offset `EARLIEST` or `LATEST` stands for. Raises NotReadyError, NotLeaderError."""
+        if position == EARLIEST:
+            self._preconditions.require_readable(self._runner.state, follower_ok=False)
+            return self._bounds(self._log_start)
+        if position != LATEST:
+            raise InvalidRequestError(
+                f"position {position} means nothing; ask for {EARLIEST} (earliest), {LATEST}"
+                " (latest) or a timestamp in microseconds"
+            )
+        self._preconditions.require_serving()
+        return self._bounds(self._lac + 1)
+
+    def find_offset(self, position: int, by: PositionBy) -> ListOffsetsResponse:
+        """The first batch at or after a time, or of a transaction id or a larger one.
+
+        Blocks on the disk: call it from a thread. Raises as `list_offsets`; Damage, OSError.
+        """
+        self._preconditions.require_serving()
+        match by:
+            case PositionBy.TIMESTAMP:
+                found = self._runner.log.offset_for_timestamp(position, self._lac + 1)
+            case PositionBy.TRANSACTION_ID:
+                found = self._runner.log.offset_for_transaction_id(position, self._lac + 1)
+        return replace(self._bounds(max(found, self._log_start)), by=by)
+
+    def list_segments(self) -> tuple[ListSegmentsResponse, list[SegmentInfo]]:
+        """Every segment of this replica's log, whoever leads. Raises what it refuses by."""
+        if (refusal := self._preconditions.current) is not None:
+            raise refusal
+        log = self._runner.log
+        return ListSegmentsResponse(log.version, self._log_start, self._lac), log.segment_infos()
+
+    @property
+    def _lac(self) -> int:
+        return self._runner.state.lac
+
+    @property
+    def _log_start(self) -> int:
+        return self._runner.upkeep.visible_start
+
+    def _bounds(self, offset: int) -> ListOffsetsResponse:
+        return ListOffsetsResponse(offset, self._log_start, self._lac, self._runner.log.size_bytes)

@@ -1,0 +1,85 @@
+"""What the SC is told of a replica: its role, whether it is fit, and how far its log goes.
+
+The SC is told again when `ReplicaStatus.summary` differs, which leaves out positions: these change
+with every append. Neighbours: `spu.replica.replica` (which says when to tell), `spu.control` (which
+sends reports).
+"""
+
+from __future__ import annotations
+
+from schemas.control.messages import ReplicaReport, ReplicaRole
+from schemas.errors import RunnelError, StorageFailedError
+from schemas.ids import StorageId, Term
+from schemas.objects.partition import LiveReplica
+from spu.replica.preconditions import Refusals
+from spu.replica.runner import ReplicaRunner
+from spu.replication.state import UNCLEAN_BOOT, Phase
+
+
+class ReplicaStatus:
+    """Of the replica that ``runner`` runs."""
+
+    def __init__(self, runner: ReplicaRunner, preconditions: Refusals) -> None:
+        self._runner = runner
+        self._preconditions = preconditions
+
+    @property
+    def fit(self) -> bool:
+        return self._runner.unfit is None and not isinstance(
+            self._runner.halted, StorageFailedError
+        )
+
+    @property
+    def is_uncleanly_booted(self) -> bool:
+        """Unfit for that reason alone."""
+        return self._runner.halted is None and self._runner.unfit == UNCLEAN_BOOT
+
+    @property
+    def role(self) -> ReplicaRole:
+        return self._role(self._preconditions.current)
+
+    def report(self) -> ReplicaReport:
+        """Its state for the SC."""
+        runner = self._runner
+        promise, log = runner.state.promise, runner.log
+        refusal = self._preconditions.current
+        return ReplicaReport(
+            uid=runner.meta.uid,
+            storage_id=StorageId(promise.storage),
+            role=self._role(refusal),
+            term=Term(promise.term),
+            revision=promise.revision,
+            lrs=tuple(LiveReplica(spu_id=m.spu, storage_id=m.storage) for m in promise.lrs),
+            log_start=runner.upkeep.visible_start,
+            leo=log.leo,
+            last_term=Term(log.last_term),
+            fit=self.fit,
+            unclean_boot=self.is_uncleanly_booted,
+            incarnation=promise.incarnation,
+            assigned=runner.assigned,
+            reason=refusal.message if refusal else None,
+        )
+
+    def summary(self) -> tuple[object, ...]:
+        """What a report says, but for positions, which change with every append: of the log's start
+        only that a truncation has taken effect."""
+        runner, refusal = self._runner, self._preconditions.current
+        state = runner.state
+        return (
+            self._role(refusal),
+            refusal is None and state.is_serving,
+            runner.assigned,
+            state.promise,
+            runner.upkeep.truncated,
+            refusal and refusal.message,
+        )
+
+    def _role(self, refusal: RunnelError | None) -> ReplicaRole:
+        state = self._runner.state
+        if refusal is not None:
+            return ReplicaRole.STOPPED
+        if state.leading is not None:
+            return ReplicaRole.LEADER
+        if state.following is not None and state.following.phase is Phase.MATCHED:
+            return ReplicaRole.FOLLOWER
+        return ReplicaRole.IDLE
