@@ -10,8 +10,8 @@ from typing import Protocol
 import aiohttp
 from pydantic import ValidationError
 
-from connection_manager.backoff import Backoff
 from connection_manager.session import MAX_MESSAGE_BYTES, Session
+from schemas.backoff import Backoff
 from schemas.causality import caused_by, new_cause
 from schemas.control.messages import Envelope, Hello, Message, Reject, Welcome, decode_envelope
 from schemas.daemon.logs import get_logger

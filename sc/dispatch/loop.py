@@ -48,6 +48,7 @@ from sc.controllers.actions import (
 from sc.dispatch.work_queue import WorkQueue
 from sc.metrics import ScMetrics
 from sc.store.view import View
+from schemas.backoff import backoff_ms
 from schemas.causality import caused_by
 from schemas.daemon.logs import get_logger
 from schemas.errors import ConflictError, FencedError, RunnelError
@@ -245,8 +246,8 @@ class ControllerLoop:
     def _retry(self, key: Key, cause: str) -> None:
         attempt = self._failures.get(key, 0)
         self._failures[key] = attempt + 1
-        ceiling = min(RETRY_CAP_MS, RETRY_BASE_MS * 2.0 ** min(attempt, 16))
-        self._queue.add_after(key, cause, ceiling * random.uniform(0.5, 1.0))  # noqa: S311
+        delay_ms = backoff_ms(attempt, RETRY_BASE_MS, RETRY_CAP_MS, random.random())  # noqa: S311
+        self._queue.add_after(key, cause, delay_ms)
 
 
 def _is_independent(action: Action) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final, Protocol
 
-from connection_manager.backoff import Backoff
+from schemas.backoff import Backoff
 from schemas.control.messages import Peer
 from schemas.daemon.logs import get_logger
 from schemas.errors import ProtocolError, RunnelError, UnauthorizedError, UnreachableError

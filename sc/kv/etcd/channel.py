@@ -29,6 +29,7 @@ import grpc.aio
 from sc.kv.etcd import wire
 from sc.kv.etcd.failures import CallFailed, Failure, Verdict, failure_of
 from sc.kv.etcd.options import EtcdOptions, Tls
+from schemas.backoff import ceiling_ms
 from schemas.errors import (
     CompactedError,
     DeadlineExceededError,
@@ -52,8 +53,8 @@ _CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.enable_http_proxy", 0),
 )
 
-_BACKOFF_S = 0.02
-_MAX_BACKOFF_S = 0.5
+_BACKOFF_MS = 20.0
+_MAX_BACKOFF_MS = 500.0
 
 _MAX_RENEWALS = 2
 """How often one call asks for a new token before it gives up."""
@@ -301,7 +302,7 @@ class Members:
             if doubtful and repeat is Repeat.NEVER:
                 raise _unanswered(failure, repeat)
             pause_s = (
-                backoff_s(failures // len(self._endpoints)) if self._tried_all(failures) else 0
+                round_pause_s(failures // len(self._endpoints)) if self._tried_all(failures) else 0
             )
             failures += 1
             if clock() + pause_s >= until:
@@ -347,9 +348,12 @@ def closed_error() -> UnreachableError:
     return UnreachableError("the KV store is closed")
 
 
-def backoff_s(rounds: int) -> float:
-    """How long to wait after every member failed ``rounds`` + 1 times."""
-    return float(min(_MAX_BACKOFF_S, _BACKOFF_S * 2 ** min(rounds, 16)))
+def round_pause_s(rounds: int) -> float:
+    """How long to wait after every member failed ``rounds`` + 1 times.
+
+    Without jitter: few processes talk to one etcd.
+    """
+    return ceiling_ms(rounds, _BACKOFF_MS, _MAX_BACKOFF_MS) / 1000
 
 
 def _before_the_call(failure: Failure) -> Failure:

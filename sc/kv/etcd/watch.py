@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from sc.kv.etcd import wire
-from sc.kv.etcd.channel import Endpoint, Members, Stream, backoff_s
+from sc.kv.etcd.channel import Endpoint, Members, Stream, round_pause_s
 from sc.kv.etcd.failures import CallFailed, Failure, Verdict, failure_of
 from sc.kv.interface import DeleteEvent, Event, PutEvent, Watch, WatchBatch
 from schemas.daemon.logs import get_logger
@@ -148,7 +148,7 @@ class EtcdWatch(Watch):
                 self._handle(failed.failure)
                 if now - broken_since > self._members.request_timeout_s:
                     raise failed.failure.error(failed.failure.message) from failed
-                await asyncio.sleep(backoff_s(failures))
+                await asyncio.sleep(round_pause_s(failures))
                 failures += 1
 
     async def _open(self) -> Stream:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from runnel.net.address import Address, parse_address, parse_addresses
-from schemas.backoff import backoff_s
 from schemas.errors import InvalidRequestError
 
 
@@ -43,10 +42,3 @@ def test_refused(text: str, message: str) -> None:
 
 def test_given_several_then_all_are_parsed() -> None:
     assert parse_addresses("a:1,b:2") == (Address("a", 1), Address("b", 2))
-
-
-def test_backoff_doubles_to_its_cap_with_jitter_in_the_upper_half() -> None:
-    assert [backoff_s(n, 10, 50, 0.999_999) for n in range(4)] == pytest.approx(
-        [0.01, 0.02, 0.04, 0.05], rel=1e-3
-    )
-    assert backoff_s(9, 10, 50, 0.0) == pytest.approx(0.025)

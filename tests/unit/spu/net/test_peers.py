@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from connection_manager.backoff import Backoff
+from schemas.backoff import Backoff
 from schemas.control.messages import Peer
 from schemas.errors import ErrorCode
 from schemas.ids import PartitionUid

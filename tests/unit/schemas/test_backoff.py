@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connection_manager.backoff import Backoff
+from schemas.backoff import Backoff, backoff_s, ceiling_ms
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,14 @@ def test_given_a_million_attempts_then_the_delay_is_still_a_number() -> None:
     backoff = Backoff(50, 1_000, lambda: 0.0)
     backoff.attempts = 1_000_000
     assert backoff.next_ms() == 500
+
+
+def test_backoff_doubles_to_its_cap_with_jitter_in_the_upper_half() -> None:
+    assert [backoff_s(n, 10, 50, 0.999_999) for n in range(4)] == pytest.approx(
+        [0.01, 0.02, 0.04, 0.05], rel=1e-3
+    )
+    assert backoff_s(9, 10, 50, 0.0) == pytest.approx(0.025)
+
+
+def test_the_ceiling_has_no_jitter() -> None:
+    assert [ceiling_ms(n, 20, 500) for n in range(7)] == [20, 40, 80, 160, 320, 500, 500]
