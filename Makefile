@@ -60,9 +60,16 @@ type: setup  ## mypy --strict
 
 check: lint type docs-check  ## Everything that is checked without running it
 
-.PHONY: docs-check
+.PHONY: docs-check docs-site
 docs-check: setup
 	@$(BIN)/python docs/generate.py --check
+	@$(MAKE) --no-print-directory docs-site
+
+# Any warning is an error: a broken link, a page that no list names.
+docs-site: setup
+	@rm -rf build/docs
+	@$(BIN)/python -m sphinx -q -W -E -j auto -d build/doctrees docs build/docs
+	@$(BIN)/python docs/self_contained.py build/docs
 
 format: setup  ## Format the code
 	@$(BIN)/ruff format .
@@ -93,8 +100,9 @@ fuzz: setup  ## Coverage-guided fuzzing of TARGET, or of all, for SECONDS each; 
 chaos: setup  ## Only what kills and freezes processes: SPUs, the SC, members of etcd; minutes
 	@$(PYTEST) -m chaos --timeout 900
 
-docs: setup  ## Write the reference pages that are generated from code
+docs: setup  ## Write the reference pages that follow from code; build the site, build/docs/index.html
 	@$(BIN)/python docs/generate.py
+	@$(MAKE) --no-print-directory docs-site
 
 lock: setup  ## Resolve requirements.lock anew
 	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-annotate --no-header \
