@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from itertools import islice
 
 import numpy as np
@@ -234,33 +232,6 @@ def with_ids(base: int, ids: list[int]) -> bytearray:
     )
     stamp(encoded, base, 1 << 16)
     return encoded
-
-
-@pytest.mark.parametrize(
-    ("begin", "data"),
-    [
-        pytest.param("not_before_us=1", [batch(0, 2), batch(2, 2)], id="given-a-time"),
-        pytest.param(
-            "not_before_id=5",
-            [with_ids(0, [4, 5]), with_ids(2, [5, 6])],
-            id="given-transaction-ids",
-        ),
-    ],
-)
-def test_reading_imports_no_pandas(begin: str, data: list[bytearray]) -> None:
-    # In a process of its own: here it may have been imported already.
-    program = f"""
-import sys
-from runnel.records.cursor import Cursor
-from runnel.consume.delivered import Chunk, ReadState
-found = Cursor("orders", 0, 0, {begin}).take(memoryview(sys.stdin.buffer.read()))
-state = ReadState("orders")
-state.open(Chunk(0, found, 4))
-assert next(state.records()).offset == 1
-assert state.rest().column("offset").to_pylist() == [2, 3]
-assert "pandas" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", program], input=b"".join(data), check=True)
 
 
 def test_given_only_control_records_then_the_position_still_moves() -> None:

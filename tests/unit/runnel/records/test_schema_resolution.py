@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -67,27 +65,6 @@ def test_given_an_older_batch_then_null_where_it_has_nothing(codec: str) -> None
         {**place, "offset": 1, "orderId": 2, "note": None, "tags": None},
         {**place, "offset": 2, "orderId": 3, "note": "n", "tags": {"a": 1}},
     ]
-
-
-def test_reading_imports_no_pandas() -> None:
-    # In a process of its own: here it may have been imported already.
-    program = """
-import sys
-from runnel.records.cursor import Cursor
-from runnel.records.schema_resolution import ReadColumns
-from runnel.consume.delivered import Chunk, ReadState
-from schemas.columns.topic_schema import TopicSchema
-rows = TopicSchema.model_validate_json(sys.argv[1])
-data = memoryview(sys.stdin.buffer.read())
-state = ReadState("orders")
-state.rows = rows
-state.open(Chunk(0, Cursor("orders", 0, 0, columns=ReadColumns(rows)).take(data), 1))
-assert [record.value["orderId"] for record in state.records()] == [3]
-assert "pandas" not in sys.modules
-"""
-    data = batch(V3.columns, {"orderId": [3], "note": ["n"], "tags": [{"a": 1}]})
-    command = [sys.executable, "-c", program, V3.model_dump_json(by_alias=True)]
-    subprocess.run(command, input=data, check=True)
 
 
 def test_given_columns_that_were_added_later_then_they_are_left_out() -> None:

@@ -336,7 +336,7 @@ def open_logs(path: Path) -> int:
 async def test_given_many_more_partitions_than_open_files_then_all_are_written_and_read_back(
     tmp_path: Path,
 ) -> None:
-    uids = [new_uid() for _ in range(200)]
+    uids = [new_uid() for _ in range(100)]
     spu = await open_spu(tmp_path, *(assignment_of(uid) for uid in uids), open_files=8)
     await asyncio.gather(*(spu.serve(uid) for uid in uids))
     replicas = [spu.host.replica(uid) for uid in uids]

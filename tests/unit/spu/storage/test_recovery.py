@@ -42,6 +42,7 @@ def log_file(path: Path, base: int = 0) -> Path:
     return path / f"{base:020d}.log"
 
 
+@pytest.mark.usefixtures("no_waiting_for_the_disk")
 def test_given_a_tail_torn_at_any_byte_then_whole_batches_stay(tmp_path: Path) -> None:
     make(tmp_path / "log", 4, durable=2)
     whole = log_file(tmp_path / "log").read_bytes()
