@@ -234,10 +234,10 @@ class _Progress:
         # Seldom: who draws takes processor time from what is measured.
         self._progress = Progress(
             *columns,
-            console=stderr,
+            console=stderr(),
             transient=True,
             refresh_per_second=2,
-            disable=not stderr.is_terminal,
+            disable=not stderr().is_terminal,
         )
         self._task = self._progress.add_task("connecting", total=None)
         self._next = 0.0

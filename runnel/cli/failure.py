@@ -13,12 +13,12 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol, runtime_checkable
+from functools import cache
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
+from runnel.cli.interrupts import importing
 from schemas.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -30,6 +30,9 @@ from schemas.errors import (
     UnreachableError,
 )
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -38,7 +41,13 @@ EXIT_CONFLICT = 4
 EXIT_UNREACHABLE = 5
 EXIT_INTERRUPTED = 130
 
-stderr = Console(stderr=True, soft_wrap=True, highlight=False)
+
+@cache
+def stderr() -> Console:
+    """Standard error as a console. Most commands print nothing there, and do without Rich."""
+    with importing():
+        from rich.console import Console
+    return Console(stderr=True, soft_wrap=True, highlight=False)
 
 
 def exit_code(error: BaseException) -> int:
@@ -60,17 +69,20 @@ def exit_code(error: BaseException) -> int:
 
 def report(error: BaseException) -> int:
     """Print what went wrong, and give the exit code."""
+    console = stderr()
+    from rich.markup import escape
+
     for line in _lines(error):
         # There may be nobody left to tell.
         with suppress(OSError):
-            stderr.print(f"[bold red]error:[/] {escape(line)}")
+            console.print(f"[bold red]error:[/] {escape(line)}")
     return exit_code(error)
 
 
 def say(text: str) -> None:
     """Print a line on standard error, as it is."""
     with suppress(OSError):
-        stderr.print(text, markup=False)
+        stderr().print(text, markup=False)
 
 
 def _lines(error: BaseException) -> list[str]:

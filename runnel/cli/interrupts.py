@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -26,6 +27,10 @@ def interrupt_ends_at_once(wanted: bool) -> None:
 @contextmanager
 def importing() -> Iterator[None]:
     """For a block that imports what a command needs."""
+    if threading.current_thread() is not threading.main_thread():
+        # Only the main thread sets what a signal does.
+        yield
+        return
     before = signal.getsignal(signal.SIGINT)
     interrupt_ends_at_once(True)
     try:

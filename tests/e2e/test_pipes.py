@@ -146,7 +146,8 @@ def test_given_a_topic_without_a_place_then_it_says_what_it_waits_for(
 
 IMPORTS = {
     "typer": ("--version",),
-    "rich": ("--version",),
+    # Rich only shows what went wrong.
+    "rich": ("get", "no-such-kind"),
     # A command imports what only it needs.
     "pyarrow": ("consume", "--help"),
     "aiohttp": ("get", "topics"),

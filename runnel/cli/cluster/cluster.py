@@ -67,7 +67,7 @@ def start(
     plan = cluster.plan(spus, base_port, kv, name)
     spus_text = count(plan.spus, "SPU")
     begin = time.monotonic()
-    with stderr.status("starting the cluster") as spinner:
+    with stderr().status("starting the cluster") as spinner:
         started = cluster.start(plan, spinner.update)
     if not started:
         print(f"the cluster is running already: SC at {plan.sc_address}, {spus_text}")
@@ -81,7 +81,7 @@ def start(
 
 def _print_notes(notes: list[str]) -> None:
     for note in notes:
-        stderr.print(f"but {note}")
+        stderr().print(f"but {note}")
 
 
 @app.command()
@@ -112,7 +112,7 @@ def migrate(
         raise InvalidRequestError("--from and --name go together")
     begin = time.monotonic()
     notes: list[str] = []
-    with stderr.status("moving the cluster") as spinner:
+    with stderr().status("moving the cluster") as spinner:
         if source is not None and name is not None:
             moved: dict[str, Any] | None = store.migrate(source, kv, name, spinner.update)
         else:
@@ -161,7 +161,7 @@ def status(
 def stop(data_dir: DataDirOption = None) -> None:
     """Stop the local cluster; its data stays."""
     cluster = _cluster(data_dir)
-    with stderr.status("stopping the cluster"):
+    with stderr().status("stopping the cluster"):
         stopped = cluster.stop()
     if stopped:
         print(f"stopped {', '.join(stopped)}; the data stays in {cluster.data_dir}")

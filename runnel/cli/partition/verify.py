@@ -247,7 +247,7 @@ def _progress() -> Iterator[_Bars]:
         DownloadColumn(binary_units=True),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=stderr, transient=True) as progress:
+    with Progress(*columns, console=stderr(), transient=True) as progress:
         yield _Bars(progress)
 
 

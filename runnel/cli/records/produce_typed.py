@@ -40,7 +40,7 @@ def progress_of(file: Path) -> Iterator[Callable[[int, int], None]]:
         TimeElapsedColumn(),
     )
     total = file.stat().st_size if file.is_file() else None
-    with Progress(*columns, console=stderr, transient=True) as progress:
+    with Progress(*columns, console=stderr(), transient=True) as progress:
         task = progress.add_task("produce", total=total, records=0)
         yield lambda advance, records: progress.update(task, advance=advance, records=records)
 

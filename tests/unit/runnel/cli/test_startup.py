@@ -1,0 +1,68 @@
+"""What a call of the command imports: no more than it needs, so that it starts fast."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import pytest
+
+#: Runs ``runnel`` with the arguments of the process; the last line of output names its modules.
+_CALL = """
+import sys
+from runnel.cli.main import main
+try:
+    main()
+finally:
+    print(*sys.modules)
+"""
+
+#: What is imported for every call.
+_FRAME = {f"runnel.cli.{name}" for name in ("commands", "failure", "interrupts", "main")}
+#: For every command that talks about objects.
+_OBJECTS = {f"runnel.cli.{name}" for name in ("arguments", "completion", "context", "render")}
+_HEAVY = frozenset(
+    {"aiohttp", "asyncio", "numpy", "pandas", "pyarrow", "pydantic", "rich", "uvloop", "yaml"}
+)
+
+
+class Imported:
+    """The modules of one call."""
+
+    def __init__(self, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+        done = subprocess.run(
+            [sys.executable, "-c", _CALL, *arguments],
+            env={"PATH": "", **(environment or {})},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr
+        modules = done.stdout.splitlines()[-1].split()
+        self.heavy = _HEAVY & set(modules)
+        self.client = {name for name in modules if name.startswith("runnel.")}
+        self.commands = {
+            name
+            for name in modules
+            if name.startswith("runnel.cli.") and not hasattr(sys.modules.get(name), "__path__")
+        } - _FRAME
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("--help",), ("--version",), ("aplly",)],
+    ids=["nothing", "help", "version", "mistyped"],
+)
+def test_given_no_command_then_no_module_of_any_is_imported(arguments: tuple[str, ...]) -> None:
+    found = Imported(*arguments)
+    assert found.client == {"runnel.cli", *_FRAME}
+    assert not found.heavy
+
+
+def test_given_names_of_commands_to_complete_then_no_module_of_any_is_imported() -> None:
+    environment = {"_RUNNEL_COMPLETE": "complete_bash", "COMP_WORDS": "runnel a", "COMP_CWORD": "1"}
+    found = Imported(environment=environment)
+    assert found.client == {"runnel.cli", *_FRAME}
+    assert not found.heavy
