@@ -1,4 +1,4 @@
-"""What the disk has of many replicas, found as fast as one process can.
+"""Takes replicas from the disk: all of them at the start, and those that a full disk halted.
 
 Reading a log is mostly computing, and threads that compute wait for each other's turn at the
 interpreter: two that read take longer than one. So one thread reads, a part after the other, and
@@ -9,59 +9,144 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeVar, TypeVarTuple, Unpack
+from dataclasses import dataclass, replace
+from typing import Final
 
+from schemas.control.messages import ReplicaReport, ReplicaRole
+from schemas.daemon.logs import get_logger
 from schemas.errors import RunnelError
-from schemas.ids import PartitionUid
-from spu.host.links import parts_of
+from schemas.ids import PartitionUid, StorageId
+from spu.host.held_replicas import HeldReplicas
+from spu.host.links import ReplicaLinks, parts_of
+from spu.replication.state import Promise
 from spu.storage.data_dir import DataDir, PartitionMeta
-from spu.storage.recovery import RecoveredLog, Recovery
+from spu.storage.disk_space import Room, SpaceWatch
+from spu.storage.journal import JournalEntry
+from spu.storage.recovery import Recovery
 
-ArgsT = TypeVarTuple("ArgsT")
-ResultT = TypeVar("ResultT")
+_log = get_logger(__name__)
+
+#: How often replicas that a full disk halted are opened again: where there is room, and where not.
+_REOPEN_S: Final = 5.0
+_RETRY_S: Final = 60.0
+
+
+class ReplicaRecovery:
+    """``lock`` is held while a message changes what is held; ``clock_us`` is wall time."""
+
+    def __init__(
+        self,
+        held: HeldReplicas,
+        links: ReplicaLinks,
+        space: SpaceWatch,
+        lock: asyncio.Lock,
+        clock_us: Callable[[], int],
+    ) -> None:
+        self._held = held
+        self._links = links
+        self._space = space
+        self._lock = lock
+        self._clock_us = clock_us
+        self._looked_s = -_REOPEN_S
+        self._reopened_s = -_RETRY_S
+
+    async def recover(self, uids: Sequence[PartitionUid], *, unclean_boot: bool = False) -> None:
+        """Hold what the disk has of these, or know it as unreadable."""
+        async for uid, found in self._read(uids):
+            self._hold(uid, found, unclean_boot=unclean_boot)
+
+    async def reopen_halted(self) -> None:
+        """Open replicas again that a full disk halted, as after a restart of this SPU.
+
+        Every `_REOPEN_S` where there is room (a quota may say otherwise), and every `_RETRY_S`
+        where there is none: only a replica that takes part follows retention and truncation, which
+        may be what makes room.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._looked_s + _REOPEN_S:
+            return
+        self._looked_s = now_s
+        waiting = [uid for uid, replica in self._held.replicas.items() if replica.awaits_room]
+        full = self._space.room is Room.NONE
+        if not waiting or (full and now_s < self._reopened_s + _RETRY_S):
+            return
+        self._reopened_s = now_s
+        for uid in waiting:
+            try:
+                await self._reopen(uid)
+            except (RunnelError, OSError) as error:
+                # It stays halted, and is tried again; the others are not kept waiting.
+                _log.warning("cannot open a replica again", uid=uid, error=str(error))
+
+    async def _reopen(self, uid: PartitionUid) -> None:
+        async with self._lock:
+            replica = self._held.replicas.get(uid)
+            if replica is None or not replica.awaits_room:
+                return
+            # The journal has what it was told last before its entry is read.
+            await replica.recorded()
+            await replica.close()
+            await self.recover([uid])
+            # If it could not be read, the one that is halted stays, and is tried again.
+            self._held.unreadable.pop(uid, None)
+            if (again := self._held.replicas[uid]) is not replica:
+                _log.info("opened a replica again", partition=again.meta.name)
+                self._links.tell_connected(again)
+                self._held.changed(again)
+
+    async def _read(
+        self, uids: Sequence[PartitionUid]
+    ) -> AsyncIterator[tuple[PartitionUid, _Found | RunnelError]]:
+        """What there is of each of ``uids``, in order and durable, or why its directory cannot be
+        read. A log that is damaged says so itself. Raises StorageFailedError."""
+        on_disk, directory = self._held.on_disk, self._held.directory
+        now_us = self._clock_us()
+        for part in parts_of(uids):
+            found = await on_disk(_read, directory, part, now_us)
+            read = (one for one in found if isinstance(one, _Found))
+            waiting = [one.recovery for one in read if not one.recovery.is_durable]
+            await asyncio.gather(*(on_disk(one.make_durable) for one in waiting))
+            for uid, one in zip(part, found, strict=True):
+                yield uid, one
+
+    def _hold(self, uid: PartitionUid, found: _Found | RunnelError, *, unclean_boot: bool) -> None:
+        entry = self._held.entry(uid)
+        if isinstance(found, RunnelError):
+            error = found
+            _log.error("cannot read a partition directory", partition=uid, error=error.message)
+            self._held.unreadable[uid] = ReplicaReport(
+                uid=uid,
+                storage_id=StorageId(entry.promise.storage if entry else ""),
+                role=ReplicaRole.STOPPED,
+                fit=False,
+                assigned=entry.assigned if entry else False,
+                reason=error.message,
+            )
+            return
+        meta = found.meta
+        if entry is None:
+            entry = JournalEntry(uid, Promise(meta.storage_id), assigned=False)
+        elif entry.promise.storage != meta.storage_id:
+            # Another storage under the same name: what the old one promised is not on it.
+            promise = replace(entry.promise, storage=meta.storage_id, leading=False)
+            entry = replace(entry, promise=promise)
+        replica = self._held.replicas[uid] = self._held.make(meta, entry, found.recovery.log)
+        replica.begin(unclean_boot=unclean_boot)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class _Found:
     """What a directory says of its replica, and the log in it."""
 
-    meta: PartitionMeta
-    log: RecoveredLog
-
-
-class OnDisk(Protocol):
-    """Runs blocking work in a storage thread. Raises StorageFailedError where the disk fails."""
-
-    async def __call__(self, work: Callable[[Unpack[ArgsT]], ResultT], *args: *ArgsT) -> ResultT:
-        """What ``work`` gives."""
-        ...
-
-
-async def recovered(
-    directory: DataDir, uids: Sequence[PartitionUid], now_us: int, on_disk: OnDisk
-) -> AsyncIterator[tuple[PartitionUid, Found | RunnelError]]:
-    """What there is of each of ``uids``, in order and durable, or why its directory cannot be read.
-    A log that is damaged says so itself. Raises StorageFailedError."""
-    for part in parts_of(uids):
-        found = await on_disk(_read, directory, part, now_us)
-        waiting = (one for one in found if isinstance(one, _Read) and not one.recovery.is_durable)
-        await asyncio.gather(*(on_disk(one.recovery.make_durable) for one in waiting))
-        for uid, one in zip(part, found, strict=True):
-            yield uid, Found(one.meta, one.recovery.log) if isinstance(one, _Read) else one
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
     meta: PartitionMeta
     recovery: Recovery
 
 
 def _read(
     directory: DataDir, uids: Sequence[PartitionUid], now_us: int
-) -> list[_Read | RunnelError]:
+) -> list[_Found | RunnelError]:
     """Read each. Blocks."""
-    found: list[_Read | RunnelError] = []
+    found: list[_Found | RunnelError] = []
     for uid in uids:
         try:
             meta = directory.read_meta(uid)
@@ -70,5 +155,5 @@ def _read(
             continue
         recovery = Recovery(directory.partition_path(uid), now_us)
         recovery.read()
-        found.append(_Read(meta, recovery))
+        found.append(_Found(meta, recovery))
     return found

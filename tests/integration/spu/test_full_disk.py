@@ -15,7 +15,7 @@ from schemas.errors import RunnelError, StorageFailedError
 from schemas.objects.topic import Durability
 from schemas.wire.batch import Buffer
 from schemas.wire.record_requests import ProduceResponse
-from spu.host import host
+from spu.host import recovery
 from spu.storage import file_pool as file_pool_module
 from spu.storage.disk_space import Room
 from spu.storage.durable import write_all
@@ -50,7 +50,7 @@ class Disks:
 def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disks:
     found = Disks(tmp_path)
     monkeypatch.setattr(file_pool_module, "write_all", found.write)
-    monkeypatch.setattr(host, "_REOPEN_S", 0.0)
+    monkeypatch.setattr(recovery, "_REOPEN_S", 0.0)
     return found
 
 

@@ -162,7 +162,7 @@ class World:
             runner.halted = NotLeaderError("the world killed it")
             runner._work.clear()
             runner.commit.stop()
-        writer = host._writer
+        writer = host._held._writer
         if writer is not None and writer._task is not None:
             writer._pending.clear()
             await writer._task
@@ -172,11 +172,11 @@ class World:
                 await asyncio.wait([working])
         host._storage.shutdown()
         host.read_threads.shutdown()
-        if host._journal is not None:
-            host._journal.close()
+        if host._held._journal is not None:
+            host._held._journal.close()
         host._files.close()
-        if host._directory is not None:
-            host._directory.close()
+        if host._held._directory is not None:
+            host._held._directory.close()
 
     async def _heal(self) -> None:
         """Start all; the SC is still there to repair what it can."""

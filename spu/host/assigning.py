@@ -1,0 +1,195 @@
+"""What the SC assigns to an SPU and lets it lead, in replicas.
+
+Within one message, directories are made together and journal entries share a write. What the SC
+does not list is stopped, kept and reported: nothing is deleted here. What a cancellation or a crash
+leaves between a directory and the journal is read from the disk and adopted when the SC repeats the
+message. Neighbours: `spu.host.recovery` (directories that are there already), `spu.host.deleting`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from schemas.control.messages import (
+    Assignment,
+    AssignPartitions,
+    Lead,
+    LeadPartitions,
+)
+from schemas.daemon.logs import get_logger
+from schemas.errors import NotFoundError, OverloadedError, RunnelError
+from schemas.ids import PartitionUid
+from spu.host.held_replicas import HeldReplicas
+from spu.host.links import ReplicaLinks, parts_of, sliced
+from spu.host.recovery import ReplicaRecovery
+from spu.replica.replica import Replica
+from spu.replication.state import Member, Promise
+from spu.storage.data_dir import Creation, PartitionMeta
+from spu.storage.journal import JournalChange, JournalEntry
+from spu.storage.recovery import RecoveredLog
+
+_log = get_logger(__name__)
+
+#: A bound far above what one SPU is meant to hold.
+MAX_REPLICAS: Final = 100_000
+
+
+class Assigner:
+    """The caller gives it one message at a time."""
+
+    def __init__(
+        self,
+        held: HeldReplicas,
+        recovery: ReplicaRecovery,
+        links: ReplicaLinks,
+    ) -> None:
+        self._held = held
+        self._recovery = recovery
+        self._links = links
+
+    async def assign(self, message: AssignPartitions) -> None:
+        """Hold the replicas of ``message`` as it says; durable when this returns.
+
+        Older revisions than a replica knows are ignored. What a complete list, or ``removed``,
+        takes away is stopped and kept. A directory that is here already is adopted; one that
+        cannot be read makes its replica unfit. Raises StorageFailedError if the journal cannot be
+        written, OverloadedError beyond the bound on replicas; the first error of replicas that
+        cannot be made, when all others are held.
+        """
+        newest = {
+            assignment.uid: assignment
+            for assignment in sorted(message.assignments, key=lambda one: one.revision)
+        }
+        created, present, failures = await self._create(
+            [a for uid, a in newest.items() if not self._held.knows(uid)],
+            message.stamp.incarnation,
+        )
+        told: list[Replica] = []
+        async for uid in sliced(newest):
+            if (replica := self._held.replicas.get(uid)) is not None:
+                replica.assign(newest[uid], message.stamp.incarnation)
+                told.append(replica)
+        gone = set(message.removed)
+        if message.complete:
+            gone |= self._held.replicas.keys() - newest.keys()
+        for uid in gone & self._held.replicas.keys() - newest.keys():
+            replica = self._held.replicas[uid]
+            replica.assign(None, message.stamp.incarnation)
+            told.append(replica)
+        entries = tuple(replica.entry for replica in created)
+        revision = max((one.revision for one in message.assignments), default=0)
+        seen = self._held.newer_than_seen(revision, message.stamp)
+        await self._held.record(JournalChange(entries, seen=seen))
+        await self._adopt(created)
+        for replica in told:
+            await replica.recorded()
+        complete = message.complete
+        held = self._held.replicas.values() if complete else (*created, *told)
+        self._links.keep(held, others=not complete)
+        for replica in (*created, *told):
+            self._links.tell_connected(replica)
+        for uid in present:
+            self._held.tell(uid)
+        if failures:
+            raise failures[0]
+
+    async def lead(self, message: LeadPartitions) -> None:
+        """Let replicas lead. One that cannot says so in its report; the others go on.
+
+        Raises NotFoundError when all are tried, if some are not held here.
+        """
+        revision = max((lead.revision for lead in message.leads), default=0)
+        seen = self._held.newer_than_seen(revision, message.stamp)
+        await self._held.record(JournalChange(seen=seen))
+        known = [lead for lead in message.leads if lead.uid in self._held.replicas]
+        incarnation = message.stamp.incarnation
+        for some in parts_of(known):
+            await asyncio.gather(
+                *(self._lead(self._held.replicas[lead.uid], lead, incarnation) for lead in some)
+            )
+        unknown = [lead.uid for lead in message.leads if lead.uid not in self._held.replicas]
+        if unknown:
+            raise NotFoundError(
+                f"SPU {self._held.spu_id} was told to lead {len(unknown)} partitions that it was"
+                f" not assigned: {', '.join(unknown[:5])}"
+            )
+
+    # How
+
+    async def _create(
+        self, assignments: list[Assignment], incarnation: int
+    ) -> tuple[list[Replica], tuple[PartitionUid, ...], list[RunnelError]]:
+        """New replicas, not yet known to the host; uids whose directories were here and are known
+        now, as replicas or unreadable; errors of those that are neither."""
+        if not assignments:
+            return [], (), []
+        held = self._held.replicas
+        if len(held) + len(assignments) > MAX_REPLICAS:
+            raise OverloadedError(
+                f"SPU {self._held.spu_id} holds {len(held)} replicas and takes at most"
+                f" {MAX_REPLICAS}; add SPUs"
+            )
+        directory = self._held.directory
+        wanted: list[tuple[PartitionMeta, Assignment]] = []
+        failures: list[RunnelError] = []
+        for a in assignments:
+            try:
+                wanted.append((directory.new_meta(a.uid, a.name, a.topic, a.index, a.log), a))
+            except RunnelError as error:
+                failures.append(error)
+        outcome = await self._make_directories([meta for meta, _ in wanted])
+        failures.extend(map(self._held.storage_failed, outcome.failed.values()))
+        for failure in failures:
+            _log.error("cannot make a replica", error=failure.message)
+        await self._recovery.recover(outcome.present)
+        not_made = {*outcome.present, *outcome.failed}
+        replicas = []
+        async for meta, assignment in sliced(wanted):
+            if meta.uid in not_made:
+                continue
+            before = self._held.entry(meta.uid)
+            promise = Promise(
+                meta.storage_id,
+                # A lost directory does not give its terms back.
+                term=before.promise.term if before else 0,
+                revision=assignment.revision,
+                replicas=assignment.replicas,
+                lrs=tuple(Member(one.spu_id, one.storage_id) for one in assignment.lrs),
+                min_in_sync=assignment.log.min_in_sync_replicas,
+                incarnation=incarnation,
+            )
+            entry = JournalEntry(meta.uid, promise, assignment=assignment)
+            replicas.append(self._held.make(meta, entry, RecoveredLog()))
+        return replicas, outcome.present, failures
+
+    async def _make_directories(self, metas: Sequence[PartitionMeta]) -> Creation:
+        """Make them in several threads, as each waits for the disk. Raises StorageFailedError."""
+        create = self._held.directory.create_partitions
+        made = await asyncio.gather(
+            *(self._held.on_disk(create, part) for part in parts_of(metas)), return_exceptions=True
+        )
+        present: list[PartitionUid] = []
+        failed: dict[PartitionUid, OSError] = {}
+        for outcome in made:
+            # Not before all have ended.
+            if isinstance(outcome, BaseException):
+                raise outcome
+            present.extend(outcome.present)
+            failed |= outcome.failed
+        return Creation(tuple(present), failed)
+
+    async def _adopt(self, replicas: list[Replica]) -> None:
+        """Hold replicas that were made just now, and say that they are there."""
+        async for replica in sliced(replicas):
+            self._held.replicas[replica.meta.uid] = replica
+            replica.begin(unclean_boot=False)
+            self._held.changed(replica)
+
+    async def _lead(self, replica: Replica, lead: Lead, incarnation: int) -> None:
+        try:
+            await replica.lead(lead, incarnation)
+        except RunnelError as error:
+            _log.warning("cannot lead", partition=replica.meta.name, error=error.message)
+            self._held.changed(replica)

@@ -1,0 +1,95 @@
+"""Deletes replicas that the SC has deleted.
+
+Nothing is ever deleted but on a tombstone that names this storage. A deletion that was interrupted
+is gone through again when the SC repeats its tombstone. Neighbours: `spu.host.assigning`,
+`spu.storage.data_dir`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from schemas.control.messages import DeleteReplicas, Tombstone
+from schemas.daemon.logs import get_logger
+from schemas.errors import StorageFailedError
+from schemas.ids import PartitionUid, StorageId
+from spu.host.held_replicas import HeldReplicas
+from spu.host.links import parts_of
+from spu.host.recovery import ReplicaRecovery
+from spu.storage.journal import JournalChange
+
+_log = get_logger(__name__)
+
+
+class Deleter:
+    """The caller gives it one message at a time."""
+
+    def __init__(self, held: HeldReplicas, recovery: ReplicaRecovery) -> None:
+        self._held = held
+        self._recovery = recovery
+
+    async def delete(self, message: DeleteReplicas) -> list[Tombstone]:
+        """Delete what the tombstones name; gives those that are done, gone before included.
+
+        A tombstone for another SPU is not done here. One for another storage than the one held
+        is done: that storage is not here. One that fails does not keep the others from being
+        done; raises StorageFailedError where none is.
+        """
+        done: list[Tombstone] = []
+        failure: StorageFailedError | None = None
+        mine = [t for t in message.tombstones if t.spu_id == self._held.spu_id]
+        unknown = {t.uid for t in mine if not self._held.knows(t.uid)}
+        if unknown:
+            on_disk = await self._held.on_disk(self._held.directory.partition_uids)
+            await self._recovery.recover(sorted(unknown & set(on_disk)))
+        # Where it cannot be read whose one is, no tombstone is known to name it.
+        readable = [t for t in mine if t.uid not in self._held.unreadable]
+        for some in parts_of(readable):
+            failed = await self._delete({t.uid for t in some if self._is_named(t)})
+            for uid, error in failed.items():
+                _log.error("cannot delete", partition=uid, error=error.message)
+                failure = failure or error
+            done.extend(t for t in some if t.uid not in failed)
+        if failure is not None and not done:
+            raise failure
+        return done
+
+    # How
+
+    def _is_named(self, tombstone: Tombstone) -> bool:
+        """Whether a tombstone names a storage that is here, or what is left of one."""
+        replica = self._held.replicas.get(tombstone.uid)
+        entry = self._held.entry(tombstone.uid)
+        if replica is not None:
+            # While it takes another storage id it has two.
+            held = {replica.meta.storage_id, replica.report().storage_id}
+        elif entry is not None:
+            held = {StorageId(entry.promise.storage)}
+        else:
+            return False
+        return tombstone.storage_id is None or tombstone.storage_id in held
+
+    async def _delete(self, uids: set[PartitionUid]) -> dict[PartitionUid, StorageFailedError]:
+        """Delete directories, then the journal's entries; gives those that could not be deleted.
+
+        May be repeated wherever it ended: an entry without a directory is a deletion half done.
+        """
+        if not uids:
+            return {}
+        directory = self._held.directory
+        here = [replica for uid in uids if (replica := self._held.replicas.get(uid)) is not None]
+        await asyncio.gather(*(replica.abandon() for replica in here))
+        try:
+            errors = await self._held.on_disk(directory.remove_partitions, sorted(uids))
+            failed = {uid: self._held.storage_failed(error) for uid, error in errors.items()}
+        except StorageFailedError as error:
+            failed = dict.fromkeys(uids, error)
+        finally:
+            # Cancelled, or failed after the rename: a replica without a directory must not stay.
+            for uid in uids:
+                if not directory.partition_path(uid).exists():
+                    self._held.replicas.pop(uid, None)
+        if gone := uids - failed.keys():
+            await self._held.record(JournalChange(removed=tuple(sorted(gone))))
+            _log.info("deleted replicas", count=len(gone), first=min(gone))
+        return failed

@@ -1,0 +1,160 @@
+"""What an SPU holds: its replicas, its log directory, and the journal of all of them.
+
+Assigning, deleting and recovery change it, one message at a time (`spu.host.host` sees to that).
+Storage work once begun is waited for, cancelled or not, so no thread works on a directory behind
+the next message. Neighbours: `spu.storage.data_dir`, `spu.storage.journal`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import TypeVar, TypeVarTuple, Unpack
+
+from schemas.control.messages import ReplicaReport, Stamp
+from schemas.errors import StorageFailedError
+from schemas.ids import PartitionUid
+from spu.replica.context import ReplicaHome
+from spu.replica.replica import Replica
+from spu.storage.data_dir import DataDir, PartitionMeta
+from spu.storage.journal import Journal, JournalChange, JournalEntry, Seen
+from spu.storage.journal_writer import JournalWriter
+from spu.storage.recovery import RecoveredLog
+
+ArgsT = TypeVarTuple("ArgsT")
+ResultT = TypeVar("ResultT")
+
+
+class HeldReplicas:
+    """``path`` is the log directory, ``storage`` runs work on it; ``report`` tells the SC that a
+    replica changed. ``context`` is to be set before a replica is made."""
+
+    def __init__(
+        self,
+        path: Path,
+        spu_id: int,
+        storage: Executor,
+        report: Callable[[ReplicaReport], None],
+    ) -> None:
+        self.spu_id = spu_id
+        self.replicas: dict[PartitionUid, Replica] = {}
+        #: Directories whose meta cannot be read: reported as unfit, never touched.
+        self.unreadable: dict[PartitionUid, ReplicaReport] = {}
+        self.context: ReplicaHome | None = None
+        self._path = path
+        self._storage = storage
+        self._report = report
+        self._directory: DataDir | None = None
+        self._journal: Journal | None = None
+        self._writer: JournalWriter | None = None
+
+    async def open(self, cluster_uid: str | None) -> tuple[Journal, JournalWriter]:
+        """Lock the directory and read its journal.
+
+        Raises StorageFailedError where the directory is in use, belongs to another SPU or another
+        cluster than ``cluster_uid``, or its journal is damaged.
+        """
+        self._directory = await self.on_disk(DataDir.open, self._path, self.spu_id, cluster_uid)
+        self._journal = await self.on_disk(Journal.open, self._directory.journal_path)
+        self._writer = JournalWriter(self._journal, self._storage)
+        return self._journal, self._writer
+
+    async def close_journal(self, *, clean: bool) -> None:
+        """Write what waits for the journal, and note a ``clean`` stop in the directory."""
+        if self._writer is not None:
+            await self._writer.close()
+            self._writer = None
+            if self._directory is not None and clean:
+                await self.on_disk(self._directory.record_stop)
+
+    def close_directory(self) -> None:
+        """Let another process lock the directory."""
+        if self._directory is not None:
+            self._directory.close()
+            self._directory = None
+
+    @property
+    def directory(self) -> DataDir:
+        if self._directory is None:
+            raise AssertionError("the host is not open")
+        return self._directory
+
+    @property
+    def journal(self) -> Journal | None:
+        """None before `open`."""
+        return self._journal
+
+    @property
+    def seen(self) -> Seen | None:
+        """The highest KV revision this SPU has durably noted, with its stamp."""
+        return self._journal.seen if self._journal is not None else None
+
+    def newer_than_seen(self, revision: int, stamp: Stamp) -> Seen | None:
+        """What to note of a message that speaks of ``revision``, if it is news."""
+        seen = self.seen
+        revision = max(revision, stamp.revision)
+        newer = seen is None or (stamp.incarnation, revision) > (
+            seen.stamp.incarnation,
+            seen.revision,
+        )
+        return Seen(revision, stamp) if newer else None
+
+    def knows(self, uid: PartitionUid) -> bool:
+        return uid in self.replicas or uid in self.unreadable
+
+    def entry(self, uid: PartitionUid) -> JournalEntry | None:
+        """What the journal holds of a replica."""
+        return self._journal.entries.get(uid) if self._journal else None
+
+    def make(self, meta: PartitionMeta, entry: JournalEntry, found: RecoveredLog) -> Replica:
+        """A replica of the directory that ``meta`` is of; the caller adds it to ``replicas``."""
+        if self.context is None:
+            raise AssertionError("the host is not open")
+        path = self.directory.partition_path(meta.uid)
+        return Replica(self.context, meta, entry, path, found, self.changed)
+
+    def changed(self, replica: Replica) -> None:
+        """Tell the SC of a replica."""
+        self._report(replica.report())
+
+    def tell(self, uid: PartitionUid) -> None:
+        """Tell the SC of a replica, or of a directory that cannot be read."""
+        found = self.replicas.get(uid)
+        self._report(found.report() if found else self.unreadable[uid])
+
+    async def record(self, change: JournalChange) -> None:
+        """Make a change of the journal durable. Raises StorageFailedError."""
+        if self._writer is None:
+            raise AssertionError("the host is not open")
+        await self._writer.record(change)
+
+    def record_storage(self, meta: PartitionMeta) -> None:
+        """Durably note a replica's other storage id in its directory. Blocks. Raises OSError."""
+        self.directory.record_storage(meta)
+
+    async def on_disk(self, work: Callable[[Unpack[ArgsT]], ResultT], *args: *ArgsT) -> ResultT:
+        """Run blocking ``work`` in a storage thread. An OSError becomes a StorageFailedError.
+
+        A thread cannot be stopped: a caller that is cancelled leaves when the work is done.
+        """
+        future = asyncio.get_running_loop().run_in_executor(self._storage, work, *args)
+        cancelled: asyncio.CancelledError | None = None
+        while not future.done():
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        failure = future.exception()
+        if cancelled is not None:
+            raise cancelled
+        if isinstance(failure, OSError):
+            raise self.storage_failed(failure) from failure
+        return future.result()
+
+    def storage_failed(self, error: OSError) -> StorageFailedError:
+        """What an error of the disk is called outside."""
+        return StorageFailedError(
+            f"{error.filename or self._path}: {error.strerror}; free or repair the disk"
+        )
