@@ -25,8 +25,8 @@ from schemas.errors import (
 )
 from schemas.ids import PartitionUid
 from schemas.wire.batch import Buffer
+from schemas.wire.framing import FrameReader
 from schemas.wire.protocol import pack_error, pack_frame, unpack_frame
-from spu.net.framing import FrameReader
 from spu.replication.messages import Message
 from spu.replication.wire import (
     MIN_PEER_VERSION,

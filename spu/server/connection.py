@@ -19,8 +19,8 @@ from typing import Final, cast
 from schemas.daemon.logs import get_logger
 from schemas.errors import ProtocolError, RunnelError
 from schemas.wire.batch import Buffer
+from schemas.wire.framing import FrameReader
 from schemas.wire.protocol import Api, pack_error, pack_frame, unpack_frame
-from spu.net.framing import FrameReader
 from spu.replica.replica import Replica
 from spu.server.pending_request import PendingRequest
 from spu.server.requests import Partitions, Requests

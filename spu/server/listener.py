@@ -1,7 +1,7 @@
 """The public port of an SPU: accepts clients and bounds how many there are.
 
 What a connection says is `spu.server.connection`'s business; how bytes become frames
-`spu.net.framing`'s. TLS is refused where endpoints are configured.
+`schemas.wire.framing`'s. TLS is refused where endpoints are configured.
 """
 
 from __future__ import annotations

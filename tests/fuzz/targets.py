@@ -24,6 +24,7 @@ from schemas.errors import (
     RunnelError,
     StorageFailedError,
 )
+from schemas.wire import framing as spu_frames
 from schemas.wire.batch import read_header, split_batches, stamp, verify
 from schemas.wire.log_requests import (
     ListSegmentsRequest,
@@ -49,7 +50,6 @@ from schemas.wire.subscription_requests import (
     pack_numbers,
     unpack_numbers,
 )
-from spu.net import framing as spu_frames
 from spu.replication.messages import Reset
 from spu.replication.producer_state import ProducerTable
 from spu.replication.wire import Greeting, Kind, damaged, decode, encode

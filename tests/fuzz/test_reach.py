@@ -23,7 +23,7 @@ from sc.store import codec
 from schemas import errors
 from schemas.objects.manifest import manifest, validation, yaml_lines
 from schemas.wire import batch, log_requests, protocol, record_requests, subscription_requests
-from spu.net import framing as received
+from schemas.wire import framing as received
 from spu.replica import batch_checks
 from spu.replication import producer_state, wire
 from spu.server import requests as spu_requests

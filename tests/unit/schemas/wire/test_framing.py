@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import ProtocolError
+from schemas.wire.framing import RECEIVE_BYTES, FrameReader
 from schemas.wire.protocol import FRAME_HEADER, MAX_FRAME_BYTES, PREFIX
-from spu.net.framing import RECEIVE_BYTES, FrameReader
 from tests.laws import examples
 
 
