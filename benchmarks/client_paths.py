@@ -35,7 +35,6 @@ from runnel import blocking
 from runnel.bench.floor import loopback
 from runnel.consume.consumer import Consumer, ConsumerSettings, make_range
 from runnel.loop_thread import LoopThread
-from runnel.net.framing import FrameAssembler
 from runnel.net.metadata import Metadata
 from runnel.net.pool import Connections
 from runnel.net.routing import RetryPolicy, TopicRoute
@@ -47,6 +46,7 @@ from schemas.ids import PartitionUid
 from schemas.objects.partition import PartitionResolution
 from schemas.objects.topic import Compression, Durability, TopicResolution
 from schemas.wire.batch import read_header, stamp
+from schemas.wire.framing import FrameReader
 from schemas.wire.protocol import (
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
@@ -107,17 +107,18 @@ class StandIn(asyncio.BufferedProtocol):
 
     def __init__(self, logs: dict[PartitionUid, Log]) -> None:
         self._logs = logs
-        self._assembler = FrameAssembler()
+        self._reader = FrameReader(owned=True)
         self._waiting: set[asyncio.Task[None]] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._assembler.buffer()
+        return self._reader.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        for frame in self._assembler.received(nbytes):
+        self._reader.received(nbytes)
+        while (frame := self._reader.next_frame()) is not None:
             header, fixed, tail = unpack_frame(frame)
             if header.api == Api.FETCH:
                 task = asyncio.ensure_future(

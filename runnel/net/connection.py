@@ -7,8 +7,8 @@ connection is never reused after that (`runnel.net.pool` opens another).
 
 Partitions that the SPU pushes come here too and are handed to `runnel.net.push`.
 
-Neighbours: `runnel.net.framing` assembles what is received, `schemas.wire.protocol` packs and
-unpacks.
+Neighbours: `schemas.wire.framing` cuts what is received into frames, `schemas.wire.protocol` packs
+and unpacks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from runnel.net.address import Address
-from runnel.net.framing import FrameAssembler
 from runnel.net.push import Subscriptions
 from schemas.errors import (
     DeadlineExceededError,
@@ -27,6 +26,7 @@ from schemas.errors import (
     RunnelError,
     UnreachableError,
 )
+from schemas.wire.framing import FrameReader
 from schemas.wire.protocol import (
     FRAME_OVERHEAD,
     MAX_FRAME_BYTES,
@@ -42,6 +42,7 @@ from schemas.wire.protocol import (
 )
 
 Buffer = bytes | bytearray | memoryview
+_RECEIVE_BYTES: Final = 64 << 10
 _MAX_CORRELATION: Final = (1 << 32) - 1
 
 
@@ -61,7 +62,7 @@ class SpuConnection(asyncio.BufferedProtocol):
         self.cluster_uid = ""
         self.spu_id = -1
         self._loop = asyncio.get_running_loop()
-        self._assembler = FrameAssembler()
+        self._reader = FrameReader(owned=True, receive_bytes=_RECEIVE_BYTES)
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, tuple[asyncio.Future[Response], asyncio.TimerHandle]] = {}
         self._correlation = 0
@@ -159,12 +160,13 @@ class SpuConnection(asyncio.BufferedProtocol):
         self._writable.set()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._assembler.buffer()
+        return self._reader.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         self._heard_at = self._loop.time()
+        self._reader.received(nbytes)
         try:
-            for frame in self._assembler.received(nbytes):
+            while (frame := self._reader.next_frame()) is not None:
                 self._answered(frame)
         except RunnelError as error:
             self._fail(

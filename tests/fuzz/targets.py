@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
-from runnel.net.framing import FrameAssembler
 from runnel.partition.stored_batches import read_segments, segment_files
 from runnel.partition.verify import read_findings
 from schemas.errors import (
@@ -24,7 +23,7 @@ from schemas.errors import (
     RunnelError,
     StorageFailedError,
 )
-from schemas.wire import framing as spu_frames
+from schemas.wire import framing
 from schemas.wire.batch import read_header, split_batches, stamp, verify
 from schemas.wire.log_requests import (
     ListSegmentsRequest,
@@ -102,10 +101,9 @@ def frames(data: bytes) -> None:
     Both find the same frames, whole and in order, and refuse the same stream.
     """
     step, stream = options(data)
-    found, refusal = _frames_of_spu(stream, step + 1)
-    mirrored, client_refusal = _frames_of_client(stream, step + 1)
-    if refusal is None:
-        assert mirrored == found
+    found, refusal = _frames_of(stream, step + 1, owned=False)
+    mirrored, client_refusal = _frames_of(stream, step + 1, owned=True)
+    assert mirrored == found
     assert (refusal is None) == (client_refusal is None)
     assert sum(map(len, found)) + 4 * len(found) <= len(stream)
     for frame in found:
@@ -115,10 +113,13 @@ def frames(data: bytes) -> None:
         raise Rejected from refusal
 
 
-def _frames_of_spu(stream: bytes, step: int) -> tuple[list[bytes], ProtocolError | None]:
-    found: list[bytes] = []
-    with mock.patch.multiple(spu_frames, RECEIVE_BYTES=SMALL_BUFFER, _KEEP_BYTES=2 * SMALL_BUFFER):
-        reader = spu_frames.FrameReader(FRAME_LIMIT)
+def _frames_of(
+    stream: bytes, step: int, *, owned: bool
+) -> tuple[list[bytes], ProtocolError | None]:
+    found: list[memoryview | bytes] = []
+    refusal: ProtocolError | None = None
+    with mock.patch.object(framing, "_KEEP_BYTES", 2 * SMALL_BUFFER):
+        reader = framing.FrameReader(FRAME_LIMIT, owned=owned, receive_bytes=SMALL_BUFFER)
         try:
             while stream:
                 room = reader.buffer()
@@ -128,26 +129,11 @@ def _frames_of_spu(stream: bytes, step: int) -> tuple[list[bytes], ProtocolError
                 stream = stream[count:]
                 reader.received(count)
                 while (frame := reader.next_frame()) is not None:
-                    found.append(bytes(frame))
+                    # An owned frame keeps its bytes, a lent one only until the next `buffer`.
+                    found.append(frame if owned else bytes(frame))
         except ProtocolError as error:
-            return found, error
-    return found, None
-
-
-def _frames_of_client(stream: bytes, step: int) -> tuple[list[bytes], ProtocolError | None]:
-    found: list[bytes] = []
-    assembler = FrameAssembler(FRAME_LIMIT, SMALL_BUFFER)
-    try:
-        while stream:
-            room = assembler.buffer()
-            count = min(len(room), step, len(stream))
-            assert count
-            room[:count] = stream[:count]
-            stream = stream[count:]
-            found += [bytes(frame) for frame in assembler.received(count)]
-    except ProtocolError as error:
-        return found, error
-    return found, None
+            refusal = error
+    return [bytes(frame) for frame in found], refusal
 
 
 def _request(frame: bytes) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from runnel.admin import client, http, sse, watch
-from runnel.net import framing
 from runnel.net import push as pushes
 from runnel.partition.verify import read_findings
 from runnel.positions import state as consumers
@@ -22,8 +21,14 @@ from sc.api import listing, merge_patch, requests, selectors, server
 from sc.store import codec
 from schemas import errors
 from schemas.objects.manifest import manifest, validation, yaml_lines
-from schemas.wire import batch, log_requests, protocol, record_requests, subscription_requests
-from schemas.wire import framing as received
+from schemas.wire import (
+    batch,
+    framing,
+    log_requests,
+    protocol,
+    record_requests,
+    subscription_requests,
+)
 from spu.replica import batch_checks
 from spu.replication import producer_state, wire
 from spu.server import requests as spu_requests
@@ -40,8 +45,9 @@ JUMPS = {"break", "continue", "pass", "return"}
 
 #: What takes apart bytes of others, or decides by them; some lines need what no input can say.
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    received.FrameReader.next_frame,
-    framing.FrameAssembler.received,
+    framing.FrameReader.next_frame,
+    framing.FrameReader._begin_large,
+    framing._impossible,
     protocol.raise_for_status,
     record_requests.ListOffsetsRequest.unpack,
     record_requests.ListOffsetsResponse.unpack,

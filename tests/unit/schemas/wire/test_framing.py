@@ -1,19 +1,26 @@
-"""Frames out of any slicing of the stream."""
+"""Frames come out whole however the stream is cut, and stay what they are while they may."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import ProtocolError
 from schemas.wire.framing import RECEIVE_BYTES, FrameReader
-from schemas.wire.protocol import FRAME_HEADER, MAX_FRAME_BYTES, PREFIX
+from schemas.wire.protocol import FRAME_HEADER, MAX_FRAME_BYTES, PREFIX, pack_frame
 from tests.laws import examples
 
+BOTH = pytest.mark.parametrize("owned", [False, True], ids=["given-lent", "given-owned"])
 
-def feed(reader: FrameReader, data: bytes, step: int) -> list[bytes]:
-    frames = []
+
+def feed(reader: FrameReader, data: bytes, step: int, *, owned: bool = False) -> list[bytes]:
+    """Write as a socket does: at most ``step`` bytes and no more than there is room for.
+
+    Lent frames are copied at once, owned ones when all has come.
+    """
+    frames: list[bytes | memoryview] = []
     at = 0
     while at < len(data):
         buffer = reader.buffer()
@@ -23,30 +30,46 @@ def feed(reader: FrameReader, data: bytes, step: int) -> list[bytes]:
         reader.received(count)
         at += count
         while (frame := reader.next_frame()) is not None:
-            frames.append(bytes(frame))
-    return frames
+            frames.append(frame if owned else bytes(frame))
+    return [bytes(frame) for frame in frames]
 
 
 def framed(*bodies: bytes) -> bytes:
     return b"".join(PREFIX.pack(len(body)) + body for body in bodies)
 
 
+@BOTH
 @settings(max_examples=examples(10))
 @given(
-    st.lists(
+    sizes=st.lists(
         st.one_of(
             st.integers(FRAME_HEADER.size, 200),
             st.sampled_from([RECEIVE_BYTES - 4, RECEIVE_BYTES - 3, RECEIVE_BYTES, 300_000]),
         ),
         max_size=8,
     ),
-    st.sampled_from([1, 3, 4, 17, 1_000, RECEIVE_BYTES, 1 << 20]),
+    step=st.sampled_from([1, 3, 4, 17, 1_000, RECEIVE_BYTES, 1 << 20]),
 )
-def test_law_frames_come_out_as_they_went_in(sizes: list[int], step: int) -> None:
+def test_law_frames_come_out_as_they_went_in(owned: bool, sizes: list[int], step: int) -> None:
     if sum(sizes) > 400_000:
         step = max(step, 1_000)
     bodies = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
-    assert feed(FrameReader(), framed(*bodies), step) == bodies
+    assert feed(FrameReader(owned=owned), framed(*bodies), step, owned=owned) == bodies
+
+
+@BOTH
+@given(
+    tails=st.lists(st.integers(0, 400), max_size=10),
+    receive_bytes=st.integers(16, 200),
+    step=st.integers(1, 300),
+)
+def test_law_frames_come_out_whole_of_buffers_of_any_size(
+    owned: bool, tails: list[int], receive_bytes: int, step: int
+) -> None:
+    frames = [b"".join(pack_frame(2, n, b"f" * 16, b"t" * size)) for n, size in enumerate(tails)]
+    reader = FrameReader(owned=owned, receive_bytes=receive_bytes)
+    found = feed(reader, b"".join(frames), step, owned=owned)
+    assert found == [frame[PREFIX.size :] for frame in frames]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +86,31 @@ def test_lengths_no_frame_has(length: int, text: str) -> None:
         feed(FrameReader(), PREFIX.pack(length), 4)
 
 
-def test_given_a_large_frame_then_it_is_received_in_place_and_the_memory_returned() -> None:
+def test_given_a_limit_then_a_longer_frame_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="101 bytes is more than the 100 allowed"):
+        feed(FrameReader(limit=100), PREFIX.pack(101), 4)
+
+
+@pytest.mark.parametrize("receive_bytes", [64, 4096], ids=["given-a-large-frame", "given-a-small"])
+def test_given_a_fixed_part_of_16_bytes_then_the_tail_of_an_owned_frame_is_aligned(
+    receive_bytes: int,
+) -> None:
+    reader = FrameReader(owned=True, receive_bytes=receive_bytes)
+    data = b"".join(pack_frame(3, 1, b"f" * 16, b"t" * 96))
+    found: list[memoryview] = []
+    while data:
+        room = reader.buffer()
+        count = min(len(room), len(data))
+        room[:count] = data[:count]
+        data = data[count:]
+        reader.received(count)
+        while (frame := reader.next_frame()) is not None:
+            found.append(frame)
+    (only,) = found
+    assert np.frombuffer(only[28:], np.uint8).ctypes.data % 8 == 0
+
+
+def test_given_a_large_lent_frame_then_it_is_received_in_place_and_the_memory_returned() -> None:
     reader = FrameReader()
     body = bytes(3 << 20)
     stream = PREFIX.pack(len(body)) + body[:100]
