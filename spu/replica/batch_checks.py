@@ -1,4 +1,4 @@
-"""What a client may append: checks of one batch that need no state. Per batch, never per record."""
+"""What a client may append: checks of one batch, never of each record. Pure."""
 
 from __future__ import annotations
 
