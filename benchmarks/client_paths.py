@@ -33,13 +33,15 @@ import pyarrow as pa
 
 from runnel import blocking
 from runnel.bench.floor import loopback
-from runnel.consume.consumer import Consumer, ConsumerSettings, make_range
+from runnel.consume.consumer import Consumer
+from runnel.consume.settings import ConsumerSettings
 from runnel.loop_thread import LoopThread
 from runnel.net.metadata import Metadata
+from runnel.net.offsets import make_range
 from runnel.net.pool import Connections
 from runnel.net.routing import RetryPolicy, TopicRoute
 from runnel.produce import producer
-from runnel.produce.producer import ProducerSettings
+from runnel.produce.settings import ProducerSettings
 from schemas.control.assignments import Assignments, Endpoint, PartitionLeader, TopicAssignment
 from schemas.errors import UnsupportedError
 from schemas.ids import PartitionUid

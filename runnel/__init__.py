@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from runnel import aio
-    from runnel.admin.client import ApplyResult, History, HistoryEntry, PartitionOffsets
+    from runnel.admin.answers import ApplyResult, History, HistoryEntry, PartitionOffsets
     from runnel.admin.manifests import Spu, Topic
     from runnel.admin.watch import WatchEvent
     from runnel.blocking import Cluster, Consumer, Producer, connect
-    from runnel.consume.consumer import ConsumerSettings, TransactionId
+    from runnel.consume.settings import ConsumerSettings
+    from runnel.net.offsets import TransactionId
     from runnel.positions.admin import ConsumerReset, NamedConsumer
     from runnel.produce.delivery import Delivery, TableDelivery
     from runnel.records.record import BatchMetadata, Record, RecordMetadata
@@ -109,16 +110,16 @@ __all__ = [
 
 #: In which module a name is; errors are in that of all errors.
 _HOMES: Final = {
-    "ApplyResult": ".admin.client",
-    "History": ".admin.client",
-    "HistoryEntry": ".admin.client",
-    "PartitionOffsets": ".admin.client",
+    "ApplyResult": ".admin.answers",
+    "History": ".admin.answers",
+    "HistoryEntry": ".admin.answers",
+    "PartitionOffsets": ".admin.answers",
     "Cluster": ".blocking",
     "Consumer": ".blocking",
     "Producer": ".blocking",
     "connect": ".blocking",
-    "ConsumerSettings": ".consume.consumer",
-    "TransactionId": ".consume.consumer",
+    "ConsumerSettings": ".consume.settings",
+    "TransactionId": ".net.offsets",
     "ConsumerReset": ".positions.admin",
     "NamedConsumer": ".positions.admin",
     "Delivery": ".produce.delivery",

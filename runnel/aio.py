@@ -13,8 +13,11 @@
 from __future__ import annotations
 
 from runnel.client import Cluster, Opening
-from runnel.consume.consumer import Consumer, ConsumerSettings, TransactionId
-from runnel.produce.producer import Producer, ProducerMetrics, ProducerSettings
+from runnel.consume.consumer import Consumer
+from runnel.consume.settings import ConsumerSettings
+from runnel.net.offsets import TransactionId
+from runnel.produce.producer import Producer, ProducerMetrics
+from runnel.produce.settings import ProducerSettings
 from runnel.profile import default_sc
 
 __all__ = [

@@ -18,20 +18,22 @@ from typing import Any, Self, Unpack
 import pyarrow as pa
 
 from runnel import client
+from runnel.admin.answers import ClusterInfo, PartitionOffsets
 from runnel.admin.blocking import BlockingAdmin
-from runnel.admin.client import ClusterInfo, PartitionOffsets
 from runnel.client import DEFAULT_READ_BYTES
 from runnel.consume import consumer
-from runnel.consume.consumer import ConsumerSettings, Start, Stop, TransactionId
 from runnel.consume.delivered import Chunk
+from runnel.consume.settings import ConsumerSettings
 from runnel.loop_thread import LoopThread
+from runnel.net.offsets import Start, Stop, TransactionId
 from runnel.partition.segments import Segments
 from runnel.partition.truncate import Before, Truncated
 from runnel.positions.admin import ConsumerReset, NamedConsumer
 from runnel.produce import producer
 from runnel.produce.delivery import Batch, TableDelivery
-from runnel.produce.producer import ProducerMetrics, ProducerOptions, ProducerSettings, Progress
-from runnel.produce.send_buffer import Sends
+from runnel.produce.producer import ProducerMetrics, Progress
+from runnel.produce.send import Sends
+from runnel.produce.settings import ProducerOptions, ProducerSettings
 from runnel.profile import default_sc
 from runnel.records.record import Record
 from schemas.control.assignments import TopicAssignment
@@ -103,7 +105,7 @@ class Cluster(BlockingAdmin):
         self._leave(RunnelError("the process ended without closing the client"))
 
     def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Producer:
-        """A producer. Options: `runnel.produce.producer.ProducerSettings`.
+        """A producer. Options: `runnel.ProducerSettings`.
 
         Raises NotFoundError for an unknown topic, InvalidRequestError for a wrong option.
         """
@@ -222,7 +224,7 @@ class Cluster(BlockingAdmin):
 class Producer(Sends):
     """Sends records to one topic; use it with ``with``, which flushes at the end.
 
-    ``send`` is that of `runnel.produce.send_buffer.Sends`; it waits while the buffer is full.
+    ``send`` is that of `runnel.produce.send.Sends`; it waits while the buffer is full.
     """
 
     def __init__(self, thread: LoopThread, inner: producer.Producer) -> None:

@@ -19,18 +19,13 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
-from runnel.admin.client import Admin, ClusterInfo, PartitionOffsets
+from runnel.admin.answers import ClusterInfo, PartitionOffsets
+from runnel.admin.client import Admin
 from runnel.admin.http import ScClient, understood
-from runnel.consume.consumer import (
-    Consumer,
-    ConsumerSettings,
-    Start,
-    Stop,
-    TransactionId,
-    make_range,
-)
-from runnel.consume.reader import list_offsets
+from runnel.consume.consumer import Consumer
+from runnel.consume.settings import ConsumerSettings
 from runnel.net.metadata import Metadata
+from runnel.net.offsets import Start, Stop, TransactionId, list_offsets, make_range, resolve_offset
 from runnel.net.pool import Connections
 from runnel.net.routing import RetryPolicy, TopicRoute
 from runnel.partition.segments import Segments, list_segments, watch_segments
@@ -39,12 +34,12 @@ from runnel.positions.admin import (
     ConsumerReset,
     NamedConsumer,
     delete_consumer,
-    find_offset,
     list_consumers,
     reset_consumer,
 )
 from runnel.positions.store import PositionStore, Session, check_consumer_name
-from runnel.produce.producer import Producer, ProducerOptions, ProducerSettings, Progress
+from runnel.produce.producer import Producer, Progress
+from runnel.produce.settings import ProducerOptions, ProducerSettings
 from runnel.records.cursor import READ_SCHEMA
 from runnel.records.schema_resolution import read_schema
 from schemas.columns.topic_schema import TopicSchema
@@ -180,7 +175,7 @@ class Cluster(Admin):
     def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Opening[Producer]:
         """A producer: ``async with cluster.producer("orders") as producer``, or await it.
 
-        Options: `runnel.produce.producer.ProducerSettings`. Raises NotFoundError for an unknown
+        Options: `runnel.ProducerSettings`. Raises NotFoundError for an unknown
         topic.
         """
         settings = ProducerSettings(**options)
@@ -305,8 +300,12 @@ class Cluster(Admin):
         wanted = make_range(at, None, partitions)
         route = await self._route(topic)
         chosen = wanted.chosen(topic, route.partition_count)
-        found = await asyncio.gather(*(find_offset(route, index, at) for index in chosen))
-        return dict(zip(chosen, found, strict=True))
+        if not isinstance(at, datetime | TransactionId):
+            raise InvalidRequestError(f"at is {at!r}; give a datetime or a TransactionId")
+        found = await asyncio.gather(
+            *(resolve_offset(route, index, at, _OFFSETS_GIVE_UP_S) for index in chosen)
+        )
+        return dict(zip(chosen, (each.offset for each in found), strict=True))
 
     async def truncate(
         self,

@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
-from runnel.admin.client import Admin, ApplyResult, History, ReplicaState, Selector
+from runnel.admin.answers import ApplyResult, History, ReplicaState
+from runnel.admin.client import Admin, Selector
 from runnel.admin.http import ScClient
 from runnel.admin.watch import Watch as AsyncWatch
 from runnel.admin.watch import WatchEvent

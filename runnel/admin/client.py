@@ -6,9 +6,16 @@ import asyncio
 import builtins
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+from runnel.admin.answers import (
+    ApplyResult,
+    History,
+    ReplicaState,
+    parse_history_entry,
+    parse_replica,
+    text_or_none,
+)
 from runnel.admin.http import MERGE_PATCH, ScClient, parse_answer, understood
 from runnel.admin.manifests import parse_object
 from runnel.admin.states import find_resolution
@@ -32,86 +39,6 @@ _APPLY_ATTEMPTS: Final = 5
 _LIST_ATTEMPTS: Final = 3
 _DRY: Final = {"dryRun": "true"}
 _random = secrets.SystemRandom().random
-
-
-@dataclass(frozen=True, slots=True)
-class ApplyResult:
-    """What `apply` did, and the object as it is now; after a dry run, as both would be."""
-
-    change: Literal["created", "configured", "unchanged"]
-    object: Object
-    dry_run: bool = False
-
-    def __str__(self) -> str:
-        tried = " (dry run)" if self.dry_run else ""
-        return f"{self.object.kind.lower()}/{self.object.name} {self.change}{tried}"
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    """One write of an object.
-
-    ``at`` is its time (ISO 8601, UTC), ``by`` who wrote, ``cause`` the id of the chain of causes,
-    as in logs. ``changed`` are the fields that differ from the write before, as paths.
-    """
-
-    revision: int
-    at: str | None
-    by: str | None
-    cause: str | None
-    generation: int
-    resolution: str | None
-    reason: str | None
-    changed: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaState:
-    """One replica of a partition, by what its SPU has reported last; what it has not is None.
-
-    ``live``: it is in the live replica set. ``next_offset`` is where its log ended then: one that
-    catches up reports every second.
-    """
-
-    spu: int
-    live: bool
-    role: str | None
-    fit: bool | None
-    log_start: int | None
-    next_offset: int | None
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """The last writes of an object, the newest first.
-
-    ``complete``: they reach back to its creation; else the KV has forgotten older ones, or more
-    were not asked for.
-    """
-
-    entries: tuple[HistoryEntry, ...]
-    complete: bool
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionOffsets:
-    """The bounds of one partition: ``earliest`` is the first offset that is kept, ``latest`` the
-    one after the last committed record; ``size_bytes`` as stored."""
-
-    partition: int
-    earliest: int
-    latest: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterInfo:
-    """Who the cluster is."""
-
-    cluster: str
-    cluster_uid: str
-    version: str
 
 
 def _nothing(_name: str) -> None:
@@ -268,7 +195,8 @@ class Admin:
             "GET", f"/v1/{cls.PLURAL}/{name}/history", query={"limit": str(limit)}
         )
         with understood("a history"):
-            return History(tuple(map(_entry, answer["items"])), bool(answer["complete"]))
+            entries = tuple(map(parse_history_entry, answer["items"]))
+            return History(entries, bool(answer["complete"]))
 
     async def wait(
         self, kind: str, name: str, resolution: str, timeout: float = 60.0
@@ -290,7 +218,7 @@ class Admin:
         """What the replicas of a partition have said last, by its name. Raises NotFoundError."""
         answer = await self._sc.call("GET", f"/v1/partitions/{partition}/replicas")
         with understood("a list of replicas"):
-            return tuple(map(_replica, answer["items"]))
+            return tuple(map(parse_replica, answer["items"]))
 
     async def elect(
         self, name: str, term: int, leader: int | None = None, timeout: float = 60.0
@@ -350,7 +278,7 @@ class Admin:
         """Objects, and the token of the page after them."""
         answer = await self._sc.call("GET", f"/v1/{cls.PLURAL}", query=query)
         with understood(f"a list of {cls.PLURAL}"):
-            items, more = builtins.list(answer["items"]), _text(answer.get("continue"))
+            items, more = builtins.list(answer["items"]), text_or_none(answer.get("continue"))
             if more and not items:
                 raise ValueError("a page that goes on is empty")
         return [parse_answer(cls, item) for item in items], more
@@ -388,40 +316,6 @@ def _elected(partition: Partition, term: int) -> Partition:
     raise ConflictError(
         f"no unclean election of {partition.name}: {partition.status.reason or 'it was not needed'}"
     )
-
-
-def _entry(item: Mapping[str, Any]) -> HistoryEntry:
-    return HistoryEntry(
-        revision=int(item["revision"]),
-        at=_text(item.get("at")),
-        by=_text(item.get("by")),
-        cause=_text(item.get("cause")),
-        generation=_number(item.get("generation")) or 0,
-        resolution=_text(item.get("resolution")),
-        reason=_text(item.get("reason")),
-        changed=tuple(map(str, item.get("changed") or ())),
-    )
-
-
-def _replica(item: Mapping[str, Any]) -> ReplicaState:
-    fit = item.get("fit")
-    return ReplicaState(
-        spu=int(item["spu"]),
-        live=bool(item["live"]),
-        role=_text(item.get("role")),
-        fit=None if fit is None else bool(fit),
-        log_start=_number(item.get("logStart")),
-        next_offset=_number(item.get("nextOffset")),
-        reason=_text(item.get("reason")),
-    )
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
-
-
-def _number(value: Any) -> int | None:
-    return None if value is None else int(value)
 
 
 def _selection(selector: Selector | None) -> dict[str, str]:

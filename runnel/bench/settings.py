@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Final, Literal
 
 from runnel.bench.schedule import Goal
-from runnel.produce.producer import MAX_CONFIGURED_BATCH_BYTES
+from runnel.produce.settings import MAX_CONFIGURED_BATCH_BYTES
 from schemas.errors import InvalidRequestError
 from schemas.objects.topic import MAX_BATCH_BYTES, MAX_PARTITIONS, MAX_REPLICATION_FACTOR
 

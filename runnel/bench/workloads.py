@@ -32,7 +32,7 @@ from runnel.bench.settings import Settings
 from runnel.blocking import Cluster, Producer
 from runnel.loop_thread import LoopThread
 from runnel.produce.delivery import Delivery, TableDelivery
-from runnel.produce.producer import LINGER_MS, ProducerOptions
+from runnel.produce.settings import LINGER_MS, ProducerOptions
 from schemas.errors import DeadlineExceededError, RunnelError
 
 #: Records that are sent between two looks at the clock, and how many bytes at most.

@@ -13,45 +13,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Any, Final, Literal, Self, get_args
+from typing import Final, Self
 
 import pyarrow as pa
 
+from runnel.consume.auto_commit import AutoCommit
 from runnel.consume.chunk_queue import ChunkQueue
 from runnel.consume.delivered import Chunk, ReadState
 from runnel.consume.fetcher import FetchSettings, PartitionFetcher
-from runnel.consume.reader import PartitionReader, list_offsets
+from runnel.consume.reader import PartitionReader
+from runnel.consume.schema_follower import SchemaFollower
+from runnel.consume.settings import ConsumerSettings
 from runnel.consume.speculation import Speculation
+from runnel.consume.start import find_starts
+from runnel.net.offsets import Range, check_offsets
 from runnel.net.routing import TopicRoute
 from runnel.positions.store import Session
 from runnel.records.cursor import READ_TRANSACTION_ID, Cursor
-from runnel.records.record import Record, as_transaction_id, timestamp_us_of
-from runnel.records.schema_resolution import ReadColumns, SchemaFollower
+from runnel.records.record import Record
+from runnel.records.schema_resolution import ReadColumns
 from schemas.columns.topic_schema import TopicSchema
-from schemas.errors import DivergedError, FencedError, InvalidRequestError, RunnelError
-from schemas.wire.record_requests import EARLIEST, LATEST, ListOffsetsResponse, PositionBy
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionId:
-    """A place to start at: the first record with this transaction id or a larger one.
-
-    Raises InvalidRequestError for what is no id.
-    """
-
-    id: int
-
-    def __post_init__(self) -> None:
-        as_transaction_id(self.id)
-
-
-Start = Literal["earliest", "latest"] | int | Mapping[int, int] | datetime | TransactionId
-Stop = Literal["latest"] | Mapping[int, int] | None
-OnTruncated = Literal["error", "earliest"]
+from schemas.errors import FencedError, InvalidRequestError, RunnelError
 
 _MIN_FETCH_BYTES: Final = 64 << 10
 _MAX_FETCH_BYTES: Final = 8 << 20
@@ -61,99 +45,6 @@ _LEAVE_S: Final = 5.0
 _LOOK_UP_S: Final = 0.2
 
 _log = logging.getLogger("runnel")
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerSettings:
-    """``give_up_ms``: how long to bear a partition whose leader does not answer.
-
-    ``max_wait_ms``: how long an SPU that is sent fetches holds one when there is nothing new.
-    ``speculative_reads``: where a partition has followers, send a fetch that is overdue to one
-    of them as well, and take the first answer; this adds a tenth to the requests at most.
-    ``follower_reads``: read from followers in general, which unburdens leaders. Records come a
-    little later then, and are the same.
-    ``push``: have leaders push records as they come, instead of asking for each answer.
-    ``transaction_ids``: Arrow batches have a column ``transaction_id``, null where a record has
-    none; records have theirs in any case.
-    """
-
-    read_ahead_bytes: int = 64 << 20
-    max_wait_ms: int = 1_000
-    give_up_ms: int = 120_000
-    speculative_reads: bool = True
-    follower_reads: bool = False
-    push: bool = True
-    transaction_ids: bool = False
-    on_truncated: OnTruncated = "error"
-    auto_commit_ms: int | None = 5_000
-
-    def __post_init__(self) -> None:
-        if self.on_truncated not in get_args(OnTruncated):
-            raise InvalidRequestError(
-                f"on_truncated is {self.on_truncated!r}; give 'error' or 'earliest'"
-            )
-        if self.auto_commit_ms is not None and self.auto_commit_ms <= 0:
-            raise InvalidRequestError(
-                f"auto_commit_ms is {self.auto_commit_ms}; give a number above 0, or None"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """What to read: checked, but not yet turned into offsets."""
-
-    start: Start = "latest"
-    stop: Stop = None
-    partitions: tuple[int, ...] | None = None
-
-    def __post_init__(self) -> None:
-        match self.start:
-            case "earliest" | "latest":
-                pass
-            case datetime() as when:
-                try:
-                    timestamp_us_of(when)
-                except ValueError as error:
-                    raise InvalidRequestError(f"start: {error}") from error
-            case bool():
-                raise InvalidRequestError(_bad("start", self.start))
-            case int() as offset if offset >= 0:
-                pass
-            case TransactionId():
-                pass
-            case Mapping() as offsets:
-                _check_offsets("start", offsets)
-            case _:
-                raise InvalidRequestError(_bad("start", self.start))
-        match self.stop:
-            case None | "latest":
-                pass
-            case Mapping() as offsets:
-                _check_offsets("stop", offsets)
-            case _:
-                raise InvalidRequestError(_bad("stop", self.stop))
-
-    def chosen(self, topic: str, partition_count: int) -> tuple[int, ...]:
-        """The partitions to read. Raises InvalidRequestError where something is not named."""
-        chosen = self.partitions if self.partitions is not None else tuple(range(partition_count))
-        for partition in chosen:
-            if not 0 <= partition < partition_count:
-                raise InvalidRequestError(
-                    f"topic {topic!r} has the partitions 0 to {partition_count - 1},"
-                    f" not {partition}"
-                )
-            for name, offsets in (("start", self.start), ("stop", self.stop)):
-                if isinstance(offsets, Mapping) and partition not in offsets:
-                    raise InvalidRequestError(
-                        f"{name} names no offset for partition {partition} of {topic!r}; name it,"
-                        f" or choose with partitions={sorted(offsets)}"
-                    )
-        return tuple(dict.fromkeys(chosen))
-
-
-def make_range(start: Start, stop: Stop, partitions: Iterable[int] | None) -> Range:
-    """Check what a user asked for. Raises InvalidRequestError."""
-    return Range(start, stop, None if partitions is None else tuple(partitions))
 
 
 class Consumer:
@@ -182,7 +73,11 @@ class Consumer:
         self._settings = settings
         self._on_closed = closed
         self._session = session
-        self._committing: asyncio.Task[None] | None = None
+        self._auto_commit = (
+            AutoCommit(topic, session, settings.auto_commit_ms, self.state.processed, self._fenced)
+            if session is not None
+            else None
+        )
         self._queue: ChunkQueue[tuple[PartitionReader, Chunk]] = ChunkQueue()
         self._tasks: dict[asyncio.Task[None], PartitionReader] = {}
         self._starting: asyncio.Task[None] | None = None
@@ -306,7 +201,7 @@ class Consumer:
                 f"the consumer of {self.topic!r} has no name to commit under; open it with name='…'"
             )
         if offsets is not None:
-            _check_offsets("commit", offsets)
+            check_offsets("commit", offsets)
         await self.start()
         if offsets is not None and (others := offsets.keys() - self.state.position.keys()):
             raise InvalidRequestError(
@@ -351,10 +246,11 @@ class Consumer:
 
     def abandon(self) -> list[asyncio.Task[None]]:
         """Stop fetching and committing, without waiting; gives what is still ending."""
-        others = (self._starting, self._committing)
-        tasks = [*self._tasks, *(task for task in others if task is not None)]
+        tasks = [*self._tasks, *([self._starting] if self._starting is not None else [])]
         for task in tasks:
             task.cancel()
+        if self._auto_commit is not None:
+            tasks += self._auto_commit.cancel()
         if not self._closed:
             self._closed = True
             self._queue.put_other(None)
@@ -375,37 +271,29 @@ class Consumer:
 
     async def _finish(self) -> None:
         """All is read: with a name commit it, and stay open for commits of the user's."""
-        if self._session is None:
+        if self._auto_commit is None:
             await self.close()
-        elif self._settings.auto_commit_ms is not None:
-            await self._session.advance(self.position())
+        else:
+            await self._auto_commit.finish(self.position())
 
     async def _end(self, offsets: Mapping[int, int], give_up_s: float) -> None:
         tasks = self.abandon()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._session is None:
+        if (auto_commit := self._auto_commit) is None:
             return
-        commits = self._settings.auto_commit_ms is not None
         try:
-            await self._session.close(offsets if commits else {}, give_up_s)
+            await auto_commit.close(offsets, give_up_s)
         except FencedError as error:
-            # Who never commits by itself, or was told, or is not there, has nothing to hear.
-            if commits and not (self._forgotten or isinstance(self._failure, FencedError)):
+            # A consumer that never commits by itself, was told already, or was forgotten by its
+            # user has nobody to tell.
+            told = self._forgotten or isinstance(self._failure, FencedError)
+            if auto_commit.enabled and not told:
                 self._failure = error
                 raise
 
-    async def _commit_now_and_then(self, session: Session, interval_s: float) -> None:
-        while True:
-            await asyncio.sleep(interval_s)
-            try:
-                await session.advance(self.state.processed())
-            except FencedError as error:
-                # Whoever reads on would process what another one does.
-                self._failure = error
-                self._queue.put_other(error)
-                return
-            except RunnelError as error:
-                _log.warning("%s: not committed, tried again later: %s", self.topic, error.message)
+    def _fenced(self, error: FencedError) -> None:
+        self._failure = error
+        self._queue.put_other(error)
 
     async def _start(self) -> None:
         route = await self._open_route()
@@ -415,8 +303,10 @@ class Consumer:
         columns = ReadColumns(rows) if rows is not None else None
         self.state.rows = rows
         partitions = self._wanted.chosen(self.topic, route.partition_count)
-        cursors = await self._cursors(route, partitions)
-        share = self._settings.read_ahead_bytes // (2 * max(1, len(cursors)))
+        starts = await find_starts(
+            route, partitions, self._wanted, self._settings.give_up_ms / 1000, self._session
+        )
+        share = self._settings.read_ahead_bytes // (2 * max(1, len(starts)))
         settings = FetchSettings(
             fetch_bytes=max(_MIN_FETCH_BYTES, min(_MAX_FETCH_BYTES, share)),
             max_wait_ms=self._settings.max_wait_ms,
@@ -426,79 +316,25 @@ class Consumer:
             push=self._settings.push,
         )
         speculation = Speculation()
-        for cursor, lac, from_earliest in cursors:
+        for start in starts:
+            cursor = start.cursor
             self.state.position[cursor.partition] = cursor.position
             cursor.columns = columns
             reader = PartitionReader(
                 cursor,
                 route,
-                self._fetcher(route, cursor, settings, speculation, lac),
+                self._fetcher(route, cursor, settings, speculation, start.lac),
                 settings.give_up_s,
                 lambda _chunk: None,
-                from_earliest=from_earliest,
+                from_earliest=start.from_earliest,
                 steps_over_truncated=self._settings.on_truncated == "earliest",
             )
             reader.deliver = self._deliver_from(reader)
             task = asyncio.create_task(reader.run(), name=f"read {self.topic}/{cursor.partition}")
             self._tasks[task] = reader
             task.add_done_callback(self._ended)
-        if self._session is not None and (every_ms := self._settings.auto_commit_ms) is not None:
-            self._committing = asyncio.create_task(
-                self._commit_now_and_then(self._session, every_ms / 1000),
-                name=f"commit {self.topic}",
-            )
-
-    async def _cursors(
-        self, route: TopicRoute, partitions: Sequence[int]
-    ) -> list[tuple[Cursor, int, bool]]:
-        """As `_cursor`, of several partitions; with a name, where that was."""
-        if self._session is None:
-            wanted = [self._cursor(route, index, self._wanted.start) for index in partitions]
-            return await asyncio.gather(*wanted)
-        found: dict[int, tuple[Cursor, int, bool]] = {}
-
-        async def starts(there: Sequence[int], since: Sequence[int]) -> dict[int, int]:
-            cursors = await asyncio.gather(
-                *(self._cursor(route, index, self._wanted.start) for index in there),
-                # Records came before anybody could read the new partition: none is left out.
-                *(self._cursor(route, index, "earliest") for index in since),
-            )
-            found.update({each[0].partition: each for each in cursors})
-            # From a time on is found again; its offset alone begins with earlier records.
-            return {c.partition: c.position for c, *_ in cursors if c.not_before_us is None}
-
-        committed = await self._session.open(
-            route.topic.uid, route.partition_count, partitions, starts
-        )
-
-        async def placed(index: int) -> tuple[Cursor, int, bool]:
-            known = found.get(index)
-            # Somebody may have committed while the start was looked for.
-            if known is not None and committed.get(index) in (None, known[0].position):
-                return known
-            return await self._committed_cursor(route, index, committed[index])
-
-        return await asyncio.gather(*map(placed, partitions))
-
-    async def _committed_cursor(
-        self, route: TopicRoute, partition: int, committed: int
-    ) -> tuple[Cursor, int, bool]:
-        """As `_cursor`, where a name has committed. Raises DivergedError where the log ends before:
-        a reader would wait there, and step over what comes meanwhile."""
-        wait_s = self._settings.give_up_ms / 1000
-        for _ in range(2):
-            found = await list_offsets(route, partition, LATEST, wait_s)
-            if found.offset >= committed:
-                return await self._cursor(route, partition, committed)
-            # It may be a leader that does not know yet that it is none: ask who leads now.
-            route.suspect(partition)
-        raise DivergedError(
-            f"{self.topic}/{partition}: consumer {self.name!r} has read up to offset {committed},"
-            f" and the log ends at {found.offset}. An unclean election has lost records; decide"
-            " what becomes of those that were used, and then: runnel consumer reset"
-            f" {self.name} --topic {self.topic} --offset {found.offset} -p {partition}",
-            diverged_at=found.offset,
-        )
+        if self._auto_commit is not None:
+            self._auto_commit.start()
 
     def _fetcher(
         self,
@@ -524,58 +360,10 @@ class Consumer:
     def _deliver_from(self, reader: PartitionReader) -> Callable[[Chunk], None]:
         return lambda chunk: self._queue.put((reader, chunk))
 
-    async def _cursor(
-        self, route: TopicRoute, partition: int, start: Start
-    ) -> tuple[Cursor, int, bool]:
-        """Where reading starts and ends, the last add confirmed if it was told on the way, and
-        whether retention may overtake the start."""
-        lac = -1
-        not_before_us = not_before_id = None
-
-        async def ask(position: int, by: PositionBy = PositionBy.TIMESTAMP) -> ListOffsetsResponse:
-            nonlocal lac
-            wait_s = self._settings.give_up_ms / 1000
-            found = await list_offsets(route, partition, position, wait_s, by)
-            lac = max(lac, found.lac)
-            return found
-
-        match start:
-            case "earliest":
-                position = (await ask(EARLIEST)).log_start
-            case "latest":
-                position = (await ask(LATEST)).offset
-            case datetime() as when:
-                not_before_us = max(0, timestamp_us_of(when))
-                position = (await ask(not_before_us)).offset
-            case TransactionId() as wanted:
-                not_before_id = wanted.id
-                position = (await ask(not_before_id, PositionBy.TRANSACTION_ID)).offset
-            case int() as offset:
-                position = offset
-            case offsets:
-                position = offsets[partition]
-        match self._wanted.stop:
-            case None:
-                stop = None
-            case "latest":
-                stop = (await ask(LATEST)).offset
-            case offsets:
-                stop = offsets[partition]
-        cursor = Cursor(
-            self.topic, partition, position, stop, not_before_us, not_before_id=not_before_id
-        )
-        return cursor, lac, start == "earliest"
-
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
         # None wakes who waits for the queue: it may have been the last task.
         self._queue.put_other(None if task.cancelled() else task.exception())
-
-
-def _check_offsets(name: str, offsets: Mapping[Any, Any]) -> None:
-    for partition, offset in offsets.items():
-        if not isinstance(partition, int) or not isinstance(offset, int) or offset < 0:
-            raise InvalidRequestError(_bad(name, dict(offsets)))
 
 
 def _require_no_column(topic: str, rows: TopicSchema) -> None:
@@ -585,13 +373,3 @@ def _require_no_column(topic: str, rows: TopicSchema) -> None:
             f"topic {topic!r} has a column {name} of its own, so batches cannot have one of"
             " transaction ids; read by record"
         )
-
-
-def _bad(name: str, given: object) -> str:
-    accepted = (
-        "'earliest', 'latest', an offset, a map of partitions to offsets, a datetime, or a"
-        " TransactionId"
-        if name == "start"
-        else "None (follow), 'latest', or a map of partitions to offsets"
-    )
-    return f"{name} is {given!r}; give {accepted}"

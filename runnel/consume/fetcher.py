@@ -36,14 +36,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from runnel.consume.race import Fetched, FetchSource, Race, Wanted
 from runnel.consume.speculation import Speculation
 from runnel.net.connection import SpuConnection
 from runnel.net.push import Pushed, Subscription
 from runnel.net.routing import LEAST_WAIT_S, TopicRoute, may_retry
-from schemas.control.assignments import PartitionLeader, ReplicaEndpoint
+from schemas.control.assignments import PartitionLeader
 from schemas.errors import (
     DeadlineExceededError,
-    NotReadyError,
     RunnelError,
     UnreachableError,
 )
@@ -55,8 +55,6 @@ from schemas.wire.record_requests import NO_FLAGS, FetchFlags, FetchRequest, Fet
 _FETCH_SLACK_S: Final = 30.0
 #: How long a follower is left alone after it refused a fetch or could not be reached.
 _AVOID_S: Final = 5.0
-#: How long followers get to answer once the leader has failed; then the leader is looked for.
-_FALLBACK_S: Final = 1.0
 #: How long a frame that is due may take before it is waited for in a round: much less than any
 #: replica gets before another one is asked.
 _SOON_S: Final = 0.005
@@ -65,8 +63,6 @@ _LEADERLESS_S: Final = 1.0
 #: Once in so long, to twice as long, who has read nothing since the last time asks who leads.
 _LOOK_S: Final = 30.0
 _FOLLOWERS_S: Final = 10.0
-
-Source = PartitionLeader | ReplicaEndpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,27 +80,6 @@ class FetchSettings:
     follower_reads: bool = False
     speculative_reads: bool = True
     push: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """Whole batches, and the last add confirmed that the SPU knows; ``follower`` is its id, None
-    for the leader."""
-
-    data: memoryview
-    lac: int
-    follower: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What one round is to bring. ``known``: there are records at ``offset``, somebody said."""
-
-    uid: PartitionUid
-    offset: int
-    term: int
-    known: bool
-    timeout_s: float
 
 
 class PartitionFetcher:
@@ -272,7 +247,7 @@ class PartitionFetcher:
         finally:
             race.leave()
 
-    async def _sources(self, known: bool) -> tuple[PartitionUid, list[Source]]:
+    async def _sources(self, known: bool) -> tuple[PartitionUid, list[FetchSource]]:
         """Whom to ask, in order. Raises NotReadyError with the reason where nobody can answer."""
         settings, route, index = self._settings, self._route, self._partition
         now = asyncio.get_running_loop().time()
@@ -291,10 +266,10 @@ class PartitionFetcher:
             return found.uid, followers
         return found.uid, [found, *followers]
 
-    def _followers(self, partition: PartitionLeader, now: float) -> list[Source]:
+    def _followers(self, partition: PartitionLeader, now: float) -> list[FetchSource]:
         if not (self._settings.follower_reads or self._settings.speculative_reads):
             return []
-        usable: list[Source] = [
+        usable: list[FetchSource] = [
             replica
             for replica in partition.replicas
             if replica.live
@@ -313,7 +288,7 @@ class PartitionFetcher:
 
     # What a race needs
 
-    async def ask(self, source: Source, wanted: Wanted) -> Fetched:
+    async def ask(self, source: FetchSource, wanted: Wanted) -> Fetched:
         """One answer of one replica. Raises what it refuses, or UnreachableError."""
         route, settings = self._route, self._settings
         loop = asyncio.get_running_loop()
@@ -416,103 +391,3 @@ class PartitionFetcher:
         """A follower has answered what the leader was asked: keep that one call."""
         self._forget_silent()
         self._silent = (leader.term, call)
-
-
-class Race:
-    """One round: who is asked, who may still be, and what came of it."""
-
-    def __init__(self, fetcher: PartitionFetcher, wanted: Wanted, sources: list[Source]) -> None:
-        self._fetcher = fetcher
-        self._wanted = wanted
-        self._left = sources
-        self._leader_first = isinstance(sources[0], PartitionLeader)
-        self._calls: dict[asyncio.Task[Fetched], Source] = {}
-        self._nothing: Fetched | None = None
-        self._failure: RunnelError | None = None
-        self._leader_failed = False
-        self._won_by_follower = False
-
-    async def run(self) -> Fetched:
-        """The first answer that counts. Raises what stands in its way."""
-        loop = asyncio.get_running_loop()
-        self._ask_next()
-        patience_s = self._fetcher.delay_s(self._wanted.known) if self._may_add else math.inf
-        next_at = loop.time() + patience_s
-        while self._calls:
-            left_s = None if next_at == math.inf else max(0.0, next_at - loop.time())
-            done, _ = await asyncio.wait(
-                self._calls, timeout=left_s, return_when=asyncio.FIRST_COMPLETED
-            )
-            for call in sorted(done, key=self._is_follower):
-                if (answer := self._judged(call, self._calls.pop(call))) is not None:
-                    return answer
-            if self._leader_failed:
-                if not done:
-                    break
-                next_at = loop.time() + _FALLBACK_S
-            elif not done:
-                if self._may_add and self._fetcher.may_speculate():
-                    self._ask_next()
-                next_at = loop.time() + (self._fetcher.delay_s(True) if self._may_add else math.inf)
-            if not self._calls and self._goes_on:
-                self._ask_next()
-        if self._nothing is not None and not self._leader_failed:
-            return self._nothing
-        raise self._failure or NotReadyError("no replica has answered")
-
-    def leave(self) -> None:
-        """Drop what is under way; a leader that was overtaken stays asked."""
-        for call, source in self._calls.items():
-            if call.done():
-                # It came together with the answer that was taken; nobody reads its error.
-                if not call.cancelled():
-                    call.exception()
-            elif self._won_by_follower and isinstance(source, PartitionLeader):
-                self._fetcher.overtaken(source, call)
-            else:
-                call.cancel()
-
-    @property
-    def _may_add(self) -> bool:
-        return bool(self._left) and self._fetcher.speculates
-
-    @property
-    def _goes_on(self) -> bool:
-        """Nobody is asked any more: is there another one whose answer would help?"""
-        if not self._left:
-            return False
-        return self._wanted.known or (self._nothing is None and not self._leader_failed)
-
-    def _ask_next(self) -> None:
-        source = self._left.pop(0)
-        call = asyncio.create_task(self._fetcher.ask(source, self._wanted), name="fetch")
-        self._calls[call] = source
-
-    def _is_follower(self, call: asyncio.Task[Fetched]) -> bool:
-        return isinstance(self._calls[call], ReplicaEndpoint)
-
-    def _judged(self, call: asyncio.Task[Fetched], source: Source) -> Fetched | None:
-        """What one answer means: the round's answer, or None. Raises what ends the round."""
-        try:
-            answer = call.result()
-        except RunnelError as error:
-            if isinstance(source, PartitionLeader):
-                self._leader_failed = True
-                self._failure = self._fetcher.judge(error)
-                # Where nothing is known to be there, a follower has no more than its leader had.
-                helps = self._wanted.known or not self._leader_first
-                if not (helps and may_retry(self._failure)):
-                    raise self._failure from error
-            else:
-                self._fetcher.avoid(source.spu)
-                if self._failure is None:
-                    self._failure = NotReadyError(f"a follower did not answer: {error.message}")
-            return None
-        if isinstance(source, ReplicaEndpoint) and not len(answer.data):
-            self._nothing = answer
-            if self._wanted.known:
-                # It lags behind: who reads there waits for what others have.
-                self._fetcher.avoid(source.spu)
-            return None
-        self._won_by_follower = isinstance(source, ReplicaEndpoint)
-        return answer

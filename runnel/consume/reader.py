@@ -18,53 +18,24 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from runnel.consume.delivered import Chunk
-from runnel.consume.fetcher import Fetched, PartitionFetcher
+from runnel.consume.fetcher import PartitionFetcher
+from runnel.consume.race import Fetched
+from runnel.net.offsets import list_offsets
 from runnel.net.routing import TopicRoute
 from runnel.records.cursor import Cursor
 from schemas.errors import (
     CorruptBatchError,
     DivergedError,
     OffsetOutOfRangeError,
-    UnsupportedError,
 )
-from schemas.wire.protocol import Api
 from schemas.wire.record_requests import (
     EARLIEST,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    PositionBy,
 )
 
 #: Chunks of a partition that nobody has taken yet, at most.
 MOST_HELD: Final = 2
 
 _log = logging.getLogger("runnel")
-
-
-async def list_offsets(
-    route: TopicRoute,
-    partition: int,
-    position: int,
-    give_up_s: float,
-    by: PositionBy = PositionBy.TIMESTAMP,
-) -> ListOffsetsResponse:
-    """Ask the leader for an offset; see `schemas.wire.record_requests.ListOffsetsRequest`.
-
-    Raises UnsupportedError where the leader is of a version that knows no such positions.
-    """
-    response = await route.retrying(
-        partition,
-        Api.LIST_OFFSETS,
-        lambda uid: ListOffsetsRequest(uid, position, by).pack(),
-        give_up_s=give_up_s,
-    )
-    found = ListOffsetsResponse.unpack(response.fixed)
-    if found.by is not by:
-        raise UnsupportedError(
-            f"the leader of {route.name}/{partition} cannot find a transaction id: its SPU is of"
-            " an earlier version; upgrade it"
-        )
-    return found
 
 
 @dataclass(slots=True)

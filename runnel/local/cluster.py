@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from runnel.admin.http import ScClient
-from runnel.local import store
+from runnel.local import offline_admin
 from runnel.local.etcd import find_etcd
 from runnel.local.plan import OWN_KVS, SPU_GROUP, ClusterPlan, Daemon
 from runnel.local.processes import port_is_free
@@ -164,9 +164,9 @@ class LocalCluster:
         """Move the cluster's objects to another KV, and verify them. SPUs run on meanwhile; an SC
         that runs is stopped, and started again on the new KV.
 
-        Gives what `store.migrate` does; None where an earlier, interrupted attempt had moved all
-        and only the rest remained. Raises InvalidRequestError, ConflictError, NotFoundError,
-        UnreachableError; the cluster then runs as before.
+        Gives what `offline_admin.migrate_kv` does; None where an earlier, interrupted attempt had
+        moved all and only the rest remained. Raises InvalidRequestError, ConflictError,
+        NotFoundError, UnreachableError; the cluster then runs as before.
         """
         self.require()
         with self._directory.exclusive():
@@ -188,7 +188,7 @@ class LocalCluster:
                     asyncio.run(helper.bring_up_etcd())
                 # While the SC still serves: what does not answer cannot be moved to.
                 progress("looking at the new store")
-                store.census(new.kv_url, old.cluster)
+                offline_admin.inspect_kv(new.kv_url, old.cluster)
                 progress("stopping the SC")
                 stop(ran[name] for name in ("sc-0",) if name in ran)
                 result = _move(old, new, progress)
@@ -240,7 +240,7 @@ class LocalCluster:
             self._stop()
             if plan.kv not in OWN_KVS and not keep_objects:
                 try:
-                    store.erase(plan.kv_url, plan.cluster)
+                    offline_admin.erase_kv(plan.kv_url, plan.cluster)
                 except RetryableError as error:
                     raise UnreachableError(
                         f"{error}\nNothing was deleted; where that etcd is gone for good, add"
@@ -337,10 +337,10 @@ def _both(error: BaseException, again: RunnelError) -> RunnelError:
 
 def _move(old: ClusterPlan, new: ClusterPlan, progress: Progress) -> dict[str, Any] | None:
     """Move the objects; None where they had been moved already."""
-    here, there = (store.census(plan.kv_url, old.cluster) for plan in (old, new))
+    here, there = (offline_admin.inspect_kv(plan.kv_url, old.cluster) for plan in (old, new))
     if here["moved_to"] and here["uid"] == there["uid"] and there["arriving_from"] is None:
         return None
-    return store.migrate(old.kv_url, new.kv_url, old.cluster, progress)
+    return offline_admin.migrate_kv(old.kv_url, new.kv_url, old.cluster, progress)
 
 
 def _check_ports(daemons: list[tuple[str, dict[str, int]]]) -> None:
@@ -356,7 +356,7 @@ def _check_ports(daemons: list[tuple[str, dict[str, int]]]) -> None:
 def _check_new(plan: ClusterPlan) -> None:
     """Raise ConflictError where an etcd that runs elsewhere holds a cluster of this name."""
     if plan.kv not in OWN_KVS:
-        found = store.census(plan.kv_url, plan.cluster)
+        found = offline_admin.inspect_kv(plan.kv_url, plan.cluster)
         if found["keys"]:
             raise ConflictError(
                 f"{without_password(plan.kv)} holds a cluster {plan.cluster!r} already"
@@ -369,7 +369,7 @@ def _erase_external(plan: ClusterPlan) -> None:
     if plan.kv not in OWN_KVS:
         with suppress(RunnelError):
             # One by us: where another took office too, it is somebody else's cluster by now.
-            store.erase(plan.kv_url, plan.cluster, most_offices=1)
+            offline_admin.erase_kv(plan.kv_url, plan.cluster, most_offices=1)
 
 
 async def _spu_resolutions(address: str) -> dict[str, str] | None:

@@ -1,7 +1,9 @@
-"""Work that this package may not import: a daemon's ``admin`` module, run as a process.
+"""Work on a cluster's files while its daemons are down: on the KV store, and on logs on disk.
 
-It reads one JSON object from standard input (passwords do not show in the list of processes), and
-says a JSON object a line: progress, then ``done`` or ``error``.
+The client may not import the daemons' packages, so each job runs in a process: the ``admin`` module
+of the SC (``sc.admin``) for the KV, of the SPU (``spu.admin``) for logs. It reads one JSON object
+from standard input (passwords do not show in the list of processes), and says a JSON object a line:
+progress, then ``done`` or ``error``.
 """
 
 from __future__ import annotations
@@ -9,17 +11,94 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO, Any, cast
 
 from schemas.daemon.installation import Program, program_command
-from schemas.errors import RunnelError, error_from
+from schemas.errors import NotFoundError, RunnelError, error_from
 
+#: A line to show while it takes time.
+ShowLine = Callable[[str], None]
+#: Bytes that were verified, and bytes that there are.
+VerifyProgress = Callable[[int, int], None]
 #: What is given each line of progress.
-Heard = Callable[[dict[str, Any]], None]
+_OnLine = Callable[[dict[str, Any]], None]
+
+# The KV store
 
 
-def run_admin(
-    program: Program, request: dict[str, Any], what: str, heard: Heard | None = None
+def inspect_kv(kv: str, cluster: str) -> dict[str, Any]:
+    """``uid`` (None where the store never held the cluster), ``keys``, ``moved_to`` and
+    ``arriving_from``. Raises UnreachableError and what else the store says."""
+    return _on_kv({"verb": "census", "kv": kv, "cluster": cluster})
+
+
+def erase_kv(kv: str, cluster: str, *, most_offices: int | None = None) -> int:
+    """Delete all of a cluster from a store. Gives the number of keys.
+
+    Raises ConflictError where more SCs took office over it than ``most_offices``.
+    """
+    request = {"verb": "erase", "kv": kv, "cluster": cluster, "mostOffices": most_offices}
+    return int(_on_kv(request)["keys"])
+
+
+def migrate_kv(source: str, target: str, cluster: str, progress: ShowLine) -> dict[str, Any]:
+    """Move a cluster: ``uid``, ``keys``, ``bytes``, ``sha256`` and ``left`` of what was moved.
+
+    Raises ConflictError, NotFoundError, UnreachableError."""
+    return _on_kv({"verb": "migrate", "kv": source, "to": target, "cluster": cluster}, progress)
+
+
+# Logs on disk
+
+
+def describe_logs(path: Path) -> list[dict[str, Any]]:
+    """Meta, checkpoint, segments and indexes of the partitions in a directory.
+
+    Raises NotFoundError, InvalidRequestError for what is none, ConflictError while an SPU uses it.
+    """
+    return _on_logs("describe", path)
+
+
+def verify_logs(path: Path, progress: VerifyProgress) -> list[dict[str, Any]]:
+    """What is wrong with the partitions in a directory; raises as `describe_logs` does."""
+    return _on_logs("verify", path, progress)
+
+
+def choose_partition(
+    partitions: list[dict[str, Any]], name: str | None, path: Path
+) -> dict[str, Any]:
+    """The partition of this name, or the only one. Raises NotFoundError."""
+    names = {str((one["meta"] or {}).get("name", one["directory"])): one for one in partitions}
+    if name is None and len(names) == 1:
+        return partitions[0]
+    if name in names:
+        return names[name]
+    wanted = "several partitions: name one of them" if name is None else f"no partition {name}"
+    raise NotFoundError(f"{path} holds {wanted}; there are {', '.join(sorted(names)) or 'none'}")
+
+
+def _on_kv(request: dict[str, Any], progress: ShowLine | None = None) -> dict[str, Any]:
+    def say(line: dict[str, Any]) -> None:
+        if progress is not None:
+            progress(f"{line['stage']}: {line['count']:,} of {line['total']:,}")
+
+    return _run_admin(Program.SC_ADMIN, request, "the work on the store", say)
+
+
+def _on_logs(verb: str, path: Path, progress: VerifyProgress | None = None) -> list[dict[str, Any]]:
+    def say(line: dict[str, Any]) -> None:
+        if progress is not None:
+            progress(line["count"], line["total"])
+
+    done = _run_admin(
+        Program.SPU_ADMIN, {"verb": verb, "path": str(path)}, f"the look at {path}", say
+    )
+    return cast(list[dict[str, Any]], done["partitions"])
+
+
+def _run_admin(
+    program: Program, request: dict[str, Any], what: str, on_line: _OnLine | None = None
 ) -> dict[str, Any]:
     """What a program has done. Raises the error that it says, and RunnelError, naming
     ``what`` was to be done, where it ends without a word."""
@@ -46,6 +125,6 @@ def run_admin(
                 return cast(dict[str, Any], line["done"])
             if "error" in line:
                 raise error_from(**line["error"])
-            if heard is not None and "stage" in line:
-                heard(line)
+            if on_line is not None and "stage" in line:
+                on_line(line)
     raise RunnelError(f"{what} ended early: {last}")

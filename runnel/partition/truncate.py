@@ -13,9 +13,8 @@ from datetime import datetime
 from typing import Final, Literal
 
 from runnel.admin.client import Admin
-from runnel.consume.reader import list_offsets
+from runnel.net.offsets import list_offsets, resolve_offset
 from runnel.net.routing import TopicRoute
-from runnel.records.record import timestamp_us_of
 from schemas.errors import DeadlineExceededError, InvalidRequestError
 from schemas.objects.topic import partition_name
 from schemas.wire.record_requests import EARLIEST, LATEST
@@ -77,16 +76,7 @@ async def _place(
 ) -> tuple[int, int]:
     """Where a partition begins, and where it is to begin. Raises InvalidRequestError."""
     bounds = await list_offsets(route, partition, LATEST, give_up_s)
-    match before:
-        case "latest":
-            place = bounds.offset
-        case datetime() as when:
-            wanted_us = max(0, timestamp_us_of(when))
-            place = (await list_offsets(route, partition, wanted_us, give_up_s)).offset
-        case int() as offset:
-            place = offset
-        case _:
-            place = before[partition]
+    place = (await resolve_offset(route, partition, before, give_up_s, bounds)).offset
     if not 0 <= place <= bounds.offset:
         raise InvalidRequestError(
             f"{route.name}/{partition} cannot begin at offset {place}: it holds"

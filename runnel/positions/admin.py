@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from runnel.consume.consumer import Range, TransactionId
-from runnel.consume.reader import list_offsets
+from runnel.net.offsets import Range, list_offsets, resolve_offset
 from runnel.net.routing import TopicRoute
 from runnel.positions.state import Positions, Reading, Reset, Update, find, forget, readings
 from runnel.positions.store import GIVE_UP_S, PositionStore
-from runnel.records.record import time_of, timestamp_us_of
+from runnel.records.record import time_of
 from runnel.state_log.log import StateLog, now_us
 from schemas.errors import InvalidRequestError, NotFoundError, RunnelError
 from schemas.objects.kinds import nearest
-from schemas.wire.record_requests import LATEST, ListOffsetsResponse, PositionBy
+from schemas.wire.record_requests import LATEST, ListOffsetsResponse
 
 #: How long a partition may take to tell its bounds; then it has none in a list.
 _BOUNDS_S: Final = 3.0
@@ -114,7 +113,7 @@ async def reset_consumer(
     """Set where a consumer reads on. Raises NotFoundError, InvalidRequestError."""
     log = await _log_of(store, name, route.name)
     chosen = to.chosen(route.name, route.partition_count)
-    places = await asyncio.gather(*(_place(route, index, to) for index in chosen))
+    offsets = await asyncio.gather(*(_resolve(route, index, to) for index in chosen))
     reset = Reset(
         name=name,
         topic=route.name,
@@ -122,7 +121,7 @@ async def reset_consumer(
         partition_count=route.partition_count,
         by=by,
         at_us=now_us(),
-        offsets=dict(zip(chosen, places, strict=True)),
+        offsets=dict(zip(chosen, offsets, strict=True)),
     )
     fenced: str | None = None
 
@@ -236,36 +235,14 @@ def _seen(
     )
 
 
-async def find_offset(route: TopicRoute, partition: int, at: datetime | TransactionId) -> int:
-    """The offset of the batch in which reading from a time or a transaction id begins; the one
-    after the last committed record where there is none."""
-    match at:
-        case datetime():
-            position, by = max(0, timestamp_us_of(at)), PositionBy.TIMESTAMP
-        case TransactionId(id=position):
-            by = PositionBy.TRANSACTION_ID
-        case _:
-            raise InvalidRequestError(f"at is {at!r}; give a datetime or a TransactionId")
-    return (await list_offsets(route, partition, position, GIVE_UP_S, by)).offset
-
-
-async def _place(route: TopicRoute, partition: int, to: Range) -> int:
+async def _resolve(route: TopicRoute, partition: int, to: Range) -> int:
     """The offset that a reset means. Raises InvalidRequestError where the log has none such."""
     bounds = await list_offsets(route, partition, LATEST, GIVE_UP_S)
-    match to.start:
-        case "earliest":
-            return bounds.log_start
-        case "latest":
-            return bounds.offset
-        case datetime() | TransactionId() as at:
-            return await find_offset(route, partition, at)
-        case int() as offset:
-            place = offset
-        case offsets:
-            place = offsets[partition]
-    if not bounds.log_start <= place <= bounds.offset:
+    offset = (await resolve_offset(route, partition, to.start, GIVE_UP_S, bounds)).offset
+    given = isinstance(to.start, int | Mapping)
+    if given and not bounds.log_start <= offset <= bounds.offset:
         raise InvalidRequestError(
-            f"{route.name}/{partition} cannot be read from offset {place}: it holds"
+            f"{route.name}/{partition} cannot be read from offset {offset}: it holds"
             f" {bounds.log_start} to {bounds.offset - 1}, and {bounds.offset} comes next"
         )
-    return place
+    return offset

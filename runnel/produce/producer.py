@@ -18,13 +18,15 @@ from dataclasses import dataclass
 from functools import partial
 from time import monotonic, time_ns
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypedDict
+from typing import Any, Final, Self
 
 from runnel.net.routing import TopicRoute
 from runnel.produce.accumulator import Accumulator
 from runnel.produce.delivery import Batch, Outcome, TableDelivery
-from runnel.produce.send_buffer import Intake, Sends
+from runnel.produce.send import Sends
+from runnel.produce.send_buffer import Intake
 from runnel.produce.sender import PartitionSender, SendCounts, SenderSettings
+from runnel.produce.settings import LINGER_MS, ProducerSettings
 from runnel.produce.typed_accumulator import RowLayout, TypedAccumulator
 from runnel.produce.typed_send_buffer import TypedIntake
 from runnel.records.arrow_schema import row_sizes
@@ -37,72 +39,12 @@ from runnel.records.tables import (
     with_transaction_ids,
 )
 from schemas.columns.topic_schema import TopicSchema
-from schemas.errors import InvalidRequestError, RunnelError, error_from
-from schemas.objects.topic import MAX_BATCH_BYTES
-from schemas.wire.batch import CODECS
+from schemas.errors import RunnelError, error_from
 from schemas.wire.record_requests import Acks
 
 Progress = Callable[[int, int], None]
-#: A batch is encoded, framed and copied: half of what any hop takes leaves room for all that.
-MAX_CONFIGURED_BATCH_BYTES: Final = MAX_BATCH_BYTES // 2
-MAX_IN_FLIGHT: Final = 5
-#: How long a batch waits at most for those before it, where nobody says.
-LINGER_MS: Final = 5.0
 #: How long a `with` block that ends in an error still tries to get records out.
 _LAST_TRY_S: Final = 5.0
-
-
-class ProducerOptions(TypedDict, total=False):
-    """What `producer(topic, …)` takes; see `ProducerSettings` for meaning and defaults."""
-
-    acks: Literal["committed", "leader", "none"]
-    compression: Literal["none", "lz4", "zstd"] | None
-    batch_bytes: int
-    linger_ms: float | None
-    buffer_bytes: int
-    max_in_flight: int
-    delivery_timeout_ms: int
-    request_timeout_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerSettings:
-    """``acks``: when a record counts as delivered. ``compression``: None means the topic's.
-
-    ``linger_ms``: how long a batch waits for more records; None: not at all while no batch of this
-    producer is under way, and at most `LINGER_MS` otherwise. ``buffer_bytes`` bounds what is
-    accepted and not acknowledged. ``max_in_flight`` batches per partition are under way at once
-    (leaders recognise duplicates among the last five). After ``delivery_timeout_ms`` a batch
-    fails; one attempt takes at most ``request_timeout_ms``.
-    """
-
-    acks: Literal["committed", "leader", "none"] = "committed"
-    compression: Literal["none", "lz4", "zstd"] | None = None
-    batch_bytes: int = 1 << 20
-    linger_ms: float | None = None
-    buffer_bytes: int = 64 << 20
-    max_in_flight: int = MAX_IN_FLIGHT
-    delivery_timeout_ms: int = 120_000
-    request_timeout_ms: int = 30_000
-
-    def __post_init__(self) -> None:
-        bounds = (
-            ("batch_bytes", self.batch_bytes, 1, MAX_CONFIGURED_BATCH_BYTES),
-            ("linger_ms", 0 if self.linger_ms is None else self.linger_ms, 0, 60_000),
-            ("buffer_bytes", self.buffer_bytes, 1, 1 << 40),
-            ("max_in_flight", self.max_in_flight, 1, MAX_IN_FLIGHT),
-            ("delivery_timeout_ms", self.delivery_timeout_ms, 1, 86_400_000),
-            ("request_timeout_ms", self.request_timeout_ms, 1, 600_000),
-        )
-        for name, value, low, high in bounds:
-            if not low <= value <= high:
-                raise InvalidRequestError(f"{name} is {value}; {low} to {high} is possible")
-        if self.acks.upper() not in Acks.__members__:
-            raise InvalidRequestError(f"acks is {self.acks!r}; give committed, leader or none")
-        if self.compression is not None and self.compression not in CODECS:
-            raise InvalidRequestError(
-                f"compression is {self.compression!r}; give {', '.join(CODECS)}"
-            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from operator import length_hint
 from time import monotonic, sleep, time_ns
@@ -37,7 +37,7 @@ import numpy.typing as npt
 from runnel.produce.accumulator import Accumulator
 from runnel.produce.delivery import Batch, Delivery, Outcome
 from runnel.produce.partitioned_rows import Rows
-from runnel.records.record import Headers, Value, as_transaction_id, timestamp_us_of
+from runnel.records.record import Headers, as_transaction_id, timestamp_us_of
 from runnel.records.tables import ROW_OVERHEAD_BYTES, SizedRows
 from schemas.errors import InvalidRequestError, OverloadedError
 
@@ -317,79 +317,6 @@ class Intake:
             )
 
 
-class Sends:
-    """What the producers of both facades share: `send`.
-
-    A method of a base class, not a call passed on: a second call would cost as much as the first.
-    """
-
-    _intake: Intake
-
-    # The last four are meant as keyword-only; saying so would make every call a third slower.
-    def send(
-        self,
-        value: Value | None,
-        key: bytes | str | None = None,
-        timestamp: int | datetime | None = None,
-        headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None = None,
-        partition: int | None = None,
-        transaction_id: int | None = None,
-    ) -> Delivery:
-        """Add one record; returns at once. Text is sent as UTF-8. For any thread.
-
-        To a typed topic, ``value`` is a dict or a dataclass instance with the topic's columns; key
-        and timestamp are among them.
-
-        ``timestamp``: a datetime with a time zone, or microseconds since the epoch. Left out, it
-        is now, read once for what is sent within 5 ms. ``transaction_id``: the application's, 0 and
-        up, never below an earlier one of the partition. Records of one key keep their order. When
-        the buffer is full, this raises OverloadedError (await `drain`), or waits in the blocking
-        facade. Raises RecordTooLargeError, InvalidRequestError, TransactionIdTooLowError for an id
-        below one that waits to be sent; the delivery fails with that where the leader refuses it.
-        """
-        if (
-            type(value) is bytes
-            and (key is None or (type(key) is bytes and len(key) < SLOT_KEY_BYTES))
-            and len(value) < SLOT_VALUE_BYTES
-            and timestamp is None
-            and headers is None
-            and partition is None
-            and transaction_id is None
-        ):
-            indices, keys, values, chunk = self._intake.fields
-            for index in indices:
-                keys[index] = key
-                # The value says that the slot is filled: it comes last.
-                values[index] = value
-                if not index:
-                    self._intake.begun(chunk)
-                delivery = Delivery()
-                delivery._source = chunk
-                delivery._index = index
-                return delivery
-        elif (type(value) is not bytes and value is not None) or (
-            type(key) is not bytes and key is not None
-        ):
-            if self._intake.takes_rows:
-                return self._intake.put(
-                    value,  # type: ignore[arg-type]
-                    key,  # type: ignore[arg-type]
-                    timestamp,
-                    headers,
-                    partition,
-                    transaction_id,
-                )
-            return self.send(
-                value if value is None else _as_bytes("value", value),
-                key if key is None else _as_bytes("key", key),
-                timestamp,
-                headers,
-                partition,
-                transaction_id,
-            )
-        return self._intake.put(value, key, timestamp, headers, partition, transaction_id)
-
-
 def _lengths(values: list[bytes | None]) -> npt.NDArray[np.int64]:
     """The lengths of the values in a chunk's slots, once all are filled."""
     while True:
@@ -397,17 +324,6 @@ def _lengths(values: list[bytes | None]) -> npt.NDArray[np.int64]:
             return np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]
         except TypeError:
             sleep(_STRAGGLER_S)
-
-
-def _as_bytes(what: str, data: object) -> bytes:
-    if isinstance(data, str):
-        return data.encode()
-    if isinstance(data, bytes | bytearray | memoryview):
-        return bytes(data)
-    raise InvalidRequestError(
-        f"the {what} is {type(data).__name__}; give bytes or text, for example json.dumps(data), or"
-        " give the topic columns (spec.schema)"
-    )
 
 
 def _as_timestamp_us(timestamp: Any) -> int:

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from runnel.records.arrow_schema import arrow_schema
-from runnel.records.row_values import Misfit, MisfitError, shown
+from runnel.records.converters import shown
+from runnel.records.row_values import Misfit, MisfitError
 from runnel.records.tables import as_table
 from schemas.columns.topic_schema import Column, names
 from schemas.objects.kinds import nearest

@@ -2,36 +2,25 @@
 
 Batches may be of any version of the topic's schema, older or newer. Columns that an older batch
 does not hold are null; columns that were added after reading began are left out, so that all
-batches that one consumer gives have the same columns. Where a version is met that is not known
-yet, `SchemaFollower` asks the SC before the batch is looked at.
+batches that one consumer gives have the same columns. Pure: `runnel.consume.schema_follower` asks
+the SC for versions that are not known yet, before a batch of theirs is decoded.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from runnel.consume.fetcher import Fetched, FetchSettings, PartitionFetcher
-from runnel.consume.speculation import Speculation
-from runnel.net.routing import TopicRoute
 from runnel.records.arrow_schema import TIMESTAMP, arrow_schema, decode_rows, timestamps
 from runnel.records.tables import timestamp_array
 from schemas.columns.topic_schema import TopicSchema, column_count
-from schemas.errors import CorruptBatchError, RetryableError, UnsupportedError
-from schemas.wire.batch import TRANSACTION_ID, BatchHeader, Buffer, split_batches
+from schemas.errors import CorruptBatchError, UnsupportedError
+from schemas.wire.batch import TRANSACTION_ID, BatchHeader, Buffer
 
 _PLACE: Final = (pa.field("partition", pa.int32()), pa.field("offset", pa.int64()))
 _TIME: Final = pa.field("timestamp", TIMESTAMP)
-#: How long to wait before the SC is asked once more; doubled each time, up to the second.
-_ASK_AGAIN_S: Final = 0.05
-_MOST_PAUSE_S: Final = 2.0
-
-#: Asks for the schema that a topic has now.
-AskSchema = Callable[[], Awaitable[TopicSchema | None]]
 
 
 def read_schema(rows: TopicSchema) -> pa.Schema:
@@ -86,53 +75,3 @@ class ReadColumns:
             return timestamps(found.column(self.rows.timestamp_column))
         except pa.ArrowException as error:
             raise CorruptBatchError(f"column {self.rows.timestamp_column}: {error}") from error
-
-
-class SchemaFollower(PartitionFetcher):
-    """A fetcher that asks for the topic's schema when a batch of an unknown version comes."""
-
-    def __init__(
-        self,
-        columns: ReadColumns,
-        ask_schema: AskSchema,
-        route: TopicRoute,
-        partition: int,
-        settings: FetchSettings,
-        speculation: Speculation,
-        lac: int,
-    ) -> None:
-        super().__init__(route, partition, settings, speculation, route.random, lac)
-        self._columns = columns
-        self._ask_schema = ask_schema
-        self._give_up_s = settings.give_up_s
-
-    async def fetch(self, offset: int, term: int) -> Fetched:
-        """As of any fetcher; every version in the answer that the SC knows is known then."""
-        fetched = await super().fetch(offset, term)
-        loop = asyncio.get_running_loop()
-        deadline, pause_s = loop.time() + self._give_up_s, _ASK_AGAIN_S
-        while self._meets_unknown(fetched.data):
-            # The SPU knows that version, so an SC that does not is away or about to.
-            late = loop.time() >= deadline
-            try:
-                found = await self._ask_schema()
-            except RetryableError:
-                if late:
-                    raise
-            else:
-                if found is not None:
-                    self._columns.learn(found)
-                if late:
-                    break
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _MOST_PAUSE_S)
-        return fetched
-
-    def _meets_unknown(self, data: memoryview) -> bool:
-        try:
-            batches = split_batches(data)
-        except CorruptBatchError:
-            # Whoever decodes it says so, and where.
-            return False
-        records = (header for header, _ in batches if not header.is_control)
-        return not all(map(self._columns.knows, records))

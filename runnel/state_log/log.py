@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Generic
 
-from runnel.consume.reader import list_offsets
+from runnel.net.offsets import list_offsets
 from runnel.net.routing import LEAST_WAIT_S, TopicRoute, may_retry
 from runnel.records.cursor import Cursor
 from runnel.state_log.conditional_append import append_at, record_batch

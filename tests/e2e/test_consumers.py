@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import runnel as library
-from runnel.consume.consumer import ConsumerSettings
+from runnel.consume.settings import ConsumerSettings
 from schemas.objects.partition import Partition
 from schemas.objects.system_topics import POSITIONS
 from schemas.wire.partitioner import partition_for

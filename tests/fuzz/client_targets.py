@@ -17,7 +17,8 @@ from unittest import mock
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
-from runnel.admin.client import Admin, ClusterInfo
+from runnel.admin.answers import ClusterInfo
+from runnel.admin.client import Admin
 from runnel.admin.http import ScClient
 from runnel.admin.watch import Watch
 from runnel.client import Cluster

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from runnel.admin import client, http, sse, watch
+from runnel.admin import answers, http, sse, watch
 from runnel.net import push as pushes
 from runnel.partition.verify import read_findings
 from runnel.positions import state as consumers
@@ -128,8 +128,8 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     sse.EventParser._line,
     http.understood,
     http.parse_answer,
-    client._entry,
-    client._replica,
+    answers.parse_history_entry,
+    answers.parse_replica,
     watch._data,
     server._body,
     requests.read_query,

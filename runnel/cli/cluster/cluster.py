@@ -13,7 +13,7 @@ import typer
 from runnel.cli.cluster.check import check
 from runnel.cli.failure import stderr
 from runnel.cli.render import Output, count, print_rows
-from runnel.local import store
+from runnel.local import offline_admin
 from runnel.local.cluster import LocalCluster
 from runnel.profile import load_profile, runnel_home
 from schemas.daemon.kv_url import without_password
@@ -114,7 +114,9 @@ def migrate(
     notes: list[str] = []
     with stderr().status("moving the cluster") as spinner:
         if source is not None and name is not None:
-            moved: dict[str, Any] | None = store.migrate(source, kv, name, spinner.update)
+            moved: dict[str, Any] | None = offline_admin.migrate_kv(
+                source, kv, name, spinner.update
+            )
         else:
             cluster = _cluster(data_dir)
             moved = cluster.migrate(kv, spinner.update)

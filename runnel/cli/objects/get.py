@@ -33,8 +33,8 @@ from schemas.objects.system_topics import is_system_name
 from schemas.objects.topic import Topic
 
 if TYPE_CHECKING:
+    from runnel.admin.answers import HistoryEntry, PartitionOffsets, ReplicaState
     from runnel.admin.blocking import BlockingAdmin
-    from runnel.admin.client import HistoryEntry, PartitionOffsets, ReplicaState
 
 _HISTORY_SHOWN = 10
 

@@ -18,7 +18,7 @@ from runnel.admin.http import ScClient
 from runnel.cli.context import who
 from runnel.cli.records.consume import parse_time, record_json, shown
 from runnel.cli.render import format_row, print_rows
-from runnel.local.disk import choose, describe
+from runnel.local.offline_admin import choose_partition, describe_logs
 from runnel.loop_thread import LoopThread
 from runnel.net.address import parse_addresses
 from runnel.partition.dump import PartitionLog
@@ -138,7 +138,7 @@ def dump_stored(path: Path, name: str | None, choice: Choice, *, as_json: bool) 
         batches: Iterable[StoredBatch] = read_segment(path)
         label = path.stem
     else:
-        found = choose(describe(path), name, path)
+        found = choose_partition(describe_logs(path), name, path)
         label = str((found["meta"] or {}).get("name", path.name))
         if as_json:
             print(json.dumps({"log": found}))

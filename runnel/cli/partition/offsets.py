@@ -12,12 +12,12 @@ from runnel.cli.arguments import OnlyPartitionsOption, ScOption, TopicArgument
 from runnel.cli.context import connected
 from runnel.cli.records.consume import parse_time
 from runnel.cli.render import Output, print_rows
-from runnel.consume.consumer import TransactionId
+from runnel.net.offsets import TransactionId
 from schemas.errors import InvalidRequestError
 from schemas.objects.quantities import format_size
 
 if TYPE_CHECKING:
-    from runnel.admin.client import PartitionOffsets
+    from runnel.admin.answers import PartitionOffsets
 
 
 def offsets(

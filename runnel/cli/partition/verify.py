@@ -15,7 +15,7 @@ from runnel.admin.http import ScClient
 from runnel.cli.context import who
 from runnel.cli.failure import EXIT_FAILED, EXIT_OK, EXIT_UNREACHABLE, stderr
 from runnel.cli.render import Output, print_rows
-from runnel.local.disk import verify_directory
+from runnel.local.offline_admin import verify_logs
 from runnel.loop_thread import LoopThread
 from runnel.net.address import parse_addresses
 from runnel.partition.replicas import locate
@@ -176,7 +176,7 @@ def verify_offline(path: Path, output: Output) -> int:
     """Verify the partitions in a directory that no SPU uses; prints, and gives the exit code."""
     _require_table_or_json(output)
     with _progress() as progress:
-        found = verify_directory(path, progress.of(path.name))
+        found = verify_logs(path, progress.of(path.name))
     if output is Output.JSON:
         print(json.dumps({"items": [_directory_json(one) for one in found]}, indent=2))
     else:

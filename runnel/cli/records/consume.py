@@ -20,7 +20,8 @@ import runnel
 from runnel.cli.arguments import ScOption, TopicArgument
 from runnel.cli.context import connected
 from runnel.cli.readiness import say_what_is_awaited
-from runnel.consume.consumer import ConsumerSettings, Start, Stop, TransactionId
+from runnel.consume.settings import ConsumerSettings
+from runnel.net.offsets import Start, Stop, TransactionId
 from schemas.columns.topic_schema import READER_COLUMNS, TopicSchema
 from schemas.errors import InvalidRequestError, NotFoundError
 from schemas.objects.quantities import parse_duration_ms

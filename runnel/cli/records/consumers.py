@@ -20,7 +20,7 @@ from runnel.cli.render import Output, age, column_widths, count, format_row, pri
 from schemas.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from runnel.consume.consumer import Start
+    from runnel.net.offsets import Start
     from runnel.positions.admin import NamedConsumer, PartitionProgress
 
 #: Offsets have gaps: nobody can say exactly how many records are left.

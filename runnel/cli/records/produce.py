@@ -18,7 +18,7 @@ from runnel.cli.readiness import say_what_is_awaited
 from runnel.cli.records.inputs import KeyRule, read_chunks, splitter
 from runnel.cli.records.produce_typed import TypedInput, progress_of
 from runnel.cli.render import count
-from runnel.produce.producer import ProducerOptions
+from runnel.produce.settings import ProducerOptions
 from schemas.columns.topic_schema import TopicSchema, names
 from schemas.errors import InvalidRequestError
 from schemas.objects.topic import Compression, Topic

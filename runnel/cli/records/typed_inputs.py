@@ -20,8 +20,9 @@ import pyarrow as pa
 from runnel.cli.records.inputs import CHUNK_LINES, columnar_batches, kind_of
 from runnel.cli.render import count
 from runnel.records.arrow_schema import rows_batch
+from runnel.records.converters import Source
 from runnel.records.row_tables import try_table
-from runnel.records.row_values import Misfit, MisfitError, Row, RowReader, Source, parse_json_row
+from runnel.records.row_values import Misfit, MisfitError, Row, RowReader, parse_json_row
 from schemas.columns.topic_schema import Column
 from schemas.errors import InvalidRequestError
 from schemas.objects.topic import MAX_BATCH_BYTES

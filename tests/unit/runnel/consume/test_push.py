@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runnel import aio
-from runnel.consume import consumer, fetcher
+from runnel.consume import consumer, fetcher, race
 from runnel.consume.speculation import Speculation
 from runnel.net import push
 from schemas.errors import (
@@ -136,10 +136,10 @@ async def test_given_a_reader_that_stops_then_no_more_than_its_window_comes(
 async def test_given_frames_that_come_by_themselves_then_no_round_is_begun_for_them(
     pushing: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rounds: list[fetcher.Wanted] = []
+    rounds: list[race.Wanted] = []
 
-    class Counted(fetcher.Race):
-        async def run(self) -> fetcher.Fetched:
+    class Counted(race.Race):
+        async def run(self) -> race.Fetched:
             rounds.append(self._wanted)
             return await super().run()
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from runnel.aio import Producer
-from runnel.produce.producer import ProducerSettings
+from runnel.produce.settings import ProducerSettings
 from schemas.errors import (
     CorruptBatchError,
     DeadlineExceededError,

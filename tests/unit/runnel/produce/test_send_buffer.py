@@ -14,7 +14,8 @@ from runnel.produce import send_buffer
 from runnel.produce.accumulator import Accumulator
 from runnel.produce.delivery import Batch, Delivery, Outcome
 from runnel.produce.linger import LEAST_S
-from runnel.produce.send_buffer import SLOT_VALUE_BYTES, STAMP_S, Intake, Sends
+from runnel.produce.send import Sends
+from runnel.produce.send_buffer import SLOT_VALUE_BYTES, STAMP_S, Intake
 from runnel.records.tables import ROW_OVERHEAD_BYTES, measured, record_table
 from schemas.errors import InvalidRequestError, OverloadedError, RecordTooLargeError
 from schemas.wire.partitioner import partition_for

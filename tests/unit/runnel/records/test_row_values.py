@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from runnel.cli.records.consume import value_json
 from runnel.records.arrow_schema import row_sizes, rows_batch
-from runnel.records.row_values import MisfitError, RowReader, Source, parse_json_row
+from runnel.records.converters import Source
+from runnel.records.row_values import MisfitError, RowReader, parse_json_row
 from schemas.columns.topic_schema import Column, TopicSchema
 from schemas.errors import InvalidRequestError
 from tests.unit.runnel.typed import rows

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from runnel.consume.delivered import records_of
-from runnel.consume.fetcher import Fetched, FetchSettings, PartitionFetcher
-from runnel.consume.speculation import Speculation
-from runnel.records import schema_resolution
 from runnel.records.arrow_schema import TIMESTAMP, arrow_schema, encode_rows
 from runnel.records.cursor import Cursor
 from runnel.records.record import time_of
-from runnel.records.schema_resolution import ReadColumns, SchemaFollower, read_schema
+from runnel.records.schema_resolution import ReadColumns, read_schema
 from schemas.columns.topic_schema import Column, TopicSchema, schema_id
-from schemas.errors import CorruptBatchError, UnreachableError, UnsupportedError
-from schemas.wire.batch import CODECS, build, build_control, read_header, stamp
+from schemas.errors import CorruptBatchError, UnsupportedError
+from schemas.wire.batch import CODECS, build, read_header, stamp
 
 ID = Column(name="orderId", type="int64", nullable=False)
 NOTE = Column(name="note", type="string")
@@ -169,73 +165,3 @@ def test_the_schema_that_readers_see() -> None:
             ("note", pa.string()),
         ]
     )
-
-
-class Asked:
-    """An SC that does not answer at first."""
-
-    def __init__(self, *answers: TopicSchema | Exception | None) -> None:
-        self.answers = list(answers)
-
-    async def __call__(self) -> TopicSchema | None:
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
-def follower(
-    monkeypatch: pytest.MonkeyPatch, asked: Asked, data: bytes, give_up_s: float = 30.0
-) -> tuple[SchemaFollower, ReadColumns]:
-    async def fetch(_self: PartitionFetcher, _offset: int, _term: int) -> Fetched:
-        return Fetched(memoryview(data), 9, None)
-
-    monkeypatch.setattr(PartitionFetcher, "fetch", fetch)
-    monkeypatch.setattr(schema_resolution, "_ASK_AGAIN_S", 0.0)
-    columns = ReadColumns(V1)
-    route: Any = SimpleNamespace(random=lambda: 0.5)
-    settings = FetchSettings(1 << 20, 1_000, give_up_s)
-    return SchemaFollower(columns, asked, route, 0, settings, Speculation(), -1), columns
-
-
-NEWER = batch(V2.columns, {"orderId": [3], "note": ["n"]})
-
-
-async def test_given_an_unknown_version_then_the_sc_is_asked_until_it_knows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked = Asked(UnreachableError("away"), V1, UnreachableError("away"), V2)
-    fetcher, columns = follower(monkeypatch, asked, NEWER)
-    assert (await fetcher.fetch(0, 0)).data == memoryview(NEWER)
-    assert asked.answers == []
-    assert columns.knows(read_header(NEWER))
-
-
-async def test_given_an_sc_that_never_answers_then_its_failure(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    fetcher, _ = follower(monkeypatch, Asked(UnreachableError("away")), NEWER, give_up_s=0.0)
-    with pytest.raises(UnreachableError):
-        await fetcher.fetch(0, 0)
-
-
-async def test_given_an_sc_that_never_knows_then_the_batch_as_it_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    fetcher, columns = follower(monkeypatch, Asked(V1), NEWER, give_up_s=0.0)
-    assert (await fetcher.fetch(0, 0)).data == memoryview(NEWER)
-    assert not columns.knows(read_header(NEWER))
-
-
-KNOWN = {
-    "given-a-version-that-is-known": batch(V1.columns, {"orderId": [1]}),
-    "given-a-control-record": bytes(build_control("term", 1)),
-    "given-nothing": b"",
-    "given-damage": b"x" * 200,
-}
-
-
-@pytest.mark.parametrize("data", KNOWN.values(), ids=KNOWN)
-async def test_otherwise_nobody_is_asked(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
-    fetcher, _ = follower(monkeypatch, Asked(), data)
-    assert (await fetcher.fetch(0, 0)).data == memoryview(data)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import runnel
-from runnel.admin.client import HistoryEntry, ReplicaState
+from runnel.admin.answers import HistoryEntry, ReplicaState
 from runnel.admin.watch import EventType, WatchEvent
 from runnel.cli.context import who
 from runnel.cli.objects import watch

@@ -1,0 +1,125 @@
+"""What the SC answers about objects, as values: applied, history, replicas, bounds, who it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from schemas.objects.metadata import Object
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyResult:
+    """What `apply` did, and the object as it is now; after a dry run, as both would be."""
+
+    change: Literal["created", "configured", "unchanged"]
+    object: Object
+    dry_run: bool = False
+
+    def __str__(self) -> str:
+        tried = " (dry run)" if self.dry_run else ""
+        return f"{self.object.kind.lower()}/{self.object.name} {self.change}{tried}"
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One write of an object.
+
+    ``at`` is its time (ISO 8601, UTC), ``by`` who wrote, ``cause`` the id of the chain of causes,
+    as in logs. ``changed`` are the fields that differ from the write before, as paths.
+    """
+
+    revision: int
+    at: str | None
+    by: str | None
+    cause: str | None
+    generation: int
+    resolution: str | None
+    reason: str | None
+    changed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """One replica of a partition, by what its SPU has reported last; what it has not is None.
+
+    ``live``: it is in the live replica set. ``next_offset`` is where its log ended then: one that
+    catches up reports every second.
+    """
+
+    spu: int
+    live: bool
+    role: str | None
+    fit: bool | None
+    log_start: int | None
+    next_offset: int | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The last writes of an object, the newest first.
+
+    ``complete``: they reach back to its creation; else the KV has forgotten older ones, or more
+    were not asked for.
+    """
+
+    entries: tuple[HistoryEntry, ...]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffsets:
+    """The bounds of one partition: ``earliest`` is the first offset that is kept, ``latest`` the
+    one after the last committed record; ``size_bytes`` as stored."""
+
+    partition: int
+    earliest: int
+    latest: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """Who the cluster is."""
+
+    cluster: str
+    cluster_uid: str
+    version: str
+
+
+def parse_history_entry(item: Mapping[str, Any]) -> HistoryEntry:
+    """One item of the SC's answer. Raises KeyError, TypeError or ValueError where it is none."""
+    return HistoryEntry(
+        revision=int(item["revision"]),
+        at=text_or_none(item.get("at")),
+        by=text_or_none(item.get("by")),
+        cause=text_or_none(item.get("cause")),
+        generation=number_or_none(item.get("generation")) or 0,
+        resolution=text_or_none(item.get("resolution")),
+        reason=text_or_none(item.get("reason")),
+        changed=tuple(map(str, item.get("changed") or ())),
+    )
+
+
+def parse_replica(item: Mapping[str, Any]) -> ReplicaState:
+    """One item of the SC's answer. Raises as `parse_history_entry`."""
+    fit = item.get("fit")
+    return ReplicaState(
+        spu=int(item["spu"]),
+        live=bool(item["live"]),
+        role=text_or_none(item.get("role")),
+        fit=None if fit is None else bool(fit),
+        log_start=number_or_none(item.get("logStart")),
+        next_offset=number_or_none(item.get("nextOffset")),
+        reason=text_or_none(item.get("reason")),
+    )
+
+
+def text_or_none(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def number_or_none(value: Any) -> int | None:
+    return None if value is None else int(value)

@@ -1,0 +1,78 @@
+"""What a consumer with a name commits by itself: now and then, at the end, and when it is closed.
+
+Only what was processed is committed: the records before the one that was handed out last. Commits
+never go back (`runnel.positions.store.Session.advance`). Once the name is another consumer's, that
+is told at once, and nothing is committed any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from runnel.positions.store import Session
+from schemas.errors import FencedError, RunnelError
+
+_log = logging.getLogger("runnel")
+
+
+class AutoCommit:
+    """``interval_ms`` None: it commits nothing by itself.
+
+    ``processed`` tells the offsets to commit, ``fenced`` is told when somebody else has the name.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        session: Session,
+        interval_ms: int | None,
+        processed: Callable[[], Mapping[int, int]],
+        fenced: Callable[[FencedError], None],
+    ) -> None:
+        self._topic = topic
+        self._session = session
+        self._interval_ms = interval_ms
+        self._processed = processed
+        self._fenced = fenced
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def enabled(self) -> bool:
+        return self._interval_ms is not None
+
+    def start(self) -> None:
+        """Commit every ``interval_ms``, in a task of its own."""
+        if self._interval_ms is not None:
+            self._task = asyncio.create_task(
+                self._run(self._interval_ms / 1000), name=f"commit {self._topic}"
+            )
+
+    def cancel(self) -> list[asyncio.Task[None]]:
+        """Commit no more at intervals; gives the task that is ending, if there is one."""
+        if self._task is None:
+            return []
+        self._task.cancel()
+        return [self._task]
+
+    async def finish(self, offsets: Mapping[int, int]) -> None:
+        """Everything up to the end was read: commit it. Raises FencedError."""
+        if self.enabled:
+            await self._session.advance(offsets)
+
+    async def close(self, offsets: Mapping[int, int], give_up_s: float) -> None:
+        """Commit these offsets for the last time and end the session. Raises as `Session.close`."""
+        await self._session.close(offsets if self.enabled else {}, give_up_s)
+
+    async def _run(self, interval_s: float) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await self._session.advance(self._processed())
+            except FencedError as error:
+                # A consumer that reads on would process what another one does.
+                self._fenced(error)
+                return
+            except RunnelError as error:
+                _log.warning("%s: not committed, tried again later: %s", self._topic, error.message)

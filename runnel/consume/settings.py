@@ -1,0 +1,45 @@
+"""What a consumer can be told: bounds of memory and time, whom to read from, when to commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from schemas.errors import InvalidRequestError
+
+OnTruncated = Literal["error", "earliest"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """``give_up_ms``: how long to bear a partition whose leader does not answer.
+
+    ``max_wait_ms``: how long an SPU that is sent fetches holds one when there is nothing new.
+    ``speculative_reads``: where a partition has followers, send a fetch that is overdue to one
+    of them as well, and take the first answer; this adds a tenth to the requests at most.
+    ``follower_reads``: read from followers in general, which unburdens leaders. Records come a
+    little later then, and are the same.
+    ``push``: have leaders push records as they come, instead of asking for each answer.
+    ``transaction_ids``: Arrow batches have a column ``transaction_id``, null where a record has
+    none; records have theirs in any case.
+    """
+
+    read_ahead_bytes: int = 64 << 20
+    max_wait_ms: int = 1_000
+    give_up_ms: int = 120_000
+    speculative_reads: bool = True
+    follower_reads: bool = False
+    push: bool = True
+    transaction_ids: bool = False
+    on_truncated: OnTruncated = "error"
+    auto_commit_ms: int | None = 5_000
+
+    def __post_init__(self) -> None:
+        if self.on_truncated not in get_args(OnTruncated):
+            raise InvalidRequestError(
+                f"on_truncated is {self.on_truncated!r}; give 'error' or 'earliest'"
+            )
+        if self.auto_commit_ms is not None and self.auto_commit_ms <= 0:
+            raise InvalidRequestError(
+                f"auto_commit_ms is {self.auto_commit_ms}; give a number above 0, or None"
+            )

@@ -1,0 +1,117 @@
+"""Where a consumer begins to read each partition, and where it ends.
+
+Without a name that is what its user asked for (`runnel.net.offsets`); with a name, what that name
+has committed, and what its user asked for only where nothing is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runnel.net.offsets import Range, ResolvedOffset, Start, list_offsets, resolve_offset
+from runnel.net.routing import TopicRoute
+from runnel.positions.store import Session
+from runnel.records.cursor import Cursor
+from schemas.errors import DivergedError
+from schemas.wire.record_requests import LATEST
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStart:
+    """``lac`` is the last add confirmed if the leader told it on the way, else -1.
+
+    ``from_earliest``: retention may overtake the start without that being an error.
+    """
+
+    cursor: Cursor
+    lac: int
+    from_earliest: bool
+
+
+async def find_starts(
+    route: TopicRoute,
+    partitions: Sequence[int],
+    wanted: Range,
+    give_up_s: float,
+    session: Session | None,
+) -> list[PartitionStart]:
+    """Where to begin in each of the partitions; opens the ``session`` of a consumer with a name.
+
+    Raises DivergedError where a log ends before what was committed, RetryableErrors when nobody
+    answers for ``give_up_s``.
+    """
+    finder = _StartFinder(route, wanted, give_up_s)
+    if session is None:
+        return await finder.all_from(partitions, wanted.start)
+    found: dict[int, PartitionStart] = {}
+
+    async def starts(there: Sequence[int], since: Sequence[int]) -> dict[int, int]:
+        asked, added = await asyncio.gather(
+            finder.all_from(there, wanted.start),
+            # Records came before anybody could read the new partition: none is left out.
+            finder.all_from(since, "earliest"),
+        )
+        found.update({each.cursor.partition: each for each in (*asked, *added)})
+        # From a time on is found again; its offset alone begins with earlier records.
+        cursors = [each.cursor for each in found.values()]
+        return {c.partition: c.position for c in cursors if c.not_before_us is None}
+
+    committed = await session.open(route.topic.uid, route.partition_count, partitions, starts)
+
+    async def placed(index: int) -> PartitionStart:
+        known = found.get(index)
+        # Somebody may have committed while the start was looked for.
+        if known is not None and committed.get(index) in (None, known.cursor.position):
+            return known
+        return await finder.from_committed(index, committed[index], session.name)
+
+    return await asyncio.gather(*map(placed, partitions))
+
+
+class _StartFinder:
+    def __init__(self, route: TopicRoute, wanted: Range, give_up_s: float) -> None:
+        self._route = route
+        self._wanted = wanted
+        self._give_up_s = give_up_s
+
+    async def all_from(self, partitions: Sequence[int], start: Start) -> list[PartitionStart]:
+        return await asyncio.gather(*(self._from(index, start) for index in partitions))
+
+    async def from_committed(self, partition: int, committed: int, name: str) -> PartitionStart:
+        """Raises DivergedError where the log ends before what was committed: a reader would wait
+        there, and step over what comes meanwhile."""
+        route = self._route
+        for _ in range(2):
+            found = await list_offsets(route, partition, LATEST, self._give_up_s)
+            if found.offset >= committed:
+                return await self._from(partition, committed)
+            # It may be a leader that does not know yet that it is none: ask who leads now.
+            route.suspect(partition)
+        raise DivergedError(
+            f"{route.name}/{partition}: consumer {name!r} has read up to offset {committed},"
+            f" and the log ends at {found.offset}. An unclean election has lost records; decide"
+            " what becomes of those that were used, and then: runnel consumer reset"
+            f" {name} --topic {route.name} --offset {found.offset} -p {partition}",
+            diverged_at=found.offset,
+        )
+
+    async def _from(self, partition: int, start: Start) -> PartitionStart:
+        begin = await self._resolve(partition, start)
+        stop, lac = None, begin.lac
+        if self._wanted.stop is not None:
+            end = await self._resolve(partition, self._wanted.stop)
+            stop, lac = end.offset, max(lac, end.lac)
+        cursor = Cursor(
+            self._route.name,
+            partition,
+            begin.offset,
+            stop,
+            begin.not_before_us,
+            not_before_id=begin.not_before_id,
+        )
+        return PartitionStart(cursor, lac, start == "earliest")
+
+    async def _resolve(self, partition: int, start: Start) -> ResolvedOffset:
+        return await resolve_offset(self._route, partition, start, self._give_up_s)

@@ -1,0 +1,193 @@
+"""Where "earliest", "latest", an offset, a time or a transaction id is in a partition.
+
+`resolve_offset` is the only place that turns what a user names into an offset: consumers start
+there, named consumers are reset there, logs are truncated there. `Range` checks what a user asked
+for before anybody is asked. The leader answers: `list_offsets` is one LIST_OFFSETS request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from runnel.net.routing import TopicRoute
+from runnel.records.record import as_transaction_id, timestamp_us_of
+from schemas.errors import InvalidRequestError, UnsupportedError
+from schemas.wire.protocol import Api
+from schemas.wire.record_requests import (
+    EARLIEST,
+    LATEST,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    PositionBy,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionId:
+    """A place to start at: the first record with this transaction id or a larger one.
+
+    Raises InvalidRequestError for what is no id.
+    """
+
+    id: int
+
+    def __post_init__(self) -> None:
+        as_transaction_id(self.id)
+
+
+Start = Literal["earliest", "latest"] | int | Mapping[int, int] | datetime | TransactionId
+Stop = Literal["latest"] | Mapping[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What to read: checked, but not yet turned into offsets."""
+
+    start: Start = "latest"
+    stop: Stop = None
+    partitions: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        match self.start:
+            case "earliest" | "latest":
+                pass
+            case datetime() as when:
+                try:
+                    timestamp_us_of(when)
+                except ValueError as error:
+                    raise InvalidRequestError(f"start: {error}") from error
+            case bool():
+                raise InvalidRequestError(_bad("start", self.start))
+            case int() as offset if offset >= 0:
+                pass
+            case TransactionId():
+                pass
+            case Mapping() as offsets:
+                check_offsets("start", offsets)
+            case _:
+                raise InvalidRequestError(_bad("start", self.start))
+        match self.stop:
+            case None | "latest":
+                pass
+            case Mapping() as offsets:
+                check_offsets("stop", offsets)
+            case _:
+                raise InvalidRequestError(_bad("stop", self.stop))
+
+    def chosen(self, topic: str, partition_count: int) -> tuple[int, ...]:
+        """The partitions to read. Raises InvalidRequestError where something is not named."""
+        chosen = self.partitions if self.partitions is not None else tuple(range(partition_count))
+        for partition in chosen:
+            if not 0 <= partition < partition_count:
+                raise InvalidRequestError(
+                    f"topic {topic!r} has the partitions 0 to {partition_count - 1},"
+                    f" not {partition}"
+                )
+            for name, offsets in (("start", self.start), ("stop", self.stop)):
+                if isinstance(offsets, Mapping) and partition not in offsets:
+                    raise InvalidRequestError(
+                        f"{name} names no offset for partition {partition} of {topic!r}; name it,"
+                        f" or choose with partitions={sorted(offsets)}"
+                    )
+        return tuple(dict.fromkeys(chosen))
+
+
+def make_range(start: Start, stop: Stop, partitions: Iterable[int] | None) -> Range:
+    """Check what a user asked for. Raises InvalidRequestError."""
+    return Range(start, stop, None if partitions is None else tuple(partitions))
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedOffset:
+    """Where reading begins. ``lac`` is the last add confirmed if the leader told it, else -1.
+
+    A time or a transaction id resolves to the first offset of a batch, which may begin with earlier
+    records: ``not_before_us`` and ``not_before_id`` say which records of it are not meant.
+    """
+
+    offset: int
+    lac: int = -1
+    not_before_us: int | None = None
+    not_before_id: int | None = None
+
+
+async def resolve_offset(
+    route: TopicRoute,
+    partition: int,
+    start: Start,
+    give_up_s: float,
+    bounds: ListOffsetsResponse | None = None,
+) -> ResolvedOffset:
+    """The offset that ``start`` means in a partition; of a time or a transaction id beyond the
+    last committed record, the offset after it.
+
+    ``bounds`` is the leader's answer about `LATEST`, if the caller has it: "earliest" and "latest"
+    then cost no request. An offset that is given costs none either, and is not checked. Raises
+    DeadlineExceededError after ``give_up_s``, UnsupportedError as `list_offsets`.
+    """
+    match start:
+        case "earliest":
+            found = bounds or await list_offsets(route, partition, EARLIEST, give_up_s)
+            return ResolvedOffset(found.log_start, found.lac)
+        case "latest":
+            found = bounds or await list_offsets(route, partition, LATEST, give_up_s)
+            return ResolvedOffset(found.offset, found.lac)
+        case datetime() as when:
+            when_us = max(0, timestamp_us_of(when))
+            found = await list_offsets(route, partition, when_us, give_up_s)
+            return ResolvedOffset(found.offset, found.lac, not_before_us=when_us)
+        case TransactionId(id=least_id):
+            found = await list_offsets(
+                route, partition, least_id, give_up_s, PositionBy.TRANSACTION_ID
+            )
+            return ResolvedOffset(found.offset, found.lac, not_before_id=least_id)
+        case int() as offset:
+            return ResolvedOffset(offset)
+        case offsets:
+            return ResolvedOffset(offsets[partition])
+
+
+async def list_offsets(
+    route: TopicRoute,
+    partition: int,
+    position: int,
+    give_up_s: float,
+    by: PositionBy = PositionBy.TIMESTAMP,
+) -> ListOffsetsResponse:
+    """Ask the leader for an offset; see `schemas.wire.record_requests.ListOffsetsRequest`.
+
+    Raises UnsupportedError where the leader is of a version that knows no such positions.
+    """
+    response = await route.retrying(
+        partition,
+        Api.LIST_OFFSETS,
+        lambda uid: ListOffsetsRequest(uid, position, by).pack(),
+        give_up_s=give_up_s,
+    )
+    found = ListOffsetsResponse.unpack(response.fixed)
+    if found.by is not by:
+        raise UnsupportedError(
+            f"the leader of {route.name}/{partition} cannot find a transaction id: its SPU is of"
+            " an earlier version; upgrade it"
+        )
+    return found
+
+
+def check_offsets(name: str, offsets: Mapping[Any, Any]) -> None:
+    """Raise InvalidRequestError unless these are offsets by partition."""
+    for partition, offset in offsets.items():
+        if not isinstance(partition, int) or not isinstance(offset, int) or offset < 0:
+            raise InvalidRequestError(_bad(name, dict(offsets)))
+
+
+def _bad(name: str, given: object) -> str:
+    accepted = (
+        "'earliest', 'latest', an offset, a map of partitions to offsets, a datetime, or a"
+        " TransactionId"
+        if name == "start"
+        else "None (follow), 'latest', or a map of partitions to offsets"
+    )
+    return f"{name} is {given!r}; give {accepted}"

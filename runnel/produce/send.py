@@ -1,0 +1,99 @@
+"""`send`, as the producers of both facades have it: it fills a slot, or calls `SendBuffer.put`.
+
+This is the inner loop of every producer: for a record that fits a slot no lock is taken and no
+other function is called, but once a chunk (`runnel.produce.send_buffer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from runnel.produce.delivery import Delivery
+from runnel.produce.send_buffer import SLOT_KEY_BYTES, SLOT_VALUE_BYTES, Intake
+from runnel.records.record import Value
+from schemas.errors import InvalidRequestError
+
+
+class Sends:
+    """What the producers of both facades share: `send`.
+
+    A method of a base class, not a call passed on: a second call would cost as much as the first.
+    """
+
+    _intake: Intake
+
+    # The last four are meant as keyword-only; saying so would make every call a third slower.
+    def send(
+        self,
+        value: Value | None,
+        key: bytes | str | None = None,
+        timestamp: int | datetime | None = None,
+        headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None = None,
+        partition: int | None = None,
+        transaction_id: int | None = None,
+    ) -> Delivery:
+        """Add one record; returns at once. Text is sent as UTF-8. For any thread.
+
+        To a typed topic, ``value`` is a dict or a dataclass instance with the topic's columns; key
+        and timestamp are among them.
+
+        ``timestamp``: a datetime with a time zone, or microseconds since the epoch. Left out, it
+        is now, read once for what is sent within 5 ms. ``transaction_id``: the application's, 0 and
+        up, never below an earlier one of the partition. Records of one key keep their order. When
+        the buffer is full, this raises OverloadedError (await `drain`), or waits in the blocking
+        facade. Raises RecordTooLargeError, InvalidRequestError, TransactionIdTooLowError for an id
+        below one that waits to be sent; the delivery fails with that where the leader refuses it.
+        """
+        if (
+            type(value) is bytes
+            and (key is None or (type(key) is bytes and len(key) < SLOT_KEY_BYTES))
+            and len(value) < SLOT_VALUE_BYTES
+            and timestamp is None
+            and headers is None
+            and partition is None
+            and transaction_id is None
+        ):
+            indices, keys, values, chunk = self._intake.fields
+            for index in indices:
+                keys[index] = key
+                # The value says that the slot is filled: it comes last.
+                values[index] = value
+                if not index:
+                    self._intake.begun(chunk)
+                delivery = Delivery()
+                delivery._source = chunk
+                delivery._index = index
+                return delivery
+        elif (type(value) is not bytes and value is not None) or (
+            type(key) is not bytes and key is not None
+        ):
+            if self._intake.takes_rows:
+                return self._intake.put(
+                    value,  # type: ignore[arg-type]
+                    key,  # type: ignore[arg-type]
+                    timestamp,
+                    headers,
+                    partition,
+                    transaction_id,
+                )
+            return self.send(
+                value if value is None else _as_bytes("value", value),
+                key if key is None else _as_bytes("key", key),
+                timestamp,
+                headers,
+                partition,
+                transaction_id,
+            )
+        return self._intake.put(value, key, timestamp, headers, partition, transaction_id)
+
+
+def _as_bytes(what: str, data: object) -> bytes:
+    if isinstance(data, str):
+        return data.encode()
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    raise InvalidRequestError(
+        f"the {what} is {type(data).__name__}; give bytes or text, for example json.dumps(data), or"
+        " give the topic columns (spec.schema)"
+    )
