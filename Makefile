@@ -11,6 +11,8 @@ PYTEST := $(BIN)/python -m pytest -q
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 SLOWEST := --durations 30 --durations-min 0.5
 SEED ?= 0
+# Tests start hundreds of processes; they take compiled modules from where the first one left them.
+unexport PYTHONDONTWRITEBYTECODE
 # What `make fuzz` fuzzes (nothing: everything, one after the other), for how long each, and the
 # directory that keeps what it finds (nothing: a temporary one).
 TARGET ?=

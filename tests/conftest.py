@@ -6,6 +6,8 @@ import pytest
 
 from tests.laws import register_profiles
 
+pytest_plugins = ("tests.directory_times",)
+
 # Helpers that assert say what they compared, as tests do.
 pytest.register_assert_rewrite("tests.chaos", "tests.contract", "tests.integration", "tests.unit")
 
