@@ -13,7 +13,7 @@ import sys
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from spark_io.session import spark_session
+from pyspark_runnel import spark_session
 
 FLIGHT = "origin string, dest string, dep_delay double, arr_delay double"
 
