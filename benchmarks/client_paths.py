@@ -36,9 +36,9 @@ from runnel.bench.floor import loopback
 from runnel.consume.consumer import Consumer
 from runnel.consume.settings import ConsumerSettings
 from runnel.loop_thread import LoopThread
-from runnel.net.metadata import Metadata
+from runnel.net.metadata import LeaderCache
 from runnel.net.offsets import make_range
-from runnel.net.pool import Connections
+from runnel.net.pool import ConnectionPool
 from runnel.net.routing import RetryPolicy, TopicRoute
 from runnel.produce import producer
 from runnel.produce.settings import ProducerSettings
@@ -207,7 +207,7 @@ class Topic:
                 for index in range(partitions)
             ),
         )
-        self._connections = Connections("bench", random.random)
+        self._connections = ConnectionPool("bench", random.random)
 
     async def assignments(self, topic: str) -> Assignments:
         """What the SC would answer."""
@@ -216,9 +216,9 @@ class Topic:
         )
 
     def _route(self) -> TopicRoute:
-        metadata = Metadata(cast(Any, self), time.monotonic)
+        leaders = LeaderCache(cast(Any, self), time.monotonic)
         return TopicRoute(
-            self._assignment, metadata, self._connections, random.random, RetryPolicy()
+            self._assignment, leaders, self._connections, random.random, RetryPolicy()
         )
 
     def producer(self, **options: Any) -> blocking.Producer:

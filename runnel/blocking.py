@@ -22,7 +22,7 @@ from runnel.admin.answers import ClusterInfo, PartitionOffsets
 from runnel.admin.blocking import BlockingAdmin
 from runnel.client import DEFAULT_READ_BYTES
 from runnel.consume import consumer
-from runnel.consume.delivered import Chunk
+from runnel.consume.delivered import FetchedChunk
 from runnel.consume.settings import ConsumerSettings
 from runnel.loop_thread import LoopThread
 from runnel.net.offsets import Start, Stop, TransactionId
@@ -32,7 +32,7 @@ from runnel.positions.admin import ConsumerReset, NamedConsumer
 from runnel.produce import producer
 from runnel.produce.delivery import Batch, TableDelivery
 from runnel.produce.producer import ProducerMetrics, Progress
-from runnel.produce.send import Sends
+from runnel.produce.send import RecordSender
 from runnel.produce.settings import ProducerOptions, ProducerSettings
 from runnel.profile import default_sc
 from runnel.records.record import Record
@@ -221,16 +221,16 @@ class Cluster(BlockingAdmin):
         return self._thread.call(self._inner.topic(name))
 
 
-class Producer(Sends):
+class Producer(RecordSender):
     """Sends records to one topic; use it with ``with``, which flushes at the end.
 
-    ``send`` is that of `runnel.produce.send.Sends`; it waits while the buffer is full.
+    ``send`` is that of `runnel.produce.send.RecordSender`; it waits while the buffer is full.
     """
 
     def __init__(self, thread: LoopThread, inner: producer.Producer) -> None:
         self._thread = thread
         self._inner = inner
-        self._intake = inner._intake
+        self._send_buffer = inner._send_buffer
 
     @property
     def topic(self) -> str:
@@ -310,7 +310,7 @@ class Consumer:
                 return
             state.open(chunk)
 
-    def _next_chunk(self) -> Chunk | None:
+    def _next_chunk(self) -> FetchedChunk | None:
         inner, thread = self._inner, self._thread
         waited = not inner.closed
         if not thread.is_current and (chunk := inner.next_delivered(thread.loop)) is not None:

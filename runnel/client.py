@@ -24,9 +24,9 @@ from runnel.admin.client import Admin
 from runnel.admin.http import ScClient, understood
 from runnel.consume.consumer import Consumer
 from runnel.consume.settings import ConsumerSettings
-from runnel.net.metadata import Metadata
+from runnel.net.metadata import LeaderCache
 from runnel.net.offsets import Start, Stop, TransactionId, list_offsets, make_range, resolve_offset
-from runnel.net.pool import Connections
+from runnel.net.pool import ConnectionPool
 from runnel.net.routing import RetryPolicy, TopicRoute
 from runnel.partition.segments import Segments, list_segments, watch_segments
 from runnel.partition.truncate import Before, Truncated, truncate
@@ -101,9 +101,9 @@ class Cluster(Admin):
         loop = asyncio.get_running_loop()
         self.info = info
         self._random = random
-        self._metadata = Metadata(sc, loop.time)
-        super().__init__(sc, self._metadata.forget)
-        self._connections = Connections(info.cluster_uid, random)
+        self._leaders = LeaderCache(sc, loop.time)
+        super().__init__(sc, self._leaders.forget)
+        self._connections = ConnectionPool(info.cluster_uid, random)
         self._open: set[Producer | Consumer] = set()
         # By the topic's uid: what the SC said last.
         self._schemas: dict[str, TopicSchema | None] = {}
@@ -388,13 +388,11 @@ class Cluster(Admin):
 
     async def topic(self, name: str) -> TopicAssignment:
         """Partitions and leaders of a topic, as the SC knows them now."""
-        return await self._metadata.topic(name, asyncio.get_running_loop().time())
+        return await self._leaders.topic(name, asyncio.get_running_loop().time())
 
     async def _route(self, topic: str) -> TopicRoute:
         assignment = await self.topic(topic)
-        return TopicRoute(
-            assignment, self._metadata, self._connections, self._random, RetryPolicy()
-        )
+        return TopicRoute(assignment, self._leaders, self._connections, self._random, RetryPolicy())
 
     def _session(self, name: str, topic: str, settings: ConsumerSettings) -> Session:
         give_up_s = settings.give_up_ms / 1000
@@ -402,7 +400,7 @@ class Cluster(Admin):
 
     async def _make_positions(self) -> None:
         await self._sc.call("PUT", "/v1/system-topics/positions")
-        self._metadata.forget(POSITIONS)
+        self._leaders.forget(POSITIONS)
 
     async def _schema(self, route: TopicRoute) -> TopicSchema | None:
         """The schema of the very topic of a route. While no SC answers, the one it said last.

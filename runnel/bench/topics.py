@@ -14,7 +14,7 @@ from typing import Final
 
 from runnel.bench.settings import Settings
 from runnel.blocking import Cluster
-from runnel.local.signals import ended_by_sigterm, undisturbed
+from runnel.local.signals import ended_by_sigterm, shielded
 from schemas.errors import InvalidRequestError, NotFoundError, RunnelError
 from schemas.objects.spu import Spu, SpuResolution
 from schemas.objects.topic import DEFAULT_MAX_RECORD_SIZE, Topic, partition_name
@@ -51,7 +51,7 @@ def topic_for(
                 cluster.wait("partition", partition_name(name, index), "online", _PLACED_S)
             yield name, _settled(settings, made)
     finally:
-        with undisturbed():
+        with shielded():
             _delete(cluster, name, say)
 
 

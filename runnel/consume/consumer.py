@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from runnel.consume.auto_commit import AutoCommit
 from runnel.consume.chunk_queue import ChunkQueue
-from runnel.consume.delivered import Chunk, ReadState
+from runnel.consume.delivered import FetchedChunk, ReadState
 from runnel.consume.fetcher import FetchSettings, PartitionFetcher
 from runnel.consume.reader import PartitionReader
 from runnel.consume.schema_follower import SchemaFollower
@@ -78,7 +78,7 @@ class Consumer:
             if session is not None
             else None
         )
-        self._queue: ChunkQueue[tuple[PartitionReader, Chunk]] = ChunkQueue()
+        self._queue: ChunkQueue[tuple[PartitionReader, FetchedChunk]] = ChunkQueue()
         self._tasks: dict[asyncio.Task[None], PartitionReader] = {}
         self._starting: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
@@ -113,7 +113,7 @@ class Consumer:
         """Was it closed, by whoever has it or with its cluster?"""
         return self._closed
 
-    async def next_chunk(self, *, waited: bool = False) -> Chunk | None:
+    async def next_chunk(self, *, waited: bool = False) -> FetchedChunk | None:
         """The next records, or None when everything up to ``stop`` was handed out.
 
         ``waited``: who asks has waited since before it was closed, and is told of that as of the
@@ -143,7 +143,7 @@ class Consumer:
                 reader.taken()
                 return chunk
 
-    def next_delivered(self, loop: asyncio.AbstractEventLoop) -> Chunk | None:
+    def next_delivered(self, loop: asyncio.AbstractEventLoop) -> FetchedChunk | None:
         """As `next_chunk`, in another thread than that of ``loop``, the consumer's, and without
         asking it; None where it has to be asked.
 
@@ -357,7 +357,7 @@ class Consumer:
             lac,
         )
 
-    def _deliver_from(self, reader: PartitionReader) -> Callable[[Chunk], None]:
+    def _deliver_from(self, reader: PartitionReader) -> Callable[[FetchedChunk], None]:
         return lambda chunk: self._queue.put((reader, chunk))
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -22,7 +22,7 @@ from schemas.columns.topic_schema import READER_COLUMNS, TopicSchema
 from schemas.errors import UnsupportedError
 
 
-class Chunk(NamedTuple):
+class FetchedChunk(NamedTuple):
     """Record batches of one partition, and the position once they are handed out.
 
     The position can lie behind the last record: control records take offsets too.
@@ -49,7 +49,7 @@ class ReadState:
         self.rows: TopicSchema | None = None
         self._topic = topic
         self._with_ids = with_ids
-        self._chunk: Chunk | None = None
+        self._chunk: FetchedChunk | None = None
         # Of the chunk whose records are handed out one by one: its partition, and where it began.
         self._began: tuple[int, int] | None = None
         # Of a batch in the user's hands: its partition and where it begins.
@@ -58,7 +58,7 @@ class ReadState:
         self._left: deque[pa.RecordBatch] = deque()
         self._records: Iterator[Record] = iter(())
 
-    def open(self, chunk: Chunk) -> None:
+    def open(self, chunk: FetchedChunk) -> None:
         """Take the next chunk; the one before was handed out in full."""
         self._began = (chunk.partition, self.position.get(chunk.partition, 0))
         self._chunk = chunk

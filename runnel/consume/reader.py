@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from runnel.consume.delivered import Chunk
+from runnel.consume.delivered import FetchedChunk
 from runnel.consume.fetcher import PartitionFetcher
 from runnel.consume.race import Fetched
 from runnel.net.offsets import list_offsets
@@ -46,7 +46,7 @@ class PartitionReader:
     route: TopicRoute
     fetcher: PartitionFetcher
     give_up_s: float
-    deliver: Callable[[Chunk], None]
+    deliver: Callable[[FetchedChunk], None]
     #: Where retention may overtake the start without that being an error.
     from_earliest: bool = False
     #: Where records that are gone are stepped over, with a warning.
@@ -89,7 +89,7 @@ class PartitionReader:
                 await self._room.wait()
             self._full = False
 
-    async def _next(self) -> Chunk:
+    async def _next(self) -> FetchedChunk:
         """What the next answer brings that moves the position."""
         cursor = self.cursor
         while True:
@@ -108,7 +108,7 @@ class PartitionReader:
             if cursor.position == before:
                 continue
             self.from_earliest = False
-            return Chunk(cursor.partition, found, cursor.position)
+            return FetchedChunk(cursor.partition, found, cursor.position)
 
     async def _fetch(self) -> Fetched | None:
         """The next answer; None where the position had to be moved instead."""

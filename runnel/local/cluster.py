@@ -18,7 +18,7 @@ from runnel.local import offline_admin
 from runnel.local.etcd import find_etcd
 from runnel.local.plan import OWN_KVS, SPU_GROUP, ClusterPlan, Daemon
 from runnel.local.processes import port_is_free
-from runnel.local.signals import undisturbed
+from runnel.local.signals import shielded
 from runnel.local.starting import Progress, Startup
 from runnel.local.state import LOCK, ClusterState, DataDirectory, is_ours
 from runnel.profile import Profile, forget_profile, save_profile
@@ -141,7 +141,7 @@ class LocalCluster:
             try:
                 asyncio.run(startup.bring_up(missing))
             except BaseException:
-                with undisturbed():
+                with shielded():
                     # The SC first: it would start its SPUs again.
                     stop(reversed(startup.started))
                     stop(s.process for s in self._directory.spus() if s.name not in running)
@@ -193,7 +193,7 @@ class LocalCluster:
                 stop(ran[name] for name in ("sc-0",) if name in ran)
                 result = _move(old, new, progress)
             except BaseException as error:
-                with undisturbed():
+                with shielded():
                     stop(helper.started)
                     self._directory.save(replace(state, processes=ran))
                     if "sc-0" in ran:

@@ -10,7 +10,7 @@ from types import FrameType
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def shielded() -> Iterator[None]:
     """Do not hear Ctrl-C; in another thread than the main one there is nothing to hear."""
     if threading.current_thread() is not threading.main_thread():
         yield

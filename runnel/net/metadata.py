@@ -35,7 +35,7 @@ class _Entry:
     asked_at: float
 
 
-class Metadata:
+class LeaderCache:
     """``now`` is a monotonic clock in seconds."""
 
     def __init__(self, source: AssignmentSource, now: Callable[[], float]) -> None:

@@ -29,7 +29,7 @@ class _Slot:
     not_before: float = 0.0
 
 
-class Connections:
+class ConnectionPool:
     """``random`` gives numbers in [0, 1). ``cluster_uid`` is what every SPU must answer."""
 
     def __init__(self, cluster_uid: str, random: Callable[[], float]) -> None:

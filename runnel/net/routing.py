@@ -25,8 +25,8 @@ from typing import Any, Final
 
 from runnel.net.address import Address
 from runnel.net.connection import Buffer, Response, SpuConnection
-from runnel.net.metadata import Metadata
-from runnel.net.pool import Connections
+from runnel.net.metadata import LeaderCache
+from runnel.net.pool import ConnectionPool
 from schemas.backoff import backoff_s
 from schemas.control.assignments import Endpoint, PartitionLeader, TopicAssignment
 from schemas.errors import (
@@ -76,14 +76,14 @@ class TopicRoute:
     def __init__(
         self,
         topic: TopicAssignment,
-        metadata: Metadata,
-        connections: Connections,
+        leaders: LeaderCache,
+        connections: ConnectionPool,
         random: Callable[[], float],
         policy: RetryPolicy,
     ) -> None:
         self.topic = topic
         self.policy = policy
-        self._metadata = metadata
+        self._leaders = leaders
         self._connections = connections
         self.random = random
         self._suspect_since: dict[int, float] = {}
@@ -115,7 +115,7 @@ class TopicRoute:
     async def partition(self, index: int, newer_than: float = -math.inf) -> PartitionLeader:
         """As `leader`, and also while nobody leads. Raises NotReadyError before it is placed."""
         newer_than = max(newer_than, self._suspect_since.get(index, -math.inf))
-        topic = await self._metadata.topic(self.name, newer_than)
+        topic = await self._leaders.topic(self.name, newer_than)
         if topic.uid != self.topic.uid:
             raise NotFoundError(
                 f"topic {self.name!r} was deleted and created again since it was opened here;"

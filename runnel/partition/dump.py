@@ -33,7 +33,7 @@ _ATTEMPTS: Final = 6
 
 
 @dataclass(slots=True)
-class PartitionLog:
+class BatchDump:
     """Asks the leader, and the next one where that has changed. Call `close` at the end."""
 
     admin: Admin

@@ -31,8 +31,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from runnel.produce.batch import O, PendingBatch
-from runnel.produce.linger import Pace
+from runnel.produce.batch import O, ProducerBatch
+from runnel.produce.linger import LingerPacer
 from runnel.produce.partitioned_rows import Rows, slices_of, split_by_partition
 from runnel.records.record import Headers
 from runnel.records.tables import HEADER_OVERHEAD_BYTES, ROW_OVERHEAD_BYTES, SizedRows
@@ -65,7 +65,7 @@ class Accumulator(Generic[O]):
         self.buffered_bytes = 0
         self.under_way = 0
         self.eager = eager
-        self._pace = Pace()
+        self._pacer = LingerPacer()
         self._topic = topic
         self._partitions = partitions
         self._max_record_bytes = max_record_bytes
@@ -74,11 +74,11 @@ class Accumulator(Generic[O]):
         self._clock = clock
         self._new_outcome = new_outcome
         self._sticky = first_sticky % partitions
-        self._open: dict[int, PendingBatch[O]] = {}
+        self._open: dict[int, ProducerBatch[O]] = {}
         # Looking a key up costs a fraction of hashing it again.
         self._known_keys: dict[bytes, int] = {}
-        self._lingering: deque[PendingBatch[O]] = deque()
-        self._ready: deque[PendingBatch[O]] = deque()
+        self._lingering: deque[ProducerBatch[O]] = deque()
+        self._ready: deque[ProducerBatch[O]] = deque()
         #: Set when `take` has something to do that it had not before.
         self.wake = False
 
@@ -90,7 +90,7 @@ class Accumulator(Generic[O]):
         headers: Headers = (),
         partition: int | None = None,
         transaction_id: int | None = None,
-    ) -> PendingBatch[O]:
+    ) -> ProducerBatch[O]:
         """Add one record; it is the last of the batch that is returned.
 
         Raises RecordTooLargeError, InvalidRequestError for a partition that does not exist,
@@ -174,7 +174,7 @@ class Accumulator(Generic[O]):
                 self._append_run(rows, end, partition)
         rows.finish()
 
-    def append_table(self, table: SizedRows, *, with_ids: bool = False) -> list[PendingBatch[O]]:
+    def append_table(self, table: SizedRows, *, with_ids: bool = False) -> list[ProducerBatch[O]]:
         """Add the rows of `RECORD_SCHEMA`, split by key and sliced by size.
 
         ``with_ids``: the last column are transaction ids, which do not fall. Whatever was gathered
@@ -185,7 +185,7 @@ class Accumulator(Generic[O]):
         if rows.num_rows == 0:
             return []
         partitions = self._assign(rows, sizes)
-        made: list[PendingBatch[O]] = []
+        made: list[ProducerBatch[O]] = []
         for partition, part, part_sizes in split_by_partition(rows, sizes, partitions):
             opened = self._open.get(partition)
             if opened is not None:
@@ -206,13 +206,13 @@ class Accumulator(Generic[O]):
         for batch in list(self._open.values()):
             self._seal(batch)
 
-    def take(self, now: float) -> tuple[list[PendingBatch[O]], float | None]:
+    def take(self, now: float) -> tuple[list[ProducerBatch[O]], float | None]:
         """The batches that are ready, in order, and when the next open one will be."""
         idle = self.eager and not self.under_way
-        paced = idle and now < self._pace.next_at
+        paced = idle and now < self._pacer.next_at
         if idle and not paced and self._open:
             self.seal_all()
-            self._pace.began(now)
+            self._pacer.began(now)
         while self._lingering:
             oldest = self._lingering[0]
             if not oldest.sealed:
@@ -225,15 +225,15 @@ class Accumulator(Generic[O]):
         self.wake = False
         due = self._lingering[0].opened_at + self._linger_s if self._lingering else None
         if paced:
-            due = self._pace.next_at if due is None else min(due, self._pace.next_at)
+            due = self._pacer.next_at if due is None else min(due, self._pacer.next_at)
         return ready, due
 
-    def release(self, batch: PendingBatch[O]) -> None:
+    def release(self, batch: ProducerBatch[O]) -> None:
         """A batch was delivered or failed."""
         self.buffered_bytes -= batch.size
         self.under_way -= 1
         if self.eager and not self.under_way:
-            self._pace.ended(self._clock())
+            self._pacer.ended(self._clock())
             self.wake = True
 
     def _partition_of(self, key: bytes) -> int:
@@ -264,7 +264,7 @@ class Accumulator(Generic[O]):
 
     def _make_room(
         self, partition: int, size: int, *, sticks: bool, with_ids: bool
-    ) -> PendingBatch[O]:
+    ) -> ProducerBatch[O]:
         """A batch with room for ``size`` bytes; a keyless record follows where the others go."""
         batch = self._open.get(partition)
         while batch is not None and (
@@ -280,7 +280,7 @@ class Accumulator(Generic[O]):
                 batch.begin_ids()
         return batch
 
-    def _begin(self, partition: int, opened_at: float) -> PendingBatch[O]:
+    def _begin(self, partition: int, opened_at: float) -> ProducerBatch[O]:
         if not 0 <= partition < self._partitions:
             raise InvalidRequestError(
                 f"topic {self._topic!r} has the partitions 0 to {self._partitions - 1},"
@@ -301,13 +301,13 @@ class Accumulator(Generic[O]):
         opened_at: float,
         records: pa.RecordBatch | None = None,
         size: int = 0,
-    ) -> PendingBatch[O]:
-        return PendingBatch(partition, self._new_outcome(), opened_at, records, size)
+    ) -> ProducerBatch[O]:
+        return ProducerBatch(partition, self._new_outcome(), opened_at, records, size)
 
     def _keys(self, rows: pa.RecordBatch) -> pa.Array:
         return rows.column("key")
 
-    def _seal(self, batch: PendingBatch[O]) -> None:
+    def _seal(self, batch: ProducerBatch[O]) -> None:
         del self._open[batch.partition]
         batch.sealed = True
         if batch.count:

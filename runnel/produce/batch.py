@@ -39,7 +39,7 @@ class IdsPart(TypedDict, total=False):
     last_transaction_id: int
 
 
-class PendingBatch(Generic[O]):
+class ProducerBatch(Generic[O]):
     """The records of one future batch: lists while it is open, Arrow when they came as a table.
 
     ``size`` is the estimated bytes in memory and on the wire, before compression. ``with_ids``: all
@@ -99,7 +99,7 @@ class PendingBatch(Generic[O]):
             )
         ids.append(transaction_id)
 
-    def place(self, index: int) -> tuple[PendingBatch[O], int]:
+    def place(self, index: int) -> tuple[ProducerBatch[O], int]:
         """Where a record of this batch is, as `runnel.produce.partitioned_rows.Rows.place`."""
         return self, index
 

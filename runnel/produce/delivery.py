@@ -11,7 +11,7 @@ from collections.abc import Generator
 from concurrent.futures import Future
 from typing import Protocol
 
-from runnel.produce.batch import PendingBatch
+from runnel.produce.batch import ProducerBatch
 from runnel.records.record import BatchMetadata, RecordMetadata
 from schemas.errors import DeadlineExceededError
 
@@ -26,7 +26,7 @@ class Outcome(Future[int]):
         self.set_running_or_notify_cancel()
 
 
-Batch = PendingBatch[Outcome]
+Batch = ProducerBatch[Outcome]
 
 
 def _wait(outcome: Outcome, timeout: float | None) -> int:

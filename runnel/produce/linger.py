@@ -18,7 +18,7 @@ _TIMES: Final = 2
 _WEIGHT: Final = 1 / 8
 
 
-class Pace:
+class LingerPacer:
     """Told when batches leave together, and when all of them are acknowledged; in seconds."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from runnel.produce.batch import O, PendingBatch
+from runnel.produce.batch import O, ProducerBatch
 
 
 class Rows(Generic[O]):
@@ -60,9 +60,9 @@ class Rows(Generic[O]):
         ]
         self.done = 0
         self._starts: list[int] = []
-        self._batches: list[tuple[PendingBatch[O], int]] = []
+        self._batches: list[tuple[ProducerBatch[O], int]] = []
 
-    def moved(self, batch: PendingBatch[O], stop: int, size: int) -> None:
+    def moved(self, batch: ProducerBatch[O], stop: int, size: int) -> None:
         """Append the rows up to ``stop`` to a batch; all of it, or nothing when interrupted."""
         runs, start = len(self._starts), self.done
         count = batch.count + stop - start
@@ -86,7 +86,7 @@ class Rows(Generic[O]):
         self.keys, self.values = [], []
         self.ends = np.zeros(0, np.int64)
 
-    def place(self, index: int) -> tuple[PendingBatch[O], int]:
+    def place(self, index: int) -> tuple[ProducerBatch[O], int]:
         """The batch of a record, and its row there."""
         at = index if self._rank is None else int(self._rank[index])
         run = bisect_right(self._starts, at) - 1

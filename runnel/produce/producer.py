@@ -23,12 +23,12 @@ from typing import Any, Final, Self
 from runnel.net.routing import TopicRoute
 from runnel.produce.accumulator import Accumulator
 from runnel.produce.delivery import Batch, Outcome, TableDelivery
-from runnel.produce.send import Sends
-from runnel.produce.send_buffer import Intake
+from runnel.produce.send import RecordSender
+from runnel.produce.send_buffer import SendBuffer
 from runnel.produce.sender import PartitionSender, SendCounts, SenderSettings
 from runnel.produce.settings import LINGER_MS, ProducerSettings
 from runnel.produce.typed_accumulator import RowLayout, TypedAccumulator
-from runnel.produce.typed_send_buffer import TypedIntake
+from runnel.produce.typed_send_buffer import TypedSendBuffer
 from runnel.records.arrow_schema import row_sizes
 from runnel.records.tables import (
     SizedRows,
@@ -59,7 +59,7 @@ class ProducerMetrics:
     buffered_bytes: int
 
 
-class Producer(Sends):
+class Producer(RecordSender):
     """See the module's text.
 
     ``rows``: the schema of a typed topic. ``random_id``: 64 random bits, not 0.
@@ -85,12 +85,12 @@ class Producer(Sends):
         acks = Acks[settings.acks.upper()]
         limit = route.topic.max_record_size
         new_accumulator: Callable[..., Accumulator[Outcome]] = Accumulator
-        new_intake: Callable[..., Intake] = partial(Intake, max_record_bytes=limit)
+        new_send_buffer: Callable[..., SendBuffer] = partial(SendBuffer, max_record_bytes=limit)
         self._layout = None
         if rows is not None:
             self._layout = RowLayout(rows)
             new_accumulator = partial(TypedAccumulator, self._layout, _now_us)
-            new_intake = partial(TypedIntake, self._layout)
+            new_send_buffer = partial(TypedSendBuffer, self._layout)
         accumulator = new_accumulator(
             route.name,
             route.partition_count,
@@ -102,7 +102,7 @@ class Producer(Sends):
             new_outcome=lambda: Outcome(route.name),
             first_sticky=random_id % route.partition_count,
         )
-        self._intake = new_intake(
+        self._send_buffer = new_send_buffer(
             route.name,
             accumulator,
             buffer_bytes=settings.buffer_bytes,
@@ -139,7 +139,7 @@ class Producer(Sends):
             counts.batches,
             counts.failed_records,
             counts.retries,
-            self._intake.buffered_bytes(),
+            self._send_buffer.buffered_bytes(),
         )
 
     async def send_table(
@@ -182,7 +182,7 @@ class Producer(Sends):
 
         def add(piece: SizedRows) -> list[Batch]:
             nonlocal sent_records, sent_bytes
-            made = self._intake.add_table(piece, with_ids=with_ids)
+            made = self._send_buffer.add_table(piece, with_ids=with_ids)
             if on_progress is not None:
                 sent_records += piece.rows.num_rows
                 sent_bytes += sum(batch.size for batch in made)
@@ -195,7 +195,7 @@ class Producer(Sends):
 
     async def drain(self) -> None:
         """Wait until the buffer has room; returns at once when it has."""
-        while not self._intake.has_room():
+        while not self._send_buffer.has_room():
             # Only this loop makes room: none can have come since the question.
             self._drained.clear()
             await self._drained.wait()
@@ -205,7 +205,7 @@ class Producer(Sends):
 
         Raises the first failure since the last flush, with the number of records it concerns.
         """
-        self._intake.seal_all()
+        self._send_buffer.seal_all()
         self._pump()
         waiting = [asyncio.wrap_future(batch.outcome) for batch in self._unsettled]
         await asyncio.gather(*waiting, return_exceptions=True)
@@ -221,7 +221,7 @@ class Producer(Sends):
 
     async def close(self) -> None:
         """Flush, then end. Raises what `flush` raises; the producer is closed all the same."""
-        if self._intake.closed:
+        if self._send_buffer.closed:
             return
         try:
             await self.flush()
@@ -230,7 +230,7 @@ class Producer(Sends):
 
     async def abort(self) -> None:
         """End without waiting; records without an outcome fail."""
-        self._intake.close()
+        self._send_buffer.close()
         self._pump()
         if self._timer is not None:
             self._timer.cancel()
@@ -273,14 +273,14 @@ class Producer(Sends):
     def _pump(self) -> None:
         """Hand ready batches to their senders, and come back when the next one is due."""
         now = monotonic()
-        ready, due = self._intake.take(now)
+        ready, due = self._send_buffer.take(now)
         for batch in ready:
             self._unsettled.add(batch)
             self._sender(batch.partition).put(batch)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if due is not None and not self._intake.closed:
+        if due is not None and not self._send_buffer.closed:
             self._timer = self._loop.call_later(max(0.0, due - now), self._pump)
 
     def _sender(self, partition: int) -> PartitionSender:
@@ -307,7 +307,7 @@ class Producer(Sends):
             self._failed_records += batch.count
             if self._first_failure is None and isinstance(failure, RunnelError):
                 self._first_failure = failure
-        self._intake.release(batch)
+        self._send_buffer.release(batch)
         self._drained.set()
 
 

@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from runnel.produce.delivery import Delivery
-from runnel.produce.send_buffer import SLOT_KEY_BYTES, SLOT_VALUE_BYTES, Intake
+from runnel.produce.send_buffer import SLOT_KEY_BYTES, SLOT_VALUE_BYTES, SendBuffer
 from runnel.records.record import Value
 from schemas.errors import InvalidRequestError
 
 
-class Sends:
+class RecordSender:
     """What the producers of both facades share: `send`.
 
     A method of a base class, not a call passed on: a second call would cost as much as the first.
     """
 
-    _intake: Intake
+    _send_buffer: SendBuffer
 
     # The last four are meant as keyword-only; saying so would make every call a third slower.
     def send(
@@ -54,13 +54,13 @@ class Sends:
             and partition is None
             and transaction_id is None
         ):
-            indices, keys, values, chunk = self._intake.fields
+            indices, keys, values, chunk = self._send_buffer.fields
             for index in indices:
                 keys[index] = key
                 # The value says that the slot is filled: it comes last.
                 values[index] = value
                 if not index:
-                    self._intake.begun(chunk)
+                    self._send_buffer.begun(chunk)
                 delivery = Delivery()
                 delivery._source = chunk
                 delivery._index = index
@@ -68,8 +68,8 @@ class Sends:
         elif (type(value) is not bytes and value is not None) or (
             type(key) is not bytes and key is not None
         ):
-            if self._intake.takes_rows:
-                return self._intake.put(
+            if self._send_buffer.takes_rows:
+                return self._send_buffer.put(
                     value,  # type: ignore[arg-type]
                     key,  # type: ignore[arg-type]
                     timestamp,
@@ -85,7 +85,7 @@ class Sends:
                 partition,
                 transaction_id,
             )
-        return self._intake.put(value, key, timestamp, headers, partition, transaction_id)
+        return self._send_buffer.put(value, key, timestamp, headers, partition, transaction_id)
 
 
 def _as_bytes(what: str, data: object) -> bytes:

@@ -14,7 +14,7 @@ What that relies on, and what follows from it:
   records, and a chunk knows which of its slots are filled or about to be. Between taking a number
   and filling the slot nothing is called, so no signal can get there; another thread can, and
   who gathers waits for it. An interpreter without that lock gets chunks without slots: every record
-  then goes through `Intake.put`, under the lock.
+  then goes through `SendBuffer.put`, under the lock.
 - A chunk has no more slots than ``buffer_bytes`` has room for, were they all filled with the
   largest records a slot takes: it needs no count of its own, and the limit holds to the record.
 - Records of a chunk have one timestamp, read at its first record. A chunk is open for
@@ -54,10 +54,10 @@ _ROOM_POLL_S: Final = 1.0
 #: How long to leave the interpreter to a thread that has taken a slot and not filled it yet.
 _STRAGGLER_S: Final = 0.0001
 
-Fields = tuple[Iterator[int], list[bytes | None], list[bytes | None], "Chunk"]
+Fields = tuple[Iterator[int], list[bytes | None], list[bytes | None], "SendChunk"]
 
 
-class Chunk:
+class SendChunk:
     """Slots for records, and where those went once they were gathered."""
 
     __slots__ = ("_gather", "_rest", "fields", "opened_at", "rows", "size", "timestamp_us")
@@ -101,13 +101,13 @@ class Chunk:
 
 
 def _open_chunk(size: int, gather: Callable[[], object]) -> Fields:
-    chunk = Chunk(size, gather)
+    chunk = SendChunk(size, gather)
     fields: Fields = (iter(range(size)), [None] * size, [None] * size, chunk)
     chunk.fields = fields
     return fields
 
 
-class Intake:
+class SendBuffer:
     """The half of a producer that every thread may enter; see the module's text.
 
     ``wake`` is called, from any thread, when `take` has something to do that it had not before.
@@ -141,7 +141,7 @@ class Intake:
     #: Whether values are rows of a typed topic instead of bytes.
     takes_rows = False
 
-    def begun(self, chunk: Chunk) -> None:
+    def begun(self, chunk: SendChunk) -> None:
         """The first record of a chunk is there: stamp it, and have it gathered in time."""
         chunk.opened_at = monotonic()
         chunk.timestamp_us = time_ns() // 1000

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from runnel.produce.accumulator import Accumulator
-from runnel.produce.batch import O, PendingBatch
+from runnel.produce.batch import O, ProducerBatch
 from runnel.records.arrow_schema import arrow_schema, encode_rows, key_bytes, rows_batch, timestamps
 from runnel.records.record import Headers
 from runnel.records.row_tables import fit_table
@@ -74,7 +74,7 @@ class RowLayout:
         return fitted
 
 
-class TypedBatch(PendingBatch[O]):
+class TypedBatch(ProducerBatch[O]):
     """The rows of one future batch: ``values`` has tuples while it is open."""
 
     __slots__ = ("_begun_us", "_layout", "_times")
@@ -177,7 +177,7 @@ class TypedAccumulator(Accumulator[O]):
         headers: Headers = (),
         partition: int | None = None,
         transaction_id: int | None = None,
-    ) -> PendingBatch[O]:
+    ) -> ProducerBatch[O]:
         """Add one row; its time is in it, or that of its batch. Raises as of any accumulator."""
         size = self._layout.reader.size(value)
         if size > self._max_record_bytes:
@@ -212,7 +212,7 @@ class TypedAccumulator(Accumulator[O]):
         opened_at: float,
         records: pa.RecordBatch | None = None,
         size: int = 0,
-    ) -> PendingBatch[O]:
+    ) -> ProducerBatch[O]:
         return TypedBatch(
             self._layout,
             self._now_us(),

@@ -12,15 +12,15 @@ from typing import Any
 
 from runnel.produce.accumulator import Accumulator
 from runnel.produce.delivery import Delivery, Outcome
-from runnel.produce.send_buffer import Intake
+from runnel.produce.send_buffer import SendBuffer
 from runnel.produce.typed_accumulator import RowLayout
 from runnel.records.row_values import MisfitError
 from schemas.columns.topic_schema import names
 from schemas.errors import InvalidRequestError
 
 
-class TypedIntake(Intake):
-    """An intake of dicts and dataclass instances."""
+class TypedSendBuffer(SendBuffer):
+    """A send buffer of dicts and dataclass instances."""
 
     takes_rows = True
 

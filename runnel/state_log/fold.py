@@ -127,7 +127,7 @@ class Entry:
             raise CorruptBatchError(f"a record is no entry of a state log: {error!r}") from error
 
 
-class Standing(Enum):
+class AppendOutcome(Enum):
     """What became of an attempt to append."""
 
     #: Nothing is committed yet at the offset that it expects.
@@ -186,14 +186,14 @@ class StateFold(Generic[S, U]):
         """There are no more entries below ``position``."""
         self.position = max(self.position, position)
 
-    def standing(self, expected: int, attempt: str) -> Standing:
+    def outcome(self, expected: int, attempt: str) -> AppendOutcome:
         """What became of the attempt with this id to append at offset ``expected``."""
         if self.position <= expected:
-            return Standing.OPEN
+            return AppendOutcome.OPEN
         if expected < self._recent_from:
-            return Standing.FORGOTTEN
+            return AppendOutcome.FORGOTTEN
         stands = (expected, attempt) in self._recent
-        return Standing.STANDS if stands else Standing.LOST
+        return AppendOutcome.STANDS if stands else AppendOutcome.LOST
 
     def entry(self, attempt: str, updates: Sequence[U]) -> Entry:
         """What to append at `position` for updates."""

@@ -22,7 +22,7 @@ from runnel.net.offsets import list_offsets
 from runnel.net.routing import LEAST_WAIT_S, TopicRoute, may_retry
 from runnel.records.cursor import Cursor
 from runnel.state_log.conditional_append import append_at, record_batch
-from runnel.state_log.fold import Entry, S, Standing, StateFold, StateType, U
+from runnel.state_log.fold import AppendOutcome, Entry, S, StateFold, StateType, U
 from schemas.errors import (
     ConflictError,
     CorruptBatchError,
@@ -141,14 +141,14 @@ class StateLog(Generic[S, U]):
                 if self._fold.position < expected:
                     # An unclean election took away what the attempt was built on.
                     return False
-                match self._fold.standing(expected, entry.id):
-                    case Standing.STANDS:
+                match self._fold.outcome(expected, entry.id):
+                    case AppendOutcome.STANDS:
                         return True
-                    case Standing.LOST:
+                    case AppendOutcome.LOST:
                         return False
-                    case Standing.FORGOTTEN:
+                    case AppendOutcome.FORGOTTEN:
                         raise self._unknown("too much was written since") from conflict
-                    case Standing.OPEN:
+                    case AppendOutcome.OPEN:
                         # An SPU that does not know yet that it leads no more.
                         pass
             except RunnelError as failure:

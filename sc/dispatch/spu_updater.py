@@ -59,7 +59,7 @@ class Outbox:
     peers: dict[int, Peer] | None = None
     sending: Message | None = None
     #: What of each partition is in ``sending``, by uid.
-    _on_way: dict[str, Assignment | Lead | Tombstone] = field(default_factory=dict)
+    _in_flight: dict[str, Assignment | Lead | Tombstone] = field(default_factory=dict)
 
     def add(self, action: SendComplete | SendAssignment | SendLead | SendDelete) -> None:
         """Queue an action unless the same is on its way."""
@@ -72,10 +72,12 @@ class Outbox:
                 if not self._assigning(assignment):
                     self.assignments[assignment.uid] = assignment
             case SendLead(_, lead):
-                if self._on_way.get(lead.uid) != lead:
+                if self._in_flight.get(lead.uid) != lead:
                     self.leads[lead.uid] = lead
             case SendDelete(_, tombstones):
-                self.deletes.update((t.uid, t) for t in tombstones if self._on_way.get(t.uid) != t)
+                self.deletes.update(
+                    (t.uid, t) for t in tombstones if self._in_flight.get(t.uid) != t
+                )
 
     def add_peers(self, peers: Sequence[Peer]) -> None:
         """Queue what was found of the SPUs that were asked for."""
@@ -105,14 +107,14 @@ class Outbox:
 
     def sent(self) -> None:
         self.sending = None
-        self._on_way = {}
+        self._in_flight = {}
 
     def _send(self, message: Message, parts: Iterable[Assignment | Lead | Tombstone]) -> None:
         self.sending = message
-        self._on_way = {part.uid: part for part in parts}
+        self._in_flight = {part.uid: part for part in parts}
 
     def _assigning(self, assignment: Assignment) -> bool:
-        sending = self._on_way.get(assignment.uid)
+        sending = self._in_flight.get(assignment.uid)
         return isinstance(sending, Assignment) and sending.revision >= assignment.revision
 
 

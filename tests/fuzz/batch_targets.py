@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 from unittest import mock
 
-from runnel.consume.delivered import Chunk, ReadState
+from runnel.consume.delivered import FetchedChunk, ReadState
 from runnel.records.cursor import Cursor
 from runnel.records.schema_resolution import ReadColumns
 from schemas.columns.topic_schema import Column, TopicSchema, schema_id
@@ -121,11 +121,11 @@ def _consume(
         assert rows.nbytes <= MAX_DECODED_BYTES * 2
         state = ReadState("orders", with_ids=True)
         state.rows = typed_rows
-        state.open(Chunk(0, [rows], cursor.position))
+        state.open(FetchedChunk(0, [rows], cursor.position))
         whole = state.rest()
         assert whole is not None
         assert whole.column("transaction_id").null_count in (0, whole.num_rows)
-        state.open(Chunk(0, [rows], cursor.position))
+        state.open(FetchedChunk(0, [rows], cursor.position))
         try:
             records = list(state.records())
         except UnsupportedError as error:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from runnel.consume.delivered import Chunk, ReadState
+from runnel.consume.delivered import FetchedChunk, ReadState
 from runnel.partition.verify import read_findings
 from runnel.positions.state import PositionsState
 from runnel.records.arrow_schema import arrow_schema, encode_rows
@@ -172,7 +172,7 @@ def test_given_the_last_offsets_there_are_then_corrupt() -> None:
 def test_given_all_columns_then_valid_records_still_come_out() -> None:
     (rows,) = Cursor("orders", 0, 0).take(memoryview(batch_with(record_payload(), 3)))
     state = ReadState("orders")
-    state.open(Chunk(0, [rows], 3))
+    state.open(FetchedChunk(0, [rows], 3))
     assert [record.headers for record in state.records()] == [(), (("trace", b"1"),), ()]
 
 
@@ -208,7 +208,7 @@ def test_given_values_that_python_has_no_form_for_then_nothing_is_stepped_over(
     state = ReadState("orders")
     state.rows = rows
     state.position[0] = 7
-    state.open(Chunk(0, found, 9))
+    state.open(FetchedChunk(0, found, 9))
     for _ in range(2):
         with pytest.raises(UnsupportedError, match=r"orders/0: .* 7 to 8 .* with batches\(\)"):
             next(state.records())

@@ -21,7 +21,7 @@ from runnel.cli.render import format_row, print_rows
 from runnel.local.offline_admin import choose_partition, describe_logs
 from runnel.loop_thread import LoopThread
 from runnel.net.address import parse_addresses
-from runnel.partition.dump import PartitionLog
+from runnel.partition.dump import BatchDump
 from runnel.partition.stored_batches import StoredBatch, read_segment, read_segments, segment_files
 from runnel.profile import default_sc
 from schemas.errors import InvalidRequestError, RunnelError
@@ -79,7 +79,7 @@ def dump_leader(name: str, choice: Choice, sc: str | None, *, as_json: bool) -> 
 
 
 @contextmanager
-def _opened(name: str, sc: str | None) -> Iterator[tuple[LoopThread, PartitionLog]]:
+def _opened(name: str, sc: str | None) -> Iterator[tuple[LoopThread, BatchDump]]:
     addresses = parse_addresses(default_sc() if sc is None else sc)
     thread = LoopThread("runnel partition dump")
     try:
@@ -88,7 +88,7 @@ def _opened(name: str, sc: str | None) -> Iterator[tuple[LoopThread, PartitionLo
             return ScClient(addresses, who())
 
         client = thread.call(open_it())
-        log = PartitionLog(Admin(client), name, secrets.SystemRandom().random)
+        log = BatchDump(Admin(client), name, secrets.SystemRandom().random)
         try:
             yield thread, log
         finally:
@@ -98,7 +98,7 @@ def _opened(name: str, sc: str | None) -> Iterator[tuple[LoopThread, PartitionLo
         thread.stop()
 
 
-def _from_leader(thread: LoopThread, log: PartitionLog, choice: Choice) -> Iterator[StoredBatch]:
+def _from_leader(thread: LoopThread, log: BatchDump, choice: Choice) -> Iterator[StoredBatch]:
     bounds = thread.call(log.bounds())
     start, end = bounds.log_start, bounds.offset
     if choice.offset is not None:
@@ -119,7 +119,7 @@ def _from_leader(thread: LoopThread, log: PartitionLog, choice: Choice) -> Itera
         reach *= 4
 
 
-def _walk(thread: LoopThread, log: PartitionLog, start: int, end: int) -> Iterator[StoredBatch]:
+def _walk(thread: LoopThread, log: BatchDump, start: int, end: int) -> Iterator[StoredBatch]:
     """The batches from ``start`` on that begin before ``end``."""
     while start < end:
         batches, _bounds = thread.call(log.read(start))

@@ -48,7 +48,7 @@ class KeyRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class InputChunk:
     """Records as a table with ``key`` and ``value``, and how much of the input they took.
 
     ``transaction_ids`` has one for each record, or is None.
@@ -95,7 +95,7 @@ def kind_of(path: Path) -> str:
     return SUFFIXES.get(path.suffix.lower(), "lines")
 
 
-def read_chunks(path: Path, rule: KeyRule) -> Iterator[Chunk]:
+def read_chunks(path: Path, rule: KeyRule) -> Iterator[InputChunk]:
     """The records of a file in order. Raises NotFoundError, InvalidRequestError."""
     kind = kind_of(path)
     try:
@@ -112,7 +112,7 @@ def read_chunks(path: Path, rule: KeyRule) -> Iterator[Chunk]:
 
 def read_lines(
     file: BinaryIO, rule: KeyRule, source: str, *, ndjson: bool = False
-) -> Iterator[Chunk]:
+) -> Iterator[InputChunk]:
     """Records of lines, at most `CHUNK_LINES` at a time. Empty lines are empty values."""
     for option, field in (("--key-field", rule.field), ("--transaction-id-field", rule.id_field)):
         if field is not None and not ndjson:
@@ -178,12 +178,12 @@ def splitter(rule: KeyRule, source: str) -> Callable[[bytes, int], Line]:
 
 def _chunk(
     keys: list[bytes | None], values: list[bytes], size: int, ids: list[int] | None
-) -> Chunk:
+) -> InputChunk:
     table = pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
-    return Chunk(table, size, ids or None)
+    return InputChunk(table, size, ids or None)
 
 
-def _csv_chunks(path: Path, rule: KeyRule) -> Iterator[Chunk]:
+def _csv_chunks(path: Path, rule: KeyRule) -> Iterator[InputChunk]:
     _no_separator(rule, path)
     convert = pa.csv.ConvertOptions(strings_can_be_null=True)
     read = pa.csv.ReadOptions(block_size=CSV_BLOCK_BYTES)
@@ -196,14 +196,14 @@ def _csv_chunks(path: Path, rule: KeyRule) -> Iterator[Chunk]:
             before = at
 
 
-def _columnar_chunks(path: Path, rule: KeyRule, kind: str) -> Iterator[Chunk]:
+def _columnar_chunks(path: Path, rule: KeyRule, kind: str) -> Iterator[InputChunk]:
     _no_separator(rule, path)
     ids = _IdColumn(rule, path)
     for batch in columnar_batches(path, kind):
         table = pa.Table.from_batches([batch])
         if "value" in table.column_names and rule.field is None:
             names = [name for name in RECORD_COLUMNS if name in table.column_names]
-            yield Chunk(table.select(names), batch.nbytes, ids.of(table))
+            yield InputChunk(table.select(names), batch.nbytes, ids.of(table))
         else:
             yield _rows_chunk(table, rule, path, batch.nbytes, ids)
 
@@ -251,7 +251,9 @@ def columnar_batches(path: Path, kind: str) -> Iterator[pa.RecordBatch]:
             yield reader.get_batch(i)
 
 
-def _rows_chunk(table: pa.Table, rule: KeyRule, path: Path, size: int, ids: _IdColumn) -> Chunk:
+def _rows_chunk(
+    table: pa.Table, rule: KeyRule, path: Path, size: int, ids: _IdColumn
+) -> InputChunk:
     """Rows as JSON objects."""
     if rule.field is not None:
         _column(table, rule.field, path)

@@ -10,7 +10,7 @@ from tests.unit.runnel.records import test_schema_resolution as typed
 
 PROGRAM = """
 import sys
-from runnel.consume.delivered import Chunk, ReadState
+from runnel.consume.delivered import FetchedChunk, ReadState
 from runnel.records.cursor import Cursor
 from runnel.records.schema_resolution import ReadColumns
 from schemas.columns.topic_schema import TopicSchema
@@ -18,14 +18,14 @@ from schemas.columns.topic_schema import TopicSchema
 given_a_time, given_ids, typed = (memoryview(bytes.fromhex(data)) for data in sys.argv[1:4])
 for begin, data in ({"not_before_us": 1}, given_a_time), ({"not_before_id": 5}, given_ids):
     state = ReadState("orders")
-    state.open(Chunk(0, Cursor("orders", 0, 0, **begin).take(data), 4))
+    state.open(FetchedChunk(0, Cursor("orders", 0, 0, **begin).take(data), 4))
     assert next(state.records()).offset == 1
     assert state.rest().column("offset").to_pylist() == [2, 3]
 
 rows = TopicSchema.model_validate_json(sys.argv[4])
 state = ReadState("orders")
 state.rows = rows
-state.open(Chunk(0, Cursor("orders", 0, 0, columns=ReadColumns(rows)).take(typed), 1))
+state.open(FetchedChunk(0, Cursor("orders", 0, 0, columns=ReadColumns(rows)).take(typed), 1))
 assert [record.value["orderId"] for record in state.records()] == [3]
 assert "pandas" not in sys.modules
 """

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from runnel.aio import ConsumerSettings, TransactionId
 from runnel.consume.delivered import records_of
 from runnel.produce.accumulator import Accumulator
-from runnel.produce.batch import PendingBatch
+from runnel.produce.batch import ProducerBatch
 from runnel.produce.typed_accumulator import RowLayout, TypedAccumulator
 from runnel.records.arrow_schema import arrow_schema, decode_rows, row_sizes
 from runnel.records.cursor import READ_SCHEMA, Cursor
@@ -64,7 +64,7 @@ def accumulator(*, typed: bool = False, partitions: int = 1) -> Accumulator[None
     return Accumulator("orders", partitions, **settings)
 
 
-def sent(made: Accumulator[None]) -> list[PendingBatch[None]]:
+def sent(made: Accumulator[None]) -> list[ProducerBatch[None]]:
     made.seal_all()
     return made.take(0.0)[0]
 

@@ -9,7 +9,7 @@ import pytest
 
 from runnel.net.address import Address
 from runnel.net.connection import open_connection
-from runnel.net.pool import Connections
+from runnel.net.pool import ConnectionPool
 from schemas.errors import (
     DeadlineExceededError,
     InvalidRequestError,
@@ -147,7 +147,7 @@ async def test_given_two_users_of_one_address_then_they_share_a_connection(
 ) -> None:
     _sc, spu = servers
     address = Address("127.0.0.1", spu.port)
-    connections = Connections(CLUSTER_UID, lambda: 0.5)
+    connections = ConnectionPool(CLUSTER_UID, lambda: 0.5)
     first, second = await asyncio.gather(connections.get(address, 5), connections.get(address, 5))
     assert first is second
     await first.close()
@@ -159,7 +159,7 @@ async def test_given_two_users_of_one_address_then_they_share_a_connection(
 
 async def test_given_another_cluster_then_the_connection_is_refused(servers: Servers) -> None:
     _sc, spu = servers
-    connections = Connections("another", lambda: 0.5)
+    connections = ConnectionPool("another", lambda: 0.5)
     with pytest.raises(RunnelError, match="belongs to cluster"):
         await connections.get(Address("127.0.0.1", spu.port), 5)
     await connections.close()

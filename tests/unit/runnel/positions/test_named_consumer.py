@@ -321,7 +321,7 @@ async def test_given_new_partitions_then_they_are_read_from_their_beginning(worl
     world.sc.uids["orders"].append(PartitionUid(str(uuid.uuid4())))
     spec = topic.spec.model_copy(update={"partitions": 2})
     world.sc.change(topic.model_copy(update={"spec": spec}))
-    world.cluster._metadata.forget("orders")
+    world.cluster._leaders.forget("orders")
     world.log(index=1).put(build_control("term", 0))
     world.log(index=1).put(batch(1, 2))
     consumer = world.cluster.consumer("orders", "latest", "latest", name="billing")
@@ -333,7 +333,7 @@ async def test_given_a_topic_that_was_made_again_then_it_starts_afresh(world: Wo
     assert await rest(world) == [1, 2, 3, 5]
     world.sc.remove_topic("orders")
     world.sc.add_topic("orders")
-    world.cluster._metadata.forget("orders")
+    world.cluster._leaders.forget("orders")
     world.log().put(build_control("term", 0))
     world.log().put(batch(1, 2))
     assert (await only(world)).topic_gone

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runnel.produce.accumulator import Accumulator
-from runnel.produce.batch import PendingBatch
+from runnel.produce.batch import ProducerBatch
 from runnel.records.tables import ROW_OVERHEAD_BYTES, chunks, measured, record_sizes, record_table
 from schemas.errors import InvalidRequestError, RecordTooLargeError
 from schemas.wire.batch import decode_records, read_header, stamp
@@ -28,7 +28,7 @@ class Bench:
     batch_bytes: int = BATCH_BYTES
     now: float = 0.0
     eager: bool = False
-    taken: list[PendingBatch[None]] = field(default_factory=list)
+    taken: list[ProducerBatch[None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.accumulator: Accumulator[None] = Accumulator(
@@ -55,7 +55,7 @@ class Bench:
         for chunk in chunks(measured(record_table(table, 1)), 2 * self.batch_bytes):
             self.accumulator.append_table(chunk)
 
-    def take(self) -> list[PendingBatch[None]]:
+    def take(self) -> list[ProducerBatch[None]]:
         ready, _due = self.accumulator.take(self.now)
         self.taken += ready
         return ready

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runnel.produce.linger import LEAST_S, MOST_S, Pace
+from runnel.produce.linger import LEAST_S, MOST_S, LingerPacer
 
 MS = 0.001
 
@@ -22,14 +22,14 @@ MS = 0.001
     ],
 )
 def test_interval(took_ms: list[float], expected_ms: float) -> None:
-    pace, now = Pace(), 0.0
+    pacer, now = LingerPacer(), 0.0
     for took in took_ms:
-        pace.began(now)
-        assert pace.next_at - now == pytest.approx(pace.interval_s)
-        assert LEAST_S <= pace.interval_s <= MOST_S
+        pacer.began(now)
+        assert pacer.next_at - now == pytest.approx(pacer.interval_s)
+        assert LEAST_S <= pacer.interval_s <= MOST_S
         now += took * MS
-        pace.ended(now)
+        pacer.ended(now)
         # Nothing of it was under way: it says nothing.
-        pace.ended(now + 1)
-        now = max(now, pace.next_at)
-    assert pace.interval_s == pytest.approx(expected_ms * MS, rel=0.02)
+        pacer.ended(now + 1)
+        now = max(now, pacer.next_at)
+    assert pacer.interval_s == pytest.approx(expected_ms * MS, rel=0.02)

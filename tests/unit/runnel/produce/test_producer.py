@@ -39,7 +39,7 @@ async def send_batches(producer: Producer, count: int) -> list[bytes]:
     sent = [b"%03d" % index for index in range(count)]
     for value in sent:
         producer.send(value, key=b"k")
-        producer._intake.seal_all()
+        producer._send_buffer.seal_all()
         producer._pump()
     return sent
 

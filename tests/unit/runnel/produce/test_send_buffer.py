@@ -14,8 +14,8 @@ from runnel.produce import send_buffer
 from runnel.produce.accumulator import Accumulator
 from runnel.produce.delivery import Batch, Delivery, Outcome
 from runnel.produce.linger import LEAST_S
-from runnel.produce.send import Sends
-from runnel.produce.send_buffer import SLOT_VALUE_BYTES, STAMP_S, Intake
+from runnel.produce.send import RecordSender
+from runnel.produce.send_buffer import SLOT_VALUE_BYTES, STAMP_S, SendBuffer
 from runnel.records.tables import ROW_OVERHEAD_BYTES, measured, record_table
 from schemas.errors import InvalidRequestError, OverloadedError, RecordTooLargeError
 from schemas.wire.partitioner import partition_for
@@ -25,8 +25,8 @@ LINGER_S = 60.0
 
 
 @dataclass
-class Bench(Sends):
-    """An intake on a virtual clock, without an event loop."""
+class Bench(RecordSender):
+    """A send buffer on a virtual clock, without an event loop."""
 
     partitions: int = 3
     buffer_bytes: int = 1 << 40
@@ -47,7 +47,7 @@ class Bench(Sends):
             new_outcome=lambda: Outcome("orders"),
             eager=self.eager,
         )
-        self._intake = Intake(
+        self._send_buffer = SendBuffer(
             "orders",
             accumulator,
             buffer_bytes=self.buffer_bytes,
@@ -60,8 +60,8 @@ class Bench(Sends):
         self.woken += 1
 
     def flush(self) -> None:
-        self._intake.seal_all()
-        self.taken += self._intake.take(0.0)[0]
+        self._send_buffer.seal_all()
+        self.taken += self._send_buffer.take(0.0)[0]
 
     def rows(self) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
         """Keys and values by partition, in the order in which they leave."""
@@ -138,17 +138,17 @@ def test_law_nothing_lost_or_doubled_order_per_key_and_handles_know_their_record
                     "value": pa.array([data for _, data in made], pa.binary()),
                 })  # fmt: skip
                 for piece in measured(record_table(table, 1)):
-                    bench._intake.add_table(piece)
+                    bench._send_buffer.add_table(piece)
             case ("gather",):
-                bench._intake.gather()
+                bench._send_buffer.gather()
             case ("flush",):
                 bench.flush()
             case ("take",):
-                bench.taken += bench._intake.take(0.0)[0]
+                bench.taken += bench._send_buffer.take(0.0)[0]
             case ("ask",):
                 for delivery, expected in handles[-1:]:
                     assert record_of(delivery)[1] == expected
-    buffered = bench._intake.buffered_bytes()
+    buffered = bench._send_buffer.buffered_bytes()
     bench.flush()
     assert buffered == sum(batch.size for batch in bench.taken)
     assert [record_of(delivery)[1] for delivery, _ in handles] == [made for _, made in handles]
@@ -181,7 +181,7 @@ def test_given_threads_then_each_ones_records_are_all_there_in_its_order(slots: 
     def gather() -> None:
         ready.wait()
         while len(handles) < 4:
-            bench.taken += bench._intake.take(0.0)[0]
+            bench.taken += bench._send_buffer.take(0.0)[0]
 
     threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
     threads.append(threading.Thread(target=gather))
@@ -206,7 +206,7 @@ def test_given_a_slot_taken_and_not_filled_then_who_gathers_waits_for_it(
 ) -> None:
     bench = Bench(partitions=1)
     bench.send(b"first", b"k")
-    indices, slot_keys, slot_values, _chunk = bench._intake.fields
+    indices, slot_keys, slot_values, _chunk = bench._send_buffer.fields
     late = next(indices)
     bench.send(b"third", b"k")
 
@@ -221,8 +221,8 @@ def test_given_a_slot_taken_and_not_filled_then_who_gathers_waits_for_it(
 def test_given_the_slots_of_a_gathered_chunk_then_none_is_given_out_any_more() -> None:
     bench = Bench()
     bench.send(b"v")
-    indices, *_rest = bench._intake.fields
-    bench._intake.gather()
+    indices, *_rest = bench._send_buffer.fields
+    bench._send_buffer.gather()
     assert list(indices) == []
 
 
@@ -241,12 +241,12 @@ def test_the_limit_holds_to_the_record(slots: None, size: int, limit: int) -> No
         bench.send(bytes(size))
     with pytest.raises(OverloadedError, match=f"the limit is {limit}"):
         bench.send(bytes(size))
-    assert not bench._intake.has_room()
-    assert bench._intake.buffered_bytes() == accepted * (size + ROW_OVERHEAD_BYTES)
+    assert not bench._send_buffer.has_room()
+    assert bench._send_buffer.buffered_bytes() == accepted * (size + ROW_OVERHEAD_BYTES)
     bench.flush()
     for batch in bench.taken:
-        bench._intake.release(batch)
-    assert bench._intake.buffered_bytes() == 0
+        bench._send_buffer.release(batch)
+    assert bench._send_buffer.buffered_bytes() == 0
     bench.send(bytes(size))
 
 
@@ -256,7 +256,7 @@ def test_given_waiting_is_allowed_then_send_waits_until_something_is_released() 
     bench.flush()
     waiting = threading.Thread(target=bench.send, args=(b"2",))
     waiting.start()
-    bench._intake.release(bench.taken[0])
+    bench._send_buffer.release(bench.taken[0])
     waiting.join()
     bench.flush()
     assert [batch.count for batch in bench.taken] == [1, 1]
@@ -281,11 +281,11 @@ def test_refused(value: bytes, error: type[Exception]) -> None:
 def test_given_it_is_closed_then_nothing_more_is_taken(slots: None) -> None:
     bench = Bench()
     bench.send(b"v")
-    bench._intake.close()
+    bench._send_buffer.close()
     with pytest.raises(InvalidRequestError, match="closed"):
         bench.send(b"w")
     with pytest.raises(InvalidRequestError, match="closed"):
-        bench._intake.add_table(measured(record_table(pa.table({"value": [b"w"]}), 1))[0])
+        bench._send_buffer.add_table(measured(record_table(pa.table({"value": [b"w"]}), 1))[0])
     bench.flush()
     assert [batch.count for batch in bench.taken] == [1]
 
@@ -295,7 +295,7 @@ def test_given_an_interrupt_while_gathering_then_the_next_one_goes_on(
 ) -> None:
     bench = Bench(partitions=1)
     handles = [bench.send(b"%d" % n + b"x" * 1_000, b"k") for n in range(6)]
-    seal = bench._intake._accumulator._seal
+    seal = bench._send_buffer._accumulator._seal
     interrupted = False
 
     def interrupt(batch: Batch) -> None:
@@ -305,9 +305,9 @@ def test_given_an_interrupt_while_gathering_then_the_next_one_goes_on(
             interrupted = True
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(bench._intake._accumulator, "_seal", interrupt)
+    monkeypatch.setattr(bench._send_buffer._accumulator, "_seal", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        bench._intake.gather()
+        bench._send_buffer.gather()
     handles.append(bench.send(b"6", b"k"))
     bench.flush()
     expected = [b"%d" % n + b"x" * 1_000 for n in range(6)] + [b"6"]
@@ -342,13 +342,13 @@ def test_the_loop_is_woken_for_the_first_record_and_then_comes_by_itself(
     bench.send(b"2")
     assert bench.woken == 1
     # The batch lingers longer, but the chunk that may come now must be looked after.
-    assert bench._intake.take(0.0) == ([], STAMP_S)
+    assert bench._send_buffer.take(0.0) == ([], STAMP_S)
     woken = bench.woken
     bench.send(b"3")
     assert bench.woken == woken
-    assert bench._intake.take(STAMP_S) == ([], 2 * STAMP_S)
+    assert bench._send_buffer.take(STAMP_S) == ([], 2 * STAMP_S)
     # Nothing came since: back to the batch's own time, and the next record calls again.
-    assert bench._intake.take(2 * STAMP_S) == ([], LINGER_S)
+    assert bench._send_buffer.take(2 * STAMP_S) == ([], LINGER_S)
     woken = bench.woken
     bench.send(b"4")
     assert bench.woken == woken + 1
@@ -358,37 +358,37 @@ def test_given_it_is_eager_then_no_record_calls_for_the_loop_while_others_are_un
     bench = Bench(partitions=1, eager=True)
     bench.send(b"1")
     assert bench.woken == 1
-    (first,), due = bench._intake.take(0.0)
+    (first,), due = bench._send_buffer.take(0.0)
     assert due == STAMP_S
     woken = bench.woken
     bench.send(b"2")
-    assert bench._intake.take(STAMP_S) == ([], 2 * STAMP_S)
+    assert bench._send_buffer.take(STAMP_S) == ([], 2 * STAMP_S)
     bench.send(b"3")
     assert bench.woken == woken
-    bench._intake.release(first)
+    bench._send_buffer.release(first)
     assert bench.woken == woken + 1
-    (second,), _due = bench._intake.take(STAMP_S)
+    (second,), _due = bench._send_buffer.take(STAMP_S)
     assert second.to_arrow().column("value").to_pylist() == [b"2", b"3"]
 
 
 def test_given_it_is_eager_and_has_just_sent_then_it_paces_itself() -> None:
     bench = Bench(partitions=1, eager=True)
     bench.send(b"1")
-    (first,), _due = bench._intake.take(0.0)
-    bench._intake.release(first)
-    assert bench._intake.take(0.0) == ([], LEAST_S)
+    (first,), _due = bench._send_buffer.take(0.0)
+    bench._send_buffer.release(first)
+    assert bench._send_buffer.take(0.0) == ([], LEAST_S)
     woken = bench.woken
     bench.send(b"2")
     assert bench.woken == woken
-    (second,), _due = bench._intake.take(LEAST_S)
+    (second,), _due = bench._send_buffer.take(LEAST_S)
 
     # Once that is over, the next record calls for the loop again.
-    bench._intake.release(second)
-    assert bench._intake.take(2 * LEAST_S) == ([], None)
+    bench._send_buffer.release(second)
+    assert bench._send_buffer.take(2 * LEAST_S) == ([], None)
     woken = bench.woken
     bench.send(b"3")
     assert bench.woken > woken
-    assert [batch.count for batch in bench._intake.take(2 * LEAST_S)[0]] == [1]
+    assert [batch.count for batch in bench._send_buffer.take(2 * LEAST_S)[0]] == [1]
 
 
 @pytest.mark.parametrize(

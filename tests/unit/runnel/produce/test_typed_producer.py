@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runnel.produce.batch import PendingBatch
+from runnel.produce.batch import ProducerBatch
 from runnel.produce.typed_accumulator import RowLayout, TypedAccumulator
 from runnel.records.arrow_schema import decode_rows, row_sizes
 from runnel.records.record import timestamp_us_of
@@ -48,7 +48,7 @@ def accumulator(rows: TopicSchema, batch_bytes: int = 1 << 20) -> TypedAccumulat
     )
 
 
-def sent(made: TypedAccumulator[None]) -> list[PendingBatch[None]]:
+def sent(made: TypedAccumulator[None]) -> list[ProducerBatch[None]]:
     made.seal_all()
     return made.take(1.0)[0]
 

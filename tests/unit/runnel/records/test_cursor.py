@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runnel.consume.delivered import Chunk, ReadState
-from runnel.produce.batch import PendingBatch
+from runnel.consume.delivered import FetchedChunk, ReadState
+from runnel.produce.batch import ProducerBatch
 from runnel.records.cursor import READ_SCHEMA, SMALL_BYTES, Cursor
 from schemas.errors import CorruptBatchError
 from schemas.wire.batch import (
@@ -35,7 +35,7 @@ def batch(
 
     With ``padding`` bytes as keys.
     """
-    pending: PendingBatch[None] = PendingBatch(0, None, 0.0)
+    pending: ProducerBatch[None] = ProducerBatch(0, None, 0.0)
     for index in range(count):
         pending.keys.append(b"x" * padding if padding else None)
         pending.values.append(b"%d" % (base + index))
@@ -165,10 +165,10 @@ def test_given_large_batches_then_their_values_are_not_copied() -> None:
         assert begin <= keys.address < begin + len(data)
 
 
-def chunk(base: int, count: int) -> Chunk:
+def chunk(base: int, count: int) -> FetchedChunk:
     cursor = Cursor("orders", 1, base)
     (rows,) = cursor.take(memoryview(batch(base, count)))
-    return Chunk(1, [rows], cursor.position)
+    return FetchedChunk(1, [rows], cursor.position)
 
 
 def test_given_a_loop_left_in_the_middle_then_it_goes_on_there_by_record_or_batch() -> None:
@@ -203,7 +203,7 @@ def test_law_a_chunk_is_handed_out_once_and_in_order_however_it_is_asked_for(
         for base, count in zip(ends, counts, strict=False)
     ]
     state = ReadState("orders")
-    state.open(Chunk(1, batches, ends[-1] + 1))
+    state.open(FetchedChunk(1, batches, ends[-1] + 1))
     found: list[int] = []
     for wanted in by_record:
         for record in islice(state.records(), wanted):
@@ -236,7 +236,7 @@ def with_ids(base: int, ids: list[int]) -> bytearray:
 
 def test_given_only_control_records_then_the_position_still_moves() -> None:
     state = ReadState("orders")
-    state.open(Chunk(0, [], 7))
+    state.open(FetchedChunk(0, [], 7))
     assert state.rest() is None
     assert state.position == {0: 7}
 

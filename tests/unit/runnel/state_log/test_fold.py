@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from runnel.state_log import fold as fold_module
-from runnel.state_log.fold import LEAST_SNAPSHOT_BYTES, Entry, Standing, StateFold
+from runnel.state_log.fold import LEAST_SNAPSHOT_BYTES, AppendOutcome, Entry, StateFold
 from schemas.errors import CorruptBatchError, UnsupportedError
 from tests.laws import examples
 
@@ -53,17 +53,17 @@ def folded(*words: str) -> StateFold[list[str], str]:
 
 
 @pytest.mark.parametrize(
-    ("expected", "attempt", "standing"),
+    ("expected", "attempt", "outcome"),
     [
-        pytest.param(4, "d", Standing.OPEN, id="given-nothing-there-yet-then-open"),
-        pytest.param(3, "c", Standing.STANDS, id="given-its-own-then-it-stands"),
-        pytest.param(2, "c", Standing.LOST, id="given-its-id-elsewhere-then-lost"),
-        pytest.param(1, "x", Standing.LOST, id="given-another-then-lost"),
-        pytest.param(0, "x", Standing.LOST, id="given-a-control-record-then-lost"),
+        pytest.param(4, "d", AppendOutcome.OPEN, id="given-nothing-there-yet-then-open"),
+        pytest.param(3, "c", AppendOutcome.STANDS, id="given-its-own-then-it-stands"),
+        pytest.param(2, "c", AppendOutcome.LOST, id="given-its-id-elsewhere-then-lost"),
+        pytest.param(1, "x", AppendOutcome.LOST, id="given-another-then-lost"),
+        pytest.param(0, "x", AppendOutcome.LOST, id="given-a-control-record-then-lost"),
     ],
 )
-def test_standing(expected: int, attempt: str, standing: Standing) -> None:
-    assert folded("a", "b", "c").standing(expected, attempt) is standing
+def test_outcome(expected: int, attempt: str, outcome: AppendOutcome) -> None:
+    assert folded("a", "b", "c").outcome(expected, attempt) is outcome
 
 
 def test_given_a_snapshot_then_a_reader_from_there_knows_what_a_reader_of_all_does() -> None:
@@ -79,20 +79,20 @@ def test_given_a_snapshot_then_a_reader_from_there_knows_what_a_reader_of_all_do
         assert each.state == ["a", "b", "c"]
         assert each.position == 5
     # Also of attempts below the log start.
-    assert late.standing(2, "b") is Standing.STANDS
-    assert late.standing(2, "x") is Standing.LOST
-    assert late.standing(3, "s") is Standing.STANDS
+    assert late.outcome(2, "b") is AppendOutcome.STANDS
+    assert late.outcome(2, "x") is AppendOutcome.LOST
+    assert late.outcome(3, "s") is AppendOutcome.STANDS
 
 
 def test_given_more_entries_than_ids_are_kept_then_older_attempts_are_forgotten() -> None:
     fold = folded(*(str(n) for n in range(fold_module.KEPT_IDS + 5)))
-    assert fold.standing(5, "4") is Standing.FORGOTTEN
-    assert fold.standing(6, "5") is Standing.STANDS
+    assert fold.outcome(5, "4") is AppendOutcome.FORGOTTEN
+    assert fold.outcome(6, "5") is AppendOutcome.STANDS
     late = StateFold(Words())
     late.restart(fold.position)
     late.take(fold.position, Entry.unpack(fold.snapshot("s").pack()), 100)
-    assert late.standing(6, "5") is Standing.FORGOTTEN
-    assert late.standing(7, "6") is Standing.STANDS
+    assert late.outcome(6, "5") is AppendOutcome.FORGOTTEN
+    assert late.outcome(7, "6") is AppendOutcome.STANDS
 
 
 def test_given_a_log_that_begins_in_the_middle_then_an_error() -> None:
@@ -159,16 +159,16 @@ class Log(RuleBasedStateMachine):
         self.snapshots: list[int] = []
         self.flying: list[Attempt] = []
         self.writers = [Writer(), Writer()]
-        self.outcomes: dict[str, Standing] = {}
+        self.outcomes: dict[str, AppendOutcome] = {}
         self.names = 0
 
     def teardown(self) -> None:
         fold_module.KEPT_IDS = self.kept_ids  # type: ignore[misc]
         ids = [entry.id for entry in self.log if entry is not None]
         assert len(ids) == len(set(ids)), "an attempt stands twice"
-        for attempt, standing in self.outcomes.items():
-            if standing is not Standing.FORGOTTEN:
-                assert (attempt in ids) is (standing is Standing.STANDS), (attempt, standing)
+        for attempt, outcome in self.outcomes.items():
+            if outcome is not AppendOutcome.FORGOTTEN:
+                assert (attempt in ids) is (outcome is AppendOutcome.STANDS), (attempt, outcome)
 
     @invariant()
     def every_state_is_the_fold_of_what_stands_below(self) -> None:
@@ -251,7 +251,7 @@ class Log(RuleBasedStateMachine):
         entry = self.log[attempt.expected]
         if entry is not None and entry.id == attempt.entry.id:
             writer.fold.take(attempt.expected, attempt.entry, 10)
-            self._decided(writer, attempt, Standing.STANDS)
+            self._decided(writer, attempt, AppendOutcome.STANDS)
 
     @rule(who=st.sampled_from([0, 1]), data=st.data())
     def read(self, who: int, data: st.DataObject) -> None:
@@ -270,9 +270,9 @@ class Log(RuleBasedStateMachine):
             else:
                 fold.advance(offset + 1)
         if writer.attempt is not None:
-            standing = fold.standing(writer.attempt.expected, writer.attempt.entry.id)
-            if standing is not Standing.OPEN:
-                self._decided(writer, writer.attempt, standing)
+            outcome = fold.outcome(writer.attempt.expected, writer.attempt.entry.id)
+            if outcome is not AppendOutcome.OPEN:
+                self._decided(writer, writer.attempt, outcome)
 
     @precondition(lambda self: any(offset < self.committed for offset in self.snapshots))
     @rule(data=st.data())
@@ -285,11 +285,11 @@ class Log(RuleBasedStateMachine):
         """Another writer begins without knowing anything; what was under way still is."""
         self.writers[who] = Writer()
 
-    def _decided(self, writer: Writer, attempt: Attempt, standing: Standing) -> None:
-        known = self.outcomes.setdefault(attempt.entry.id, standing)
-        assert known is standing or Standing.FORGOTTEN in {known, standing}
+    def _decided(self, writer: Writer, attempt: Attempt, outcome: AppendOutcome) -> None:
+        known = self.outcomes.setdefault(attempt.entry.id, outcome)
+        assert known is outcome or AppendOutcome.FORGOTTEN in {known, outcome}
         writer.attempt = None
-        if standing is Standing.STANDS and attempt.entry.is_snapshot:
+        if outcome is AppendOutcome.STANDS and attempt.entry.is_snapshot:
             self.snapshots.append(attempt.expected)
 
 
