@@ -21,13 +21,13 @@ from schemas.causality import caused_by, new_cause
 from schemas.control.messages import (
     MIN_SESSION_VERSION,
     SESSION_VERSION,
-    Ask,
     Envelope,
     FindPeers,
     Hello,
     Message,
     Reject,
     Report,
+    SpuRequest,
     Stamp,
     Welcome,
     decode_envelope,
@@ -52,7 +52,7 @@ class SessionEvents(Protocol):
 
     def reported(self, spu_id: int, generation: int, report: Report) -> None: ...
 
-    def asked(self, spu_id: int, generation: int, ask: Ask) -> None: ...
+    def asked(self, spu_id: int, generation: int, ask: SpuRequest) -> None: ...
 
     def asked_peers(self, spu_id: int, generation: int, asked: FindPeers) -> None: ...
 
@@ -221,7 +221,7 @@ class ConnectionManager:
             match body:
                 case Report():
                     self._events.reported(hello.spu_id, generation, body)
-                case Ask():
+                case SpuRequest():
                     self._events.asked(hello.spu_id, generation, body)
                 case FindPeers():
                     self._events.asked_peers(hello.spu_id, generation, body)

@@ -21,7 +21,7 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from sc.kv import open_kv
-from sc.migration import Store, census, erase, migrate
+from sc.migration import Store, count_keys, erase, migrate
 from schemas.daemon.kv_url import without_password
 from schemas.daemon.logs import configure_logs
 from schemas.errors import InvalidRequestError, RunnelError
@@ -58,7 +58,7 @@ async def _carry_out(request: Request) -> dict[str, Any]:
     async with _opened(request.kv) as store:
         match request.verb:
             case "census":
-                return asdict(await census(store.kv, keys))
+                return asdict(await count_keys(store.kv, keys))
             case "erase":
                 return {"keys": await erase(store.kv, keys, most_offices=request.most_offices)}
         if request.to is None:

@@ -41,7 +41,7 @@ from sc.restored_kv import divergence, next_incarnation
 from sc.store.local_store import Change, ObjectChanged
 from sc.store.view import SessionState, View
 from schemas.causality import new_cause
-from schemas.control.messages import Ask, FindPeers, Hello, Message, Report
+from schemas.control.messages import FindPeers, Hello, Message, Report, SpuRequest
 from schemas.daemon.collector import held
 from schemas.daemon.logs import get_logger
 from schemas.errors import FencedError, RetryableError, RunnelError
@@ -227,7 +227,7 @@ class Controller:
     def reported(self, spu_id: int, generation: int, report: Report) -> None:
         self.dispatcher.reported(spu_id, generation, report)
 
-    def asked(self, spu_id: int, generation: int, ask: Ask) -> None:
+    def asked(self, spu_id: int, generation: int, ask: SpuRequest) -> None:
         for change in ask.lrs:
             log.info("asked for other live replicas", spu=spu_id, uid=change.uid, why=change.reason)
         for election in ask.elections:

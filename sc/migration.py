@@ -83,7 +83,7 @@ class Migration:
 
 
 @dataclass(frozen=True, slots=True)
-class Census:
+class KeyCount:
     """What a store holds of a cluster. ``uid`` is None where it was never there. ``moved_at`` and
     ``arriving_at`` are the revisions of the marks, 0 without."""
 
@@ -95,7 +95,7 @@ class Census:
     arriving_at: int = 0
 
 
-async def census(kv: KV, keys: ClusterKeys) -> Census:
+async def count_keys(kv: KV, keys: ClusterKeys) -> KeyCount:
     """Count what a store holds of a cluster."""
     uid, moved, arriving = [
         await _field(kv, key, name)
@@ -103,7 +103,7 @@ async def census(kv: KV, keys: ClusterKeys) -> Census:
     ]
     count = sum([len(page.items) async for page in range_all(kv, keys.root)])
     at = [await _revision_of(kv, key) for key in (keys.moved, keys.arriving)]
-    return Census(uid, count, moved, arriving, *at)
+    return KeyCount(uid, count, moved, arriving, *at)
 
 
 async def _revision_of(kv: KV, key: str) -> int:
@@ -117,7 +117,7 @@ async def erase(kv: KV, keys: ClusterKeys, *, most_offices: int | None = None) -
     Raises ConflictError where more SCs took office than ``most_offices``: it is not the caller's
     alone.
     """
-    found = await census(kv, keys)
+    found = await count_keys(kv, keys)
     office = ModRevisionIs(keys.current_office, await _revision_of(kv, keys.current_office))
     offices = await kv.range(keys.office(""), limit=(most_offices or 0) + 1)
     if most_offices is not None and len(offices.items) > most_offices:
@@ -134,7 +134,7 @@ async def migrate(source: Store, target: Store, keys: ClusterKeys, progress: Pro
     holds another of that name, or when what is read back from it differs from what the source
     holds then: somebody wrote meanwhile, and the source stays the cluster's store.
     """
-    found, there = await census(source.kv, keys), await census(target.kv, keys)
+    found, there = await count_keys(source.kv, keys), await count_keys(target.kv, keys)
     if found.uid is None:
         raise NotFoundError(f"{source.url} holds no cluster {keys.cluster!r}")
     if found.arriving_from is not None:
@@ -195,7 +195,7 @@ async def _write(target: Store, keys: ClusterKeys, ours: ValueIs, ops: Sequence[
 
 
 async def _make_room(
-    source: Store, target: Store, keys: ClusterKeys, found: Census, there: Census
+    source: Store, target: Store, keys: ClusterKeys, found: KeyCount, there: KeyCount
 ) -> None:
     """Mark the target, and clear what an interrupted or an earlier, opposite move left there."""
     if there.keys:
@@ -218,7 +218,7 @@ async def _make_room(
         raise _somebody_else(target, keys)
 
 
-async def _close(source: Store, target: Store, keys: ClusterKeys, found: Census) -> None:
+async def _close(source: Store, target: Store, keys: ClusterKeys, found: KeyCount) -> None:
     """Mark the source as left, and depose its SC."""
     mark = Put(keys.moved, _mark({"to": target.url, "uid": found.uid}))
     deposed = Put(keys.current_office, b"moved")

@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from connection_manager.session import Session
 from schemas.causality import caused_by, new_cause
 from schemas.control.messages import (
-    Ask,
     AssignPartitions,
     DeleteReplicas,
     ElectionRequest,
@@ -27,6 +26,7 @@ from schemas.control.messages import (
     Peers,
     ReplicaReport,
     Report,
+    SpuRequest,
     Tombstone,
     Welcome,
 )
@@ -119,10 +119,10 @@ class SpuControl:
         self._told_free = free
         return Report(replicas=changed, deleted=deleted, free_bytes=free)
 
-    def _asked(self) -> Ask | None:
+    def _asked(self) -> SpuRequest | None:
         lrs, self._lrs_requests = tuple(self._lrs_requests.values()), {}
         elections, self._elections = tuple(self._elections.values()), {}
-        return Ask(lrs=lrs, elections=elections) if lrs or elections else None
+        return SpuRequest(lrs=lrs, elections=elections) if lrs or elections else None
 
     def _looking_for(self) -> FindPeers | None:
         wanted, self._wanted_peers = tuple(sorted(self._wanted_peers)), set()

@@ -51,7 +51,7 @@ ATTEMPTS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class WriteOptions:
     """How a user wants something written: ``by`` whom, and whether only to check."""
 
     by: str
@@ -105,12 +105,12 @@ class ObjectService:
 
     # -- writing ----------------------------------------------------------------------------
 
-    async def create(self, obj: Object, wish: Wish) -> Object:
+    async def create(self, obj: Object, options: WriteOptions) -> Object:
         """Raises ConflictError when the name (or the id of an SPU) is taken."""
         admit_new(obj)
-        return await self._create(obj, wish)
+        return await self._create(obj, options)
 
-    async def system_topic(self, name: str, wish: Wish) -> Object:
+    async def system_topic(self, name: str, options: WriteOptions) -> Object:
         """The topic that is asked for as ``name``, made where there is none.
 
         Raises NotFoundError, ConflictError while it is being deleted.
@@ -124,7 +124,7 @@ class ObjectService:
         except NotFoundError:
             wanted = system_topic(SYSTEM_TOPICS[name], controller.view, controller.now_ms)
             try:
-                return await self._create(wanted, wish)
+                return await self._create(wanted, options)
             except ConflictError:
                 # Another client was first.
                 found = await self._read(Topic, wanted.name)
@@ -133,7 +133,7 @@ class ObjectService:
             raise ConflictError(f"{found.kind} {found.name} is being deleted; try again")
         return found
 
-    async def _create(self, obj: Object, wish: Wish) -> Object:
+    async def _create(self, obj: Object, options: WriteOptions) -> Object:
         metadata = Metadata(
             name=obj.name,
             labels=obj.metadata.labels,
@@ -146,38 +146,40 @@ class ObjectService:
             update={"metadata": metadata, "status": type(obj).model_fields["status"].default}
         )
         compares: list[Compare] = [ModRevisionIs(self._key(fresh), 0)]
-        ops: list[Op] = [self._put(fresh, wish)]
+        ops: list[Op] = [self._put(fresh, options)]
         if isinstance(fresh, Spu):
             id_key = self._keys.spu_id(fresh.spec.spu_id)
             compares.append(ModRevisionIs(id_key, 0))
             ops.append(Put(id_key, fresh.name.encode()))
         for _ in range(ATTEMPTS):
-            result = await self._commit(compares, ops, wish)
+            result = await self._commit(compares, ops, options)
             if result.succeeded:
-                return await self._stored(fresh, result.revision, wish)
+                return await self._stored(fresh, result.revision, options)
             if (taken := await self._taken(fresh)) is not None:
                 raise taken
         raise await conflicts.changes_too_often(self._kv, self._key(fresh), fresh)
 
-    async def replace(self, obj: Object, wish: Wish) -> Object:
+    async def replace(self, obj: Object, options: WriteOptions) -> Object:
         """Replace labels, annotations and spec of an object; its status stays.
 
         With a ``resourceVersion`` it is a compare-and-swap. Raises NotFoundError, ConflictError.
         """
-        return await self._change(type(obj), obj.name, lambda _old: obj, wish)
+        return await self._change(type(obj), obj.name, lambda _old: obj, options)
 
-    async def patch(self, cls: type[Object], name: str, patch: Any, wish: Wish) -> Object:
+    async def patch(
+        self, cls: type[Object], name: str, patch: Any, options: WriteOptions
+    ) -> Object:
         """Change an object by a JSON Merge Patch, as `replace` does.
 
         Raises InvalidRequestError, too.
         """
-        return await self._change(cls, name, lambda old: parse_object(patched(old, patch)), wish)
+        return await self._change(cls, name, lambda old: parse_object(patched(old, patch)), options)
 
     async def delete(
         self,
         cls: type[Object],
         name: str,
-        wish: Wish,
+        options: WriteOptions,
         *,
         wanted: int | None = None,
         force: bool = False,
@@ -191,8 +193,8 @@ class ObjectService:
         if cls is Spu:
             # What is being placed meanwhile would be placed on an SPU that is gone.
             async with self._controller.placing:
-                return await self._delete(cls, name, wish, wanted=wanted, force=force)
-        return await self._delete(cls, name, wish, wanted=wanted, force=force)
+                return await self._delete(cls, name, options, wanted=wanted, force=force)
+        return await self._delete(cls, name, options, wanted=wanted, force=force)
 
     def replicas(self, name: str) -> Replicas:
         """What the replicas of a partition have said last. Raises NotFoundError."""
@@ -201,7 +203,7 @@ class ObjectService:
             raise AssertionError(f"{name} is no partition")
         return Replicas(items=tuple(_replica(view, partition, i) for i in partition.spec.replicas))
 
-    async def elect(self, name: str, election: UncleanElection, wish: Wish) -> Object:
+    async def elect(self, name: str, election: UncleanElection, options: WriteOptions) -> Object:
         """Have the controller elect a replica of a partition that may lack committed records.
 
         It decides; what is seen already to refuse is refused here. Raises NotFoundError,
@@ -213,9 +215,11 @@ class ObjectService:
             if isinstance(old, Partition):
                 self._admit_election(old, election)
                 new = with_wish(old, election)
-                result = await self._commit([self._unchanged(old)], [self._put(new, wish)], wish)
+                result = await self._commit(
+                    [self._unchanged(old)], [self._put(new, options)], options
+                )
                 if result.succeeded:
-                    return await self._stored(new, result.revision, wish)
+                    return await self._stored(new, result.revision, options)
         raise await conflicts.changes_too_often(self._kv, self._key(old), old)
 
     def _admit_election(self, partition: Partition, election: UncleanElection) -> None:
@@ -231,7 +235,7 @@ class ObjectService:
                 " in a moment"
             )
 
-    async def truncate(self, name: str, truncation: Truncation, wish: Wish) -> Object:
+    async def truncate(self, name: str, truncation: Truncation, options: WriteOptions) -> Object:
         """Have the log of a partition begin at an offset: its replicas are told, and one that is
         away when it returns. A truncation is never taken back; one below it changes nothing.
 
@@ -248,13 +252,19 @@ class ObjectService:
             spec = old.spec.model_copy(update={"truncate_before": truncation.before})
             new = old.model_copy(update={"spec": spec})
             new = new.with_metadata(generation=old.generation + 1)
-            result = await self._commit([self._unchanged(old)], [self._put(new, wish)], wish)
+            result = await self._commit([self._unchanged(old)], [self._put(new, options)], options)
             if result.succeeded:
-                return await self._stored(new, result.revision, wish)
+                return await self._stored(new, result.revision, options)
         raise await conflicts.changes_too_often(self._kv, self._key(old), old)
 
     async def _delete(
-        self, cls: type[Object], name: str, wish: Wish, *, wanted: int | None, force: bool
+        self,
+        cls: type[Object],
+        name: str,
+        options: WriteOptions,
+        *,
+        wanted: int | None,
+        force: bool,
     ) -> Object:
         old = await self._read(cls, name)
         for _ in range(ATTEMPTS):
@@ -263,15 +273,19 @@ class ObjectService:
             admit_delete(old, self._controller.view.store, force=force)
             if old.deleting:
                 return old
-            gone, ops = self._deletion(old, wish)
-            result = await self._commit([self._unchanged(old)], ops, wish)
+            gone, ops = self._deletion(old, options)
+            result = await self._commit([self._unchanged(old)], ops, options)
             if result.succeeded:
-                return await self._stored(gone, result.revision, wish)
+                return await self._stored(gone, result.revision, options)
             old = await self._read(cls, name)
         raise await conflicts.changes_too_often(self._kv, self._key(old), old)
 
     async def _change(
-        self, cls: type[Object], name: str, change: Callable[[Object], Object], wish: Wish
+        self,
+        cls: type[Object],
+        name: str,
+        change: Callable[[Object], Object],
+        options: WriteOptions,
     ) -> Object:
         admit_kind(cls)
         old = await self._read(cls, name)
@@ -290,17 +304,17 @@ class ObjectService:
             )
             if new == old:
                 return old
-            result = await self._commit([self._unchanged(old)], [self._put(new, wish)], wish)
+            result = await self._commit([self._unchanged(old)], [self._put(new, options)], options)
             if result.succeeded:
-                return await self._stored(new, result.revision, wish)
+                return await self._stored(new, result.revision, options)
             old = await self._read(cls, name)
         raise await conflicts.changes_too_often(self._kv, self._key(old), old)
 
-    def _deletion(self, old: Object, wish: Wish) -> tuple[Object, list[Op]]:
+    def _deletion(self, old: Object, options: WriteOptions) -> tuple[Object, list[Op]]:
         """Topics and groups are marked: partitions and SPUs go first. Others go at once."""
         if isinstance(old, Topic | SpuGroup):
             marked = old.with_metadata(deletion_timestamp=timestamp())
-            return marked, [self._put(marked, wish)]
+            return marked, [self._put(marked, options)]
         ops: list[Op] = [Delete(self._key(old))]
         if isinstance(old, Spu):
             ops.append(Delete(self._keys.spu_id(old.spec.spu_id)))
@@ -308,11 +322,11 @@ class ObjectService:
         return old, ops
 
     async def _commit(
-        self, compares: Sequence[Compare], ops: Sequence[Op], wish: Wish
+        self, compares: Sequence[Compare], ops: Sequence[Op], options: WriteOptions
     ) -> TxnResult:
         """Write, unless the cluster was moved to another store. Raises ConflictError then."""
         moved = self._keys.moved
-        done = () if wish.dry_run else ops
+        done = () if options.dry_run else ops
         here = [ModRevisionIs(moved, 0), ModRevisionIs(self._keys.arriving, 0)]
         result = await self._kv.txn([*here, *compares], done, [Get(moved)])
         if not result.succeeded:
@@ -328,8 +342,8 @@ class ObjectService:
             raise _absent(cls, name)
         return decode_object(cls.PLURAL, found.value, found.mod_revision)[0]
 
-    async def _stored(self, obj: Object, revision: int, wish: Wish) -> Object:
-        if wish.dry_run:
+    async def _stored(self, obj: Object, revision: int, options: WriteOptions) -> Object:
+        if options.dry_run:
             return obj
         await self._controller.dispatcher.applied(revision)
         return obj.with_metadata(resource_version=str(revision))
@@ -350,8 +364,8 @@ class ObjectService:
     def _unchanged(self, obj: Object) -> Compare:
         return ModRevisionIs(self._key(obj), obj.revision)
 
-    def _put(self, obj: Object, wish: Wish) -> Put:
-        value = encode_object(obj, current_cause(), by=wish.by, at=written_at())
+    def _put(self, obj: Object, options: WriteOptions) -> Put:
+        value = encode_object(obj, current_cause(), by=options.by, at=written_at())
         return Put(self._key(obj), value)
 
 

@@ -14,7 +14,7 @@ from sc.api.assignments import assignments
 from sc.api.feeds import Feeds
 from sc.api.listing import render
 from sc.api.merge_patch import MEDIA_TYPE
-from sc.api.objects import ObjectService, Wish
+from sc.api.objects import ObjectService, WriteOptions
 from sc.api.openapi import document
 from sc.api.requests import (
     BY_HEADER,
@@ -234,26 +234,26 @@ class PublicServer:
         return _json(found.model_dump(mode="json", by_alias=True))
 
     async def _create(self, request: web.Request, route: Route, query: Query) -> web.Response:
-        wish = _wish(request, query)
+        options = _write_options(request, query)
         obj = await _object(request, _kind(route))
-        return _json((await self._objects.create(obj, wish)).to_json(), route.success)
+        return _json((await self._objects.create(obj, options)).to_json(), route.success)
 
     async def _replace(self, request: web.Request, route: Route, query: Query) -> web.Response:
-        wish = _wish(request, query)
+        options = _write_options(request, query)
         cls = _kind(route)
         name = _name(request, cls)
         obj = await _object(request, cls)
         if obj.name != name:
             raise InvalidRequestError(f"metadata.name is {obj.name!r}, the address says {name!r}")
-        return _json((await self._objects.replace(obj, wish)).to_json())
+        return _json((await self._objects.replace(obj, options)).to_json())
 
     async def _patch(self, request: web.Request, route: Route, query: Query) -> web.Response:
-        wish = _wish(request, query)
+        options = _write_options(request, query)
         cls = _kind(route)
         name = _name(request, cls)
         patch = await _body(request, MEDIA_TYPE)
         try:
-            return _json((await self._objects.patch(cls, name, patch, wish)).to_json())
+            return _json((await self._objects.patch(cls, name, patch, options)).to_json())
         except RecursionError:
             raise _too_deep() from None
 
@@ -262,30 +262,30 @@ class PublicServer:
         return _json(found.model_dump(mode="json", by_alias=True))
 
     async def _elect(self, request: web.Request, route: Route, query: Query) -> web.Response:
-        wish = _wish(request, query)
+        options = _write_options(request, query)
         name = _name(request, Partition)
         election = _model(UncleanElection, await _body(request, _JSON))
-        return _json((await self._objects.elect(name, election, wish)).to_json(), route.success)
+        return _json((await self._objects.elect(name, election, options)).to_json(), route.success)
 
     async def _truncate(self, request: web.Request, route: Route, query: Query) -> web.Response:
-        wish = _wish(request, query)
+        options = _write_options(request, query)
         name = _name(request, Partition)
         truncation = _model(Truncation, await _body(request, _JSON))
-        done = await self._objects.truncate(name, truncation, wish)
+        done = await self._objects.truncate(name, truncation, options)
         return _json(done.to_json(), route.success)
 
     async def _system_topic(self, request: web.Request, route: Route, query: Query) -> web.Response:
-        wish = _wish(request, query)
-        found = await self._objects.system_topic(request.match_info["name"], wish)
+        options = _write_options(request, query)
+        found = await self._objects.system_topic(request.match_info["name"], options)
         return _json(found.to_json(), route.success)
 
     async def _delete(self, request: web.Request, route: Route, query: Query) -> web.Response:
-        wish = _wish(request, query)
+        options = _write_options(request, query)
         cls = _kind(route)
         gone = await self._objects.delete(
             cls,
             _name(request, cls),
-            wish,
+            options,
             wanted=query.number("resourceVersion"),
             force=query.flag("force"),
         )
@@ -341,9 +341,9 @@ def _name(request: web.Request, cls: type[Object]) -> str:
     return read_name(cls.kind_name(), request.match_info["name"])
 
 
-def _wish(request: web.Request, query: Query) -> Wish:
+def _write_options(request: web.Request, query: Query) -> WriteOptions:
     by = read_by(request.headers.get(BY_HEADER), request.remote)
-    return Wish(by, dry_run=query.flag("dryRun"))
+    return WriteOptions(by, dry_run=query.flag("dryRun"))
 
 
 async def _object(request: web.Request, cls: type[Object]) -> Object:

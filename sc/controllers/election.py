@@ -13,7 +13,7 @@ is tried, at a higher term.
 
 from __future__ import annotations
 
-from sc.controllers.live_set import shed, standings
+from sc.controllers.live_set import members_health, remove_unfit
 from sc.store.view import View
 from schemas.control.messages import ReplicaReport
 from schemas.objects.partition import Partition, PartitionResolution, PartitionStatus
@@ -21,11 +21,14 @@ from schemas.objects.partition import Partition, PartitionResolution, PartitionS
 
 def candidates(view: View, partition: Partition, now_ms: int) -> list[int]:
     """SPUs that may lead, the best first. The leader of now, if it may, is the last."""
-    status, found = partition.status, standings(view, partition.uid, partition.status.lrs, now_ms)
+    status, found = (
+        partition.status,
+        members_health(view, partition.uid, partition.status.lrs, now_ms),
+    )
     reports: dict[int, ReplicaReport] = {}
-    for member, stand in found.items():
+    for member, health in found.items():
         report = view.report(member.spu_id, partition.uid)
-        if stand.live and report is not None and member.spu_id in partition.spec.replicas:
+        if health.live and report is not None and member.spu_id in partition.spec.replicas:
             reports[member.spu_id] = report
     return sorted(
         reports,
@@ -54,13 +57,13 @@ def elect(
     if not found:
         return None
     leader, minimum = found[0], partition.spec.log.min_in_sync_replicas
-    stand = standings(view, partition.uid, status.lrs, now_ms)
+    health = members_health(view, partition.uid, status.lrs, now_ms)
     return status.model_copy(
         update={
             "resolution": PartitionResolution.OFFLINE,
             "reason": f"SPU {leader} is taking over",
             "leader": leader,
             "term": view.next_term(status.term),
-            "lrs": shed(status.lrs, leader, stand, minimum),
+            "lrs": remove_unfit(status.lrs, leader, health, minimum),
         }
     )

@@ -39,7 +39,7 @@ class Fitness(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class MemberHealth:
     """How a member is, and in words why it is not live."""
 
     fitness: Fitness
@@ -58,27 +58,27 @@ class Answer:
     refusal: str | None = None
 
 
-def standing(view: View, uid: str, member: LiveReplica, now_ms: int) -> Standing:
+def member_health(view: View, uid: str, member: LiveReplica, now_ms: int) -> MemberHealth:
     """How a member of a partition's live replica set is by what its SPU's session says."""
     spu_id = member.spu_id
     match view.liveness(spu_id, now_ms):
         case Liveness.OFFLINE:
-            return Standing(Fitness.OFFLINE, f"SPU {spu_id} is offline")
+            return MemberHealth(Fitness.OFFLINE, f"SPU {spu_id} is offline")
         case Liveness.UNKNOWN:
-            return Standing(Fitness.UNKNOWN, f"SPU {spu_id} is unknown")
+            return MemberHealth(Fitness.UNKNOWN, f"SPU {spu_id} is unknown")
         case Liveness.ONLINE:
             report = view.report(spu_id, uid)
     if report is None:
-        return Standing(Fitness.UNKNOWN, f"SPU {spu_id} has not reported its replica yet")
+        return MemberHealth(Fitness.UNKNOWN, f"SPU {spu_id} has not reported its replica yet")
     if report.storage_id != member.storage_id:
         why = (
             f"SPU {spu_id} came back without its data: storage {report.storage_id},"
             f" the live replica was {member.storage_id}"
         )
-        return Standing(Fitness.UNFIT, why)
+        return MemberHealth(Fitness.UNFIT, why)
     if not report.fit:
-        return Standing(Fitness.UNFIT, unfit_text(spu_id, report))
-    return Standing(Fitness.LIVE)
+        return MemberHealth(Fitness.UNFIT, unfit_text(spu_id, report))
+    return MemberHealth(Fitness.LIVE)
 
 
 def unfit_text(spu_id: int, report: ReplicaReport) -> str:
@@ -86,19 +86,21 @@ def unfit_text(spu_id: int, report: ReplicaReport) -> str:
     return f"the replica on SPU {spu_id} is unfit: {report.reason or 'no reason given'}"
 
 
-def standings(
+def members_health(
     view: View, uid: str, members: Collection[LiveReplica], now_ms: int
-) -> dict[LiveReplica, Standing]:
+) -> dict[LiveReplica, MemberHealth]:
     """How each of these members is."""
-    return {member: standing(view, uid, member, now_ms) for member in members}
+    return {member: member_health(view, uid, member, now_ms) for member in members}
 
 
-def shed(lrs: LiveSet, leader: int, stand: Mapping[LiveReplica, Standing], minimum: int) -> LiveSet:
+def remove_unfit(
+    lrs: LiveSet, leader: int, health: Mapping[LiveReplica, MemberHealth], minimum: int
+) -> LiveSet:
     """The set without those that leave by themselves. ``leader`` is online and fit."""
-    kept = tuple(m for m in lrs if m.spu_id == leader or stand[m].fitness is not Fitness.UNFIT)
-    if any(stand[m].fitness is Fitness.UNKNOWN for m in kept):
+    kept = tuple(m for m in lrs if m.spu_id == leader or health[m].fitness is not Fitness.UNFIT)
+    if any(health[m].fitness is Fitness.UNKNOWN for m in kept):
         return kept
-    there = tuple(m for m in kept if m.spu_id == leader or stand[m].live)
+    there = tuple(m for m in kept if m.spu_id == leader or health[m].live)
     return there if len(there) >= minimum else kept
 
 
@@ -106,23 +108,23 @@ def answer(
     request: LrsRequest,
     before: LiveSet,
     leader: int,
-    stand: Mapping[LiveReplica, Standing],
+    health: Mapping[LiveReplica, MemberHealth],
     *,
     replicas: Collection[int],
     minimum: int,
 ) -> Answer:
     """What becomes of a request that was made from the set ``before``.
 
-    ``stand`` covers that set and the one asked for; ``leader`` is online and fit; ``replicas`` are
+    ``health`` covers that set and the one asked for; ``leader`` is online and fit; ``replicas`` are
     the SPUs of the spec. Whoever leaves by itself leaves whatever the request says.
     """
-    lrs = shed(before, leader, stand, minimum)
+    lrs = remove_unfit(before, leader, health, minimum)
     kept = tuple(member for member in lrs if member in request.lrs)
     joining = tuple(m for m in dict.fromkeys(request.lrs) if m not in before)
     refusals = _leaving(lrs, kept, leader, minimum)
     taken = {member.spu_id for member in kept}
     for member in joining:
-        if (why := _joining(member, stand[member], taken, replicas)) is not None:
+        if (why := _joining(member, health[member], taken, replicas)) is not None:
             refusals.append(why)
         taken.add(member.spu_id)
     if refusals:
@@ -143,15 +145,15 @@ def _leaving(lrs: LiveSet, kept: LiveSet, leader: int, minimum: int) -> list[str
 
 
 def _joining(
-    member: LiveReplica, stand: Standing, taken: Collection[int], replicas: Collection[int]
+    member: LiveReplica, health: MemberHealth, taken: Collection[int], replicas: Collection[int]
 ) -> str | None:
     """What stands against a new member."""
     if member.spu_id not in replicas:
         return f"SPU {member.spu_id} cannot join: it holds no replica by the spec"
     if member.spu_id in taken:
         return f"SPU {member.spu_id} cannot join twice"
-    if not stand.live:
-        return f"SPU {member.spu_id} cannot join: {stand.why}"
+    if not health.live:
+        return f"SPU {member.spu_id} cannot join: {health.why}"
     return None
 
 

@@ -34,9 +34,9 @@ from sc.controllers.live_set import (
     Fitness,
     LiveSet,
     answer,
-    shed,
-    standing,
-    standings,
+    member_health,
+    members_health,
+    remove_unfit,
     unfit_text,
 )
 from sc.controllers.recovery import elect_of_all, lost_live_set, pending
@@ -257,7 +257,7 @@ def _unfit(view: View, partition: Partition, leader: int, now_ms: int) -> str | 
         if member.spu_id == leader:
             if _elected_unfit(view, partition, member):
                 return None
-            return standing(view, partition.uid, member, now_ms).why or None
+            return member_health(view, partition.uid, member, now_ms).why or None
     return f"SPU {leader} leads but is no live replica"
 
 
@@ -289,12 +289,12 @@ def _with_live_set(
     status, minimum = partition.status, partition.spec.log.min_in_sync_replicas
     request = _lrs_request(view, partition)
     members = {*status.lrs, *(request.lrs if request is not None else ())}
-    stand = standings(view, partition.uid, members, now_ms)
+    health = members_health(view, partition.uid, members, now_ms)
     if request is None:
-        lrs = shed(status.lrs, leader, stand, minimum)
+        lrs = remove_unfit(status.lrs, leader, health, minimum)
     else:
         replicas = partition.spec.replicas
-        found = answer(request, status.lrs, leader, stand, replicas=replicas, minimum=minimum)
+        found = answer(request, status.lrs, leader, health, replicas=replicas, minimum=minimum)
         lrs = found.lrs
         if found.refusal is not None:
             refusals.append(found.refusal)
@@ -324,7 +324,7 @@ def _stuck(view: View, partition: Partition, what: str, now_ms: int) -> str:
     status = partition.status
     if len(partition.spec.replicas) == 1:
         return what
-    found = standings(view, partition.uid, status.lrs, now_ms)
+    found = members_health(view, partition.uid, status.lrs, now_ms)
     others = [s.why for m, s in found.items() if m.spu_id != status.leader and s.why]
     return "; ".join((f"{what}; no other live replica may lead", *others))
 
@@ -343,14 +343,14 @@ def _shortage(view: View, partition: Partition, lrs: LiveSet, now_ms: int) -> st
             found.append(unfit_text(spu_id, report))
     if len(lrs) < minimum:
         found.append(f"nothing is committed until {minimum} are: bring others back, {help_}")
-    stand = standings(view, partition.uid, lrs, now_ms)
-    if any(s.fitness is Fitness.UNKNOWN for s in stand.values()):
+    health = members_health(view, partition.uid, lrs, now_ms)
+    if any(s.fitness is Fitness.UNKNOWN for s in health.values()):
         return "; ".join(found) or None
     found += [
         f"nothing is committed until SPU {member.spu_id}, which is offline, is back: it stays live"
         f" because minInSyncReplicas is {minimum}; start it, {help_}"
         for member in lrs
-        if stand[member].fitness is Fitness.OFFLINE
+        if health[member].fitness is Fitness.OFFLINE
     ]
     return "; ".join(found) or None
 

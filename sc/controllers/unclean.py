@@ -20,7 +20,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from sc.controllers.live_set import Fitness, standings, unfit_text
+from sc.controllers.live_set import Fitness, members_health, unfit_text
 from sc.controllers.recovery import elect_of_all, holds_most, lost_live_set, pending, take_over
 from sc.store.view import Liveness, View
 from schemas.control.messages import ReplicaReport
@@ -66,13 +66,13 @@ def decide(
     elif status.leader is None:
         return "nobody has led it yet: the first replica that is online leads, and nothing is lost"
     else:
-        stand = standings(view, partition.uid, status.lrs, now_ms)
-        able = [m for m in status.lrs if stand[m].live and m.spu_id in partition.spec.replicas]
+        health = members_health(view, partition.uid, status.lrs, now_ms)
+        able = [m for m in status.lrs if health[m].live and m.spu_id in partition.spec.replicas]
         if able:
             return f"SPU {able[0].spu_id} is a live replica, online and fit: nothing has to be lost"
         if after_unclean_boot(view, partition) is not None:
             return "all live replicas are there: the one that kept most leads"
-        if any(s.fitness is Fitness.UNKNOWN for s in stand.values()):
+        if any(s.fitness is Fitness.UNKNOWN for s in health.values()):
             return None
     if any(view.liveness(i, now_ms) is Liveness.UNKNOWN for i in partition.spec.replicas):
         return None

@@ -15,7 +15,7 @@ from sc.dispatch.affected import affected_keys, keys_of_session
 from sc.store.local_store import Change, ObjectChanged, TombstoneChanged
 from sc.store.view import ElectionAsked, SessionState, View
 from schemas.causality import current_cause
-from schemas.control.messages import Ask, Hello, ReplicaReport, Report, Tombstone
+from schemas.control.messages import Hello, ReplicaReport, Report, SpuRequest, Tombstone
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 from schemas.objects.topic import TopicResolution
@@ -111,7 +111,7 @@ class MetadataDispatcher:
         if report.deleted and spu is not None:
             self._wake(Key("Spu", spu.name), cause)
 
-    def asked(self, spu_id: int, generation: int, ask: Ask) -> None:
+    def asked(self, spu_id: int, generation: int, ask: SpuRequest) -> None:
         """An SPU asked for other live replica sets, or for elections, as a leader.
 
         Kept is the newest request of each partition that it holds a replica of, unless the

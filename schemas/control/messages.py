@@ -5,9 +5,9 @@ the reply repeats in ``reply_to``. Every envelope carries the causality id of wh
 
 The conversation: the SPU says `Hello`; the SC answers `Welcome` or `Reject` and closes. Then
 the SC sends the SPU's complete set of `AssignPartitions`, `LeadPartitions` for those it leads and
-`DeleteReplicas` for tombstones; the SPU sends `Report` whenever a replica's state changes, and
-`Ask` where a leader needs another live replica set or another leader, and `FindPeers` where it does
-not know how to reach another SPU.
+`DeleteReplicas` for tombstones. The SPU sends `Report` whenever a replica's state changes,
+`SpuRequest` where a leader needs another live replica set or another leader, and `FindPeers` where
+it does not know how to reach another SPU.
 Messages are batched per SPU. Either side may start a request; `Heartbeat` flows both ways.
 """
 
@@ -227,7 +227,7 @@ class ElectionRequest(Model):
     reason: str
 
 
-class Ask(Model):
+class SpuRequest(Model):
     """SPU → SC request: what its replicas ask for as leaders. The reply says only that it came."""
 
     type: Literal["ask"] = "ask"
@@ -273,7 +273,7 @@ Message = Annotated[
     | LeadPartitions
     | DeleteReplicas
     | Report
-    | Ask
+    | SpuRequest
     | FindPeers
     | Peers
     | Reply,

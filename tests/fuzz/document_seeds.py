@@ -18,7 +18,6 @@ from runnel.positions.state import (
 from runnel.state_log.fold import Entry, StateFold
 from sc.store.codec import encode_object, encode_tombstone
 from schemas.control.messages import (
-    Ask,
     AssignPartitions,
     DeleteReplicas,
     Envelope,
@@ -33,6 +32,7 @@ from schemas.control.messages import (
     Peers,
     ReplicaReport,
     Reply,
+    SpuRequest,
     Tombstone,
 )
 from schemas.errors import TransactionIdTooLowError
@@ -94,7 +94,7 @@ def session() -> list[bytes]:
         AssignPartitions(complete=True, assignments=(assignment_of(),), stamp=STAMP),
         LeadPartitions(leads=(Lead(uid=UID, term=TERM, lrs=(me,), revision=6),), stamp=STAMP),
         DeleteReplicas(tombstones=(tombstone,), stamp=STAMP),
-        Ask(lrs=(lrs,)),
+        SpuRequest(lrs=(lrs,)),
         FindPeers(spu_ids=(2,)),
         Peers(peers=(Peer(spu_id=2, host="h", port=9006),)),
         Heartbeat(),

@@ -11,7 +11,6 @@ import aiohttp
 
 from connection_manager.manager import ClusterIdentity, ConnectionManager, start_private_server
 from schemas.control.messages import (
-    Ask,
     Envelope,
     FindPeers,
     Heartbeat,
@@ -19,6 +18,7 @@ from schemas.control.messages import (
     Message,
     Reject,
     Report,
+    SpuRequest,
     Stamp,
     Welcome,
     decode_envelope,
@@ -36,7 +36,7 @@ class Events:
     log: list[tuple[str, int, int]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     reports: list[Report] = field(default_factory=list)
-    asks: list[Ask] = field(default_factory=list)
+    asks: list[SpuRequest] = field(default_factory=list)
     peers: list[FindPeers] = field(default_factory=list)
     refusal: RunnelError | None = None
     gate: asyncio.Event = field(default_factory=asyncio.Event)
@@ -59,7 +59,7 @@ class Events:
         self.log.append(("reported", spu_id, generation))
         self.reports.append(report)
 
-    def asked(self, spu_id: int, generation: int, ask: Ask) -> None:
+    def asked(self, spu_id: int, generation: int, ask: SpuRequest) -> None:
         self.log.append(("asked", spu_id, generation))
         self.asks.append(ask)
 

@@ -12,7 +12,7 @@ import pytest
 from sc.kv import open_kv
 from sc.kv.interface import KV, Put, range_all
 from sc.store.codec import encode_tombstone
-from schemas.control.messages import Ask, ReplicaRole, Tombstone
+from schemas.control.messages import ReplicaRole, SpuRequest, Tombstone
 from schemas.ids import PartitionUid, make_term
 from schemas.objects.keys import ClusterKeys
 from schemas.objects.partition import LiveReplica, Partition
@@ -85,7 +85,7 @@ class Past:
                     for s in (one, two)
                 )
                 assert one.session is not None
-                await one.session.request(Ask(lrs=(lrs_request_of(mirrored(sc), *both),)))
+                await one.session.request(SpuRequest(lrs=(lrs_request_of(mirrored(sc), *both),)))
                 await eventually(lambda: mirrored(sc).status.lrs == both)
                 self.backup = await backup(kv)
             await eventually(lambda: mirrored(sc).status.leader == 2)

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 import pytest
 
 from schemas.control.messages import (
-    Ask,
     AssignPartitions,
     FindPeers,
     Heartbeat,
@@ -16,6 +15,7 @@ from schemas.control.messages import (
     Reject,
     Reply,
     Report,
+    SpuRequest,
     Welcome,
     decode_envelope,
 )
@@ -179,7 +179,7 @@ async def test_given_report_then_passed_on_with_its_generation(bench: Bench) -> 
 
 async def test_given_ask_then_passed_on_with_its_generation_and_answered(bench: Bench) -> None:
     partition = partition_of("t", 0, (1, 2), leader=1, lrs=(live(1), live(2)))
-    ask = Ask(
+    ask = SpuRequest(
         lrs=(lrs_request_of(partition, live(1)),), elections=(election_request_of(partition),)
     )
     async with bench.peer(hello_of()) as peer:

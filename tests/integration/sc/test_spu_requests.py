@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.control.messages import Ask, FindPeers, Peer, Peers
+from schemas.control.messages import FindPeers, Peer, Peers, SpuRequest
 from schemas.ids import next_election
 from schemas.objects.partition import LiveReplica, Partition
 from tests.integration.sc.calls import register
@@ -15,7 +15,7 @@ from tests.unit.sc.builders import lrs_request_of
 class LeadingSpu(SimulatedSpu):
     """One that asks for what a test has it ask for."""
 
-    async def ask(self, ask: Ask | FindPeers) -> None:
+    async def ask(self, ask: SpuRequest | FindPeers) -> None:
         assert self.session is not None
         await self.session.request(ask)
 
@@ -58,11 +58,11 @@ async def test_given_leader_that_asks_then_its_follower_is_live_and_leads_after_
             await eventually(lambda: mirrored().uid in follower.replicas)
             await eventually(lambda: sc.controller.view.report(2, mirrored().uid) is not None)
             grown = (member(leader), member(follower))
-            await leader.ask(Ask(lrs=(lrs_request_of(mirrored(), *grown),)))
+            await leader.ask(SpuRequest(lrs=(lrs_request_of(mirrored(), *grown),)))
             await eventually(lambda: mirrored().status.lrs == grown)
             assert mirrored().status.reason is None
             before = mirrored().revision
-            await leader.ask(Ask(lrs=(lrs_request_of(mirrored(), member(follower)),)))
+            await leader.ask(SpuRequest(lrs=(lrs_request_of(mirrored(), member(follower)),)))
             await eventually(lambda: mirrored().revision > before)
             assert mirrored().status.lrs == grown
             refusal = "turned down: SPU 1 leads: only an election may drop it"

@@ -16,10 +16,10 @@ from typing import Any
 
 from sc import restored_kv
 from sc.controllers import election, live_set, partition, recovery
-from sc.controllers.live_set import LiveSet, Standing
+from sc.controllers.live_set import LiveSet, MemberHealth
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.store.view import View
-from schemas.control.messages import Ask, LrsRequest, ReplicaReport
+from schemas.control.messages import LrsRequest, ReplicaReport, SpuRequest
 from schemas.ids import election_term, next_election
 from schemas.objects.partition import LiveReplica, Partition
 from spu.replication.events import Synced
@@ -66,7 +66,7 @@ def _any_request(view: View, found: Partition) -> LrsRequest | None:
     return asked if asked is not None and election_term(asked.term) == status.term else None
 
 
-def _keeps_any(self: MetadataDispatcher, spu_id: int, generation: int, ask: Ask) -> None:
+def _keeps_any(self: MetadataDispatcher, spu_id: int, generation: int, ask: SpuRequest) -> None:
     changes = tuple(
         change.model_copy(update={"revision": held.revision})
         for change in ask.lrs
@@ -78,19 +78,19 @@ def _keeps_any(self: MetadataDispatcher, spu_id: int, generation: int, ask: Ask)
 _ASKED = MetadataDispatcher.asked
 
 
-def _sheds_offline(
-    lrs: LiveSet, leader: int, stand: Mapping[LiveReplica, Standing], _minimum: int
+def _removes_offline(
+    lrs: LiveSet, leader: int, health: Mapping[LiveReplica, MemberHealth], _minimum: int
 ) -> LiveSet:
-    return _SHED(lrs, leader, stand, 0)
+    return _REMOVE_UNFIT(lrs, leader, health, 0)
 
 
-_SHED = live_set.shed
+_REMOVE_UNFIT = live_set.remove_unfit
 
 
 def _drops_the_leader(
-    lrs: LiveSet, leader: int, stand: Mapping[LiveReplica, Standing], minimum: int
+    lrs: LiveSet, leader: int, health: Mapping[LiveReplica, MemberHealth], minimum: int
 ) -> LiveSet:
-    kept = _SHED(lrs, leader, stand, minimum)
+    kept = _REMOVE_UNFIT(lrs, leader, health, minimum)
     return tuple(m for m in kept if m.spu_id != leader) or kept
 
 
@@ -170,8 +170,10 @@ MUTANTS: dict[str, Mutant] = {
     "a change is granted without the revision check": _mutant(
         (partition, "_lrs_request", _any_request), (MetadataDispatcher, "asked", _keeps_any)
     ),
-    "offline members leave below the minimum": _mutant((partition, "shed", _sheds_offline)),
-    "the leader leaves the live replicas": _mutant((partition, "shed", _drops_the_leader)),
+    "offline members leave below the minimum": _mutant(
+        (partition, "remove_unfit", _removes_offline)
+    ),
+    "the leader leaves the live replicas": _mutant((partition, "remove_unfit", _drops_the_leader)),
     "an election adds a replica": _mutant((partition, "elect", _joins_those_who_follow)),
     "a deposed SC writes on, over what others wrote": _mutant(
         (kv, "may_write", lambda office, now: True),

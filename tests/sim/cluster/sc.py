@@ -31,7 +31,7 @@ from sc.kv.interface import ModRevisionIs
 from sc.leadership import Identity, Office
 from sc.store.local_store import Change
 from sc.store.view import SessionState, View
-from schemas.control.messages import Ask, AssignPartitions, Hello, Message, Report, Stamp
+from schemas.control.messages import AssignPartitions, Hello, Message, Report, SpuRequest, Stamp
 from schemas.objects.partition import Partition, PartitionStatus
 from tests.sim.cluster.kv import DeposedError, Written
 from tests.sim.cluster.network import SC
@@ -291,7 +291,7 @@ class SimSc:
         match message:
             case Report():
                 self._dispatcher.reported(session.spu, session.generation, message)
-            case Ask():
+            case SpuRequest():
                 self._dispatcher.asked(session.spu, session.generation, message)
             case _:
                 raise AssertionError(f"an SPU does not send {message.type}")

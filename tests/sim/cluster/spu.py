@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from schemas.control.messages import (
-    Ask,
     Assignment,
     AssignPartitions,
     DeleteReplicas,
@@ -19,6 +18,7 @@ from schemas.control.messages import (
     LeadPartitions,
     LrsRequest,
     Report,
+    SpuRequest,
     Stamp,
 )
 from schemas.control.messages import Message as SessionMessage
@@ -231,9 +231,9 @@ class SimSpu:
         if self.session is None:
             return
         if isinstance(request, LrsRequest):
-            self.session.to_sc(Ask(lrs=(request,)))
+            self.session.to_sc(SpuRequest(lrs=(request,)))
         else:
-            self.session.to_sc(Ask(elections=(request,)))
+            self.session.to_sc(SpuRequest(elections=(request,)))
 
     # -- what the SC asks -------------------------------------------------------------------
 

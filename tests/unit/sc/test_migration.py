@@ -12,7 +12,7 @@ from sc.api.listing import check_ours, check_readable
 from sc.kv import open_kv
 from sc.kv.interface import KV, Compare, Delete, DeletePrefix, Op, Put, TxnResult, range_all
 from sc.leadership import take_office
-from sc.migration import BYTES, Census, Migration, Store, census, erase, migrate
+from sc.migration import BYTES, KeyCount, Migration, Store, count_keys, erase, migrate
 from schemas.errors import (
     CompactedError,
     ConflictError,
@@ -174,7 +174,7 @@ async def test_given_a_cut_at_any_write_then_one_store_governs_and_repeating_end
         else:
             # No cut any more: an earlier attempt had done all, or this one did.
             break
-        here, there = await census(pair.source.kv, KEYS), await census(pair.target.kv, KEYS)
+        here, there = await count_keys(pair.source.kv, KEYS), await count_keys(pair.target.kv, KEYS)
         governs = [c for c in (here, there) if c.uid and not c.moved_to and not c.arriving_from]
         assert len(governs) <= 1
         if here.moved_to and not there.arriving_from:
@@ -239,9 +239,9 @@ async def test_given_a_move_that_cannot_be_then_it_says_why_and_changes_nothing(
 async def test_given_erase_then_only_that_cluster_is_gone(pair: Pair) -> None:
     kv = pair.source.kv
     await fill(kv, 3)
-    count = (await census(kv, KEYS)).keys
+    count = (await count_keys(kv, KEYS)).keys
     assert await erase(kv, KEYS) == count > 0
-    assert await census(kv, KEYS) == Census(None, 0, None, None)
+    assert await count_keys(kv, KEYS) == KeyCount(None, 0, None, None)
     assert await contents(kv, OTHER)
 
 

@@ -44,7 +44,6 @@ from sc.dispatch.spu_updater import Outbox
 from sc.store.local_store import Change, LocalStore
 from sc.store.view import Provisioned, Provisioning, SessionState, View
 from schemas.control.messages import (
-    Ask,
     AssignPartitions,
     DeleteReplicas,
     Hello,
@@ -53,6 +52,7 @@ from schemas.control.messages import (
     ReplicaReport,
     ReplicaRole,
     Report,
+    SpuRequest,
     Stamp,
 )
 from schemas.ids import StorageId, Term, election_term
@@ -172,7 +172,7 @@ class World:
         if complete:
             self.dispatcher.told_everything(spu_id, generation)
 
-    def ask(self, spu_id: int, ask: Ask) -> None:
+    def ask(self, spu_id: int, ask: SpuRequest) -> None:
         """An SPU asks for something, whether it leads or not."""
         if (session := self.sessions.get(spu_id)) is not None:
             self.dispatcher.asked(spu_id, session.generation, ask)

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from sc.store.local_store import LocalStore
 from sc.store.view import Provisioned
-from schemas.control.messages import Ask, ElectionRequest, LrsRequest, ReplicaReport, ReplicaRole
+from schemas.control.messages import (
+    ElectionRequest,
+    LrsRequest,
+    ReplicaReport,
+    ReplicaRole,
+    SpuRequest,
+)
 from schemas.ids import PartitionUid, StorageId, make_term
 from schemas.objects.metadata import Object
 from schemas.objects.partition import LiveReplica, Partition, PartitionResolution
@@ -54,16 +60,18 @@ class Wish:
     terms_ahead: int = 0
     restarts: int = 1
 
-    def ask(self, partition: Partition | None) -> Ask:
+    def ask(self, partition: Partition | None) -> SpuRequest:
         if partition is None:
-            return Ask()
+            return SpuRequest()
         election = max(0, (partition.status.term >> 16) + self.terms_ahead)
         term, uid = make_term(0, election, self.restarts), PartitionUid(partition.uid)
         if self.lrs is None:
-            return Ask(elections=(ElectionRequest(uid=uid, term=term, reason="too few are live"),))
+            return SpuRequest(
+                elections=(ElectionRequest(uid=uid, term=term, reason="too few are live"),)
+            )
         revision = partition.revision - self.behind
         change = LrsRequest(uid=uid, term=term, revision=revision, lrs=self.lrs, reason="asked")
-        return Ask(lrs=(change,))
+        return SpuRequest(lrs=(change,))
 
 
 @st.composite

@@ -13,10 +13,10 @@ from sc.controllers.live_set import (
     Answer,
     Fitness,
     LiveSet,
-    Standing,
+    MemberHealth,
     answer,
-    shed,
-    standing,
+    member_health,
+    remove_unfit,
 )
 from sc.store.view import View
 from schemas.objects.partition import LiveReplica
@@ -36,10 +36,10 @@ P = partition_of("t", 0, (1, 2, 3), leader=1, term=TERM_1, lrs=(live(1), live(2)
 ALL = (live(1), live(2), live(3))
 NEW = live(2, "new")
 
-LIVE = Standing(Fitness.LIVE)
-UNFIT = Standing(Fitness.UNFIT, "it is unfit")
-OFFLINE = Standing(Fitness.OFFLINE, "it is offline")
-UNKNOWN = Standing(Fitness.UNKNOWN, "it is unknown")
+LIVE = MemberHealth(Fitness.LIVE)
+UNFIT = MemberHealth(Fitness.UNFIT, "it is unfit")
+OFFLINE = MemberHealth(Fitness.OFFLINE, "it is offline")
+UNKNOWN = MemberHealth(Fitness.UNKNOWN, "it is unknown")
 
 
 def spus_1_and_2(*reports: Any, **more: Any) -> View:
@@ -52,12 +52,12 @@ def spus_1_and_2(*reports: Any, **more: Any) -> View:
         pytest.param(spus_1_and_2(report_of(P, 2)), LIVE, id="given-fit-report-then-live"),
         pytest.param(
             spus_1_and_2(),
-            Standing(Fitness.UNKNOWN, "SPU 2 has not reported its replica yet"),
+            MemberHealth(Fitness.UNKNOWN, "SPU 2 has not reported its replica yet"),
             id="given-session-without-report-then-unknown",
         ),
         pytest.param(
             spus_1_and_2(report_of(P, 2, storage="new")),
-            Standing(
+            MemberHealth(
                 Fitness.UNFIT,
                 "SPU 2 came back without its data: storage new, the live replica was storage-2",
             ),
@@ -65,36 +65,36 @@ def spus_1_and_2(*reports: Any, **more: Any) -> View:
         ),
         pytest.param(
             spus_1_and_2(report_of(P, 2, fit=False, reason="fsync failed")),
-            Standing(Fitness.UNFIT, "the replica on SPU 2 is unfit: fsync failed"),
+            MemberHealth(Fitness.UNFIT, "the replica on SPU 2 is unfit: fsync failed"),
             id="given-unfit-report-then-unfit",
         ),
         pytest.param(
             spus_1_and_2(report_of(P, 2, fit=False)),
-            Standing(Fitness.UNFIT, "the replica on SPU 2 is unfit: no reason given"),
+            MemberHealth(Fitness.UNFIT, "the replica on SPU 2 is unfit: no reason given"),
             id="given-unfit-report-without-words-then-said-so",
         ),
         pytest.param(
             view_of(P, spu_of(2)),
-            Standing(Fitness.OFFLINE, "SPU 2 is offline"),
+            MemberHealth(Fitness.OFFLINE, "SPU 2 is offline"),
             id="given-no-session-then-offline",
         ),
         pytest.param(
             view_of(P, spu_of(2), grace_until_ms=GRACE),
-            Standing(Fitness.UNKNOWN, "SPU 2 is unknown"),
+            MemberHealth(Fitness.UNKNOWN, "SPU 2 is unknown"),
             id="given-no-session-in-grace-then-unknown",
         ),
         pytest.param(
             view_of(P, grace_until_ms=GRACE),
-            Standing(Fitness.OFFLINE, "SPU 2 is offline"),
+            MemberHealth(Fitness.OFFLINE, "SPU 2 is offline"),
             id="given-spu-that-was-deleted-then-offline-even-in-grace",
         ),
     ],
 )
-def test_standing(view: View, found: Standing) -> None:
-    assert standing(view, P.uid, live(2), NOW) == found
+def test_member_health(view: View, found: MemberHealth) -> None:
+    assert member_health(view, P.uid, live(2), NOW) == found
 
 
-def stands(two: Standing, three: Standing = LIVE) -> dict[LiveReplica, Standing]:
+def stands(two: MemberHealth, three: MemberHealth = LIVE) -> dict[LiveReplica, MemberHealth]:
     return dict(zip(ALL, (LIVE, two, three), strict=True))
 
 
@@ -123,8 +123,8 @@ def stands(two: Standing, three: Standing = LIVE) -> dict[LiveReplica, Standing]
         ),
     ],
 )
-def test_shed(two: Standing, three: Standing, minimum: int, left: LiveSet) -> None:
-    assert shed(ALL, 1, stands(two, three), minimum) == left
+def test_remove_unfit(two: MemberHealth, three: MemberHealth, minimum: int, left: LiveSet) -> None:
+    assert remove_unfit(ALL, 1, stands(two, three), minimum) == left
 
 
 BOTH = (live(1), live(2))
@@ -132,7 +132,7 @@ STAY = "SPU {} must stay: {} would remain, minInSyncReplicas is {}"
 
 
 @pytest.mark.parametrize(
-    ("before", "asked", "stand", "minimum", "expected"),
+    ("before", "asked", "health", "minimum", "expected"),
     [
         pytest.param(
             ALL,
@@ -282,41 +282,41 @@ STAY = "SPU {} must stay: {} would remain, minInSyncReplicas is {}"
 def test_answer(
     before: LiveSet,
     asked: LiveSet,
-    stand: dict[LiveReplica, Standing],
+    health: dict[LiveReplica, MemberHealth],
     minimum: int,
     expected: Answer,
 ) -> None:
     request = lrs_request_of(P, *asked)
-    assert answer(request, before, 1, stand, replicas=(1, 2, 3), minimum=minimum) == expected
+    assert answer(request, before, 1, health, replicas=(1, 2, 3), minimum=minimum) == expected
 
 
 MEMBERS = [live(i, storage) for i, storage in product((1, 2, 3, 9), (None, "new"))]
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[LiveSet, LiveSet, dict[LiveReplica, Standing], int]:
+def cases(draw: st.DrawFn) -> tuple[LiveSet, LiveSet, dict[LiveReplica, MemberHealth], int]:
     others = [m for m in ALL[1:] if draw(st.booleans())]
     asked = draw(st.lists(st.sampled_from(MEMBERS), max_size=5))
-    stand = {m: draw(st.sampled_from([LIVE, UNFIT, OFFLINE, UNKNOWN])) for m in MEMBERS}
-    return (live(1), *others), tuple(asked), stand | {live(1): LIVE}, draw(st.integers(1, 3))
+    health = {m: draw(st.sampled_from([LIVE, UNFIT, OFFLINE, UNKNOWN])) for m in MEMBERS}
+    return (live(1), *others), tuple(asked), health | {live(1): LIVE}, draw(st.integers(1, 3))
 
 
 @given(cases())
 def test_law_no_request_breaks_a_rule(
-    case: tuple[LiveSet, LiveSet, dict[LiveReplica, Standing], int],
+    case: tuple[LiveSet, LiveSet, dict[LiveReplica, MemberHealth], int],
 ) -> None:
-    before, asked, stand, minimum = case
+    before, asked, health, minimum = case
     request = lrs_request_of(P, *asked)
-    found = answer(request, before, 1, stand, replicas=(1, 2, 3), minimum=minimum)
-    alone = shed(before, 1, stand, minimum)
+    found = answer(request, before, 1, health, replicas=(1, 2, 3), minimum=minimum)
+    alone = remove_unfit(before, 1, health, minimum)
     new, old = set(found.lrs), set(before)
     assert live(1) in new
     assert len({m.spu_id for m in new}) == len(found.lrs), "each SPU once"
     assert new <= old | set(asked), "nobody joins who was not asked for"
-    assert all(stand[m] == LIVE and m.spu_id in (1, 2, 3) for m in new - old)
+    assert all(health[m] == LIVE and m.spu_id in (1, 2, 3) for m in new - old)
     for member in old - new:
-        assert stand[member] == UNFIT or len(old & new) >= minimum
-        assert stand[member] in (UNFIT, OFFLINE) or member not in asked
+        assert health[member] == UNFIT or len(old & new) >= minimum
+        assert health[member] in (UNFIT, OFFLINE) or member not in asked
     if found.refusal is not None:
         assert found.lrs == alone, "whole or not at all"
     else:

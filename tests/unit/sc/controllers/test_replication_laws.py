@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from sc.controllers import reconcile
 from sc.controllers.actions import Key
-from schemas.control.messages import Ask, ElectionRequest, LrsRequest, ReplicaReport, ReplicaRole
+from schemas.control.messages import (
+    ElectionRequest,
+    LrsRequest,
+    ReplicaReport,
+    ReplicaRole,
+    SpuRequest,
+)
 from schemas.ids import PartitionUid, StorageId, Term, election_term, next_election
 from schemas.objects.partition import LiveReplica, Partition, PartitionResolution
 from schemas.objects.spu import SpuResolution
@@ -124,7 +130,7 @@ class Happenings:
             lrs=(*status.lrs, joining[0]),
             reason="caught up",
         )
-        self.world.ask(status.leader, Ask(lrs=(request,)))
+        self.world.ask(status.leader, SpuRequest(lrs=(request,)))
         return f"SPU {joining[0].spu_id} caught up with {partition.name}"
 
     def change(self, partition: Partition) -> str:
@@ -145,13 +151,13 @@ class Happenings:
             uid=PartitionUid(uid), term=term, revision=revision, lrs=lrs, reason="asked"
         )
         asker = self.asker(partition)
-        self.world.ask(asker, Ask(lrs=(request,)))
+        self.world.ask(asker, SpuRequest(lrs=(request,)))
         return f"SPU {asker} asks {request}"
 
     def election(self, partition: Partition) -> str:
         term, asker = self.data.draw(self.terms(partition.status.term)), self.asker(partition)
         request = ElectionRequest(uid=PartitionUid(partition.uid), term=term, reason="short")
-        self.world.ask(asker, Ask(elections=(request,)))
+        self.world.ask(asker, SpuRequest(elections=(request,)))
         return f"SPU {asker} asks {request}"
 
     def asker(self, partition: Partition) -> int:

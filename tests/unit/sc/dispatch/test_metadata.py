@@ -11,7 +11,7 @@ from sc.dispatch.metadata import MetadataDispatcher
 from sc.store.local_store import Change, ObjectChanged
 from sc.store.view import ElectionAsked, SessionState, View
 from schemas.causality import caused_by
-from schemas.control.messages import Ask, Hello, Report
+from schemas.control.messages import Hello, Report, SpuRequest
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 from schemas.objects.topic import TopicResolution
@@ -256,7 +256,7 @@ def test_given_requests_then_kept_and_their_partitions_woken_by_their_cause() ->
     bench = asking(LED, other)
     change, election = lrs_request_of(LED, live(1)), election_request_of(other)
     with caused_by("spu1-ask"):
-        bench.dispatcher.asked(1, 1, Ask(lrs=(change,), elections=(election,)))
+        bench.dispatcher.asked(1, 1, SpuRequest(lrs=(change,), elections=(election,)))
     assert bench.sessions[1].lrs_requests == {LED.uid: change}
     assert bench.sessions[1].elections == {other.uid: ElectionAsked(election, 8)}
     assert bench.woken == [(P_KEY, "spu1-ask"), (Key("Partition", "u-0"), "spu1-ask")]
@@ -265,7 +265,7 @@ def test_given_requests_then_kept_and_their_partitions_woken_by_their_cause() ->
 def test_given_newer_request_then_it_takes_the_place_of_the_older() -> None:
     bench = asking(LED)
     for lrs in ((live(1),), (live(1), live(2))):
-        bench.dispatcher.asked(1, 1, Ask(lrs=(lrs_request_of(LED, *lrs),)))
+        bench.dispatcher.asked(1, 1, SpuRequest(lrs=(lrs_request_of(LED, *lrs),)))
     assert bench.sessions[1].lrs_requests[LED.uid].lrs == (live(1), live(2))
 
 
@@ -280,7 +280,7 @@ def test_given_newer_request_then_it_takes_the_place_of_the_older() -> None:
 def test_requests_that_are_not_kept(generation: int, partition: Partition) -> None:
     bench = asking(LED, P_OF_2)
     requests = (lrs_request_of(partition, live(1)),)
-    ask = Ask(lrs=requests, elections=(election_request_of(partition),))
+    ask = SpuRequest(lrs=requests, elections=(election_request_of(partition),))
     bench.dispatcher.asked(1, generation, ask)
     assert (bench.sessions[1].lrs_requests, bench.sessions[1].elections) == ({}, {})
     assert bench.keys() == []
@@ -288,19 +288,19 @@ def test_requests_that_are_not_kept(generation: int, partition: Partition) -> No
 
 def test_given_request_of_an_earlier_revision_then_ignored() -> None:
     bench = asking(LED)
-    bench.dispatcher.asked(1, 1, Ask(lrs=(lrs_request_of(LED, live(1), revision=4),)))
+    bench.dispatcher.asked(1, 1, SpuRequest(lrs=(lrs_request_of(LED, live(1), revision=4),)))
     assert (bench.sessions[1].lrs_requests, bench.keys()) == ({}, [])
 
 
 def test_given_request_without_session_then_ignored() -> None:
     bench = Bench(spu_of(1), LED)
-    bench.dispatcher.asked(1, 1, Ask(lrs=(lrs_request_of(LED, live(1)),)))
+    bench.dispatcher.asked(1, 1, SpuRequest(lrs=(lrs_request_of(LED, live(1)),)))
     assert (bench.sessions, bench.keys()) == ({}, [])
 
 
 def test_given_newer_session_then_requests_of_the_older_are_gone() -> None:
     bench = asking(LED)
-    ask = Ask(lrs=(lrs_request_of(LED, live(1)),), elections=(election_request_of(LED),))
+    ask = SpuRequest(lrs=(lrs_request_of(LED, live(1)),), elections=(election_request_of(LED),))
     bench.dispatcher.asked(1, 1, ask)
     bench.dispatcher.opened(2, hello())
     assert bench.sessions[1] == SessionState(1, 2)
@@ -321,7 +321,7 @@ def test_given_newer_session_then_requests_of_the_older_are_gone() -> None:
 )
 def test_given_requests_and_a_change(new: Partition | None, left: bool) -> None:
     bench = asking(LED)
-    ask = Ask(lrs=(lrs_request_of(LED, live(1)),), elections=(election_request_of(LED),))
+    ask = SpuRequest(lrs=(lrs_request_of(LED, live(1)),), elections=(election_request_of(LED),))
     bench.dispatcher.asked(1, 1, ask)
     bench.dispatcher.apply([(ObjectChanged(LED, new), "c")], 6)
     state = bench.sessions[1]
@@ -330,7 +330,7 @@ def test_given_requests_and_a_change(new: Partition | None, left: bool) -> None:
 
 def test_given_request_ahead_of_the_mirror_then_it_waits_for_its_revision() -> None:
     bench = asking(LED)
-    bench.dispatcher.asked(1, 1, Ask(lrs=(lrs_request_of(LED, live(1), revision=7),)))
+    bench.dispatcher.asked(1, 1, SpuRequest(lrs=(lrs_request_of(LED, live(1), revision=7),)))
     for revision, kept in ((6, True), (7, True), (8, False)):
         new = LED.with_metadata(resource_version=str(revision))
         bench.dispatcher.apply([(ObjectChanged(LED, new), "c")], revision)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from schemas.control.messages import (
-    Ask,
     Assignment,
     Envelope,
     Heartbeat,
     LrsRequest,
     Message,
     Reply,
+    SpuRequest,
     Stamp,
     Welcome,
     decode_envelope,
@@ -114,7 +114,7 @@ def test_the_shape_of_an_ask_is_pinned() -> None:
     }
     text = json.dumps({"id": 2, "cause": "spu1-a", "body": ask})
     envelope = decode_envelope(text)
-    assert isinstance(envelope.body, Ask)
+    assert isinstance(envelope.body, SpuRequest)
     (change,), (election,) = envelope.body.lrs, envelope.body.elections
     assert (change.uid, change.revision, change.lrs[0].storage_id) == ("u", 7, "a")
     assert (election.uid, election.term) == ("v", 65_538)
