@@ -22,6 +22,7 @@ from docs.generators import (  # noqa: E402 - found by the line above
     environment,
     json_schemas,
     openapi,
+    python_api,
 )
 
 GENERATORS: Final[tuple[Callable[[], dict[str, str]], ...]] = (
@@ -30,6 +31,7 @@ GENERATORS: Final[tuple[Callable[[], dict[str, str]], ...]] = (
     environment.pages,
     json_schemas.pages,
     openapi.pages,
+    python_api.pages,
 )
 
 

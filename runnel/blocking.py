@@ -105,7 +105,7 @@ class Cluster(BlockingAdmin):
         self._leave(RunnelError("the process ended without closing the client"))
 
     def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Producer:
-        """A producer. Options: `runnel.ProducerSettings`.
+        """A producer. Options: `ProducerSettings`.
 
         Raises NotFoundError for an unknown topic, InvalidRequestError for a wrong option.
         """
@@ -234,6 +234,7 @@ class Producer(RecordSender):
 
     @property
     def topic(self) -> str:
+        """The name of its topic."""
         return self._inner.topic
 
     @property
@@ -289,6 +290,7 @@ class Consumer:
 
     @property
     def topic(self) -> str:
+        """The name of its topic."""
         return self._inner.topic
 
     def __iter__(self) -> Iterator[Record]:

@@ -175,7 +175,7 @@ class Cluster(Admin):
     def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Opening[Producer]:
         """A producer: ``async with cluster.producer("orders") as producer``, or await it.
 
-        Options: `runnel.ProducerSettings`. Raises NotFoundError for an unknown
+        Options: `ProducerSettings`. Raises NotFoundError for an unknown
         topic.
         """
         settings = ProducerSettings(**options)

@@ -88,22 +88,32 @@ class RetryableError(RunnelError):
 
 
 class NotReadyError(RetryableError):
+    """The leader, or the SC, does not serve requests yet."""
+
     code = ErrorCode.NOT_READY
 
 
 class NotLeaderError(RetryableError):
+    """Another SPU leads the partition. A retry asks the SC first for its leader."""
+
     code = ErrorCode.NOT_LEADER
 
 
 class UnreachableError(RetryableError):
+    """There is no connection to the other side, or it broke before an answer came."""
+
     code = ErrorCode.UNREACHABLE
 
 
 class DeadlineExceededError(RetryableError):
+    """No answer came in time. Whether a write took effect is unknown."""
+
     code = ErrorCode.DEADLINE_EXCEEDED
 
 
 class OverloadedError(RetryableError):
+    """A bounded queue or buffer is full; it takes more once there is room."""
+
     code = ErrorCode.OVERLOADED
 
 
@@ -126,10 +136,14 @@ class StorageFullError(RetryableError):
 
 
 class FencedError(RunnelError):
+    """A newer term, generation or owner exists; the one that asked must stop."""
+
     code = ErrorCode.FENCED
 
 
 class ConflictError(RunnelError):
+    """The object was changed meanwhile, exists already or is being deleted; nothing was done."""
+
     code = ErrorCode.CONFLICT
 
 
@@ -148,18 +162,26 @@ class TerminalError(RunnelError):
 
 
 class NotFoundError(TerminalError):
+    """What the request names does not exist."""
+
     code = ErrorCode.NOT_FOUND
 
 
 class CorruptBatchError(TerminalError):
+    """A checksum did not match: the bytes of a batch changed on the way or on the disk."""
+
     code = ErrorCode.CORRUPT_BATCH
 
 
 class StorageFailedError(TerminalError):
+    """A disk failed or holds damage. The replica on it stops."""
+
     code = ErrorCode.STORAGE_FAILED
 
 
 class OffsetOutOfRangeError(TerminalError):
+    """The offset is below the start of the log or above its end."""
+
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
@@ -192,10 +214,14 @@ class TransactionIdTooLowError(TerminalError):
 
 
 class UnsupportedError(TerminalError):
+    """The request asks for something that this version refuses."""
+
     code = ErrorCode.UNSUPPORTED
 
 
 class UnauthorizedError(TerminalError):
+    """An SPU that is not registered wants to join the cluster."""
+
     code = ErrorCode.UNAUTHORIZED
 
 
@@ -212,10 +238,14 @@ class ManifestError(InvalidRequestError):
 
 
 class RecordTooLargeError(InvalidRequestError):
+    """The record, or a single row of a table, is larger than the topic takes."""
+
     code = ErrorCode.RECORD_TOO_LARGE
 
 
 class ProtocolError(InvalidRequestError):
+    """The other side sent bytes that are not a frame, or an answer that makes no sense."""
+
     code = ErrorCode.PROTOCOL
 
 

@@ -11,7 +11,7 @@ from schemas.objects.metadata import Object
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
-    """What `apply` did, and the object as it is now; after a dry run, as both would be."""
+    """What `Cluster.apply` did, and the object as it is now; after a dry run, as both would be."""
 
     change: Literal["created", "configured", "unchanged"]
     object: Object

@@ -51,8 +51,8 @@ class Source(Protocol):
 class Delivery:
     """The handle of one record.
 
-    There is one for every record: it is made without arguments and filled by `send`, because a
-    constructor would cost as much as all the rest.
+    There is one for every record: it is made without arguments and filled by `Producer.send`,
+    because a constructor would cost as much as all the rest.
     """
 
     __slots__ = ("_index", "_source")

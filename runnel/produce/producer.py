@@ -128,10 +128,12 @@ class Producer(RecordSender):
 
     @property
     def topic(self) -> str:
+        """The name of its topic."""
         return self._route.name
 
     @property
     def metrics(self) -> ProducerMetrics:
+        """Counts since the producer was opened."""
         counts = self._counts
         return ProducerMetrics(
             counts.records,
@@ -254,7 +256,7 @@ class Producer(RecordSender):
         await self.leave(error)
 
     async def leave(self, error: BaseException | None) -> None:
-        """End of a `with` block: flush; after an error for a short time only; if interrupted not
+        """End of a ``with`` block: flush; after an error for a short time only; if interrupted not
         at all."""
         if error is None:
             await self.close()

@@ -41,9 +41,10 @@ class RecordSender:
         ``timestamp``: a datetime with a time zone, or microseconds since the epoch. Left out, it
         is now, read once for what is sent within 5 ms. ``transaction_id``: the application's, 0 and
         up, never below an earlier one of the partition. Records of one key keep their order. When
-        the buffer is full, this raises OverloadedError (await `drain`), or waits in the blocking
-        facade. Raises RecordTooLargeError, InvalidRequestError, TransactionIdTooLowError for an id
-        below one that waits to be sent; the delivery fails with that where the leader refuses it.
+        the buffer is full, this raises OverloadedError (await `aio.Producer.drain`), or waits in
+        the blocking facade. Raises RecordTooLargeError, InvalidRequestError,
+        TransactionIdTooLowError for an id below one that waits to be sent; the delivery fails with
+        that where the leader refuses it.
         """
         if (
             type(value) is bytes

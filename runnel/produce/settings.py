@@ -35,7 +35,7 @@ class ProducerSettings:
     """``acks``: when a record counts as delivered. ``compression``: None means the topic's.
 
     ``linger_ms``: how long a batch waits for more records; None: not at all while no batch of this
-    producer is under way, and at most `LINGER_MS` otherwise. ``buffer_bytes`` bounds what is
+    producer is under way, and at most 5 ms otherwise. ``buffer_bytes`` bounds what is
     accepted and not acknowledged. ``max_in_flight`` batches per partition are under way at once
     (leaders recognise duplicates among the last five). After ``delivery_timeout_ms`` a batch
     fails; one attempt takes at most ``request_timeout_ms``.
