@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -47,3 +48,10 @@ def test_given_links_that_lead_nowhere_then_they_are_found(tmp_path: Path) -> No
         "[a](c.md) [a](#there) [a](b.md#twice-2) [a](#fenced)\n"
     )
     assert list(broken(page)) == ["c.md", "#there", "b.md#twice-2", "#fenced"]
+
+
+def test_recipes_name_files_that_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    names = set(re.findall(r"`([\w/]+\.py)`", text))
+    assert len(names) > 30
+    assert sorted(name for name in names if not (ROOT / name).exists()) == []
