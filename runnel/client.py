@@ -20,8 +20,9 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar, Unpack
 import pyarrow as pa
 
 from runnel.admin.answers import ClusterInfo, PartitionOffsets
+from runnel.admin.calls import understood
 from runnel.admin.client import Admin
-from runnel.admin.http import ScClient, understood
+from runnel.admin.http import ScClient
 from runnel.consume.consumer import Consumer
 from runnel.consume.settings import ConsumerSettings
 from runnel.net.metadata import LeaderCache

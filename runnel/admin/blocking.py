@@ -14,8 +14,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from runnel.admin.answers import ApplyResult, History, ReplicaState
-from runnel.admin.client import Admin, Selector
+from runnel.admin.client import Admin
 from runnel.admin.http import ScClient
+from runnel.admin.reads import Selector
 from runnel.admin.watch import Watch as AsyncWatch
 from runnel.admin.watch import WatchEvent
 from runnel.loop_thread import LoopThread

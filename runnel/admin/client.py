@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -14,29 +13,25 @@ from runnel.admin.answers import (
     ReplicaState,
     parse_history_entry,
     parse_replica,
-    text_or_none,
 )
-from runnel.admin.http import MERGE_PATCH, ScClient, parse_answer, understood
+from runnel.admin.calls import parse_answer, understood
+from runnel.admin.http import MERGE_PATCH, ScClient
 from runnel.admin.manifests import parse_object
+from runnel.admin.reads import ObjectReads, Selector, selection
 from runnel.admin.states import find_resolution
 from runnel.admin.wait import wait_for
 from runnel.admin.watch import Watch
 from schemas.errors import (
-    CompactedError,
     ConflictError,
     DeadlineExceededError,
     NotFoundError,
     RunnelError,
 )
-from schemas.objects.kinds import find_kind, nearest
+from schemas.objects.kinds import find_kind
 from schemas.objects.metadata import Object
 from schemas.objects.partition import UNCLEAN_ELECTION, Partition
 
-#: A selector as text (``team=a,tier in (gold,silver),!old``), or labels that must all be there.
-Selector = str | Mapping[str, str]
-PAGE_OBJECTS: Final = 500
 _APPLY_ATTEMPTS: Final = 5
-_LIST_ATTEMPTS: Final = 3
 _DRY: Final = {"dryRun": "true"}
 _random = secrets.SystemRandom().random
 
@@ -45,13 +40,14 @@ def _nothing(_name: str) -> None:
     pass
 
 
-class Admin:
+class Admin(ObjectReads):
     """Calls of the object API. Kinds are named in any spelling that `runnel get` takes.
 
     ``written`` is told the name of an object before it is written.
     """
 
     def __init__(self, sc: ScClient, written: Callable[[str], None] = _nothing) -> None:
+        super().__init__(sc)
         self._sc = sc
         self._written = written
 
@@ -122,40 +118,6 @@ class Admin:
             "PATCH", find_kind(kind), name, dict(patch), dry_run=dry_run, content_type=MERGE_PATCH
         )
 
-    async def get(self, kind: str, name: str) -> Object:
-        """One object. Raises NotFoundError with the nearest name there is."""
-        cls = find_kind(kind)
-        try:
-            return await self._get(cls, name)
-        except NotFoundError as error:
-            known, _ = await self._page(cls, {"limit": str(PAGE_OBJECTS)})
-            hint = nearest(name, [obj.name for obj in known])
-            meant = f"; did you mean {hint!r}?" if hint else ""
-            raise NotFoundError(
-                f"{cls.kind_name().lower()} {name!r} does not exist{meant}"
-            ) from error
-
-    async def list(self, kind: str, selector: Selector | None = None) -> builtins.list[Object]:
-        """All objects of a kind, or those that a selector of labels chooses, as of one moment.
-
-        Raises InvalidRequestError for a selector that does not parse.
-        """
-        cls = find_kind(kind)
-        for attempt in range(_LIST_ATTEMPTS):
-            query = {"limit": str(PAGE_OBJECTS), **_selection(selector)}
-            found, more = await self._page(cls, query)
-            try:
-                while more:
-                    page, more = await self._page(cls, {**query, "continue": more})
-                    found += page
-            except CompactedError:
-                # The pages were of a moment that is over: read those of another one.
-                if attempt == _LIST_ATTEMPTS - 1:
-                    raise
-                continue
-            return found
-        raise AssertionError("the last attempt returns or raises")
-
     def watch(
         self,
         kind: str,
@@ -169,7 +131,7 @@ class Admin:
 
         ``since`` is a revision to begin after, instead of with all objects there are.
         """
-        query = _selection(selector)
+        query = selection(selector)
         if name is not None:
             query["fieldSelector"] = f"metadata.name={name}"
         return Watch(self._sc, find_kind(kind), query, _random, since=since, on_trouble=on_trouble)
@@ -269,20 +231,6 @@ class Admin:
         except NotFoundError:
             return None
 
-    async def _get(self, cls: type[Object], name: str) -> Object:
-        return parse_answer(cls, await self._sc.call("GET", f"/v1/{cls.PLURAL}/{name}"))
-
-    async def _page(
-        self, cls: type[Object], query: Mapping[str, str]
-    ) -> tuple[builtins.list[Object], str | None]:
-        """Objects, and the token of the page after them."""
-        answer = await self._sc.call("GET", f"/v1/{cls.PLURAL}", query=query)
-        with understood(f"a list of {cls.PLURAL}"):
-            items, more = builtins.list(answer["items"]), text_or_none(answer.get("continue"))
-            if more and not items:
-                raise ValueError("a page that goes on is empty")
-        return [parse_answer(cls, item) for item in items], more
-
     async def _write(
         self,
         method: str,
@@ -316,12 +264,6 @@ def _elected(partition: Partition, term: int) -> Partition:
     raise ConflictError(
         f"no unclean election of {partition.name}: {partition.status.reason or 'it was not needed'}"
     )
-
-
-def _selection(selector: Selector | None) -> dict[str, str]:
-    if isinstance(selector, Mapping):
-        selector = ",".join(f"{name}={value}" for name, value in selector.items())
-    return {"labelSelector": selector} if selector else {}
 
 
 def _writable(obj: Object) -> dict[str, Any]:

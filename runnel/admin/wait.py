@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from runnel.admin.http import ScClient, parse_answer
+from runnel.admin.calls import parse_answer
+from runnel.admin.http import ScClient
 from runnel.admin.states import DELETED, state_of
 from runnel.admin.watch import Watch
 from schemas.errors import DeadlineExceededError, NotFoundError, RetryableError, RunnelError

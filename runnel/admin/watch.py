@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-from runnel.admin.http import ScClient, parse_answer, understood
+from runnel.admin.calls import parse_answer, understood
+from runnel.admin.http import ScClient
 from runnel.admin.sse import ServerEvent
 from schemas.backoff import backoff_s
 from schemas.errors import (

@@ -56,7 +56,7 @@ COMMANDS: Final = {
         "List objects of a kind, or one of them; or consumers, and how far they are.",
     ),
     "describe": LazyCommand(
-        ".objects.get",
+        ".objects.describe",
         "describe",
         "Show one object in full: why it is in its state, what belongs to it, and its history.",
     ),

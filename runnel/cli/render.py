@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from schemas.ids import format_term
-from schemas.objects.manifest.manifest import dump_yaml
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 from schemas.objects.spu import Spu
@@ -145,6 +144,8 @@ def print_objects(objects: Sequence[Object], output: Output, *, one: bool) -> No
             data = [obj.to_json() for obj in objects]
             print(json.dumps(data[0] if one else {"items": data}, indent=2))
         case Output.YAML:
+            from schemas.objects.manifest.manifest import dump_yaml
+
             print(dump_yaml(objects), end="")
         case Output.NAME:
             for obj in objects:

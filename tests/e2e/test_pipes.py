@@ -150,7 +150,7 @@ IMPORTS = {
     "rich": ("get", "no-such-kind"),
     # A command imports what only it needs.
     "pyarrow": ("consume", "--help"),
-    "aiohttp": ("get", "topics"),
+    "aiohttp": ("describe", "topic", "orders"),
 }
 
 

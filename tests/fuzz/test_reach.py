@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from runnel.admin import answers, http, sse, watch
+from runnel.admin import answers, calls, sse, watch
 from runnel.net import push as pushes
 from runnel.partition.verify import read_findings
 from runnel.positions import state as consumers
@@ -126,8 +126,8 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     codec.decode_tombstone,
     sse.EventParser.feed,
     sse.EventParser._line,
-    http.understood,
-    http.parse_answer,
+    calls.understood,
+    calls.parse_answer,
     answers.parse_history_entry,
     answers.parse_replica,
     watch._data,

@@ -1,42 +1,20 @@
-"""``get`` and ``describe``: objects of the cluster, as they are."""
+"""``get``: objects of the cluster, as they are."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-import yaml
 
+from runnel.admin.one_shot import OneShotReads
 from runnel.cli import completion
-from runnel.cli.arguments import (
-    KindArgument,
-    NameArgument,
-    OutputOption,
-    ScOption,
-    SelectorOption,
-    is_consumers,
-)
-from runnel.cli.context import administered, connected
-from runnel.cli.objects.reasons import explain_state
-from runnel.cli.readiness import commits, partitions_of
-from runnel.cli.render import Output, age, object_rows, print_objects, print_rows
-from schemas.errors import InvalidRequestError, RunnelError
+from runnel.cli.arguments import KindArgument, OutputOption, ScOption, SelectorOption, is_consumers
+from runnel.cli.context import administered, who
+from runnel.cli.render import Output, print_objects
+from schemas.errors import InvalidRequestError
 from schemas.objects.kinds import find_kind
-from schemas.objects.metadata import Object
-from schemas.objects.partition import Partition
-from schemas.objects.quantities import format_size
-from schemas.objects.spu import Spu
-from schemas.objects.spu_group import SpuGroup
 from schemas.objects.system_topics import is_system_name
-from schemas.objects.topic import Topic
-
-if TYPE_CHECKING:
-    from runnel.admin.answers import HistoryEntry, PartitionOffsets, ReplicaState
-    from runnel.admin.blocking import BlockingAdmin
-
-_HISTORY_SHOWN = 10
 
 
 def get(
@@ -68,207 +46,23 @@ def get(
     cls = find_kind(kind)
     if name is not None and selector:
         raise InvalidRequestError("give NAME or -l, not both")
-    with administered(sc) as cluster:
-        if name is not None:
-            found = cluster.get(kind, name)
-            if not watch:
-                print_objects([found], output, one=True)
-                return
-        if watch:
-            # Here, because TAB needs this module and no connection.
-            from runnel.cli.objects.watch import follow
+    if watch:
+        # It follows the changes with a client that stays connected.
+        from runnel.cli.objects.watch import follow
 
+        with administered(sc) as cluster:
+            if name is not None:
+                # Raises where there is none of that name.
+                cluster.get(kind, name)
             follow(cluster, cls, name, selector, output, system=show_system)
-        objects = [
-            obj
-            for obj in cluster.list(kind, selector)
-            if show_system or not is_system_name(obj.name)
-        ]
-        if not objects and output in (Output.TABLE, Output.WIDE):
-            print(f"no {cls.PLURAL} found", file=sys.stderr)
-            return
-        print_objects(objects, output, one=False)
-
-
-def describe(kind: KindArgument, name: NameArgument, sc: ScOption = None) -> None:
-    """Show one object in full: why it is in its state, what belongs to it, and its history."""
-    if is_consumers(kind):
-        from runnel.cli.records.consumers import describe_consumer
-
-        describe_consumer(name, sc)
+    reads = OneShotReads(sc, who())
+    if name is not None:
+        print_objects([reads.get(kind, name)], output, one=True)
         return
-    with administered(sc) as cluster:
-        obj = cluster.get(kind, name)
-        _print_head(obj)
-        match obj:
-            case Topic():
-                _print_partitions(cluster, obj, sc)
-            case Partition():
-                _print_replicas(cluster, obj, sc)
-            case Spu():
-                _print_held(cluster, obj)
-            case SpuGroup():
-                _print_belonging("SPUs", cluster.list("spus", f"spugroup={obj.name}"))
-            case _:
-                pass
-        _print_history(cluster, obj)
-
-
-def _print_head(obj: Object) -> None:
-    data = obj.to_json()
-    print(f"Name:         {obj.name}")
-    print(f"Kind:         {obj.kind}")
-    print(f"Uid:          {obj.uid}")
-    created = obj.metadata.creation_timestamp
-    print(f"Created:      {created} ({age(created)} ago)")
-    for title, values in (
-        ("Labels", obj.metadata.labels),
-        ("Annotations", obj.metadata.annotations),
-    ):
-        if values:
-            print(f"{title + ':':13} " + ", ".join(f"{k}={v}" for k, v in values.items()))
-    first, *rest = explain_state(obj)
-    print(f"State:        {first}")
-    for line in rest:
-        print(f"              {line}")
-    for part in ("spec", "status"):
-        print(f"{part.capitalize()}:")
-        text = yaml.safe_dump(data[part], sort_keys=False, default_flow_style=None, width=100)
-        print("  " + text.rstrip().replace("\n", "\n  "))
-
-
-def _print_partitions(cluster: BlockingAdmin, topic: Topic, sc: str | None) -> None:
-    partitions = partitions_of(cluster, topic.name, topic.uid)
-    if not partitions:
-        return
-    print("Partitions:")
-    # Any other would have its offsets only once it can commit, and let us wait for that.
-    answering = [p.spec.index or 0 for p in partitions if commits(p)]
-    offsets: dict[int, PartitionOffsets] = {}
-    if answering:
-        try:
-            with connected(sc) as records:
-                offsets = records.offsets(topic.name, answering)
-        except RunnelError as error:
-            print(f"  (offsets are not known: {error.message})")
-    rows = []
-    for p in partitions:
-        found = offsets.get(p.spec.index or 0)
-        rows.append(
-            [
-                f"  {p.spec.index}",
-                "-" if p.status.leader is None else str(p.status.leader),
-                ",".join(map(str, p.spec.replicas)),
-                p.status.resolution.value,
-                str(found.earliest) if found else "-",
-                str(found.latest) if found else "-",
-                format_size(found.size_bytes) if found else "-",
-                p.status.reason or "",
-            ]
-        )
-    headings = ["  ID", "LEADER", "REPLICAS", "RESOLUTION", "EARLIEST", "NEXT", "BYTES", "REASON"]
-    print_rows(headings, rows)
-
-
-def _print_replicas(cluster: BlockingAdmin, partition: Partition, sc: str | None) -> None:
-    try:
-        replicas = cluster.replicas(partition.name)
-    except RunnelError as error:
-        print(f"Replicas:\n  (not known: {error.message})")
-        return
-    end: int | None = None
-    if partition.spec.index is not None and commits(partition):
-        try:
-            with connected(sc) as records:
-                found = records.offsets(partition.spec.owner.name, [partition.spec.index])
-                end = found[partition.spec.index].latest
-        except RunnelError as error:
-            print(f"(how far it is committed is not known: {error.message})")
-    print("Replicas:")
-    headings = ["  SPU", "STATE", "FROM", "NEXT", "BEHIND", "REASON"]
-    print_rows(headings, [replica_row(replica, end) for replica in replicas])
-
-
-def replica_row(replica: ReplicaState, end: int | None) -> list[str]:
-    """A row of a table of replicas; ``end`` is the offset after the last committed record, None
-    where that is not known. Live replicas are behind by nothing that is committed."""
-    if replica.role is None:
-        state = "away"
-    elif not replica.fit:
-        state = "unfit"
-    elif replica.role == "leader":
-        state = "leader"
-    else:
-        state = "live" if replica.live else "catching up"
-    behind = "-"
-    if state == "catching up" and end is not None and replica.next_offset is not None:
-        behind = f"{max(0, end - replica.next_offset):,}"
-    known = state in {"catching up", "unfit"}
-    return [
-        f"  {replica.spu}",
-        state,
-        "-" if replica.log_start is None else str(replica.log_start),
-        # Of those that are up to date the report is older than the last append.
-        str(replica.next_offset) if known and replica.next_offset is not None else "-",
-        behind,
-        _printable(replica.reason or ""),
+    objects = [
+        obj for obj in reads.list(kind, selector) if show_system or not is_system_name(obj.name)
     ]
-
-
-def _print_held(cluster: BlockingAdmin, spu: Spu) -> None:
-    held = [
-        p
-        for p in cluster.list("partitions")
-        if isinstance(p, Partition) and spu.spec.spu_id in p.spec.replicas
-    ]
-    _print_belonging("Replicas", held)
-
-
-def _print_belonging(title: str, objects: Sequence[Object]) -> None:
-    if objects:
-        print(f"{title}:")
-        headings, rows = object_rows(objects, wide=False)
-        print_rows([f"  {headings[0]}", *headings[1:]], [[f"  {r[0]}", *r[1:]] for r in rows])
-
-
-def _print_history(cluster: BlockingAdmin, obj: Object) -> None:
-    try:
-        history = cluster.history(obj.kind, obj.name, _HISTORY_SHOWN)
-    except RunnelError as error:
-        print(f"History:\n  (not known: {error.message})")
+    if not objects and output in (Output.TABLE, Output.WIDE):
+        print(f"no {cls.PLURAL} found", file=sys.stderr)
         return
-    if not history.entries:
-        return
-    print("History:" if history.complete else "History (the last of it):")
-    headings = ["  AGE", "REVISION", "BY", "CHANGE", "REASON", "CAUSE"]
-    print_rows(headings, history_rows(history.entries, complete=history.complete))
-
-
-def history_rows(entries: Sequence[HistoryEntry], *, complete: bool) -> list[list[str]]:
-    """Rows of a table of writes, the newest first; the last one is the creation if ``complete``."""
-    return [
-        [
-            f"  {age(entry.at)}",
-            str(entry.revision),
-            _printable(entry.by or "-"),
-            "created" if complete and entry is entries[-1] else _change(entry),
-            _printable(entry.reason or ""),
-            _printable(entry.cause or "-"),
-        ]
-        for entry in entries
-    ]
-
-
-def _change(entry: HistoryEntry) -> str:
-    """``spec.partitions, resolution → pending``"""
-    words = []
-    for path in entry.changed:
-        if path == "status.resolution" and entry.resolution is not None:
-            words.append(f"resolution → {entry.resolution}")
-        elif path not in {"status.reason", "status.observedGeneration"}:
-            words.append(path)
-    return ", ".join(words) or ", ".join(entry.changed) or "-"
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text)
+    print_objects(objects, output, one=False)

@@ -8,7 +8,7 @@ import pytest
 
 import runnel
 from runnel import aio
-from runnel.admin import client
+from runnel.admin import reads
 from runnel.admin.states import DELETED, is_current, state_of, states_of
 from schemas.errors import CompactedError, ConflictError, DeadlineExceededError, NotFoundError
 from schemas.objects.spu import Spu
@@ -61,7 +61,7 @@ async def test_who_writes_is_said(world: World) -> None:
 
 
 async def test_lists_are_read_in_pages(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "PAGE_OBJECTS", 2)
+    monkeypatch.setattr(reads, "PAGE_OBJECTS", 2)
     names = [f"t{number}" for number in range(5)]
     for name in names:
         world.sc.add_topic(name)

@@ -15,7 +15,7 @@ from runnel.admin.answers import HistoryEntry, ReplicaState
 from runnel.admin.watch import EventType, WatchEvent
 from runnel.cli.context import who
 from runnel.cli.objects import watch
-from runnel.cli.objects.get import history_rows, replica_row
+from runnel.cli.objects.describe import history_rows, replica_row
 from runnel.cli.objects.reasons import explain_state
 from runnel.cli.objects.watch import EventPrinter, Once
 from runnel.cli.render import Output

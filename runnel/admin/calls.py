@@ -1,0 +1,146 @@
+"""What every way to call the SC's REST API shares: SCs tried in turn, answers and errors read.
+
+No I/O here. `ScCalls` is finished by a transport: `runnel.admin.http` for a client that stays
+connected, `runnel.admin.one_shot` for a command that looks once and ends.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Self, TypeVar
+
+import pydantic
+
+from runnel.net.address import Address, parse_addresses
+from schemas.errors import RunnelError, UnreachableError, error_from
+from schemas.objects.metadata import Object
+
+REQUEST_TIMEOUT_S: Final = 30.0
+CONNECT_TIMEOUT_S: Final = 5.0
+#: Who writes, unless the caller says so: stored beside each object and shown in its history.
+DEFAULT_BY: Final = "runnel-python"
+#: The header that names who writes.
+BY_HEADER: Final = "X-Runnel-By"
+JSON: Final = "application/json"
+
+Kind = TypeVar("Kind", bound=Object)
+
+
+class ScCalls(ABC):
+    """Calls to the SCs of a cluster; the one that answered last is asked first.
+
+    ``by`` is who writes, as histories and conflicts name them.
+    """
+
+    def __init__(self, addresses: tuple[Address, ...], by: str | None = None) -> None:
+        self._addresses = list(addresses)
+        self.by = _header(by or DEFAULT_BY)
+
+    @classmethod
+    def parse(cls, text: str, by: str | None = None) -> Self:
+        """From ``host:port[,host:port…]``. Raises InvalidRequestError."""
+        return cls(parse_addresses(text), by)
+
+    @property
+    def address(self) -> Address:
+        """The SC that is asked first."""
+        return self._addresses[0]
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = JSON,
+    ) -> Any:
+        """The JSON of an answer. Raises the error that the SC sent, or UnreachableError."""
+        failure: UnreachableError | None = None
+        data = None if body is None else json.dumps(body).encode()
+        for address in tuple(self._addresses):
+            try:
+                answer = await self._call_one(address, method, path, query, data, content_type)
+            except UnreachableError as error:
+                failure = failure or error
+                if method == "POST":
+                    # It may have been done: asking another SC could do it twice.
+                    break
+                continue
+            self._prefer(address)
+            return answer
+        raise failure or UnreachableError("no address of an SC is known")
+
+    @abstractmethod
+    async def _call_one(
+        self,
+        address: Address,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        data: bytes | None,
+        content_type: str,
+    ) -> Any:
+        """The JSON of the answer of one SC. Raises as `call` does."""
+
+    def _prefer(self, address: Address) -> None:
+        if address != self._addresses[0]:
+            self._addresses.remove(address)
+            self._addresses.insert(0, address)
+
+
+def parse_answer(cls: type[Kind], answer: Any) -> Kind:
+    """An object that an SC sent. Raises RunnelError where the SC knows fields that we do not."""
+    try:
+        obj = cls.model_validate(answer)
+        with understood(f"a {cls.kind_name()}"):
+            # It is read where there is nobody to tell.
+            _ = obj.revision
+        return obj
+    except pydantic.ValidationError as error:
+        raise RunnelError(
+            f"the SC sent a {cls.kind_name()} that this client does not understand; install"
+            f" the client of the cluster's version. {error.errors()[0]['loc']}:"
+            f" {error.errors()[0]['msg']}"
+        ) from error
+
+
+@contextmanager
+def understood(what: str) -> Iterator[None]:
+    """What is of another form than an SC sends ``what`` in, as RunnelError that says so."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+        raise RunnelError(
+            f"the SC sent {what} that this client does not understand; install the client of the"
+            f" cluster's version. {type(error).__name__}: {error}"
+        ) from error
+
+
+def unreachable(address: Address, why: str) -> UnreachableError:
+    """The error of an SC that does not answer as one."""
+    return UnreachableError(
+        f"no SC answers at {address} ({why}); is the cluster running? runnel cluster status"
+    )
+
+
+def refusal(address: Address, status: int, reason: str | None, body: bytes) -> RunnelError:
+    """The error that an SC sent, from an answer whose status is 400 or more."""
+    try:
+        answer = json.loads(body)
+        return error_from(
+            str(answer["code"]), str(answer["message"]), dict(answer.get("details") or {})
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return RunnelError(
+            f"{address} answered HTTP {status} {reason or ''} without saying"
+            " why; is this the public port of an SC? If so, its log says more"
+        )
+
+
+def _header(text: str) -> str:
+    """Text as a header can carry it: printable ASCII, not too long."""
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text)[:200]

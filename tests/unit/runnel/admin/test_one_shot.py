@@ -1,0 +1,137 @@
+"""Objects read without an event loop: the same answers and errors as from a connected client."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from runnel.admin import reads
+from runnel.admin.blocking import administer
+from runnel.admin.one_shot import OneShotReads
+from runnel.loop_thread import LoopThread
+from schemas.errors import InvalidRequestError, NotFoundError, RunnelError, UnreachableError
+from tests.unit.runnel.fake_sc import FakeSc
+
+
+@pytest.fixture
+def sc() -> Iterator[FakeSc]:
+    thread = LoopThread("fake SC")
+    fake = FakeSc()
+    thread.call(fake.start())
+    for name in ("orders", "order-lines", "views"):
+        fake.add_topic(name)
+    yield fake
+    thread.call(fake.stop())
+    thread.stop()
+
+
+@contextmanager
+def peer(answer: bytes) -> Iterator[str]:
+    """The address of a server that gives this answer to whatever it is asked."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(65_536)
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def error_of(call: Callable[[], object]) -> RunnelError:
+    with pytest.raises(RunnelError) as raised:
+        call()
+    return raised.value
+
+
+def both_errors(address: str, name: str = "orders") -> tuple[RunnelError, RunnelError]:
+    """Of a read without a loop, and of the same read by a client that stays connected."""
+    with administer(address) as connected:
+        return (
+            error_of(lambda: OneShotReads(address).get("topics", name)),
+            error_of(lambda: connected.get("topics", name)),
+        )
+
+
+def test_one_and_all_are_those_of_a_connected_client(sc: FakeSc) -> None:
+    found = OneShotReads(sc.address)
+    with administer(sc.address) as connected:
+        assert found.get("t", "orders") == connected.get("t", "orders")
+        assert found.list("topics") == connected.list("topics")
+        assert found.list("spus") == []
+
+
+def test_pages_are_joined(sc: FakeSc, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "PAGE_OBJECTS", 1)
+    names = [topic.name for topic in OneShotReads(sc.address).list("topics")]
+    assert names == ["order-lines", "orders", "views"]
+
+
+def test_the_sc_hears_what_is_chosen(sc: FakeSc) -> None:
+    OneShotReads(sc.address).list("topics", "team=a b,tier!=gold")
+    assert sc.seen.queries[-1]["labelSelector"] == "team=a b,tier!=gold"
+
+
+def test_given_no_such_object_then_the_nearest_is_named(sc: FakeSc) -> None:
+    mine, other = both_errors(sc.address, "oders")
+    assert isinstance(mine, NotFoundError)
+    assert mine.message == other.message == ("topic 'oders' does not exist; did you mean 'orders'?")
+
+
+def test_given_an_sc_that_is_away_then_the_next_is_asked(sc: FakeSc) -> None:
+    assert OneShotReads(f"127.0.0.1:1,{sc.address}").get("topics", "views").name == "views"
+
+
+@pytest.mark.parametrize("address", ["http://x", "host:", ""])
+def test_given_no_address_then_it_is_refused_at_once(address: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        OneShotReads(address)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "no.such.host.invalid:1"])
+def test_given_no_sc_then_the_error_says_the_same(address: str) -> None:
+    mine, other = both_errors(address)
+    assert isinstance(mine, UnreachableError)
+    assert mine.message == other.message
+
+
+def response(status: str, body: bytes, length: int | None = None) -> bytes:
+    size = len(body) if length is None else length
+    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
+    return head.encode() + body
+
+
+ANSWERS = {
+    "given-nothing-then-disconnected": b"",
+    "given-half-of-it-then-broke": response("200 OK", b'{"kind"', 100),
+    "given-no-json-then-what-is-wrong": response("200 OK", b"<html>"),
+    "given-json-nested-too-deep": response("200 OK", b"[" * 100_000),
+    "given-an-error-of-an-sc": response(
+        "409 Conflict", b'{"code": "Conflict", "message": "somebody was faster"}'
+    ),
+    "given-an-error-of-something-else": response("502 Bad Gateway", b"sorry"),
+    "given-an-object-of-another-version": response("200 OK", b'{"kind": "Topic", "new": 1}'),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+def test_given_a_bad_answer_then_the_error_is_that_of_a_connected_client(answer: bytes) -> None:
+    with peer(answer) as address:
+        mine, other = both_errors(address)
+    assert type(mine) is type(other)
+    assert mine.message == other.message
