@@ -382,7 +382,7 @@ async def _first_life(
     kv: KV, plan: Plan, spus: SimulatedSpus, loop: Loop, found: dict[str, float]
 ) -> int:
     """Partitions come online, and are looked at again. Gives the resident memory before them."""
-    controller = await MeasuredController.take_office(kv, CLUSTER)
+    controller = await MeasuredController.acquire(kv, CLUSTER)
     spare_what_is_there()
     async with _running(controller):
         await _connect_all(controller, spus)
@@ -428,7 +428,7 @@ async def _second_life(
     begin: float,
 ) -> None:
     """A restart, and an SPU that leads many partitions going away."""
-    controller = await MeasuredController.take_office(kv, CLUSTER)
+    controller = await MeasuredController.acquire(kv, CLUSTER)
     spare_what_is_there()
     # Until here no SPU could connect; a held loop concerns nobody.
     loop.restart()

@@ -1,7 +1,7 @@
 """The streaming controller put together: one object that owns the loop and its parts.
 
-Start: take office, list the KV, then let SPUs connect; readers, workers and the periodic repair
-run until `run` is cancelled. The API is above this and uses `view`, `dispatcher` and `kv`.
+Start: acquire the leadership, list the KV, then let SPUs connect. Readers, workers and the periodic
+repair run until `run` is cancelled. The API is above this and uses `view`, `dispatcher` and `kv`.
 
 An SPU that has seen what the KV has not shows that the KV was restored from a backup
 (`sc.restored_kv`). Then, between two turns of the event loop, stamp, guard and view become those of
@@ -34,7 +34,7 @@ from sc.dispatch.reader import KvReader
 from sc.dispatch.spu_updater import SpuUpdater
 from sc.dispatch.work_queue import WorkQueue
 from sc.kv.interface import KV, Delete, ModRevisionIs
-from sc.leadership import Office, begin_recovery, end_recovery, take_office
+from sc.leadership import Leadership, acquire, begin_recovery, end_recovery
 from sc.metrics import ScMetrics
 from sc.provisioning import Provisioner
 from sc.restored_kv import divergence, next_incarnation
@@ -65,13 +65,13 @@ log = get_logger(__name__)
 
 
 class Controller:
-    """One SC in office over an open KV."""
+    """One SC that leads, over an open KV."""
 
     def __init__(
         self,
         kv: KV,
         cluster: str,
-        office: Office,
+        leadership: Leadership,
         *,
         grace_ms: int = GRACE_MS,
         resync_s: float = RESYNC_S,
@@ -80,7 +80,7 @@ class Controller:
     ) -> None:
         self.kv = kv
         self.keys = ClusterKeys(cluster)
-        self.office = office
+        self.leadership = leadership
         self.metrics = ScMetrics()
         self._sessions: dict[int, SessionState] = {}
         self._resync_s = resync_s
@@ -98,8 +98,8 @@ class Controller:
             registered=self.connections.registered,
             grace_until_ms=now_ms() + grace_ms,
             provisioning=self._provisioner.provisioning if self._provisioner else None,
-            incarnation=office.stamp.incarnation,
-            recovering=office.identity.recovering,
+            incarnation=leadership.stamp.incarnation,
+            recovering=leadership.identity.recovering,
         )
         self.queue = WorkQueue()
         #: Held while replicas are placed, and while an SPU is removed.
@@ -107,15 +107,19 @@ class Controller:
         self.dispatcher = MetadataDispatcher(self.view, self._sessions, self.queue.add)
         self.dispatcher.listen(self._note_election)
         self.reader = KvReader(
-            kv, self.keys, self.view.store, self.dispatcher, lambda kv: self.office.deposed_by(kv)
+            kv,
+            self.keys,
+            self.view.store,
+            self.dispatcher,
+            lambda kv: self.leadership.deposed_by(kv),
         )
         self._spus = SpuUpdater(
-            self._send, office.stamp, self.dispatcher.told_everything, self.dispatcher.refused
+            self._send, leadership.stamp, self.dispatcher.told_everything, self.dispatcher.refused
         )
         self._loop = ControllerLoop(
             self.view,
             self.queue,
-            write=KvUpdater(kv, self.keys, lambda: self.office).carry_out,
+            write=KvUpdater(kv, self.keys, lambda: self.leadership).carry_out,
             sessions=self,
             applied=self.dispatcher.applied,
             metrics=self.metrics,
@@ -124,7 +128,7 @@ class Controller:
         )
 
     @classmethod
-    async def take_office(
+    async def acquire(
         cls,
         kv: KV,
         cluster: str,
@@ -133,8 +137,8 @@ class Controller:
         provisioner: MakeProvisioner | None = None,
     ) -> Self:
         """Take office over a KV and load the mirror."""
-        office = await take_office(kv, ClusterKeys(cluster))
-        controller = cls(kv, cluster, office, grace_ms=grace_ms, provisioner=provisioner)
+        leadership = await acquire(kv, ClusterKeys(cluster))
+        controller = cls(kv, cluster, leadership, grace_ms=grace_ms, provisioner=provisioner)
         with held():
             await controller.reader.load()
         controller._await_spus(grace_ms)
@@ -142,7 +146,9 @@ class Controller:
             await controller._provisioner.adopt()
         if controller.queue.idle:
             controller.queue.worked_off.set()
-        log.info("in office", cluster=cluster, uid=office.cluster_uid, office=office.stamp.office)
+        log.info(
+            "in office", cluster=cluster, uid=leadership.cluster_uid, office=leadership.stamp.office
+        )
         return controller
 
     async def run(self) -> None:
@@ -214,7 +220,7 @@ class Controller:
             return
         async with self._changing_office:
             while (why := await self._divergence(hello)) is not None:
-                await self._begin_recovery(next_incarnation(hello, self.office), why)
+                await self._begin_recovery(next_incarnation(hello, self.leadership), why)
 
     def opened(self, generation: int, hello: Hello) -> None:
         self._spus.opened(hello.spu_id, generation)
@@ -240,22 +246,22 @@ class Controller:
     # -- recovery from a restored KV ----------------------------------------------------------
 
     def _named(self) -> ClusterIdentity:
-        office = self.office
-        return ClusterIdentity(self.keys.cluster, office.cluster_uid, office.stamp)
+        leadership = self.leadership
+        return ClusterIdentity(self.keys.cluster, leadership.cluster_uid, leadership.stamp)
 
     async def _divergence(self, hello: Hello) -> str | None:
         revision = await self.kv.revision()
-        return divergence(hello, revision, self.office, self.view.store)
+        return divergence(hello, revision, self.leadership, self.view.store)
 
     async def _begin_recovery(self, incarnation: int, why: str) -> None:
         """Begin a new incarnation of the cluster. Raises RunnelError where the KV does not answer:
         the SPU tries again."""
-        self.office = await begin_recovery(self.kv, self.keys, self.office, incarnation)
-        incarnation = self.office.stamp.incarnation
+        self.leadership = await begin_recovery(self.kv, self.keys, self.leadership, incarnation)
+        incarnation = self.leadership.stamp.incarnation
         log.error("the KV was restored from a backup, recovering", why=why, incarnation=incarnation)
         self.view.incarnation, self.view.recovering = incarnation, True
         self.view.grace_until_ms = self._now_ms() + self._grace_ms
-        self._spus.stamp = self.office.stamp
+        self._spus.stamp = self.leadership.stamp
         self.connections.become(self._named(), "the cluster recovers from a restored KV")
         self._look_at_everything("recovery")
         self._elected.set()
@@ -271,7 +277,7 @@ class Controller:
                 view = self.view
                 if view.recovering and not view.store.elected_before(view.incarnation):
                     try:
-                        self.office = await end_recovery(self.kv, self.keys, self.office)
+                        self.leadership = await end_recovery(self.kv, self.keys, self.leadership)
                     except RetryableError as error:
                         log.warning("the recovery cannot be ended yet", why=error.message)
                     else:
@@ -301,7 +307,7 @@ class Controller:
             with suppress(RunnelError):
                 # The SPU may have been registered again since the listing.
                 guards = [
-                    self.office.guard,
+                    self.leadership.guard,
                     ModRevisionIs(key, revision),
                     ModRevisionIs(owner, 0),
                 ]

@@ -1,19 +1,20 @@
-"""Taking office: the cluster's identity, and the stamp that fences a deposed SC.
+"""Which SC leads: the cluster's identity, and the stamp that fences an SC that lost its leadership.
 
-The first SC of a cluster gives it a uid. Every SC that takes office adds itself to a list and
-writes itself as the current one; every write of its controllers compares that key, so an SC that
-another one has replaced cannot change a status any more.
+The first SC of a cluster gives it a uid. Every SC that acquires the leadership adds a tenure to a
+list and writes itself as the leader (the key is called ``office``, and so are the fields of stamps
+and answers). Every write of its controllers compares that key, so an SC that another one has
+replaced cannot change a status any more.
 
-The list of offices tells what the KV remembers of the cluster's history: an SPU says the highest
-revision it has seen and the stamp it came with, and that revision must lie within the reign of that
-stamp (`sc.restored_kv`). So an SC sends nothing of a revision at which another one was in office.
-The list keeps the last `MAX_OFFICES`; what is older cannot be judged any more, and is believed.
+The list of tenures tells what the KV remembers of the cluster's history: an SPU says the highest
+revision it has seen and the stamp it came with, and that revision must lie within the tenure of
+that stamp (`sc.restored_kv`). So an SC sends nothing of a revision at which another one led. The
+list keeps the last `MAX_TENURES`; older ones cannot be judged any more, and are believed.
 
-With a recovery a new reign of the same SC begins, in a higher incarnation of the cluster. That and
+With a recovery a new tenure of the same SC begins, in a higher incarnation of the cluster. That and
 whether the recovery is still going on are part of the identity.
 
-Nobody takes office over a store that the cluster was moved out of, or that it has not arrived in
-yet (`sc.migration`).
+No SC acquires the leadership over a store that the cluster was moved out of, or that it has not
+arrived in yet (`sc.migration`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from schemas.control.messages import Stamp
 from schemas.errors import ConflictError, DeadlineExceededError, FencedError
 from schemas.objects.keys import ClusterKeys
 
-MAX_OFFICES = 1_000
+MAX_TENURES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +57,15 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Office:
-    """What an SC in office knows: its stamp, the compare that its writes carry, what it is called
-    in the key that they compare, and at which revision each reign that is listed began."""
+class Leadership:
+    """What an SC that leads knows: its stamp, the compare that its writes carry, what it is called
+    in the key that they compare, and at which revision each listed tenure began."""
 
     identity: Identity
     stamp: Stamp
     guard: ModRevisionIs
     holder: str
-    reigns: dict[str, int]
+    tenures: dict[str, int]
 
     @property
     def cluster_uid(self) -> str:
@@ -77,83 +78,85 @@ class Office:
 
     def remembers(self, stamp: Stamp, revision: int) -> bool:
         """Whether a revision that came with a stamp of this incarnation is of the history that this
-        KV knows: no other reign had begun by then."""
-        began = self.reigns.get(stamp.office)
+        KV knows: no other tenure had begun by then."""
+        began = self.tenures.get(stamp.office)
         if began is None:
-            oldest = min(self.reigns.values())
-            return len(self.reigns) >= MAX_OFFICES and stamp.revision < oldest
-        return all(revision < other for other in self.reigns.values() if other > began)
+            oldest = min(self.tenures.values())
+            return len(self.tenures) >= MAX_TENURES and stamp.revision < oldest
+        return all(revision < other for other in self.tenures.values() if other > began)
 
 
-async def take_office(kv: KV, keys: ClusterKeys) -> Office:
-    """Become the SC in office. The uid of a new cluster is decided by a create-if-absent.
+async def acquire(kv: KV, keys: ClusterKeys) -> Leadership:
+    """Become the SC that leads. The uid of a new cluster is decided by a create-if-absent.
 
     Raises ConflictError when the cluster lives in another store.
     """
     here = [ModRevisionIs(keys.moved, 0), ModRevisionIs(keys.arriving, 0)]
     fresh = Identity(str(uuid.uuid4()))
     await kv.txn([*here, ModRevisionIs(keys.identity, 0)], [Put(keys.identity, fresh.encode())])
-    office = secrets.token_hex(8)
+    holder = secrets.token_hex(8)
     # Its own entry makes the transaction safe to repeat when an answer is lost.
     result = await kv.txn(
-        [*here, ModRevisionIs(keys.office(office), 0)],
-        [Put(keys.current_office, office.encode()), Put(keys.office(office), b"")],
+        [*here, ModRevisionIs(keys.office(holder), 0)],
+        [Put(keys.current_office, holder.encode()), Put(keys.office(holder), b"")],
     )
     revision = result.revision
     if not result.succeeded:
         await _check_here(kv, keys)
-        entry = await kv.get(keys.office(office))
+        entry = await kv.get(keys.office(holder))
         if entry is None:
             raise DeadlineExceededError("taking office was interrupted; start the SC again")
         revision = entry.mod_revision
     guard = ModRevisionIs(keys.current_office, revision)
     # Nobody else changes it from now on.
     identity = await _identity(kv, keys)
-    stamp = Stamp(revision=revision, office=office, incarnation=identity.incarnation)
-    return Office(identity, stamp, guard, office, await _reigns(kv, keys, guard))
+    stamp = Stamp(revision=revision, office=holder, incarnation=identity.incarnation)
+    return Leadership(identity, stamp, guard, holder, await _tenures(kv, keys, guard))
 
 
-async def begin_recovery(kv: KV, keys: ClusterKeys, office: Office, incarnation: int) -> Office:
-    """Mark the cluster as recovering, in a higher incarnation, and begin a new reign.
+async def begin_recovery(
+    kv: KV, keys: ClusterKeys, leadership: Leadership, incarnation: int
+) -> Leadership:
+    """Mark the cluster as recovering, in a higher incarnation, and begin a new tenure.
 
     What was decided before and is not written yet will not be: the guard changes. Where the answer
     of an earlier attempt was lost, gives the incarnation that that one began. Raises FencedError
     when another SC took office.
     """
-    identity = Identity(office.cluster_uid, incarnation, recovering=True)
-    reign = f"{office.holder}-{incarnation}"
+    identity = Identity(leadership.cluster_uid, incarnation, recovering=True)
+    tenure = f"{leadership.holder}-{incarnation}"
     result = await kv.txn(
-        [office.guard],
+        [leadership.guard],
         [
             Put(keys.identity, identity.encode()),
-            Put(keys.current_office, office.holder.encode()),
-            Put(keys.office(reign), b""),
+            Put(keys.current_office, leadership.holder.encode()),
+            Put(keys.office(tenure), b""),
         ],
     )
     revision = result.revision
     if not result.succeeded:
         current = await kv.get(keys.current_office)
-        if current is None or current.value != office.holder.encode():
+        if current is None or current.value != leadership.holder.encode():
             raise FencedError("another SC took office; this one stops")
         identity, revision = await _identity(kv, keys), current.mod_revision
         incarnation = identity.incarnation
-        reign = f"{office.holder}-{incarnation}"
+        tenure = f"{leadership.holder}-{incarnation}"
     return replace(
-        office,
+        leadership,
         identity=identity,
-        stamp=Stamp(revision=revision, office=reign, incarnation=incarnation),
+        stamp=Stamp(revision=revision, office=tenure, incarnation=incarnation),
         guard=ModRevisionIs(keys.current_office, revision),
-        reigns=office.reigns | {reign: revision},
+        tenures=leadership.tenures | {tenure: revision},
     )
 
 
-async def end_recovery(kv: KV, keys: ClusterKeys, office: Office) -> Office:
+async def end_recovery(kv: KV, keys: ClusterKeys, leadership: Leadership) -> Leadership:
     """Take the mark of the recovery away. Raises FencedError when another SC took office."""
-    identity = replace(office.identity, recovering=False)
-    result = await kv.txn([office.guard], [Put(keys.identity, identity.encode())])
+    identity = replace(leadership.identity, recovering=False)
+    result = await kv.txn([leadership.guard], [Put(keys.identity, identity.encode())])
     if not result.succeeded:
         raise FencedError("another SC took office; this one stops")
-    return replace(office, identity=identity)
+    return replace(leadership, identity=identity)
 
 
 async def _identity(kv: KV, keys: ClusterKeys) -> Identity:
@@ -163,13 +166,13 @@ async def _identity(kv: KV, keys: ClusterKeys) -> Identity:
     return Identity.decode(found.value)
 
 
-async def _reigns(kv: KV, keys: ClusterKeys, guard: ModRevisionIs) -> dict[str, int]:
-    """When each listed reign began. Those beyond the bound are removed, the oldest first."""
+async def _tenures(kv: KV, keys: ClusterKeys, guard: ModRevisionIs) -> dict[str, int]:
+    """When each listed tenure began. Those beyond the bound are removed, the oldest first."""
     prefix = keys.office("")
     found: dict[str, int] = {}
     async for page in range_all(kv, prefix):
         found.update((item.key.removeprefix(prefix), item.mod_revision) for item in page.items)
-    kept = sorted(found.items(), key=lambda entry: -entry[1])[:MAX_OFFICES]
+    kept = sorted(found.items(), key=lambda entry: -entry[1])[:MAX_TENURES]
     for name in found.keys() - dict(kept).keys():
         await kv.txn([guard], [Delete(keys.office(name))])
     return dict(kept)

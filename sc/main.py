@@ -35,7 +35,7 @@ async def serve(config: ScConfig) -> None:
         _check_free(listen)
     kv = await open_kv(config.kv)
     try:
-        controller = await Controller.take_office(
+        controller = await Controller.acquire(
             kv, config.cluster, grace_ms=config.grace_ms, provisioner=_provisioner(config)
         )
         spare_what_is_there()
@@ -76,7 +76,7 @@ def _provisioner(config: ScConfig) -> MakeProvisioner | None:
 
 
 def _check_free(listen: Listen) -> None:
-    """Raise OSError where this process could not listen, before it deposes the SC in office."""
+    """Raise OSError where this process could not listen, before it deposes the SC that leads."""
     try:
         socket.create_server((listen.host, listen.port)).close()
     except OSError as error:

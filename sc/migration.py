@@ -1,6 +1,6 @@
 """Moving a cluster from one KV store to another, with verification.
 
-The source keeps its copy, marked as ``moved``: no SC takes office over it again. The target is
+The source keeps its copy, marked as ``moved``: no SC leads over it again. The target is
 marked as ``arriving`` until every key was read back from it, so that no SC runs on half a cluster
 either. In between only the source is the cluster::
 

@@ -2,7 +2,7 @@
 
 An SPU says in its hello the highest KV revision it has seen with the stamp it came with, and of
 each replica term and revision. Where the KV is behind any of it, or the revision lies outside the
-reign of that stamp (the KV went on differently since), what the KV says of terms and live replica
+tenure of that stamp (the KV went on differently since), what the KV says of terms and live replica
 sets is the past: electing or deleting by it would lose records. The cluster then begins a new
 incarnation (`sc.leadership.begin_recovery`), in which every partition is elected anew from what its
 replicas hold (`sc.controllers.recovery`).
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sc.leadership import Office
+from sc.leadership import Leadership
 from sc.store.local_store import LocalStore
 from schemas.control.messages import Hello, ReplicaReport
 from schemas.errors import ConflictError
@@ -25,12 +25,14 @@ from schemas.objects.partition import incarnation_of
 _MAX_INCARNATION: Final = (1 << 16) - 1
 
 
-def divergence(hello: Hello, kv_revision: int, office: Office, store: LocalStore) -> str | None:
+def divergence(
+    hello: Hello, kv_revision: int, leadership: Leadership, store: LocalStore
+) -> str | None:
     """What an SPU has seen that the KV, now at ``kv_revision``, does not know; None if nothing.
 
     ``store`` mirrors the KV since it was as it is now or later.
     """
-    ours, stamp = office.stamp.incarnation, hello.stamp
+    ours, stamp = leadership.stamp.incarnation, hello.stamp
     seen = hello.kv_revision
     who = f"SPU {hello.spu_id}"
     incarnation = stamp.incarnation if stamp is not None else 0
@@ -39,7 +41,7 @@ def divergence(hello: Hello, kv_revision: int, office: Office, store: LocalStore
     if incarnation == ours:
         if seen > kv_revision:
             return f"{who} has seen KV revision {seen}, the KV is at {kv_revision}"
-        if stamp is not None and not office.remembers(stamp, seen):
+        if stamp is not None and not leadership.remembers(stamp, seen):
             return f"{who} has seen revision {seen} of an SC that was not in office then"
     for report in hello.replicas:
         if (why := _of_replica(report, ours, store)) is not None:
@@ -69,12 +71,12 @@ def _of_replica(report: ReplicaReport, ours: int, store: LocalStore) -> str | No
     return None
 
 
-def next_incarnation(hello: Hello, office: Office) -> int:
+def next_incarnation(hello: Hello, leadership: Leadership) -> int:
     """An incarnation above the KV's own and every one that an SPU reports.
 
     Raises ConflictError when there is none left.
     """
-    reported = [office.stamp.incarnation]
+    reported = [leadership.stamp.incarnation]
     if hello.stamp is not None:
         reported.append(hello.stamp.incarnation)
     for report in hello.replicas:

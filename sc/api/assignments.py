@@ -41,7 +41,7 @@ async def assignments(controller: Controller, topics: frozenset[str]) -> Assignm
     spus = {spu.spec.spu_id: spu for spu in store.objects(Spu)}
     return Assignments(
         cluster=controller.keys.cluster,
-        cluster_uid=controller.office.cluster_uid,
+        cluster_uid=controller.leadership.cluster_uid,
         revision=revision,
         topics=tuple([await _topic(topic, partitions, spus) for topic, partitions in taken]),
     )

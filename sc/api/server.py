@@ -170,13 +170,13 @@ class PublicServer:
         return web.Response(body=self._controller.metrics.render(), content_type="text/plain")
 
     async def _cluster(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
-        office = self._controller.office
+        leadership = self._controller.leadership
         answer = ClusterAnswer(
             cluster=self._controller.keys.cluster,
-            cluster_uid=office.cluster_uid,
+            cluster_uid=leadership.cluster_uid,
             version=self._version,
             revision=self._controller.view.store.revision,
-            office=office.stamp,
+            office=leadership.stamp,
             recovering=self._controller.view.recovering,
         )
         return _json(answer.to_json())

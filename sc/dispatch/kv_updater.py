@@ -1,6 +1,6 @@
 """The KV updater: carries out the actions that change objects.
 
-Every write compares the revision of the object it was computed from and the writer's office. A
+Every write compares the revision of the object it was computed from and the writer's leadership. A
 write that lost is a ConflictError: its key is reconciled anew from what the store then shows.
 """
 
@@ -36,7 +36,7 @@ from sc.kv.interface import (
     Op,
     Put,
 )
-from sc.leadership import Office
+from sc.leadership import Leadership
 from sc.store.codec import CONTROLLERS, encode_object, encode_tombstone
 from schemas.causality import current_cause
 from schemas.errors import ConflictError, FencedError
@@ -55,12 +55,12 @@ def written_at() -> str:
 
 
 class KvUpdater:
-    """Turns actions into guarded transactions. ``office`` gives the office as it is now."""
+    """Turns actions into guarded transactions. ``leadership`` gives that of now."""
 
-    def __init__(self, kv: KV, keys: ClusterKeys, office: Callable[[], Office]) -> None:
+    def __init__(self, kv: KV, keys: ClusterKeys, leadership: Callable[[], Leadership]) -> None:
         self._kv = kv
         self._keys = keys
-        self._office = office
+        self._leadership = leadership
 
     async def carry_out(self, action: KvAction) -> int:
         """Do it, and give the KV revision at which it is done; 0 where nothing was to do.
@@ -69,8 +69,8 @@ class KvUpdater:
         office.
         """
         compares, ops = self._transaction(action)
-        office = self._office()
-        guard = office.guard
+        leadership = self._leadership()
+        guard = leadership.guard
         result = await self._kv.txn([guard, *compares], ops, [Get(guard.key)])
         if not result.succeeded:
             (found,) = result.responses
@@ -78,7 +78,7 @@ class KvUpdater:
             if not (
                 isinstance(found, GetResponse)
                 and found.kv is not None
-                and found.kv.value == office.holder.encode()
+                and found.kv.value == leadership.holder.encode()
             ):
                 raise FencedError("another SC took office; this one stops")
             raise ConflictError(

@@ -95,7 +95,7 @@ class JournalEntry:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The highest KV revision this SPU has heard of, and the reign it came from."""
+    """The highest KV revision this SPU has heard of, and the tenure it came from."""
 
     revision: int
     stamp: Stamp

@@ -128,7 +128,7 @@ async def _controller() -> AsyncIterator[Controller]:
     """A controller at work over a store that has some objects."""
     kv = MemoryKV()
     await kv.txn([], list(_objects()))
-    controller = await Controller.take_office(kv, "test", grace_ms=0)
+    controller = await Controller.acquire(kv, "test", grace_ms=0)
     work = asyncio.create_task(controller.run())
     try:
         yield controller

@@ -25,7 +25,7 @@ async def test_given_assignments_then_leaders_with_endpoints_or_the_reason_for_n
             await sc.until("partitions", name, "online")
         _, body = await call(sc, "GET", "/v1/assignments?topic=t&topic=absent")
     found = Assignments.model_validate(body)
-    assert found.cluster_uid == sc.controller.office.cluster_uid
+    assert found.cluster_uid == sc.controller.leadership.cluster_uid
     (topic,) = found.topics
     assert (topic.name, topic.partition_count, topic.compression) == ("t", 2, "zstd")
     assert [p.index for p in topic.partitions] == [0, 1]

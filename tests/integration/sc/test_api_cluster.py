@@ -30,7 +30,7 @@ async def test_health_metrics_cluster_and_schemas(sc: RunningSc) -> None:
     assert float(lines['runnel_sc_http_requests_total{method="POST",status="201"}']) == 2
     _, cluster = await call(sc, "GET", "/v1/cluster")
     assert cluster["cluster"] == "test"
-    assert cluster["clusterUid"] == sc.controller.office.cluster_uid
+    assert cluster["clusterUid"] == sc.controller.leadership.cluster_uid
     _, schemas = await call(sc, "GET", "/v1/schemas")
     assert {"Spu", "Topic", "Partition"} <= set(schemas)
 

@@ -12,7 +12,7 @@ import pytest
 from connection_manager.manager import start_private_server
 from sc.controller import Controller
 from sc.kv.interface import KV, Put
-from sc.leadership import take_office
+from sc.leadership import acquire
 from sc.store.codec import encode_object
 from schemas.errors import FencedError
 from schemas.objects.keys import ClusterKeys
@@ -37,9 +37,9 @@ async def test_given_spu_deleted_then_its_session_ends_and_the_spu_is_told_why(
 
 
 @asynccontextmanager
-async def reign(kv: KV, port: int) -> AsyncIterator[tuple[Controller, int]]:
+async def tenure(kv: KV, port: int) -> AsyncIterator[tuple[Controller, int]]:
     """A controller that listens for SPUs on a port of the test's choice."""
-    controller = await Controller.take_office(kv, "test", grace_ms=0)
+    controller = await Controller.acquire(kv, "test", grace_ms=0)
     private, bound = await start_private_server(controller.connections, "127.0.0.1", port)
     work = asyncio.create_task(controller.run())
     try:
@@ -55,12 +55,12 @@ async def test_given_sc_restart_on_the_same_port_then_the_spu_comes_back_by_itse
     key = ClusterKeys("test").object("spus", spu_1.name)
     await kv.txn([], [Put(key, encode_object(spu_1, "test"))])
     async with AsyncExitStack() as first:
-        controller, port = await first.enter_async_context(reign(kv, 0))
+        controller, port = await first.enter_async_context(tenure(kv, 0))
         async with SimulatedSpu(1, f"127.0.0.1:{port}") as spu:
             await eventually(lambda: 1 in controller.view.sessions)
             await first.aclose()
             await eventually(lambda: spu.link.trouble is not None)
-            async with reign(kv, port) as (second, _port):
+            async with tenure(kv, port) as (second, _port):
                 await eventually(lambda: 1 in second.view.sessions)
                 assert spu.link.trouble is None
 
@@ -75,13 +75,13 @@ async def test_given_spu_that_saw_a_later_revision_then_all_begin_anew_in_anothe
             peer = Peer(socket)
             await peer.say(hello_of(kv_revision=10_000))
             assert (await peer.welcomed()).stamp.incarnation == 1
-        await eventually(lambda: other.seen_stamp == sc.controller.office.stamp)
+        await eventually(lambda: other.seen_stamp == sc.controller.leadership.stamp)
 
 
 async def test_given_another_sc_in_office_then_the_first_ends_before_it_tells_of_it(
     sc: RunningSc, kv: KV
 ) -> None:
-    await take_office(kv, ClusterKeys("test"))
+    await acquire(kv, ClusterKeys("test"))
     with pytest.raises(ExceptionGroup) as ended:
         async with asyncio.timeout(15):
             await asyncio.shield(sc.work)

@@ -32,7 +32,7 @@ Watcher = Callable[[Written], None]
 class Kv:
     """Objects by kind and name. ``watchers`` are called with every write, in order.
 
-    ``reigns`` says at which revision whoever took office began, ``identity`` whether the cluster
+    ``tenures`` says at which revision whoever took office began, ``identity`` whether the cluster
     recovers. ``copy`` counts how often the store was replaced by a backup: nothing that was sent to
     the one before arrives in this one.
     """
@@ -42,16 +42,16 @@ class Kv:
         self.office = 0
         self.copy = 0
         self.identity = Identity(uid)
-        self.reigns: dict[str, int] = {}
+        self.tenures: dict[str, int] = {}
         self.history: list[Written] = []
         self.watchers: list[Watcher] = []
         self._objects: dict[tuple[str, str], Object] = {}
         self._identities: list[tuple[int, Identity]] = [(1, self.identity)]
 
-    def take_office(self, holder: str) -> int:
-        """Become the SC in office, or begin another reign: earlier ones are over."""
+    def acquire(self, holder: str) -> int:
+        """Become the SC in office, or begin another tenure: earlier ones are over."""
         self.revision += 1
-        self.office = self.reigns[holder] = self.revision
+        self.office = self.tenures[holder] = self.revision
         return self.office
 
     def become(self, identity: Identity) -> None:
@@ -71,7 +71,7 @@ class Kv:
         self.copy += 1
         self.revision = revision
         self.history = [written for written in self.history if written.revision <= revision]
-        self.reigns = {who: began for who, began in self.reigns.items() if began <= revision}
+        self.tenures = {who: began for who, began in self.tenures.items() if began <= revision}
         self._identities = [found for found in self._identities if found[0] <= revision]
         self.identity = self._identities[-1][1]
         self._objects.clear()

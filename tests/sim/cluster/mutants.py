@@ -196,7 +196,7 @@ MUTANTS: dict[str, Mutant] = {
         (disk, "settle", _does_not_sync)
     ),
     "a restored KV is not noticed": _mutant(
-        (restored_kv, "divergence", lambda hello, revision, office, store: None)
+        (restored_kv, "divergence", lambda hello, revision, leadership, store: None)
     ),
     "terms of a restored KV begin where the backup ends": _mutant(
         (View, "next_term", lambda view, term: next_election(term)),

@@ -28,7 +28,7 @@ from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.spu_updater import Outbox
 from sc.dispatch.work_queue import WorkQueueState
 from sc.kv.interface import ModRevisionIs
-from sc.leadership import Identity, Office
+from sc.leadership import Identity, Leadership
 from sc.store.local_store import Change
 from sc.store.view import SessionState, View
 from schemas.control.messages import AssignPartitions, Hello, Message, Report, SpuRequest, Stamp
@@ -54,7 +54,7 @@ class SimSc:
         kv = world.kv
         self._copy = kv.copy
         self._holder = f"o{world.next_number()}"
-        self.office = self._reign(kv.identity, self._holder)
+        self.leadership = self._tenure(kv.identity, self._holder)
         self.sessions: dict[int, Session] = {}
         self.slow_us = 0
         self._states: dict[int, SessionState] = {}
@@ -82,12 +82,12 @@ class SimSc:
         world.kv.watchers.append(self._watched)
         self._repair()
 
-    def _reign(self, identity: Identity, reign: str) -> Office:
+    def _tenure(self, identity: Identity, tenure: str) -> Leadership:
         kv = self.world.kv
-        revision = kv.take_office(reign)
-        stamp = Stamp(revision=revision, office=reign, incarnation=identity.incarnation)
+        revision = kv.acquire(tenure)
+        stamp = Stamp(revision=revision, office=tenure, incarnation=identity.incarnation)
         guard = ModRevisionIs("office", revision)
-        return Office(identity, stamp, guard, self._holder, dict(kv.reigns))
+        return Leadership(identity, stamp, guard, self._holder, dict(kv.tenures))
 
     def crash(self) -> None:
         """The process ends; what it has sent to the KV may still arrive there."""
@@ -136,7 +136,7 @@ class SimSc:
         except DeposedError:
             self.world.count("writes of deposed SCs")
             if self.is_up:
-                # Its own reign before the recovery.
+                # Its own tenure before the recovery.
                 self._lost(key, action)
             return
         if isinstance(new, Partition) and revision is not None:
@@ -197,7 +197,7 @@ class SimSc:
                         delay += self.world.chance.randint(0, self.slow_us)
                     self._count_elected(action, 1)
                     rest = actions[at + 1 :]
-                    office = self.office.guard.revision
+                    office = self.leadership.guard.revision
                     self.world.clock.after(delay, self._write, key, action, rest, office)
                     return
                 case RegisterSpu(spu):
@@ -224,12 +224,12 @@ class SimSc:
     def _recover_if_behind(self, hello: Hello) -> None:
         """Begin a new incarnation where an SPU has seen what the KV does not know."""
         kv = self.world.kv
-        if restored_kv.divergence(hello, kv.revision, self.office, self.view.store) is None:
+        if restored_kv.divergence(hello, kv.revision, self.leadership, self.view.store) is None:
             return
-        incarnation = restored_kv.next_incarnation(hello, self.office)
+        incarnation = restored_kv.next_incarnation(hello, self.leadership)
         identity = Identity(kv.identity.uid, incarnation, recovering=True)
         kv.become(identity)
-        self.office = self._reign(identity, f"{self._holder}-{incarnation}")
+        self.leadership = self._tenure(identity, f"{self._holder}-{incarnation}")
         self.world.count("recoveries")
         self.world.noted(f"the KV is behind: incarnation {incarnation} begins")
         self.view.incarnation, self.view.recovering = incarnation, True
@@ -267,7 +267,7 @@ class SimSc:
         generation = self.world.next_number()
         session = Session(self.world, self, spu, generation, hello.instance)
         self.sessions[spu] = session
-        self._outboxes[spu] = Outbox(self.office.stamp)
+        self._outboxes[spu] = Outbox(self.leadership.stamp)
         self.world.clock.after(self.world.network.delay_us(), self._welcome, session, attempt)
         self._dispatcher.opened(generation, hello)
 

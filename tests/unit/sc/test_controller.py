@@ -36,7 +36,7 @@ async def store(kv: KV, *objects: Object) -> None:
 async def test_given_a_cluster_then_its_spus_may_connect_before_all_else(kv: KV) -> None:
     spus = [spu_of(1), spu_of(2)]
     await store(kv, topic_of(), partition_of("t", 0, (2,)), partition_of("t", 1, (1,)), *spus)
-    controller = await Controller.take_office(kv, "test")
+    controller = await Controller.acquire(kv, "test")
     order = [(await controller.queue.take())[0] for _ in range(5)]
     assert order[:2] == [Key("Spu", "spu-1"), Key("Spu", "spu-2")]
     assert set(order[2:]) == {
@@ -59,7 +59,7 @@ async def test_given_long_load_then_spus_have_their_time_to_return_after_it(
         now_ms += 60_000
 
     monkeypatch.setattr(KvReader, "load", long_load)
-    controller = await Controller.take_office(kv, "test", grace_ms=5_000)
+    controller = await Controller.acquire(kv, "test", grace_ms=5_000)
     assert controller.view.grace_until_ms == 66_000
 
 
@@ -68,7 +68,7 @@ async def test_given_many_objects_then_the_periodic_pass_looks_at_all_in_slices(
 ) -> None:
     monkeypatch.setattr("sc.controller.RESYNC_SLICE", 2)
     await store(kv, *(topic_of(f"t{number}") for number in range(5)))
-    controller = await Controller.take_office(kv, "test")
+    controller = await Controller.acquire(kv, "test")
     while len(controller.queue):
         controller.queue.done((await controller.queue.take())[0])
     seen: list[str] = []

@@ -10,7 +10,7 @@ import pytest
 
 from sc.kv import open_kv
 from sc.kv.interface import KV, KeyValue, ModRevisionIs
-from sc.leadership import Identity, begin_recovery, end_recovery, take_office
+from sc.leadership import Identity, acquire, begin_recovery, end_recovery
 from schemas.control.messages import Stamp
 from schemas.errors import FencedError
 from schemas.objects.keys import ClusterKeys
@@ -31,21 +31,21 @@ async def offices(kv: KV) -> list[str]:
 
 
 async def test_given_new_cluster_then_it_gets_a_uid(kv: KV) -> None:
-    office = await take_office(kv, KEYS)
+    leadership = await acquire(kv, KEYS)
     stored = await kv.get(KEYS.identity)
     assert stored is not None
-    assert json.loads(stored.value) == {"uid": office.cluster_uid}
+    assert json.loads(stored.value) == {"uid": leadership.cluster_uid}
 
 
 async def test_given_cluster_then_its_uid_stays(kv: KV) -> None:
-    first, second = await take_office(kv, KEYS), await take_office(kv, KEYS)
+    first, second = await acquire(kv, KEYS), await acquire(kv, KEYS)
     assert first.cluster_uid == second.cluster_uid
     assert first.stamp.office != second.stamp.office
 
 
 async def test_given_many_at_once_then_one_uid_and_one_in_office(kv: KV) -> None:
-    taken = await asyncio.gather(*(take_office(kv, KEYS) for _ in range(8)))
-    assert len({office.cluster_uid for office in taken}) == 1
+    taken = await asyncio.gather(*(acquire(kv, KEYS) for _ in range(8)))
+    assert len({leadership.cluster_uid for leadership in taken}) == 1
     current = await kv.get(KEYS.current_office)
     assert current is not None
     holding = [o for o in taken if o.guard.revision == current.mod_revision]
@@ -53,28 +53,28 @@ async def test_given_many_at_once_then_one_uid_and_one_in_office(kv: KV) -> None
 
 
 async def test_given_successors_then_the_list_keeps_them_all(kv: KV) -> None:
-    taken = [await take_office(kv, KEYS) for _ in range(3)]
+    taken = [await acquire(kv, KEYS) for _ in range(3)]
     assert sorted(await offices(kv)) == sorted(o.stamp.office for o in taken)
 
 
 async def test_given_office_then_stamp_and_guard_name_the_same_revision(kv: KV) -> None:
-    office = await take_office(kv, KEYS)
-    listed = await kv.get(KEYS.office(office.stamp.office))
+    leadership = await acquire(kv, KEYS)
+    listed = await kv.get(KEYS.office(leadership.stamp.office))
     assert listed is not None
-    assert office.guard == ModRevisionIs(KEYS.current_office, office.stamp.revision)
-    assert listed.mod_revision == office.stamp.revision
+    assert leadership.guard == ModRevisionIs(KEYS.current_office, leadership.stamp.revision)
+    assert listed.mod_revision == leadership.stamp.revision
 
 
 async def test_given_successor_then_the_guard_of_the_first_no_longer_holds(kv: KV) -> None:
-    first = await take_office(kv, KEYS)
+    first = await acquire(kv, KEYS)
     assert (await kv.txn([first.guard], [])).succeeded
-    second = await take_office(kv, KEYS)
+    second = await acquire(kv, KEYS)
     assert not (await kv.txn([first.guard], [])).succeeded
     assert (await kv.txn([second.guard], [])).succeeded
 
 
 async def test_given_other_cluster_in_the_same_store_then_apart(kv: KV) -> None:
-    ours, theirs = await take_office(kv, KEYS), await take_office(kv, ClusterKeys("other"))
+    ours, theirs = await acquire(kv, KEYS), await acquire(kv, ClusterKeys("other"))
     assert ours.cluster_uid != theirs.cluster_uid
     assert (await kv.txn([ours.guard], [])).succeeded
 
@@ -82,54 +82,54 @@ async def test_given_other_cluster_in_the_same_store_then_apart(kv: KV) -> None:
 async def test_given_more_offices_than_are_kept_then_the_oldest_go(
     kv: KV, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sc.leadership.MAX_OFFICES", 3)
-    taken = [await take_office(kv, KEYS) for _ in range(5)]
-    kept = [office.stamp for office in taken[2:]]
+    monkeypatch.setattr("sc.leadership.MAX_TENURES", 3)
+    taken = [await acquire(kv, KEYS) for _ in range(5)]
+    kept = [leadership.stamp for leadership in taken[2:]]
     assert sorted(await offices(kv)) == sorted(stamp.office for stamp in kept)
-    assert taken[-1].reigns == {stamp.office: stamp.revision for stamp in kept}
+    assert taken[-1].tenures == {stamp.office: stamp.revision for stamp in kept}
     forgotten, stranger = taken[1].stamp, Stamp(revision=kept[0].revision + 1, office="x")
     assert taken[-1].remembers(forgotten, forgotten.revision), "too old to be judged"
     assert not taken[-1].remembers(stranger, stranger.revision)
 
 
 async def test_given_few_offices_then_a_stranger_is_none_that_was_forgotten(kv: KV) -> None:
-    office = await take_office(kv, KEYS)
-    assert not office.remembers(Stamp(revision=0, office="x"), 0)
+    leadership = await acquire(kv, KEYS)
+    assert not leadership.remembers(Stamp(revision=0, office="x"), 0)
 
 
 async def test_given_recovery_then_a_new_reign_of_the_same_sc_until_it_ends(kv: KV) -> None:
-    first = await take_office(kv, KEYS)
-    office = await begin_recovery(kv, KEYS, first, 3)
+    first = await acquire(kv, KEYS)
+    leadership = await begin_recovery(kv, KEYS, first, 3)
     assert not (await kv.txn([first.guard], [])).succeeded, "what was decided before never lands"
-    assert (await kv.txn([office.guard], [])).succeeded
-    assert (office.stamp.incarnation, office.holder) == (3, first.holder)
-    assert office.stamp.revision == office.guard.revision > first.stamp.revision
-    assert office.reigns == {
+    assert (await kv.txn([leadership.guard], [])).succeeded
+    assert (leadership.stamp.incarnation, leadership.holder) == (3, first.holder)
+    assert leadership.stamp.revision == leadership.guard.revision > first.stamp.revision
+    assert leadership.tenures == {
         first.stamp.office: first.stamp.revision,
-        office.stamp.office: office.stamp.revision,
+        leadership.stamp.office: leadership.stamp.revision,
     }
-    later = await take_office(kv, KEYS)
+    later = await acquire(kv, KEYS)
     assert (later.stamp.incarnation, later.identity.recovering) == (3, True)
-    assert later.reigns.items() > office.reigns.items()
+    assert later.tenures.items() > leadership.tenures.items()
     ended = await end_recovery(kv, KEYS, later)
     assert ended.identity == Identity(first.cluster_uid, 3, recovering=False)
-    assert (await take_office(kv, KEYS)).identity == ended.identity
+    assert (await acquire(kv, KEYS)).identity == ended.identity
 
 
 async def test_given_answer_lost_then_the_recovery_that_began_is_taken_up(kv: KV) -> None:
-    first = await take_office(kv, KEYS)
+    first = await acquire(kv, KEYS)
     begun = await begin_recovery(kv, KEYS, first, 3)
     assert await begin_recovery(kv, KEYS, first, 5) == begun
 
 
 async def test_given_another_sc_in_office_then_no_recovery_begins_or_ends(kv: KV) -> None:
-    first = await take_office(kv, KEYS)
-    await take_office(kv, KEYS)
+    first = await acquire(kv, KEYS)
+    await acquire(kv, KEYS)
     with pytest.raises(FencedError):
         await begin_recovery(kv, KEYS, first, 3)
     with pytest.raises(FencedError):
         await end_recovery(kv, KEYS, first)
-    assert (await take_office(kv, KEYS)).identity == Identity(first.cluster_uid)
+    assert (await acquire(kv, KEYS)).identity == Identity(first.cluster_uid)
 
 
 async def test_who_deposes_an_sc(kv: KV) -> None:
@@ -138,13 +138,13 @@ async def test_who_deposes_an_sc(kv: KV) -> None:
         assert found is not None
         return found
 
-    first = await take_office(kv, KEYS)
+    first = await acquire(kv, KEYS)
     assert not first.deposed_by(await current())
     await begin_recovery(kv, KEYS, first, 1)
     assert not first.deposed_by(await current()), "its own recovery, whose answer is on its way"
-    second = await take_office(kv, KEYS)
+    second = await acquire(kv, KEYS)
     assert first.deposed_by(await current())
     before = await current()
-    await take_office(kv, KEYS)
+    await acquire(kv, KEYS)
     assert second.deposed_by(await current())
     assert not second.deposed_by(before)

@@ -11,7 +11,7 @@ import pytest
 from sc.api.listing import check_ours, check_readable
 from sc.kv import open_kv
 from sc.kv.interface import KV, Compare, Delete, DeletePrefix, Op, Put, TxnResult, range_all
-from sc.leadership import take_office
+from sc.leadership import acquire
 from sc.migration import BYTES, KeyCount, Migration, Store, count_keys, erase, migrate
 from schemas.errors import (
     CompactedError,
@@ -78,7 +78,7 @@ async def pair() -> AsyncIterator[Pair]:
 
 async def fill(kv: KV, objects: int = 250) -> None:
     """A cluster that was governed, changed and partly deleted."""
-    await take_office(kv, KEYS)
+    await acquire(kv, KEYS)
     for i in range(objects):
         await kv.txn((), [Put(KEYS.object("topics", f"t{i:04}"), b"x" * (i % 50))])
     await kv.txn((), [Delete(KEYS.object("topics", "t0000"))])
@@ -105,14 +105,14 @@ async def test_given_a_cluster_then_every_key_arrives_and_revisions_go_on(pair: 
     assert await pair.target.kv.revision() > revision
     assert await contents(pair.target.kv, OTHER) == {}
     assert list(dict.fromkeys(pair.stages)) == ["raising the revision", "copying", "verifying"]
-    office = await take_office(pair.target.kv, KEYS)
-    assert office.cluster_uid == moved.uid
+    leadership = await acquire(pair.target.kv, KEYS)
+    assert leadership.cluster_uid == moved.uid
     with pytest.raises(ConflictError, match="moved to etcd://new: start the SC with"):
-        await take_office(pair.source.kv, KEYS)
+        await acquire(pair.source.kv, KEYS)
 
 
 async def test_given_values_of_every_size_then_no_transaction_is_too_big(pair: Pair) -> None:
-    await take_office(pair.source.kv, KEYS)
+    await acquire(pair.source.kv, KEYS)
     for i, size in enumerate((BYTES, 0, BYTES - 1, BYTES // 2, BYTES // 2, 1)):
         await pair.source.kv.txn((), [Put(KEYS.object("topics", f"t{i}"), b"v" * size)])
     await pair.move()
@@ -129,9 +129,9 @@ async def test_given_a_key_under_a_lease_then_it_stays_behind(pair: Pair) -> Non
 
 async def test_given_a_running_sc_then_it_is_deposed(pair: Pair) -> None:
     await fill(pair.source.kv, 3)
-    office = await take_office(pair.source.kv, KEYS)
+    leadership = await acquire(pair.source.kv, KEYS)
     await pair.move()
-    assert not (await pair.source.kv.txn([office.guard], [])).succeeded
+    assert not (await pair.source.kv.txn([leadership.guard], [])).succeeded
 
 
 async def test_given_a_writer_meanwhile_then_the_source_stays_the_cluster(pair: Pair) -> None:
@@ -149,9 +149,9 @@ async def test_given_a_writer_meanwhile_then_the_source_stays_the_cluster(pair: 
     writer = Writer(pair.source.kv, 0, applied=False)
     with pytest.raises(ConflictError, match="topics/late differs between"):
         await pair.move(source=writer)  # type: ignore[arg-type]
-    await take_office(pair.source.kv, KEYS)
+    await acquire(pair.source.kv, KEYS)
     with pytest.raises(ConflictError, match="repeat `runnel cluster migrate`"):
-        await take_office(pair.target.kv, KEYS)
+        await acquire(pair.target.kv, KEYS)
     await pair.move()
     assert KEYS.object("topics", "late") in await contents(pair.target.kv)
 
@@ -183,18 +183,18 @@ async def test_given_a_cut_at_any_write_then_one_store_governs_and_repeating_end
         raise AssertionError("the move never ended")
     assert writes > 1 or side == "source"
     assert await contents(pair.target.kv) == before
-    await take_office(pair.target.kv, KEYS)
+    await acquire(pair.target.kv, KEYS)
 
 
 async def test_given_a_move_back_then_the_stale_copy_is_replaced(pair: Pair) -> None:
     await fill(pair.source.kv, 5)
     await pair.move()
-    await take_office(pair.target.kv, KEYS)
+    await acquire(pair.target.kv, KEYS)
     await pair.target.kv.txn((), [Put(KEYS.object("topics", "new"), b"new")])
     back = Pair(pair.target, pair.source, [])
     await back.move()
     assert KEYS.object("topics", "new") in await contents(pair.source.kv)
-    await take_office(pair.source.kv, KEYS)
+    await acquire(pair.source.kv, KEYS)
 
 
 async def nothing(pair: Pair) -> None:
@@ -290,7 +290,7 @@ async def test_given_an_attempt_that_was_given_up_then_its_late_writes_change_no
         await pair.move(target=Stuck(pair.target.kv, 0, applied=False))  # type: ignore[arg-type]
     await pair.source.kv.txn((), [Put(KEYS.object("topics", "t0001"), b"newer")])
     await pair.move()
-    await take_office(pair.target.kv, KEYS)
+    await acquire(pair.target.kv, KEYS)
     before = await contents(pair.target.kv)
     assert late
     for compares, ops in late:
@@ -303,7 +303,7 @@ async def test_given_a_move_then_revisions_of_the_source_are_to_be_read_again(pa
     told = await pair.source.kv.revision()
     await check_readable(pair.source.kv, KEYS, told)
     await pair.move()
-    await take_office(pair.target.kv, KEYS)
+    await acquire(pair.target.kv, KEYS)
     for check in (check_ours, check_readable):
         with pytest.raises(CompactedError, match="the cluster was moved from; list again"):
             await check(pair.target.kv, KEYS, told)
@@ -312,10 +312,10 @@ async def test_given_a_move_then_revisions_of_the_source_are_to_be_read_again(pa
 
 async def test_given_a_second_sc_in_office_then_a_failed_start_erases_nothing(pair: Pair) -> None:
     kv = pair.source.kv
-    await take_office(kv, KEYS)
+    await acquire(kv, KEYS)
     assert await erase(kv, KEYS, most_offices=1) > 0
-    await take_office(kv, KEYS)
-    await take_office(kv, KEYS)
+    await acquire(kv, KEYS)
+    await acquire(kv, KEYS)
     with pytest.raises(ConflictError, match="another SC took office over cluster 'c'; it stays"):
         await erase(kv, KEYS, most_offices=1)
     assert await contents(kv)

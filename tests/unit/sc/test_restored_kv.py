@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sc.kv.interface import ModRevisionIs
-from sc.leadership import Identity, Office
+from sc.leadership import Identity, Leadership
 from sc.restored_kv import divergence, next_incarnation
 from schemas.control.messages import Hello, Stamp
 from schemas.errors import ConflictError
@@ -18,13 +18,13 @@ from schemas.ids import Term, make_term
 from tests.unit.sc.builders import live, partition_of, report_of, view_of
 
 #: Taken at 10, and again by another SC at 50; then the cluster recovered twice.
-REIGNS = {"a": 10, "b": 50, "b-2": 70}
-OFFICE = Office(
+TENURES = {"a": 10, "b": 50, "b-2": 70}
+LEADERSHIP = Leadership(
     identity=Identity("uid", 2, recovering=False),
     stamp=Stamp(revision=70, office="b-2", incarnation=2),
     guard=ModRevisionIs("office", 70),
     holder="b",
-    reigns=REIGNS,
+    tenures=TENURES,
 )
 KV_REVISION = 90
 LED = partition_of("t", 0, (1,), leader=1, term=make_term(2, 3), lrs=(live(1),), revision=80)
@@ -35,8 +35,8 @@ def hello(seen: int, stamp: Stamp | None = None, **more: Any) -> Hello:
     return Hello(software="test", spu_id=1, instance="i", kv_revision=seen, stamp=stamp, **more)
 
 
-def stamped(office: str, revision: int, incarnation: int = 2) -> Stamp:
-    return Stamp(revision=revision, office=office, incarnation=incarnation)
+def stamped(tenure: str, revision: int, incarnation: int = 2) -> Stamp:
+    return Stamp(revision=revision, office=tenure, incarnation=incarnation)
 
 
 def holding(index: int = 0, *, incarnation: int = 2, **more: Any) -> Hello:
@@ -50,11 +50,13 @@ def holding(index: int = 0, *, incarnation: int = 2, **more: Any) -> Hello:
     [
         pytest.param(hello(0), None, id="given-new-spu-then-nothing"),
         pytest.param(hello(91), None, id="given-no-stamp-then-of-the-first-incarnation"),
-        pytest.param(hello(90, stamped("b-2", 70)), None, id="given-the-reign-of-now-then-nothing"),
+        pytest.param(
+            hello(90, stamped("b-2", 70)), None, id="given-the-tenure-of-now-then-nothing"
+        ),
         pytest.param(
             hello(91, stamped("b-2", 70)),
             "SPU 1 has seen KV revision 91, the KV is at 90",
-            id="given-the-reign-of-now-and-later-revision-then-the-kv-is-behind",
+            id="given-the-tenure-of-now-and-later-revision-then-the-kv-is-behind",
         ),
         pytest.param(
             hello(75, stamped("x", 72)),
@@ -62,7 +64,7 @@ def holding(index: int = 0, *, incarnation: int = 2, **more: Any) -> Hello:
             id="given-an-sc-that-the-kv-never-had-then-it-went-on-differently",
         ),
         pytest.param(
-            hello(49, stamped("a", 10)), None, id="given-before-the-next-reign-then-nothing"
+            hello(49, stamped("a", 10)), None, id="given-before-the-next-tenure-then-nothing"
         ),
         pytest.param(
             hello(50, stamped("a", 10)),
@@ -113,7 +115,7 @@ def holding(index: int = 0, *, incarnation: int = 2, **more: Any) -> Hello:
 )
 def test_divergence(said: Hello, why: str | None) -> None:
     store = view_of(LED, UNLED).store
-    assert divergence(said, KV_REVISION, OFFICE, store) == why
+    assert divergence(said, KV_REVISION, LEADERSHIP, store) == why
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_divergence(said: Hello, why: str | None) -> None:
     ],
 )
 def test_no_stamp_in_the_first_incarnation(seen: int, why: str | None) -> None:
-    first = replace(OFFICE, stamp=Stamp(revision=50, office="b"))
+    first = replace(LEADERSHIP, stamp=Stamp(revision=50, office="b"))
     assert divergence(hello(seen), KV_REVISION, first, view_of().store) == why
 
 
@@ -139,14 +141,14 @@ def test_no_stamp_in_the_first_incarnation(seen: int, why: str | None) -> None:
     )
 )
 def test_law_in_the_next_incarnation_the_same_spu_finds_no_fault(said: Hello) -> None:
-    incarnation = next_incarnation(said, OFFICE)
-    after = replace(OFFICE, stamp=stamped(f"b-{incarnation}", 95, incarnation))
+    incarnation = next_incarnation(said, LEADERSHIP)
+    after = replace(LEADERSHIP, stamp=stamped(f"b-{incarnation}", 95, incarnation))
     assert divergence(said, KV_REVISION, after, view_of(LED, UNLED).store) is None
 
 
 def test_given_replica_of_no_partition_then_not_compared() -> None:
     said = holding(revision=500, term=make_term(2, 9))
-    assert divergence(said, KV_REVISION, OFFICE, view_of().store) is None
+    assert divergence(said, KV_REVISION, LEADERSHIP, view_of().store) is None
 
 
 @pytest.mark.parametrize(
@@ -160,9 +162,9 @@ def test_given_replica_of_no_partition_then_not_compared() -> None:
     ],
 )
 def test_next_incarnation(said: Hello, incarnation: int) -> None:
-    assert next_incarnation(said, OFFICE) == incarnation
+    assert next_incarnation(said, LEADERSHIP) == incarnation
 
 
 def test_given_the_last_incarnation_then_refused() -> None:
     with pytest.raises(ConflictError, match="there is none after it"):
-        next_incarnation(holding(term=Term((1 << 64) - 1)), OFFICE)
+        next_incarnation(holding(term=Term((1 << 64) - 1)), LEADERSHIP)

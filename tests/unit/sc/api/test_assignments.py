@@ -30,7 +30,7 @@ async def test_given_changes_while_an_answer_is_made_then_it_is_of_the_revision_
     controller: Any = SimpleNamespace(
         view=view,
         keys=SimpleNamespace(cluster="c"),
-        office=SimpleNamespace(cluster_uid="u"),
+        leadership=SimpleNamespace(cluster_uid="u"),
     )
     before = store.revision
     answering = asyncio.create_task(assignments(cast(Controller, controller), frozenset()))

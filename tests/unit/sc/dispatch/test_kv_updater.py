@@ -23,7 +23,7 @@ from sc.controllers.actions import (
 from sc.controllers.unclean import with_wish
 from sc.dispatch.kv_updater import KvUpdater
 from sc.kv.interface import KV, MAX_TXN_OPS, Put
-from sc.leadership import begin_recovery, take_office
+from sc.leadership import acquire, begin_recovery
 from sc.store.codec import decode_object, decode_tombstone, encode_object, encode_tombstone
 from schemas.causality import caused_by
 from schemas.errors import ConflictError, FencedError
@@ -80,8 +80,8 @@ class Bench:
 
 @pytest.fixture
 async def bench(kv: KV) -> Bench:
-    office = await take_office(kv, KEYS)
-    return Bench(kv, KvUpdater(kv, KEYS, lambda: office))
+    leadership = await acquire(kv, KEYS)
+    return Bench(kv, KvUpdater(kv, KEYS, lambda: leadership))
 
 
 async def test_write_status(bench: Bench) -> None:
@@ -305,7 +305,7 @@ async def test_given_another_sc_in_office_then_fenced_and_nothing_done(
 ) -> None:
     topic, partition = await bench.store(topic_of()), await bench.store(partition_of())
     spu = await bench.register(member_of(GROUP, 1))
-    await take_office(bench.kv, KEYS)
+    await acquire(bench.kv, KEYS)
     before = await bench.raw()
     actions = [
         *actions_on(topic, partition, spu),
@@ -344,16 +344,16 @@ async def test_given_live_replicas_computed_from_an_older_view_then_they_never_l
 async def test_given_recovery_that_began_meanwhile_then_decided_anew_and_not_fenced(
     kv: KV,
 ) -> None:
-    office = await take_office(kv, KEYS)
-    offices = [office]
-    bench = Bench(kv, KvUpdater(kv, KEYS, lambda: offices[-1]))
+    leadership = await acquire(kv, KEYS)
+    held = [leadership]
+    bench = Bench(kv, KvUpdater(kv, KEYS, lambda: held[-1]))
     topic = await bench.store(topic_of())
-    recovering = await begin_recovery(kv, KEYS, office, 1)
+    recovering = await begin_recovery(kv, KEYS, leadership, 1)
     before = await bench.raw()
     with pytest.raises(ConflictError, match="changed meanwhile"):
         await bench.updater.carry_out(WriteStatus(topic, STATUS))
     assert await bench.raw() == before
-    offices.append(recovering)
+    held.append(recovering)
     assert await bench.updater.carry_out(WriteStatus(topic, STATUS))
 
 
