@@ -35,7 +35,7 @@ from schemas.errors import RunnelError, UnsupportedError
 from schemas.ids import PartitionUid, Term
 from schemas.objects.partition import LiveReplica
 from spu.host.host import ReplicaHost
-from spu.replication.events import AskElection, AskLrs
+from spu.replication.events import RequestElection, RequestLrsChange
 
 #: How often an idle SPU looks whether its disk filled up, or was cleared.
 LOOK_AT_DISK_S = 10.0
@@ -78,10 +78,10 @@ class SpuControl:
         self._changed[report.uid] = report
         self._wakeup.set()
 
-    def ask(self, uid: PartitionUid, request: AskLrs | AskElection) -> None:
+    def ask(self, uid: PartitionUid, request: RequestLrsChange | RequestElection) -> None:
         """A leader needs another live replica set, or another leader."""
         term, reason = Term(request.term), request.reason
-        if isinstance(request, AskElection):
+        if isinstance(request, RequestElection):
             self._elections[uid] = ElectionRequest(uid=uid, term=term, reason=reason)
         else:
             lrs = tuple(LiveReplica(spu_id=m.spu, storage_id=m.storage) for m in request.lrs)

@@ -22,10 +22,10 @@ from schemas.daemon.logs import get_logger
 from schemas.errors import NotFoundError, OverloadedError, RunnelError
 from schemas.ids import PartitionUid
 from spu.host.held_replicas import HeldReplicas
-from spu.host.links import ReplicaLinks, parts_of, sliced
+from spu.host.links import ReplicaNetwork, parts_of, sliced
 from spu.host.recovery import ReplicaRecovery
 from spu.replica.replica import Replica
-from spu.replication.state import Member, Promise
+from spu.replication.state import HardState, Member
 from spu.storage.data_dir import Creation, PartitionMeta
 from spu.storage.journal import JournalChange, JournalEntry
 from spu.storage.recovery import RecoveredLog
@@ -43,11 +43,11 @@ class Assigner:
         self,
         held: HeldReplicas,
         recovery: ReplicaRecovery,
-        links: ReplicaLinks,
+        network: ReplicaNetwork,
     ) -> None:
         self._held = held
         self._recovery = recovery
-        self._links = links
+        self._network = network
 
     async def assign(self, message: AssignPartitions) -> None:
         """Hold the replicas of ``message`` as it says; durable when this returns.
@@ -66,30 +66,30 @@ class Assigner:
             [a for uid, a in newest.items() if not self._held.knows(uid)],
             message.stamp.incarnation,
         )
-        told: list[Replica] = []
+        changed: list[Replica] = []
         async for uid in sliced(newest):
             if (replica := self._held.replicas.get(uid)) is not None:
                 replica.assign(newest[uid], message.stamp.incarnation)
-                told.append(replica)
+                changed.append(replica)
         gone = set(message.removed)
         if message.complete:
             gone |= self._held.replicas.keys() - newest.keys()
         for uid in gone & self._held.replicas.keys() - newest.keys():
             replica = self._held.replicas[uid]
             replica.assign(None, message.stamp.incarnation)
-            told.append(replica)
+            changed.append(replica)
         entries = tuple(replica.entry for replica in created)
         revision = max((one.revision for one in message.assignments), default=0)
         seen = self._held.newer_than_seen(revision, message.stamp)
         await self._held.record(JournalChange(entries, seen=seen))
         await self._adopt(created)
-        for replica in told:
+        for replica in changed:
             await replica.recorded()
         complete = message.complete
-        held = self._held.replicas.values() if complete else (*created, *told)
-        self._links.keep(held, others=not complete)
-        for replica in (*created, *told):
-            self._links.tell_connected(replica)
+        held = self._held.replicas.values() if complete else (*created, *changed)
+        self._network.keep(held, others=not complete)
+        for replica in (*created, *changed):
+            self._network.tell_connected(replica)
         for uid in present:
             self._held.tell(uid)
         if failures:
@@ -150,17 +150,17 @@ class Assigner:
             if meta.uid in not_made:
                 continue
             before = self._held.entry(meta.uid)
-            promise = Promise(
+            hard_state = HardState(
                 meta.storage_id,
                 # A lost directory does not give its terms back.
-                term=before.promise.term if before else 0,
+                term=before.hard_state.term if before else 0,
                 revision=assignment.revision,
                 replicas=assignment.replicas,
                 lrs=tuple(Member(one.spu_id, one.storage_id) for one in assignment.lrs),
                 min_in_sync=assignment.log.min_in_sync_replicas,
                 incarnation=incarnation,
             )
-            entry = JournalEntry(meta.uid, promise, assignment=assignment)
+            entry = JournalEntry(meta.uid, hard_state, assignment=assignment)
             replicas.append(self._held.make(meta, entry, RecoveredLog()))
         return replicas, outcome.present, failures
 

@@ -64,7 +64,7 @@ class Deleter:
             # While it takes another storage id it has two.
             held = {replica.meta.storage_id, replica.report().storage_id}
         elif entry is not None:
-            held = {StorageId(entry.promise.storage)}
+            held = {StorageId(entry.hard_state.storage)}
         else:
             return False
         return tombstone.storage_id is None or tombstone.storage_id in held

@@ -16,7 +16,7 @@ from typing import TypeVar, TypeVarTuple, Unpack
 from schemas.control.messages import ReplicaReport, Stamp
 from schemas.errors import StorageFailedError
 from schemas.ids import PartitionUid
-from spu.replica.context import ReplicaHome
+from spu.replica.context import ReplicaContext
 from spu.replica.replica import Replica
 from spu.storage.data_dir import DataDir, PartitionMeta
 from spu.storage.journal import Journal, JournalChange, JournalEntry, Seen
@@ -42,7 +42,7 @@ class HeldReplicas:
         self.replicas: dict[PartitionUid, Replica] = {}
         #: Directories whose meta cannot be read: reported as unfit, never touched.
         self.unreadable: dict[PartitionUid, ReplicaReport] = {}
-        self.context: ReplicaHome | None = None
+        self.context: ReplicaContext | None = None
         self._path = path
         self._storage = storage
         self._report = report

@@ -32,9 +32,9 @@ from schemas.ids import PartitionUid
 from spu.host.assigning import Assigner
 from spu.host.deleting import Deleter
 from spu.host.held_replicas import HeldReplicas
-from spu.host.links import ReplicaLinks, ScLink, parts_of
+from spu.host.links import ReplicaNetwork, ScLink, parts_of
 from spu.host.recovery import ReplicaRecovery
-from spu.replica.context import ReplicaHome
+from spu.replica.context import ReplicaContext
 from spu.replica.replica import Replica
 from spu.storage.checkpoint_queue import IdleCheckpoints
 from spu.storage.disk_space import SpaceWatch
@@ -79,14 +79,14 @@ class ReplicaHost:
         self.client_reads = ThreadPoolExecutor(_CLIENT_READ_THREADS, "runnel-client-read")
         self._held = HeldReplicas(data_dir, spu_id, self._storage, link.report)
         self._replicas = self._held.replicas
-        self.links = ReplicaLinks(spu_id, self._replicas, link, lambda: self.cluster_uid)
-        self.peers = self.links.peers
+        self.network = ReplicaNetwork(spu_id, self._replicas, link, lambda: self.cluster_uid)
+        self.peers = self.network.peers
         self._files = FilePool(open_files)
         self._checkpoints = IdleCheckpoints()
         self.space = SpaceWatch(data_dir, storage_size, self._replicas)
         self._lock = asyncio.Lock()
-        self._recovery = ReplicaRecovery(self._held, self.links, self.space, self._lock, clock_us)
-        self._assigner = Assigner(self._held, self._recovery, self.links)
+        self._recovery = ReplicaRecovery(self._held, self.network, self.space, self._lock, clock_us)
+        self._assigner = Assigner(self._held, self._recovery, self.network)
         self._deleter = Deleter(self._held, self._recovery)
         self._ticker: asyncio.Task[None] | None = None
 
@@ -103,7 +103,7 @@ class ReplicaHost:
         except BaseException:
             await self.close()
             raise
-        self._held.context = ReplicaHome(
+        self._held.context = ReplicaContext(
             spu_id=self.spu_id,
             files=self._files,
             storage=self._storage,
@@ -111,7 +111,7 @@ class ReplicaHost:
             journal=writer,
             clock_us=self._clock_us,
             clock_ms=self._clock_ms,
-            around=self.links,
+            peers=self.network,
             space=self.space,
             checkpoints=self._checkpoints,
             record_storage=self._held.record_storage,
@@ -124,12 +124,12 @@ class ReplicaHost:
             await replica.recorded()
         # Not before: what an unclean boot makes of replicas is in the journal now.
         await self._held.on_disk(directory.record_start)
-        self.links.keep(self._replicas.values(), others=False)
+        self.network.keep(self._replicas.values(), others=False)
         self._ticker = asyncio.create_task(self._tick_for_ever())
 
     async def close(self) -> None:
         """Make everything durable, write checkpoints, release the directory."""
-        await self.links.close()
+        await self.network.close()
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.wait([self._ticker])

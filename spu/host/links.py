@@ -17,7 +17,7 @@ from schemas.ids import PartitionUid
 from spu.net.peer_connection import PeerConnection
 from spu.net.peers import Peers
 from spu.replica.replica import Replica
-from spu.replication.events import AskElection, AskLrs
+from spu.replication.events import RequestElection, RequestLrsChange
 from spu.replication.messages import Message
 from spu.replication.wire import Damaged
 
@@ -49,14 +49,14 @@ class ScLink(Protocol):
     def report(self, report: ReplicaReport) -> None:
         """A replica's state changed."""
 
-    def ask(self, uid: PartitionUid, request: AskLrs | AskElection) -> None:
+    def ask(self, uid: PartitionUid, request: RequestLrsChange | RequestElection) -> None:
         """A leader needs another live replica set, or another leader."""
 
     def find_peers(self, spu_ids: Iterable[int]) -> None:
         """Where do these SPUs listen for others?"""
 
 
-class ReplicaLinks:
+class ReplicaNetwork:
     """``replicas`` are those that the SPU holds, as they come and go; ``cluster_uid`` gives the
     cluster that it belongs to, None before it has joined one."""
 
@@ -117,12 +117,12 @@ class ReplicaLinks:
     def find_peers(self, spu_ids: Iterable[int]) -> None:
         self._sc.find_peers(spu_ids)
 
-    # Surroundings: what replicas say
+    # PeerAccess: what replicas say
 
     def connection(self, peer: int) -> PeerConnection | None:
         return self.peers.connection(peer)
 
-    def ask(self, uid: PartitionUid, request: AskLrs | AskElection) -> None:
+    def ask(self, uid: PartitionUid, request: RequestLrsChange | RequestElection) -> None:
         self._sc.ask(uid, request)
 
     # How

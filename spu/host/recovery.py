@@ -17,8 +17,8 @@ from schemas.daemon.logs import get_logger
 from schemas.errors import RunnelError
 from schemas.ids import PartitionUid, StorageId
 from spu.host.held_replicas import HeldReplicas
-from spu.host.links import ReplicaLinks, parts_of
-from spu.replication.state import Promise
+from spu.host.links import ReplicaNetwork, parts_of
+from spu.replication.state import HardState
 from spu.storage.data_dir import DataDir, PartitionMeta
 from spu.storage.disk_space import Room, SpaceWatch
 from spu.storage.journal import JournalEntry
@@ -37,13 +37,13 @@ class ReplicaRecovery:
     def __init__(
         self,
         held: HeldReplicas,
-        links: ReplicaLinks,
+        network: ReplicaNetwork,
         space: SpaceWatch,
         lock: asyncio.Lock,
         clock_us: Callable[[], int],
     ) -> None:
         self._held = held
-        self._links = links
+        self._network = network
         self._space = space
         self._lock = lock
         self._clock_us = clock_us
@@ -91,7 +91,7 @@ class ReplicaRecovery:
             self._held.unreadable.pop(uid, None)
             if (again := self._held.replicas[uid]) is not replica:
                 _log.info("opened a replica again", partition=again.meta.name)
-                self._links.tell_connected(again)
+                self._network.tell_connected(again)
                 self._held.changed(again)
 
     async def _read(
@@ -116,7 +116,7 @@ class ReplicaRecovery:
             _log.error("cannot read a partition directory", partition=uid, error=error.message)
             self._held.unreadable[uid] = ReplicaReport(
                 uid=uid,
-                storage_id=StorageId(entry.promise.storage if entry else ""),
+                storage_id=StorageId(entry.hard_state.storage if entry else ""),
                 role=ReplicaRole.STOPPED,
                 fit=False,
                 assigned=entry.assigned if entry else False,
@@ -125,11 +125,11 @@ class ReplicaRecovery:
             return
         meta = found.meta
         if entry is None:
-            entry = JournalEntry(uid, Promise(meta.storage_id), assigned=False)
-        elif entry.promise.storage != meta.storage_id:
+            entry = JournalEntry(uid, HardState(meta.storage_id), assigned=False)
+        elif entry.hard_state.storage != meta.storage_id:
             # Another storage under the same name: what the old one promised is not on it.
-            promise = replace(entry.promise, storage=meta.storage_id, leading=False)
-            entry = replace(entry, promise=promise)
+            hard_state = replace(entry.hard_state, storage=meta.storage_id, leading=False)
+            entry = replace(entry, hard_state=hard_state)
         replica = self._held.replicas[uid] = self._held.make(meta, entry, found.recovery.log)
         replica.begin(unclean_boot=unclean_boot)
 

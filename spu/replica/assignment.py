@@ -2,7 +2,7 @@
 
 An `Assignment` says who holds a partition and who leads it; a `Lead` lets this replica lead. Both
 carry the KV's incarnation and revision, and nothing older than what a replica knows is followed:
-`lead_order` refuses it, `learned` leaves that to the core.
+`lead_event` refuses it, `update_event` leaves that to the core.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from schemas.control.messages import Assignment, Lead
 from schemas.errors import ConflictError, FencedError
 from schemas.ids import election_term, format_term
 from schemas.objects.partition import LiveReplica
-from spu.replication.events import LeadNow, Learned
-from spu.replication.state import Member, Members, Promise, ReplicaState
+from spu.replication.events import Elected, PartitionUpdated
+from spu.replication.state import HardState, Member, Members, ReplicaState
 
 
 def members(lrs: Iterable[LiveReplica]) -> Members:
@@ -23,9 +23,9 @@ def members(lrs: Iterable[LiveReplica]) -> Members:
     return tuple(Member(one.spu_id, one.storage_id) for one in lrs)
 
 
-def learned(assignment: Assignment, incarnation: int, known: Promise) -> Learned:
+def update_event(assignment: Assignment, incarnation: int, known: HardState) -> PartitionUpdated:
     """What an assignment tells the core, beside what it knows."""
-    return Learned(
+    return PartitionUpdated(
         revision=assignment.revision,
         term=assignment.term,
         leader=assignment.leader,
@@ -36,16 +36,16 @@ def learned(assignment: Assignment, incarnation: int, known: Promise) -> Learned
     )
 
 
-def lead_order(
+def lead_event(
     name: str, lead: Lead, incarnation: int, state: ReplicaState, assignment: Assignment | None
-) -> LeadNow:
+) -> Elected:
     """The order to lead partition ``name``, beside the assignment that the replica has.
 
     Raises FencedError for an older term or revision, ConflictError if the set does not hold this
     storage.
     """
     known = state.newest
-    order = LeadNow(
+    order = Elected(
         lead.revision,
         lead.term,
         members(lead.lrs),

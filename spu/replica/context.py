@@ -9,7 +9,7 @@ from typing import Protocol
 
 from schemas.ids import PartitionUid
 from spu.net.peer_connection import PeerConnection
-from spu.replication.events import AskElection, AskLrs
+from spu.replication.events import RequestElection, RequestLrsChange
 from spu.storage.checkpoint_queue import IdleCheckpoints
 from spu.storage.data_dir import PartitionMeta
 from spu.storage.disk_space import SpaceWatch
@@ -17,18 +17,18 @@ from spu.storage.file_pool import FilePool
 from spu.storage.journal_writer import JournalWriter
 
 
-class Surroundings(Protocol):
+class PeerAccess(Protocol):
     """What an SPU gives all its replicas."""
 
     def connection(self, peer: int) -> PeerConnection | None:
         """The connection to another SPU, if there is one."""
 
-    def ask(self, uid: PartitionUid, request: AskLrs | AskElection) -> None:
+    def ask(self, uid: PartitionUid, request: RequestLrsChange | RequestElection) -> None:
         """Ask the SC; the request may get lost."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaHome:
+class ReplicaContext:
     """What all replicas of an SPU share. ``record_storage`` durably notes another storage id in a
     replica's directory, and blocks."""
 
@@ -39,7 +39,7 @@ class ReplicaHome:
     journal: JournalWriter
     clock_us: Callable[[], int]
     clock_ms: Callable[[], int]
-    around: Surroundings
+    peers: PeerAccess
     record_storage: Callable[[PartitionMeta], None]
     space: SpaceWatch
     checkpoints: IdleCheckpoints

@@ -40,7 +40,7 @@ class Pushing(Protocol):
     @property
     def log(self) -> PartitionLog: ...
 
-    def feed(self, event: Input) -> None: ...
+    def step(self, event: Input) -> None: ...
 
     def fail(self, reason: str) -> None: ...
 
@@ -85,7 +85,7 @@ class FollowerPushes:
         if (leading.term, progress.attach) != (damaged.term, damaged.attach):
             return
         loop = asyncio.get_running_loop()
-        bounds = (max(progress.position, log.log_start), progress.sent)
+        bounds = (max(progress.match_offset, log.log_start), progress.sent)
         try:
             await loop.run_in_executor(self._storage, self._verify, *bounds)
         except (Damage, CorruptBatchError, OSError) as error:
@@ -129,7 +129,7 @@ class FollowerPushes:
         attachment = (push.term, push.attach, push.boot)
         frame = encode_append(self._uid, attachment, push.lac, push.log_start, found.data)
         connection.write(frame)
-        self._replica.feed(Pushed(push.to, push.attach, found.next_offset))
+        self._replica.step(Pushed(push.to, push.attach, found.next_offset))
 
     def _is_current(self, push: Push) -> bool:
         """Whether the attachment that a push is for is still the one there is."""

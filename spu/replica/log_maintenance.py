@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from schemas.control.messages import Assignment
 from schemas.daemon.logs import get_logger
 from schemas.errors import NotReadyError, OffsetOutOfRangeError, RunnelError
-from spu.replica.context import ReplicaHome
+from spu.replica.context import ReplicaContext
 from spu.replica.group_commit import GroupCommit
 from spu.replication.state import ReplicaState
 from spu.storage.data_dir import PartitionMeta
@@ -60,9 +60,9 @@ class Kept(Protocol):
 class LogUpkeep:
     """See the module's text."""
 
-    def __init__(self, replica: Kept, home: ReplicaHome) -> None:
+    def __init__(self, replica: Kept, context: ReplicaContext) -> None:
         self._replica = replica
-        self._home = home
+        self._context = context
         # When it got a checkpoint for being idle.
         self._checkpointed_us = -_CHECKPOINT_IDLE_US
         self._looking_up: set[asyncio.Task[None]] = set()
@@ -91,9 +91,9 @@ class LogUpkeep:
         """A log that gets a record now and then does not get a checkpoint for each, and what room
         is left is for what must be."""
         due = now_us - self._checkpointed_us >= _CHECKPOINT_IDLE_US
-        if due and self._home.space.room is not Room.NONE:
+        if due and self._context.space.room is not Room.NONE:
             self._checkpointed_us = now_us
-            self._home.checkpoints.want(self._checkpoint)
+            self._context.checkpoints.want(self._checkpoint)
 
     async def _checkpoint(self) -> None:
         if self._replica.idle and self._replica.may_write:
@@ -102,7 +102,7 @@ class LogUpkeep:
     def free_space(self) -> None:
         """Delete what was truncated now, whatever its grace."""
         log = self._replica.log
-        grace_ms, now_us = log.settings.retention.grace, self._home.clock_us()
+        grace_ms, now_us = log.settings.retention.grace, self._context.clock_us()
         self._delete(log.truncated.take_expired(grace_ms, now_us, all_of_them=True))
 
     @property
@@ -131,7 +131,7 @@ class LogUpkeep:
     async def _truncate_to(self, start: int) -> None:
         loop, log = asyncio.get_running_loop(), self._replica.log
         try:
-            start = await loop.run_in_executor(self._home.reads, log.batch_start, start)
+            start = await loop.run_in_executor(self._context.reads, log.batch_start, start)
         except (OffsetOutOfRangeError, NotReadyError, FileNotFoundError):
             # The log is another one by now: the next tick looks again.
             self._truncating = -1
@@ -145,7 +145,9 @@ class LogUpkeep:
     def _delete(self, files: RetiredFiles) -> None:
         if files:
             loop, log = asyncio.get_running_loop(), self._replica.log
-            deletion = loop.run_in_executor(self._home.storage, log.truncated.delete_files, files)
+            deletion = loop.run_in_executor(
+                self._context.storage, log.truncated.delete_files, files
+            )
             deletion.add_done_callback(self._deleted)
 
     def _deleted(self, deletion: asyncio.Future[None]) -> None:

@@ -13,14 +13,14 @@ from dataclasses import replace
 from schemas.errors import InvalidRequestError
 from schemas.wire.log_requests import ListSegmentsResponse, SegmentInfo
 from schemas.wire.record_requests import EARLIEST, LATEST, ListOffsetsResponse, PositionBy
-from spu.replica.preconditions import Refusals
+from spu.replica.preconditions import Preconditions
 from spu.replica.runner import ReplicaRunner
 
 
 class ReplicaOffsets:
     """Look-ups in the log that ``runner`` runs."""
 
-    def __init__(self, runner: ReplicaRunner, preconditions: Refusals) -> None:
+    def __init__(self, runner: ReplicaRunner, preconditions: Preconditions) -> None:
         self._runner = runner
         self._preconditions = preconditions
 
@@ -52,7 +52,7 @@ class ReplicaOffsets:
 
     def list_segments(self) -> tuple[ListSegmentsResponse, list[SegmentInfo]]:
         """Every segment of this replica's log, whoever leads. Raises what it refuses by."""
-        if (refusal := self._preconditions.current) is not None:
+        if (refusal := self._preconditions.failure) is not None:
             raise refusal
         log = self._runner.log
         return ListSegmentsResponse(log.version, self._log_start, self._lac), log.segment_infos()

@@ -1,6 +1,6 @@
 """What a replica refuses, and the words that it has for it.
 
-`Refusals.current` is why it takes no part at all; the others are about one request.
+`Preconditions.failure` is why it takes no part at all; the others are about one request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spu.replica.runner import ReplicaRunner
 from spu.replication.state import Leading, ReplicaState
 
 
-class Refusals:
+class Preconditions:
     """Of the replica that ``runner`` runs on an SPU."""
 
     __slots__ = ("_runner", "_spu_id")
@@ -28,7 +28,7 @@ class Refusals:
         self._runner = runner
 
     @property
-    def current(self) -> RunnelError | None:
+    def failure(self) -> RunnelError | None:
         """Why it takes no part at all, if so."""
         runner = self._runner
         if isinstance(runner.halted, StorageFailedError):
@@ -42,11 +42,11 @@ class Refusals:
     @property
     def is_serving(self) -> bool:
         """Whether it leads, and what it has is known to be committed."""
-        return self.current is None and self._runner.state.is_serving
+        return self.failure is None and self._runner.state.is_serving
 
     def require_readable(self, state: ReplicaState, *, follower_ok: bool) -> None:
         """Raises why it cannot be read from as ``state`` is."""
-        if (refusal := self.current) is not None:
+        if (refusal := self.failure) is not None:
             raise refusal
         if not follower_ok and state.leading is None:
             raise self.not_leading()
@@ -56,7 +56,7 @@ class Refusals:
     def require_leading(self) -> Leading:
         """The leadership. Raises why there is none here."""
         if (leading := self._runner.state.leading) is None:
-            raise self.current or self.not_leading()
+            raise self.failure or self.not_leading()
         return leading
 
     def require_serving(self) -> None:
@@ -67,14 +67,14 @@ class Refusals:
                 f"the leader of {self._name} has not committed its first record yet; try again"
             )
 
-    def require_enough(self) -> None:
+    def require_min_in_sync(self) -> None:
         """Only what can be committed is appended: the producer then knows that it was not."""
-        promise = self._runner.state.promise
-        if promise.smallest < promise.min_in_sync:
+        hard_state = self._runner.state.hard_state
+        if hard_state.smallest < hard_state.min_in_sync:
             raise NotEnoughReplicasError(
-                f"{self._name} has {promise.smallest} live replicas of"
-                f" {len(promise.replicas)}, minInSyncReplicas is {promise.min_in_sync}: wait until"
-                " more SPUs are back, or lower minInSyncReplicas of the topic"
+                f"{self._name} has {hard_state.smallest} live replicas of"
+                f" {len(hard_state.replicas)}, minInSyncReplicas is {hard_state.min_in_sync}: wait"
+                " until more SPUs are back, or lower minInSyncReplicas of the topic"
             )
 
     def transaction_id_too_low(self, header: BatchHeader) -> TransactionIdTooLowError:

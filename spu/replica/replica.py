@@ -48,15 +48,15 @@ from schemas.wire.record_requests import (
     ProduceRequest,
     ProduceResponse,
 )
-from spu.replica.assignment import lead_order, learned
+from spu.replica.assignment import lead_event, update_event
 from spu.replica.batch_checks import admit, admit_schema
-from spu.replica.context import ReplicaHome
+from spu.replica.context import ReplicaContext
 from spu.replica.fetch_checks import require_agreement, truncated
 from spu.replica.offsets import ReplicaOffsets
-from spu.replica.preconditions import Refusals
+from spu.replica.preconditions import Preconditions
 from spu.replica.runner import ReplicaRunner
 from spu.replica.status import ReplicaStatus
-from spu.replica.waiters import Listener, Listeners, OffsetWaiters, RecordWaiters, Told, Waiter
+from spu.replica.waiters import Callback, Listener, Listeners, OffsetWaiters, RecordWaiters, Waiter
 from spu.replication.events import Failed, LinkDown, LinkUp, Received, Resume
 from spu.replication.messages import Message
 from spu.replication.state import UNCLEAN_BOOT
@@ -92,14 +92,14 @@ class Replica:
 
     def __init__(
         self,
-        home: ReplicaHome,
+        context: ReplicaContext,
         meta: PartitionMeta,
         entry: JournalEntry,
         directory: Path,
         found: RecoveredLog,
         changed: Callable[[Replica], None],
     ) -> None:
-        self._home = home
+        self._context = context
         self._changed = changed
         self._commits = OffsetWaiters()
         self._writes = OffsetWaiters()
@@ -107,12 +107,12 @@ class Replica:
         self._listeners = Listeners()
         # These wait for a version of the log's segments.
         self._segments = RecordWaiters()
-        self._runner = ReplicaRunner(home, meta, entry, directory, found, self)
+        self._runner = ReplicaRunner(context, meta, entry, directory, found, self)
         self._log = self._runner.log
-        self._refusals = Refusals(home.spu_id, self._runner)
-        self._status = ReplicaStatus(self._runner, self._refusals)
+        self._preconditions = Preconditions(context.spu_id, self._runner)
+        self._status = ReplicaStatus(self._runner, self._preconditions)
         #: Where offsets, times, transaction ids and segments are in its log.
-        self.offsets = ReplicaOffsets(self._runner, self._refusals)
+        self.offsets = ReplicaOffsets(self._runner, self._preconditions)
         # Next offset and byte count of appended batches that are not committed.
         self._uncommitted: deque[tuple[int, int]] = deque()
         self._committed_bytes = self._log.written_bytes if self.lac + 1 >= found.leo else 0
@@ -167,13 +167,13 @@ class Replica:
     @property
     def is_serving(self) -> bool:
         """Leading, with the own-term control record committed."""
-        return self._refusals.is_serving
+        return self._preconditions.is_serving
 
     @property
     def peers(self) -> frozenset[int]:
         """The other SPUs that hold a replica, as far as it is assigned itself."""
         held = self._runner.state.newest.replicas if self._runner.assigned else ()
-        return frozenset(held) - {self._home.spu_id}
+        return frozenset(held) - {self._context.spu_id}
 
     @property
     def log_start(self) -> int:
@@ -204,9 +204,9 @@ class Replica:
     # What it is told
 
     def begin(self, *, unclean_boot: bool) -> None:
-        """Take up what it promised before the restart: the first thing that it is told, assigned or
-        not, so that damage is known before it may lead. ``unclean_boot``: the host lost what was
-        in its memory."""
+        """Go on with the hard state from before the restart: the first thing that it is told,
+        assigned or not, so that damage is known before it may lead. ``unclean_boot``: the host
+        lost what was in its memory."""
         relies_on_memory = self.settings.durability is Durability.REPLICATED
         self._runner.begin(Failed(UNCLEAN_BOOT) if unclean_boot and relies_on_memory else Resume())
 
@@ -217,21 +217,21 @@ class Replica:
         if assignment is None:
             if runner.assigned:
                 runner.hold(None, None)
-                self._fail_waiters(self._refusals.unassigned())
+                self._fail_waiters(self._preconditions.unassigned())
             return
         known = runner.state.newest
         version = (incarnation, assignment.revision)
         same = runner.assigned and runner.entry.assignment == assignment
         if version < known.version or (version == known.version and same):
             return
-        runner.hold(assignment, learned(assignment, incarnation, known))
+        runner.hold(assignment, update_event(assignment, incarnation, known))
 
     async def recorded(self) -> None:
         """Wait until what it was told is durable. Raises StorageFailedError."""
         await self._runner.recorded()
 
     async def lead(self, lead: Lead, incarnation: int) -> None:
-        """Begin a leadership at an election term; returns once it is promised durably.
+        """Begin a leadership at an election term; returns once its hard state is durable.
 
         A replica that leads at this term already goes on as it is. In every other case the
         term's restart count rises if the disk holds the election term. Raises FencedError for an
@@ -239,26 +239,26 @@ class Replica:
         it cannot serve at all, and StorageFailedError if the journal cannot be written.
         """
         unclean = lead.unclean_term == lead.term
-        refusal = self._refusals.current
+        refusal = self._preconditions.failure
         if refusal is not None and not (unclean and self._status.is_uncleanly_booted):
             raise refusal
         runner = self._runner
         assignment = runner.entry.assignment
-        order = lead_order(self.meta.name, lead, incarnation, runner.state, assignment)
-        runner.feed(order)
+        order = lead_event(self.meta.name, lead, incarnation, runner.state, assignment)
+        runner.step(order)
         await runner.recorded()
 
     def linked(self, peer: int) -> None:
         """There is a connection to another SPU."""
         if peer in self.peers and peer not in self._runner.state.links:
-            self._runner.feed(LinkUp(peer))
+            self._runner.step(LinkUp(peer))
 
     def unlinked(self, peer: int) -> None:
         """The connection to another SPU is gone."""
         if peer not in self._runner.state.links:
             return
         following = self._runner.state.following
-        self._runner.feed(LinkDown(peer))
+        self._runner.step(LinkDown(peer))
         if following is not None and following.leader == peer:
             # The SC may have to choose: it should know how far this log goes.
             self._tell()
@@ -272,7 +272,7 @@ class Replica:
                 verifying = self._runner.pushes.verify_unacknowledged(peer, message)
                 self._verifying = asyncio.get_running_loop().create_task(verifying)
         else:
-            self._runner.feed(Received(peer, message))
+            self._runner.step(Received(peer, message))
 
     # What it serves
 
@@ -282,10 +282,10 @@ class Replica:
         Gives the waiting request, or None if it was answered (``acks: none`` never is). The
         batch is stamped in place and not kept. Raises RunnelError for what is refused.
         """
-        leading = self._refusals.require_leading()
+        leading = self._preconditions.require_leading()
         if request.acks is Acks.COMMITTED:
-            self._refusals.require_enough()
-            self._refusals.require_serving()
+            self._preconditions.require_min_in_sync()
+            self._preconditions.require_serving()
         header = admit(batch, self.settings.max_record_size, self.meta.name)
         admit_schema(header, self.settings.row_schema, self.meta.name)
         if header.producer_id:
@@ -309,20 +309,20 @@ class Replica:
             return self._when_committed(
                 self._log.last_id_end,
                 request,
-                self._refusals.transaction_id_too_low(header),
+                self._preconditions.transaction_id_too_low(header),
                 answer,
             )
-        self._home.space.require_room()
+        self._context.space.require_room()
         base_offset = self._append(batch, header, leading.term)
         next_offset = base_offset + header.record_count
         match request.acks:
             case Acks.COMMITTED:
                 return self._when_committed(next_offset, request, base_offset, answer)
-            case Acks.LEADER if self._log.orderly_leo < next_offset:
-                told = partial(self._answer, base_offset, answer)
+            case Acks.LEADER if self._log.syncable_leo < next_offset:
+                on_done = partial(self._answer, base_offset, answer)
                 loop = asyncio.get_running_loop()
                 return self._writes.add(
-                    loop, next_offset, min(request.timeout_ms, MAX_WAIT_MS), told
+                    loop, next_offset, min(request.timeout_ms, MAX_WAIT_MS), on_done
                 )
             case Acks.LEADER:
                 answer(ProduceResponse(base_offset, self.lac))
@@ -338,7 +338,9 @@ class Replica:
         """
         # Looked at once: in a thread it may change at any time.
         state = self._runner.state
-        self._refusals.require_readable(state, follower_ok=FetchFlags.FOLLOWER_OK in request.flags)
+        self._preconditions.require_readable(
+            state, follower_ok=FetchFlags.FOLLOWER_OK in request.flags
+        )
         require_agreement(self.meta.name, state, request)
         lac, log_start = state.lac, self.log_start
         if request.offset < log_start:
@@ -350,7 +352,7 @@ class Replica:
             raise
         except FileNotFoundError as error:
             gone = truncated(self.meta.name, request.offset, self.log_start)
-            raise self._refusals.current or gone from error
+            raise self._preconditions.failure or gone from error
         length = len(result.data)
         enough = length >= min(request.min_bytes, max_bytes) or (
             # The read ended at a segment's or the request's end, not at the end of the log.
@@ -359,26 +361,26 @@ class Replica:
         response = FetchResponse(log_start, lac)
         return Found(response, result.data, enough, result.next_offset, result.last_term)
 
-    def when_more(self, request: FetchRequest, found_bytes: int, told: Told) -> Waiter:
+    def when_more(self, request: FetchRequest, found_bytes: int, on_done: Callback) -> Waiter:
         """Wait for what ``request`` lacks, at most for its time; told as in `RecordWaiters`."""
         return self._records.add(
             asyncio.get_running_loop(),
             max(request.offset, self.lac + 1),
             self._committed_bytes + min(request.min_bytes, request.max_bytes) - found_bytes,
             min(request.max_wait_ms, MAX_WAIT_MS),
-            told,
+            on_done,
         )
 
-    def listen(self, told: Told) -> Listener:
+    def listen(self, on_done: Callback) -> Listener:
         """Tell of every commit (None), and once of what ends or changes who serves (an error)."""
-        return self._listeners.add(told)
+        return self._listeners.add(on_done)
 
-    def when_segments_change(self, max_wait_ms: int, told: Told) -> Waiter:
+    def when_segments_change(self, max_wait_ms: int, on_done: Callback) -> Waiter:
         """Wait until a segment begins, is completed, truncated or deleted; told as in
         `RecordWaiters`."""
         loop = asyncio.get_running_loop()
         wait_ms = min(max_wait_ms, MAX_WAIT_MS)
-        return self._segments.add(loop, self._log.version + 1, 0, wait_ms, told)
+        return self._segments.add(loop, self._log.version + 1, 0, wait_ms, on_done)
 
     def verifiable(self) -> tuple[PartitionLog, int]:
         """Its log, and the offset below which all of it must be whole: what is durable, and what
@@ -387,7 +389,7 @@ class Replica:
         Raises what reads are refused with, and NotReadyError while the log is cut or replaced.
         """
         state = self._runner.state
-        self._refusals.require_readable(state, follower_ok=True)
+        self._preconditions.require_readable(state, follower_ok=True)
         if not state.log_is_steady:
             raise NotReadyError(f"the log of {self.meta.name} is being cut here; try again")
         return self._log, max(self._log.durable_leo, state.lac + 1)
@@ -399,18 +401,18 @@ class Replica:
         self._runner.tick(now_us)
         self._tell_of_segments()
         state = self._runner.state
-        joining = state.following is not None and state.me not in state.promise.lrs
+        joining = state.following is not None and state.me not in state.hard_state.lrs
         if joining and self._reported_leo != self._log.leo:
             self._tell()
 
     def damaged(self, error: Damage | OSError) -> RunnelError:
         """A read met damage or a failing disk: unfit. Gives the error for the client."""
         self._runner.fail(str(error))
-        return self._refusals.current or StorageFailedError(str(error))
+        return self._preconditions.failure or StorageFailedError(str(error))
 
     async def close(self) -> None:
         """Make all durable, write a checkpoint, give back the files."""
-        self._runner.halt(NotLeaderError(f"SPU {self._home.spu_id} is shutting down"))
+        self._runner.halt(NotLeaderError(f"SPU {self._context.spu_id} is shutting down"))
         await self._runner.close(keep=True)
 
     async def abandon(self) -> None:
@@ -420,13 +422,13 @@ class Replica:
         self._runner.halt(gone)
         await self._runner.close(keep=False)
 
-    # Watcher: what the runner says
+    # RunnerListener: what the runner says
 
     def written(self) -> None:
         self._uncommitted.append((self._log.leo, self._log.written_bytes))
 
     def synced(self) -> None:
-        self._writes.release(self._log.orderly_leo)
+        self._writes.release(self._log.syncable_leo)
         self._tell_of_segments()
 
     def committed(self) -> None:
@@ -445,13 +447,13 @@ class Replica:
         self._uncommitted = deque(entry for entry in self._uncommitted if entry[0] <= end)
 
     def stepped_down(self, reason: str) -> None:
-        self._fail_waiters(self._refusals.current or self._refusals.not_leading())
+        self._fail_waiters(self._preconditions.failure or self._preconditions.not_leading())
 
     def moved(self) -> None:
         summary = self._status.summary()
         if summary != self._reported:
             self._reported = summary
-            if (refusal := self._refusals.current) is not None:
+            if (refusal := self._preconditions.failure) is not None:
                 self._fail_waiters(refusal)
             self._tell()
 
@@ -465,13 +467,13 @@ class Replica:
         runner = self._runner
         runner.tell_time()
         try:
-            base_offset = self._log.append(batch, header, term, self._home.clock_us())
+            base_offset = self._log.append(batch, header, term, self._context.clock_us())
         except OSError as error:
             # A full disk loses nothing that was acknowledged: a restart finds the log fit.
             runner.halt(f"a write failed: {error}", error)
-            raise self._refusals.current or error from error
+            raise self._preconditions.failure or error from error
         self.written()
-        runner.wrote()
+        runner.appended()
         return base_offset
 
     def _tell_of_segments(self) -> None:
@@ -486,15 +488,15 @@ class Replica:
         self, until: int, request: ProduceRequest, result: int | RunnelError, answer: Answer
     ) -> Waiter | None:
         """Answer with a base offset or an error once everything below ``until`` is committed."""
-        told = partial(self._answer, result, answer)
+        on_done = partial(self._answer, result, answer)
         if self.lac + 1 >= until and self.is_serving:
             if request.acks is not Acks.NONE:
-                told(None)
+                on_done(None)
             return None
         if request.acks is Acks.NONE:
             return None
         loop = asyncio.get_running_loop()
-        return self._commits.add(loop, until, min(request.timeout_ms, MAX_WAIT_MS), told)
+        return self._commits.add(loop, until, min(request.timeout_ms, MAX_WAIT_MS), on_done)
 
     def _answer(self, result: int | RunnelError, answer: Answer, error: RunnelError | None) -> None:
         if error is not None:

@@ -11,7 +11,7 @@ from schemas.control.messages import ReplicaReport, ReplicaRole
 from schemas.errors import RunnelError, StorageFailedError
 from schemas.ids import StorageId, Term
 from schemas.objects.partition import LiveReplica
-from spu.replica.preconditions import Refusals
+from spu.replica.preconditions import Preconditions
 from spu.replica.runner import ReplicaRunner
 from spu.replication.state import UNCLEAN_BOOT, Phase
 
@@ -19,7 +19,7 @@ from spu.replication.state import UNCLEAN_BOOT, Phase
 class ReplicaStatus:
     """Of the replica that ``runner`` runs."""
 
-    def __init__(self, runner: ReplicaRunner, preconditions: Refusals) -> None:
+    def __init__(self, runner: ReplicaRunner, preconditions: Preconditions) -> None:
         self._runner = runner
         self._preconditions = preconditions
 
@@ -36,26 +36,26 @@ class ReplicaStatus:
 
     @property
     def role(self) -> ReplicaRole:
-        return self._role(self._preconditions.current)
+        return self._role(self._preconditions.failure)
 
     def report(self) -> ReplicaReport:
         """Its state for the SC."""
         runner = self._runner
-        promise, log = runner.state.promise, runner.log
-        refusal = self._preconditions.current
+        hard_state, log = runner.state.hard_state, runner.log
+        refusal = self._preconditions.failure
         return ReplicaReport(
             uid=runner.meta.uid,
-            storage_id=StorageId(promise.storage),
+            storage_id=StorageId(hard_state.storage),
             role=self._role(refusal),
-            term=Term(promise.term),
-            revision=promise.revision,
-            lrs=tuple(LiveReplica(spu_id=m.spu, storage_id=m.storage) for m in promise.lrs),
+            term=Term(hard_state.term),
+            revision=hard_state.revision,
+            lrs=tuple(LiveReplica(spu_id=m.spu, storage_id=m.storage) for m in hard_state.lrs),
             log_start=runner.upkeep.visible_start,
             leo=log.leo,
             last_term=Term(log.last_term),
             fit=self.fit,
             unclean_boot=self.is_uncleanly_booted,
-            incarnation=promise.incarnation,
+            incarnation=hard_state.incarnation,
             assigned=runner.assigned,
             reason=refusal.message if refusal else None,
         )
@@ -63,13 +63,13 @@ class ReplicaStatus:
     def summary(self) -> tuple[object, ...]:
         """What a report says, but for positions, which change with every append: of the log's start
         only that a truncation has taken effect."""
-        runner, refusal = self._runner, self._preconditions.current
+        runner, refusal = self._runner, self._preconditions.failure
         state = runner.state
         return (
             self._role(refusal),
             refusal is None and state.is_serving,
             runner.assigned,
-            state.promise,
+            state.hard_state,
             runner.upkeep.truncated,
             refusal and refusal.message,
         )

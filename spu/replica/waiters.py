@@ -15,21 +15,21 @@ from typing import Final
 
 from schemas.errors import DeadlineExceededError, RunnelError
 
-Told = Callable[[RunnelError | None], None]
+Callback = Callable[[RunnelError | None], None]
 _SWEEP_AT: Final = 64
 
 
 class Waiter:
     """One waiting request. `cancel` when nobody wants to be told any more."""
 
-    __slots__ = ("_home", "_timer", "deadline_s", "timeout_ms", "told", "until", "wake_bytes")
+    __slots__ = ("_home", "_timer", "deadline_s", "on_done", "timeout_ms", "until", "wake_bytes")
 
     def __init__(
-        self, until: int, told: Told, wake_bytes: int = 0, home: set[Waiter] | None = None
+        self, until: int, on_done: Callback, wake_bytes: int = 0, home: set[Waiter] | None = None
     ) -> None:
         self.until = until
         self.wake_bytes = wake_bytes
-        self.told: Told | None = told
+        self.on_done: Callback | None = on_done
         #: Of those whose home watches the time for all of them.
         self.timeout_ms = 0
         self.deadline_s = 0.0
@@ -47,13 +47,13 @@ class Waiter:
 
     def tell(self, error: RunnelError | None) -> None:
         """Release the request; later calls do nothing."""
-        told = self.told
+        on_done = self.on_done
         self.cancel()
-        if told is not None:
-            told(error)
+        if on_done is not None:
+            on_done(error)
 
     def cancel(self) -> None:
-        self.told = None
+        self.on_done = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -74,17 +74,19 @@ class OffsetWaiters:
         self._timer_s = 0.0
 
     def __len__(self) -> int:
-        return sum(waiter.told is not None for waiter in self._heap)
+        return sum(waiter.on_done is not None for waiter in self._heap)
 
-    def add(self, loop: AbstractEventLoop, until: int, timeout_ms: int, told: Told) -> Waiter:
+    def add(
+        self, loop: AbstractEventLoop, until: int, timeout_ms: int, on_done: Callback
+    ) -> Waiter:
         """Wait until everything below ``until`` is done; after ``timeout_ms`` the outcome is
         unknown and says so."""
         if len(self._heap) >= self._sweep_at:
             # Entries whose client gave up stay in the heap until here.
-            self._heap = [waiter for waiter in self._heap if waiter.told is not None]
+            self._heap = [waiter for waiter in self._heap if waiter.on_done is not None]
             heapq.heapify(self._heap)
             self._sweep_at = max(_SWEEP_AT, 2 * len(self._heap))
-        waiter = Waiter(until, told)
+        waiter = Waiter(until, on_done)
         waiter.timeout_ms = timeout_ms
         waiter.deadline_s = loop.time() + timeout_ms / 1000
         heapq.heappush(self._heap, waiter)
@@ -95,7 +97,7 @@ class OffsetWaiters:
     def release(self, upto: int) -> None:
         """Tell all that wait for no more than ``upto``."""
         heap = self._heap
-        while heap and (heap[0].told is None or heap[0].until <= upto):
+        while heap and (heap[0].on_done is None or heap[0].until <= upto):
             heapq.heappop(heap).tell(None)
 
     def fail(self, error: RunnelError) -> None:
@@ -117,7 +119,7 @@ class OffsetWaiters:
     def _time_passed(self, loop: AbstractEventLoop) -> None:
         """Tell those whose time is over, and look again when the next one's is."""
         self._timer = None
-        late = [w for w in self._heap if w.told is not None and w.deadline_s <= self._timer_s]
+        late = [w for w in self._heap if w.on_done is not None and w.deadline_s <= self._timer_s]
         for waiter in late:
             waiter.tell(
                 DeadlineExceededError(
@@ -125,7 +127,7 @@ class OffsetWaiters:
                     " batch again with its producer id and sequence to find out"
                 )
             )
-        left = [waiter.deadline_s for waiter in self._heap if waiter.told is not None]
+        left = [waiter.deadline_s for waiter in self._heap if waiter.on_done is not None]
         if left and self._timer is None:
             self._start_timer(loop, min(left))
 
@@ -145,11 +147,11 @@ class RecordWaiters:
         offset: int,
         wake_bytes: int,
         max_wait_ms: int,
-        told: Told,
+        on_done: Callback,
     ) -> Waiter:
         """Wait until ``offset`` is committed and the byte count reaches ``wake_bytes``, or for
         ``max_wait_ms``: either is told as None."""
-        waiter = Waiter(offset, told, wake_bytes, self._waiting)
+        waiter = Waiter(offset, on_done, wake_bytes, self._waiting)
         waiter.start_timer(loop, max_wait_ms)
         return waiter
 
@@ -170,10 +172,10 @@ class RecordWaiters:
 class Listener:
     """One that is told again and again, until it ends. `cancel` when it wants no more."""
 
-    __slots__ = ("_home", "told")
+    __slots__ = ("_home", "on_done")
 
-    def __init__(self, told: Told, home: set[Listener]) -> None:
-        self.told = told
+    def __init__(self, on_done: Callback, home: set[Listener]) -> None:
+        self.on_done = on_done
         self._home = home
         home.add(self)
 
@@ -193,14 +195,14 @@ class Listeners:
     def __len__(self) -> int:
         return len(self._listening)
 
-    def add(self, told: Told) -> Listener:
-        return Listener(told, self._listening)
+    def add(self, on_done: Callback) -> Listener:
+        return Listener(on_done, self._listening)
 
     def release(self) -> None:
         for listener in list(self._listening):
-            listener.told(None)
+            listener.on_done(None)
 
     def fail(self, error: RunnelError) -> None:
         for listener in list(self._listening):
             listener.cancel()
-            listener.told(error)
+            listener.on_done(error)

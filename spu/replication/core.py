@@ -12,39 +12,39 @@ from typing import assert_never
 from schemas.ids import election_term
 from spu.replication import follower, leader
 from spu.replication.events import (
-    Dropped,
+    Appended,
+    Elected,
     Failed,
+    Flushed,
+    HardStatePersisted,
     Input,
-    LeadNow,
-    Learned,
-    Left,
     LinkDown,
     LinkUp,
+    LogReset,
+    LogStartAdvanced,
+    LogTruncated,
     Output,
-    Promised,
+    PartitionUpdated,
+    PersistHardState,
     Pushed,
-    Rebuilt,
     Received,
-    Record,
-    Repair,
     Resume,
     SteppedDown,
-    Synced,
+    StorageIdChosen,
     Tick,
-    Truncated,
-    Wrote,
+    Unassigned,
 )
 from spu.replication.follower import Step
 from spu.replication.messages import (
-    Ack,
     Append,
+    AppendAck,
     Attach,
-    Confirm,
-    Cut,
+    CommitUpdate,
+    LogEnd,
     Message,
-    Position,
-    Refuse,
+    Reject,
     Reset,
+    Truncate,
 )
 from spu.replication.state import ReplicaState
 
@@ -52,29 +52,33 @@ from spu.replication.state import ReplicaState
 def step(state: ReplicaState, event: Input, now_ms: int) -> Step:
     """What a replica becomes by one input, and what is to be done, in order."""
     match event:
-        case Learned():
-            return _learn(state, event)
-        case LeadNow():
-            return leader.on_lead(state, event)
-        case Left():
-            return follower.on_left(state)
+        case PartitionUpdated():
+            return _update_partition(state, event)
+        case Elected():
+            return leader.on_elected(state, event)
+        case Unassigned():
+            return follower.on_unassigned(state)
         case Resume():
             return _resume(state)
-        case Promised(promise):
-            return _promised(state, event, now_ms) if state.promise != promise else (state, ())
-        case Wrote(leo):
-            return leader.on_wrote(state, leo)
-        case Synced(leo):
-            return _synced(state, leo, now_ms)
-        case Truncated():
-            state, said = follower.on_truncated(state)
+        case HardStatePersisted(hard_state):
+            return (
+                _hard_state_persisted(state, event, now_ms)
+                if state.hard_state != hard_state
+                else (state, ())
+            )
+        case Appended(leo):
+            return leader.on_appended(state, leo)
+        case Flushed(leo):
+            return _flushed(state, leo, now_ms)
+        case LogTruncated():
+            state, said = follower.on_log_truncated(state)
             state, led = leader.settle(state, now_ms)
             return state, (*said, *led)
-        case Repair(storage):
-            return follower.on_repair(state, storage)
-        case Rebuilt(storage):
-            return follower.on_rebuilt(state, storage)
-        case Dropped(start):
+        case StorageIdChosen(storage):
+            return follower.on_storage_id_chosen(state, storage)
+        case LogReset(storage):
+            return follower.on_log_reset(state, storage)
+        case LogStartAdvanced(start):
             start = min(start, state.lac + 1)
             steady = state.log_is_steady and start > state.log.start
             return (replace(state, log=state.log.begin_at(start)) if steady else state), ()
@@ -100,39 +104,43 @@ def _receive(state: ReplicaState, sender: int, message: Message, now_ms: int) ->
     match message:
         case Attach():
             return follower.on_attach(state, sender, message)
-        case Cut():
-            return follower.on_cut(state, sender, message)
+        case Truncate():
+            return follower.on_truncate(state, sender, message)
         case Reset():
             return follower.on_reset(state, sender, message)
         case Append():
             return follower.on_append(state, sender, message)
-        case Confirm():
-            return follower.on_confirm(state, sender, message)
-        case Position():
-            return leader.on_position(state, sender, message, now_ms)
-        case Ack():
-            return leader.on_ack(state, sender, message, now_ms)
-        case Refuse():
-            return leader.on_refuse(state, sender, message, now_ms)
+        case CommitUpdate():
+            return follower.on_commit_update(state, sender, message)
+        case LogEnd():
+            return leader.on_log_end(state, sender, message, now_ms)
+        case AppendAck():
+            return leader.on_append_ack(state, sender, message, now_ms)
+        case Reject():
+            return leader.on_reject(state, sender, message, now_ms)
         case _:
             assert_never(message)
 
 
-def _learn(state: ReplicaState, event: Learned) -> Step:
+def _update_partition(state: ReplicaState, event: PartitionUpdated) -> Step:
     """Take leader, term and live replicas of a later revision, together; older ones never."""
     known, version = state.newest, (event.incarnation, event.revision)
     if version < known.version:
         return state, ()
     if version == known.version:
         # It may have been told to lead by this revision before it knew the rest of it.
-        wish = replace(known, replicas=event.replicas, min_in_sync=event.min_in_sync)
-        return (state, ()) if wish == known else (replace(state, wish=wish), (Record(wish),))
+        unpersisted = replace(known, replicas=event.replicas, min_in_sync=event.min_in_sync)
+        return (
+            (state, ())
+            if unpersisted == known
+            else (replace(state, unpersisted=unpersisted), (PersistHardState(unpersisted),))
+        )
     leads = (
         known.leading
         and event.leader == state.spu
         and election_term(event.term) == election_term(known.term)
     )
-    wish = replace(
+    unpersisted = replace(
         known,
         incarnation=event.incarnation,
         revision=event.revision,
@@ -142,7 +150,7 @@ def _learn(state: ReplicaState, event: Learned) -> Step:
         pending=None,
         leading=leads,
     )
-    outputs: list[Output] = [Record(wish)]
+    outputs: list[Output] = [PersistHardState(unpersisted)]
     if not leads and state.leading is not None:
         outputs.append(SteppedDown(f"SPU {event.leader} leads by revision {event.revision}"))
     if not leads:
@@ -155,33 +163,33 @@ def _learn(state: ReplicaState, event: Learned) -> Step:
         kept = tuple(p for p in state.leading.followers if p.spu in event.replicas)
         leading = replace(state.leading, refused=refused, followers=kept)
         state = replace(state, leading=leading)
-    return replace(state, wish=wish), tuple(outputs)
+    return replace(state, unpersisted=unpersisted), tuple(outputs)
 
 
 def _resume(state: ReplicaState) -> Step:
     """Lead again after a restart, in the next count of restarts."""
-    promise = state.promise
+    hard_state = state.hard_state
     if state.log.leo <= state.lac:
         reason = f"its log ends at {state.log.leo}, but {state.lac} was committed"
         return follower.unfit(state, reason)
-    if not promise.leading or state.leading is not None or state.becoming is not None:
+    if not hard_state.leading or state.leading is not None or state.becoming is not None:
         return state, ()
-    order = LeadNow(
-        promise.revision,
-        election_term(promise.term),
-        promise.lrs,
-        promise.replicas,
-        promise.min_in_sync,
-        promise.incarnation,
+    order = Elected(
+        hard_state.revision,
+        election_term(hard_state.term),
+        hard_state.lrs,
+        hard_state.replicas,
+        hard_state.min_in_sync,
+        hard_state.incarnation,
     )
-    return leader.on_lead(state, order)
+    return leader.on_elected(state, order)
 
 
-def _promised(state: ReplicaState, event: Promised, now_ms: int) -> Step:
-    state = replace(state, promise=event.promise)
-    if state.wish == event.promise:
-        state = replace(state, wish=None)
-    if state.wish is not None:
+def _hard_state_persisted(state: ReplicaState, event: HardStatePersisted, now_ms: int) -> Step:
+    state = replace(state, hard_state=event.hard_state)
+    if state.unpersisted == event.hard_state:
+        state = replace(state, unpersisted=None)
+    if state.unpersisted is not None:
         return state, ()
     state, following = follower.settle(state)
     state, leading = leader.settle(state, now_ms)
@@ -193,13 +201,13 @@ def _promised(state: ReplicaState, event: Promised, now_ms: int) -> Step:
     return state, (*following, *leading, *attached, *committed, *asked, *pushed)
 
 
-def _synced(state: ReplicaState, leo: int, now_ms: int) -> Step:
+def _flushed(state: ReplicaState, leo: int, now_ms: int) -> Step:
     durable = max(state.log.durable, min(leo, state.log.leo))
     if durable == state.log.durable or not state.log_is_steady:
         return state, ()
     state = replace(state, log=replace(state.log, durable=durable))
-    state, told = follower.on_synced(state)
+    state, acked = follower.on_flushed(state)
     state, committed = leader.advance(state)
     state, asked = leader.consider(state, now_ms)
     state, pushed = leader.pump(state)
-    return state, (*told, *committed, *asked, *pushed)
+    return state, (*acked, *committed, *asked, *pushed)

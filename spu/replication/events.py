@@ -1,9 +1,10 @@
 """What goes into a step, and what comes out of it.
 
-Persist before send: outputs are carried out in order, and what needs something to be durable is
-only put out when the input that says so has come in (`Promised` after `Record`, `Truncated` after
-`CutLog`, `Rebuilt` after `Rebuild`, `Synced` after writes). `Store` and `AppendControl` are written
-before the next step; the state counts on it. A write that fails is a `Failed`.
+Persist before send: outputs are applied in order, and what needs something to be durable is only
+put out when the input that says so has come in (`HardStatePersisted` after `PersistHardState`,
+`LogTruncated` after `TruncateLog`, `LogReset` after `ResetLog`, `Flushed` after writes).
+`AppendBatches` and `AppendControl` are written before the next step; the state counts on it. A
+write that fails is a `Failed`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from dataclasses import dataclass
 
 from spu.replication.messages import Batch, Message
 from spu.replication.producer_state import ProducerDump
-from spu.replication.state import Members, Promise
+from spu.replication.state import HardState, Members
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class PartitionUpdated:
     """The SC told of a revision of the partition: leader, election term and live replicas of one
     and the same, in an incarnation of the cluster."""
 
@@ -30,9 +31,10 @@ class Learned:
 
 
 @dataclass(frozen=True, slots=True)
-class LeadNow:
-    """The SC made it the leader, by this revision; the rest is as in `Learned`. An ``unclean``
-    election may choose a replica that is unfit by an unclean boot alone: by this it is fit."""
+class Elected:
+    """The SC made it the leader, by this revision; the rest is as in `PartitionUpdated`. An
+    ``unclean`` election may choose a replica that is unfit by an unclean boot alone: by this it is
+    fit."""
 
     revision: int
     term: int
@@ -44,7 +46,7 @@ class LeadNow:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Unassigned:
     """It is assigned no longer: it neither leads nor follows until it is again."""
 
 
@@ -54,14 +56,14 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Promised:
-    """A `Record` is durable."""
+class HardStatePersisted:
+    """A `PersistHardState` is durable."""
 
-    promise: Promise
+    hard_state: HardState
 
 
 @dataclass(frozen=True, slots=True)
-class Wrote:
+class Appended:
     """The leader's own appends: the log ends at ``leo`` now. Told in the same turn in which it was
     written: between the two nothing else may be told."""
 
@@ -69,7 +71,7 @@ class Wrote:
 
 
 @dataclass(frozen=True, slots=True)
-class Synced:
+class Flushed:
     """All below ``leo`` is as durable as the topic asks for. No sync that began before a cut or a
     rebuild is told after it."""
 
@@ -77,26 +79,26 @@ class Synced:
 
 
 @dataclass(frozen=True, slots=True)
-class Truncated:
-    """A `CutLog` is durable."""
+class LogTruncated:
+    """A `TruncateLog` is durable."""
 
 
 @dataclass(frozen=True, slots=True)
-class Repair:
-    """A storage id that was never used, as `WantStorage` asked."""
+class StorageIdChosen:
+    """A storage id that was never used, as `NewStorageId` asked."""
 
     storage: str
 
 
 @dataclass(frozen=True, slots=True)
-class Rebuilt:
-    """A `Rebuild` under this storage id is durable."""
+class LogReset:
+    """A `ResetLog` under this storage id is durable."""
 
     storage: str
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class LogStartAdvanced:
     """The leader's retention lets the log begin at ``start``."""
 
     start: int
@@ -144,17 +146,17 @@ class Failed:
 
 
 Input = (
-    Learned
-    | LeadNow
-    | Left
+    PartitionUpdated
+    | Elected
+    | Unassigned
     | Resume
-    | Promised
-    | Wrote
-    | Synced
-    | Truncated
-    | Repair
-    | Rebuilt
-    | Dropped
+    | HardStatePersisted
+    | Appended
+    | Flushed
+    | LogTruncated
+    | StorageIdChosen
+    | LogReset
+    | LogStartAdvanced
     | Received
     | Pushed
     | LinkUp
@@ -165,10 +167,10 @@ Input = (
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """Make a promise durable, after those before it; then `Promised`."""
+class PersistHardState:
+    """Make a hard state durable, after those before it; then `HardStatePersisted`."""
 
-    promise: Promise
+    hard_state: HardState
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,36 +188,36 @@ class LeadsOn:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class AppendBatches:
     """Append a leader's batches at the log's end."""
 
     batches: tuple[Batch, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class CutLog:
+class TruncateLog:
     """Remove everything from ``leo`` on, durably. Producer state is rolled back with it. Then
-    `Truncated`."""
+    `LogTruncated`."""
 
     leo: int
 
 
 @dataclass(frozen=True, slots=True)
-class DropPrefix:
+class AdvanceLogStart:
     """Let the log begin at ``start``."""
 
     start: int
 
 
 @dataclass(frozen=True, slots=True)
-class WantStorage:
-    """Choose a new storage id; then `Repair`."""
+class NewStorageId:
+    """Choose a new storage id; then `StorageIdChosen`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rebuild:
+class ResetLog:
     """Replace the log by an empty one that begins at ``start``, after a record of ``last_term``:
-    all before it is committed, and ``producers`` is what is known of it. Then `Rebuilt`."""
+    all before it is committed, and ``producers`` is what is known of it. Then `LogReset`."""
 
     start: int
     last_term: int
@@ -245,7 +247,7 @@ class Push:
 
 
 @dataclass(frozen=True, slots=True)
-class AskLrs:
+class RequestLrsChange:
     """Ask the SC for another live replica set, if the partition is at this revision."""
 
     revision: int
@@ -255,7 +257,7 @@ class AskLrs:
 
 
 @dataclass(frozen=True, slots=True)
-class AskElection:
+class RequestElection:
     """Ask the SC for another leader: this one cannot commit."""
 
     term: int
@@ -278,18 +280,18 @@ class SteppedDown:
 
 
 Output = (
-    Record
+    PersistHardState
     | AppendControl
     | LeadsOn
-    | Store
-    | CutLog
-    | DropPrefix
-    | WantStorage
-    | Rebuild
+    | AppendBatches
+    | TruncateLog
+    | AdvanceLogStart
+    | NewStorageId
+    | ResetLog
     | Send
     | Push
-    | AskLrs
-    | AskElection
+    | RequestLrsChange
+    | RequestElection
     | Committed
     | SteppedDown
 )

@@ -1,4 +1,4 @@
-"""The follower's side of an attachment: promise the term, agree on the log, store, confirm.
+"""The follower's side of an attachment: persist the term, agree on the log, store, confirm.
 
 - A term is on the disk before anything is said in it; lower terms are refused from then on.
 - Nothing at or below its own last add confirmed is cut. Where a leader asks for that, one of the
@@ -15,28 +15,28 @@ from dataclasses import replace
 
 from schemas.ids import format_term
 from spu.replication.events import (
+    AdvanceLogStart,
+    AppendBatches,
     Committed,
-    CutLog,
-    DropPrefix,
+    NewStorageId,
     Output,
-    Rebuild,
-    Record,
+    PersistHardState,
+    ResetLog,
     Send,
     SteppedDown,
-    Store,
-    WantStorage,
+    TruncateLog,
 )
 from spu.replication.history import end_of, extended
 from spu.replication.messages import (
-    Ack,
     Append,
+    AppendAck,
     Attach,
     Batch,
-    Confirm,
-    Cut,
-    Position,
-    Refuse,
+    CommitUpdate,
+    LogEnd,
+    Reject,
     Reset,
+    Truncate,
 )
 from spu.replication.state import RETRACTED, Following, LogView, Phase, Rebuilding, ReplicaState
 
@@ -47,7 +47,7 @@ def on_attach(state: ReplicaState, sender: int, message: Attach) -> Step:
     """Follow a leader whose term is not over. Raises and persists the term first."""
     known = state.newest.term
     if message.term < known:
-        return state, (Send(sender, Refuse(message.term, message.attach, known)),)
+        return state, (Send(sender, Reject(message.term, message.attach, known)),)
     number = (message.term, message.attach)
     if number <= state.last_attach or (message.term == known and state.newest.leading):
         # Late, or its own term, which nobody else leads in.
@@ -63,8 +63,8 @@ def on_attach(state: ReplicaState, sender: int, message: Attach) -> Step:
         last_attach=number,
     )
     if message.term > known or state.newest.leading:
-        wish = replace(state.newest, term=message.term, leading=False)
-        return replace(state, wish=wish), (*outputs, Record(wish))
+        unpersisted = replace(state.newest, term=message.term, leading=False)
+        return replace(state, unpersisted=unpersisted), (*outputs, PersistHardState(unpersisted))
     state, more = settle(state)
     return state, (*outputs, *more)
 
@@ -72,20 +72,20 @@ def on_attach(state: ReplicaState, sender: int, message: Attach) -> Step:
 def settle(state: ReplicaState) -> Step:
     """Go on with a rebuild whose storage id is durable, or an attachment whose term is."""
     following = state.following
-    if following is None or state.wish is not None or following.phase is not Phase.PROMISING:
+    if following is None or state.unpersisted is not None or following.phase is not Phase.PROMISING:
         return state, ()
     if state.cutting:
         return state, ()
     if (rebuild := state.rebuild) is not None:
         storage = rebuild.storage
-        if rebuild.begun or storage is None or storage != state.promise.storage:
+        if rebuild.begun or storage is None or storage != state.hard_state.storage:
             return state, ()
         start, term = rebuild.start, rebuild.last_term
         history = extended((), term, start - 1) if start and term else ()
         log = LogView(start, start, start, history)
         rebuild = replace(rebuild, begun=True)
         state = replace(state, log=log, lac=start - 1, rebuild=rebuild)
-        return state, (Rebuild(start, term, storage, rebuild.producers),)
+        return state, (ResetLog(start, term, storage, rebuild.producers),)
     return position(replace(state, following=replace(following, phase=Phase.AGREEING)))
 
 
@@ -94,19 +94,19 @@ def position(state: ReplicaState) -> Step:
     following = state.following
     if following is None:
         return state, ()
-    answer = Position(
+    answer = LogEnd(
         following.term,
         following.attach,
         state.boot,
-        state.promise.storage,
+        state.hard_state.storage,
         state.log.last_term,
         state.log.leo,
-        state.promise.unfit,
+        state.hard_state.unfit,
     )
     return state, (Send(following.leader, answer),)
 
 
-def on_cut(state: ReplicaState, sender: int, message: Cut) -> Step:
+def on_truncate(state: ReplicaState, sender: int, message: Truncate) -> Step:
     """Cut what the leader does not have: to the smaller of where its term ends and ours does."""
     following = _attached(state, sender, message)
     if following is None or following.phase is not Phase.AGREEING:
@@ -124,10 +124,10 @@ def on_cut(state: ReplicaState, sender: int, message: Cut) -> Step:
         return unfit(state, reason)
     following = replace(following, phase=Phase.PROMISING)
     state = replace(state, log=log.cut_to(leo), following=following, cutting=True)
-    return state, (CutLog(leo),)
+    return state, (TruncateLog(leo),)
 
 
-def on_truncated(state: ReplicaState) -> Step:
+def on_log_truncated(state: ReplicaState) -> Step:
     """The cut is durable: compare again."""
     return settle(replace(state, cutting=False)) if state.cutting else (state, ())
 
@@ -139,20 +139,22 @@ def on_reset(state: ReplicaState, sender: int, message: Reset) -> Step:
         return state, ()
     following = replace(following, phase=Phase.PROMISING)
     rebuild = Rebuilding(message.start, message.last_term, message.producers)
-    return replace(state, following=following, rebuild=rebuild), (WantStorage(),)
+    return replace(state, following=following, rebuild=rebuild), (NewStorageId(),)
 
 
-def on_repair(state: ReplicaState, storage: str) -> Step:
+def on_storage_id_chosen(state: ReplicaState, storage: str) -> Step:
     """Take a new storage id, durably, before anything is discarded."""
     rebuild = state.rebuild
     if rebuild is None or rebuild.storage is not None:
         return state, ()
-    wish = replace(state.newest, storage=storage)
+    unpersisted = replace(state.newest, storage=storage)
     rebuild = replace(rebuild, storage=storage)
-    return replace(state, wish=wish, rebuild=rebuild), (Record(wish),)
+    return replace(state, unpersisted=unpersisted, rebuild=rebuild), (
+        PersistHardState(unpersisted),
+    )
 
 
-def on_rebuilt(state: ReplicaState, storage: str) -> Step:
+def on_log_reset(state: ReplicaState, storage: str) -> Step:
     """The empty log is durable: only now is nothing wrong with it any more."""
     rebuild = state.rebuild
     if rebuild is None or not rebuild.begun or rebuild.storage != storage:
@@ -160,8 +162,8 @@ def on_rebuilt(state: ReplicaState, storage: str) -> Step:
     state = replace(state, rebuild=None)
     if state.newest.unfit is None:
         return settle(state)
-    wish = replace(state.newest, unfit=None)
-    return replace(state, wish=wish), (Record(wish),)
+    unpersisted = replace(state.newest, unfit=None)
+    return replace(state, unpersisted=unpersisted), (PersistHardState(unpersisted),)
 
 
 def on_append(state: ReplicaState, sender: int, message: Append) -> Step:
@@ -180,10 +182,10 @@ def on_append(state: ReplicaState, sender: int, message: Append) -> Step:
         return state, (*more, _ack(state, following, gap=gap))
     state = replace(state, log=_stored(log, new))
     state, more = _adopt(state, message.lac, message.log_start)
-    return state, ((Store(new), *more) if new else more)
+    return state, ((AppendBatches(new), *more) if new else more)
 
 
-def on_confirm(state: ReplicaState, sender: int, message: Confirm) -> Step:
+def on_commit_update(state: ReplicaState, sender: int, message: CommitUpdate) -> Step:
     """Adopt what is committed, once it is said in an attachment that agrees."""
     following = _attached(state, sender, message)
     if following is None or following.phase not in (Phase.AGREEING, Phase.MATCHED):
@@ -194,7 +196,7 @@ def on_confirm(state: ReplicaState, sender: int, message: Confirm) -> Step:
     return state, (*outputs, _ack(state, following)) if agrees_now else outputs
 
 
-def on_synced(state: ReplicaState) -> Step:
+def on_flushed(state: ReplicaState) -> Step:
     """More is durable: tell the leader."""
     following = state.following
     if following is None or following.phase is not Phase.MATCHED:
@@ -207,15 +209,15 @@ def unfit(state: ReplicaState, reason: str) -> Step:
     outputs: list[Output] = []
     following = state.following
     if state.newest.unfit is None:
-        wish = replace(state.newest, unfit=reason, leading=False)
-        state = replace(state, wish=wish)
-        outputs.append(Record(wish))
+        unpersisted = replace(state.newest, unfit=reason, leading=False)
+        state = replace(state, unpersisted=unpersisted)
+        outputs.append(PersistHardState(unpersisted))
     if state.leading is not None:
         outputs.append(SteppedDown(reason))
     elif following is not None and following.phase is not Phase.PROMISING:
         # The leader would not ask again: it believes that all is well.
-        told = replace(state, promise=replace(state.promise, unfit=reason))
-        outputs += position(told)[1]
+        failed = replace(state, hard_state=replace(state.hard_state, unfit=reason))
+        outputs += position(failed)[1]
     state = replace(state, leading=None, becoming=None, following=None, cutting=False, rebuild=None)
     return state, tuple(outputs)
 
@@ -225,28 +227,28 @@ def farewell(state: ReplicaState) -> tuple[Output, ...]:
     not ask, and this replica would not hear of the last commit when it takes part again."""
     if (following := state.following) is None:
         return ()
-    gone = Refuse(following.term, following.attach, following.term)
+    gone = Reject(following.term, following.attach, following.term)
     return (Send(following.leader, gone),)
 
 
-def on_left(state: ReplicaState) -> Step:
+def on_unassigned(state: ReplicaState) -> Step:
     """Nobody is led or followed any more; what is being done to the log is finished."""
     outputs: list[Output] = [*farewell(state)]
     if state.newest.leading:
-        wish = replace(state.newest, leading=False)
-        state = replace(state, wish=wish)
-        outputs.append(Record(wish))
+        unpersisted = replace(state.newest, leading=False)
+        state = replace(state, unpersisted=unpersisted)
+        outputs.append(PersistHardState(unpersisted))
     if state.leading is not None:
         outputs.append(SteppedDown("it is assigned no longer"))
     return replace(state, leading=None, becoming=None, following=None), tuple(outputs)
 
 
 def _attached(
-    state: ReplicaState, sender: int, message: Cut | Reset | Append | Confirm
+    state: ReplicaState, sender: int, message: Truncate | Reset | Append | CommitUpdate
 ) -> Following | None:
     """The attachment that a message belongs to; None where it is over, or not durable yet."""
     following = state.following
-    if following is None or state.promise.term != message.term or state.boot != message.boot:
+    if following is None or state.hard_state.term != message.term or state.boot != message.boot:
         return None
     if (following.leader, following.term, following.attach) != (
         sender,
@@ -268,11 +270,11 @@ def _stored(log: LogView, batches: tuple[Batch, ...]) -> LogView:
 
 def _adopt(state: ReplicaState, lac: int, log_start: int) -> Step:
     outputs: list[Output] = []
-    if (following := state.following) is not None and lac > following.told:
-        state = replace(state, following=replace(following, told=lac))
+    if (following := state.following) is not None and lac > following.heard_lac:
+        state = replace(state, following=replace(following, heard_lac=lac))
     elif following is not None:
         # What was said of records that had not come yet.
-        lac = following.told
+        lac = following.heard_lac
     lac = min(lac, state.log.leo - 1)
     if lac > state.lac:
         state = replace(state, lac=lac)
@@ -280,11 +282,11 @@ def _adopt(state: ReplicaState, lac: int, log_start: int) -> Step:
     start = min(log_start, state.lac + 1)
     if start > state.log.start:
         state = replace(state, log=state.log.begin_at(start))
-        outputs.append(DropPrefix(start))
+        outputs.append(AdvanceLogStart(start))
     return state, tuple(outputs)
 
 
 def _ack(state: ReplicaState, following: Following, *, gap: bool = False) -> Send:
     log = state.log
-    ack = Ack(following.term, following.attach, log.leo, min(log.durable, log.leo), gap)
+    ack = AppendAck(following.term, following.attach, log.leo, min(log.durable, log.leo), gap)
     return Send(following.leader, ack)

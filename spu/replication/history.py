@@ -2,10 +2,11 @@
 
 Followers are cut by this history, never by the last add confirmed: cutting by that loses
 acknowledged records (Kafka's KIP-101), and comparing only the last term leaves logs that differ
-after two quick failovers (KIP-279). The first epoch may begin below the log's start: it is the
+after two quick failovers (KIP-279). The first entry may begin below the log's start: it is the
 term of the record before that, so that an empty log still says how far it goes.
 
-All functions are pure; a history is a tuple of epochs with rising terms and rising starts.
+All functions are pure; a history is a tuple of `TermStart` with rising terms and rising starts
+(Kafka's leader epoch cache).
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Epoch(NamedTuple):
+class TermStart(NamedTuple):
     """The records of one term begin at ``start``."""
 
     term: int
     start: int
 
 
-History = tuple[Epoch, ...]
+History = tuple[TermStart, ...]
 
 
 def last_term(history: History) -> int:
@@ -34,28 +35,28 @@ def extended(history: History, term: int, offset: int) -> History:
         if history[-1].term > term:
             raise AssertionError(f"a record of term {term} after one of {history[-1].term}")
         return history
-    return (*history, Epoch(term, offset))
+    return (*history, TermStart(term, offset))
 
 
 def largest_at_most(history: History, term: int) -> int:
     """The largest term of the log that is not above ``term``; 0 where there is none."""
-    return max((epoch.term for epoch in history if epoch.term <= term), default=0)
+    return max((entry.term for entry in history if entry.term <= term), default=0)
 
 
 def end_of(history: History, term: int, leo: int) -> int:
     """Where the records with terms up to ``term`` end, in a log that ends at ``leo``."""
-    return next((epoch.start for epoch in history if epoch.term > term), leo)
+    return next((entry.start for entry in history if entry.term > term), leo)
 
 
 def cut(history: History, leo: int) -> History:
     """The history of a log that was cut to end at ``leo``."""
-    return tuple(epoch for epoch in history if epoch.start < leo)
+    return tuple(entry for entry in history if entry.start < leo)
 
 
 def forgotten(history: History, start: int) -> History:
     """The history of a log that begins at ``start`` now: with the term of the record before it."""
-    before = [epoch for epoch in history if epoch.start < start]
-    return (*before[-1:], *(epoch for epoch in history if epoch.start >= start))
+    before = [entry for entry in history if entry.start < start]
+    return (*before[-1:], *(entry for entry in history if entry.start >= start))
 
 
 def diverged_at(history: History, offset: int, term: int, leo: int) -> int | None:
@@ -65,7 +66,7 @@ def diverged_at(history: History, offset: int, term: int, leo: int) -> int | Non
     Terms are written by one leader each: the record before ``offset`` is the one that was read if
     and only if it is of that term.
     """
-    held = max((epoch.term for epoch in history if epoch.start < offset), default=0)
+    held = max((entry.term for entry in history if entry.start < offset), default=0)
     if held == term:
         return None
     return min(common_end(history, term, leo), offset - 1)

@@ -19,20 +19,28 @@ from dataclasses import replace
 from schemas.ids import MAX_RESTARTS, election_term, format_term
 from spu.replication.events import (
     AppendControl,
-    AskElection,
-    AskLrs,
     Committed,
-    LeadNow,
+    Elected,
     LeadsOn,
     Output,
+    PersistHardState,
     Push,
-    Record,
+    RequestElection,
+    RequestLrsChange,
     Send,
     SteppedDown,
 )
 from spu.replication.follower import Step
 from spu.replication.history import end_of, extended, largest_at_most, last_term
-from spu.replication.messages import Ack, Attach, Confirm, Cut, Position, Refuse, Reset
+from spu.replication.messages import (
+    AppendAck,
+    Attach,
+    CommitUpdate,
+    LogEnd,
+    Reject,
+    Reset,
+    Truncate,
+)
 from spu.replication.state import (
     CREDITS,
     REPLICA_LAG_TIME_MS,
@@ -48,8 +56,8 @@ from spu.replication.state import (
 from spu.replication.terms import next_term
 
 
-def on_lead(state: ReplicaState, order: LeadNow) -> Step:
-    """Promise a term that was never used; `settle` begins once that is durable.
+def on_elected(state: ReplicaState, order: Elected) -> Step:
+    """Persist a term that was never used; `settle` begins once that is durable.
 
     Orders that are over (an older revision or term), that name a set without this storage, or
     that come while it leads in that very election term, change nothing. An unfit replica refuses.
@@ -68,10 +76,10 @@ def on_lead(state: ReplicaState, order: LeadNow) -> Step:
         return state, ()
     if used == order.term + MAX_RESTARTS:
         reason = f"the restarts of term {format_term(used)} are used up"
-        return state, (AskElection(used, reason),)
+        return state, (RequestElection(used, reason),)
     term = next_term(order.term, used)
     same = version == known.version
-    wish = replace(
+    unpersisted = replace(
         known,
         term=term,
         incarnation=order.incarnation,
@@ -83,27 +91,27 @@ def on_lead(state: ReplicaState, order: LeadNow) -> Step:
         leading=True,
         unfit=None,
     )
-    outputs: list[Output] = [Record(wish)]
+    outputs: list[Output] = [PersistHardState(unpersisted)]
     if state.leading is not None:
         outputs.append(SteppedDown("it is to lead in a higher term"))
-    state = replace(state, wish=wish, becoming=term, leading=None, following=None)
+    state = replace(state, unpersisted=unpersisted, becoming=term, leading=None, following=None)
     return state, tuple(outputs)
 
 
 def settle(state: ReplicaState, now_ms: int) -> Step:
-    """Begin a leadership whose promise is durable, or ask for the set that is."""
-    promise = state.promise
-    if state.wish is not None or not promise.leading or not state.log_is_steady:
+    """Begin a leadership whose hard state is durable, or ask for the set that is."""
+    hard_state = state.hard_state
+    if state.unpersisted is not None or not hard_state.leading or not state.log_is_steady:
         return state, ()
-    if state.becoming == promise.term:
+    if state.becoming == hard_state.term:
         return _begin(state, now_ms)
-    if state.leading is not None and promise.pending is not None:
+    if state.leading is not None and hard_state.pending is not None:
         return _ask(state, now_ms)
     return state, ()
 
 
 def _begin(state: ReplicaState, now_ms: int) -> Step:
-    term, at = state.promise.term, state.log.leo
+    term, at = state.hard_state.term, state.log.leo
     outputs: list[Output]
     if _is_alone(state):
         state = replace(state, leading=Leading(term, at - 1, now_ms, at), becoming=None)
@@ -117,7 +125,7 @@ def _begin(state: ReplicaState, now_ms: int) -> Step:
     for peer in state.links:
         state, more = attach(state, peer, now_ms)
         outputs += more
-    if state.promise.pending is not None:
+    if state.hard_state.pending is not None:
         state, more = _ask(state, now_ms)
         outputs += more
     return state, tuple(outputs)
@@ -126,11 +134,11 @@ def _begin(state: ReplicaState, now_ms: int) -> Step:
 def _is_alone(state: ReplicaState) -> bool:
     """Whether it leads on in an election that is in its log, and commits need nobody else: nobody
     else can have been elected, and what it holds durably is committed."""
-    elected = election_term(state.promise.term) == election_term(state.log.last_term)
+    elected = election_term(state.hard_state.term) == election_term(state.log.last_term)
     return elected and state.required == {state.me}
 
 
-def on_wrote(state: ReplicaState, leo: int) -> Step:
+def on_appended(state: ReplicaState, leo: int) -> Step:
     """It appended records of its own: the first ones begin its term where no control record did."""
     if state.leading is None:
         raise AssertionError("only a leader writes records of its own")
@@ -141,7 +149,7 @@ def on_wrote(state: ReplicaState, leo: int) -> Step:
 def attach(state: ReplicaState, peer: int, now_ms: int) -> Step:
     """Begin a new attachment to a follower; what it said in an older one counts no more."""
     leading = state.leading
-    if leading is None or peer == state.spu or peer not in state.promise.replicas:
+    if leading is None or peer == state.spu or peer not in state.hard_state.replicas:
         return state, ()
     number = leading.attachments + 1
     before = progress_of(leading, peer)
@@ -165,7 +173,7 @@ def on_link_down(state: ReplicaState, peer: int) -> Step:
     return replace(state, leading=_with(leading, gone)), ()
 
 
-def on_position(state: ReplicaState, sender: int, message: Position, now_ms: int) -> Step:
+def on_log_end(state: ReplicaState, sender: int, message: LogEnd, now_ms: int) -> Step:
     """Compare a follower's log with ours, and have it cut or begin anew until they agree."""
     progress = _attached(state, sender, message.term, message.attach)
     if progress is None or (progress.matched and message.unfit is None):
@@ -183,36 +191,38 @@ def on_position(state: ReplicaState, sender: int, message: Position, now_ms: int
         # First it leaves the live replicas, then it may discard what it holds.
         return consider(state, now_ms)
     if message.unfit is not None or message.leo < log.start:
-        before = last_term(tuple(epoch for epoch in log.history if epoch.start < log.start))
+        before = last_term(tuple(entry for entry in log.history if entry.start < log.start))
         reset = Reset(message.term, message.attach, message.boot, log.start, before)
         state, asked = consider(state, now_ms)
         return state, (Send(sender, reset), *asked)
     term = largest_at_most(log.history, message.last_term)
     end = end_of(log.history, term, log.leo)
     if term != message.last_term or message.leo > end:
-        return state, (Send(sender, Cut(message.term, message.attach, message.boot, term, end)),)
-    state = _note(state, replace(progress, matched=True, sent=message.leo, told=state.lac))
+        return state, (
+            Send(sender, Truncate(message.term, message.attach, message.boot, term, end)),
+        )
+    state = _note(state, replace(progress, matched=True, sent=message.leo, last_sent_lac=state.lac))
     # Also where there is nothing to push: it answers with what it holds durably.
-    agreed = Confirm(message.term, message.attach, message.boot, state.lac, log.start)
+    agreed = CommitUpdate(message.term, message.attach, message.boot, state.lac, log.start)
     state, pushed = pump(state)
     return state, (Send(sender, agreed), *pushed)
 
 
-def on_ack(state: ReplicaState, sender: int, message: Ack, now_ms: int) -> Step:
+def on_append_ack(state: ReplicaState, sender: int, message: AppendAck, now_ms: int) -> Step:
     """A follower has more: it may commit, join, and be sent the next."""
     progress = _attached(state, sender, message.term, message.attach)
     if progress is None or not progress.matched:
         return state, ()
-    position = max(progress.position, message.position)
+    match_offset = max(progress.match_offset, message.position)
     unacked = tuple(end for end in progress.unacked if end > message.leo)
     sent = progress.sent
     if message.gap:
         sent, unacked = message.leo, ()
-    if position > progress.position or unacked != progress.unacked:
+    if match_offset > progress.match_offset or unacked != progress.unacked:
         progress = replace(progress, heard_ms=now_ms)
     acked = max(progress.acked, message.leo)
-    progress = replace(progress, position=position, unacked=unacked, sent=sent, acked=acked)
-    if position >= state.log.leo:
+    progress = replace(progress, match_offset=match_offset, unacked=unacked, sent=sent, acked=acked)
+    if match_offset >= state.log.leo:
         progress = replace(progress, caught_up_ms=now_ms)
     state, outputs = advance(_note(state, progress))
     state, asked = consider(state, now_ms)
@@ -236,7 +246,7 @@ def on_pushed(state: ReplicaState, follower: int, number: int, upto: int, now_ms
     return pump(replace(state, leading=_with(leading, progress)))
 
 
-def on_refuse(state: ReplicaState, sender: int, message: Refuse, now_ms: int) -> Step:
+def on_reject(state: ReplicaState, sender: int, message: Reject, now_ms: int) -> Step:
     """Somebody knows a higher term: whoever leads in it, this one does not any more. Or a follower
     left its attachment: from then on it is asked to begin another."""
     leading = state.leading
@@ -258,7 +268,7 @@ def on_tick(state: ReplicaState, now_ms: int) -> Step:
         return state, ()
     outputs: list[Output] = []
     for progress in leading.followers:
-        if progress.matched and progress.position >= leading.mark:
+        if progress.matched and progress.match_offset >= leading.mark:
             state = _note(state, replace(progress, caught_up_ms=now_ms))
         if progress.attach and _is_lost(state, progress, now_ms):
             state, more = attach(state, progress.spu, now_ms)
@@ -275,7 +285,7 @@ def _is_lost(state: ReplicaState, progress: Progress, now_ms: int) -> bool:
     silent_ms = now_ms - progress.heard_ms
     if not progress.matched:
         return silent_ms >= RETRY_MS
-    behind = progress.position < state.log.leo or bool(progress.unacked)
+    behind = progress.match_offset < state.log.leo or bool(progress.unacked)
     return progress.sent < state.log.start or (behind and silent_ms >= STALLED_MS)
 
 
@@ -298,27 +308,27 @@ def pump(state: ReplicaState) -> Step:
     for progress in leading.followers:
         if not progress.matched or progress.pushing or progress.sent < state.log.start:
             continue
-        told = replace(progress, told=state.lac)
+        sent = replace(progress, last_sent_lac=state.lac)
         attachment = (leading.term, progress.attach, progress.boot)
         if progress.sent < state.log.leo:
             if len(progress.unacked) < CREDITS:
                 at = (progress.sent, state.lac, state.log.start)
                 outputs.append(Push(progress.spu, *attachment, *at))
-                state = _note(state, replace(told, pushing=True))
-        elif progress.told < state.lac:
-            confirm = Confirm(*attachment, state.lac, state.log.start)
+                state = _note(state, replace(sent, pushing=True))
+        elif progress.last_sent_lac < state.lac:
+            confirm = CommitUpdate(*attachment, state.lac, state.log.start)
             outputs.append(Send(progress.spu, confirm))
-            state = _note(state, told)
+            state = _note(state, sent)
     return state, tuple(outputs)
 
 
 def advance(state: ReplicaState) -> Step:
     """Commit what everybody holds who must; `pump` tells followers."""
-    leading, promise = state.leading, state.promise
-    if leading is None or promise.smallest < promise.min_in_sync:
+    leading, hard_state = state.leading, state.hard_state
+    if leading is None or hard_state.smallest < hard_state.min_in_sync:
         return state, ()
     positions = {
-        progress.member: progress.position for progress in leading.followers if progress.matched
+        progress.member: progress.match_offset for progress in leading.followers if progress.matched
     }
     positions[state.me] = state.log.durable
     everywhere = min((positions.get(member, 0) for member in state.required), default=0)
@@ -332,7 +342,7 @@ def advance(state: ReplicaState) -> Step:
 def consider(state: ReplicaState, now_ms: int, *, retry: bool = False) -> Step:
     """Ask for another live replica set where one is due; one request at a time."""
     leading, known = state.leading, state.newest
-    if leading is None or state.wish is not None:
+    if leading is None or state.unpersisted is not None:
         return state, ()
     if known.pending is not None:
         due = retry and now_ms - leading.asked_ms >= RETRY_MS
@@ -342,14 +352,14 @@ def consider(state: ReplicaState, now_ms: int, *, retry: bool = False) -> Step:
     wanted = next((lrs for lrs in _changes(state, leading, now_ms) if lrs not in refused), None)
     if wanted is None:
         return state, ()
-    wish = replace(known, pending=wanted)
-    return replace(state, wish=wish), (Record(wish),)
+    unpersisted = replace(known, pending=wanted)
+    return replace(state, unpersisted=unpersisted), (PersistHardState(unpersisted),)
 
 
 def _changes(state: ReplicaState, leading: Leading, now_ms: int) -> Iterator[Members]:
     """Live replica sets that should be, each one change away from the one that is, the most urgent
     first. Those that were refused come after the others, the latest last."""
-    lrs = state.promise.lrs
+    lrs = state.hard_state.lrs
     found = {progress.spu: progress for progress in leading.followers}
     others = [member for member in lrs if member != state.me]
     for member in others:
@@ -362,7 +372,7 @@ def _changes(state: ReplicaState, leading: Leading, now_ms: int) -> Iterator[Mem
         progress = found.get(member.spu)
         since = leading.began_ms if progress is None else progress.caught_up_ms
         late = now_ms - since >= REPLICA_LAG_TIME_MS
-        if late and len(lrs) > state.promise.min_in_sync:
+        if late and len(lrs) > state.hard_state.min_in_sync:
             yield tuple(m for m in lrs if m != member)
     joining = [
         tuple(sorted((*lrs, progress.member)))
@@ -370,7 +380,7 @@ def _changes(state: ReplicaState, leading: Leading, now_ms: int) -> Iterator[Mem
         if progress.member is not None
         and progress.matched
         and progress.member not in lrs
-        and progress.position > max(state.lac, leading.control)
+        and progress.match_offset > max(state.lac, leading.control)
     ]
     turn = {wanted: number for number, wanted in enumerate(leading.refused)}
     yield from sorted(joining, key=lambda wanted: turn.get(wanted, -1))
@@ -389,26 +399,29 @@ def _give_up(state: ReplicaState, now_ms: int) -> Step:
     changing = pending is not None and pending not in leading.refused
     if now_ms - leading.stuck_ms < REPLICA_LAG_TIME_MS or changing:
         return state, ()
-    promise = state.promise
+    hard_state = state.hard_state
     there = sum(
-        progress.matched and progress.position >= leading.mark for progress in leading.followers
+        progress.matched and progress.match_offset >= leading.mark for progress in leading.followers
     )
     reason = (
         f"nothing was committed for {REPLICA_LAG_TIME_MS / 1000:g} s: {there + 1} of"
-        f" {len(promise.lrs)} live replicas keep up, minInSyncReplicas is {promise.min_in_sync}"
+        f" {len(hard_state.lrs)} live replicas keep up, minInSyncReplicas is"
+        f" {hard_state.min_in_sync}"
     )
     state = replace(state, leading=replace(leading, stuck_ms=now_ms))
-    return state, (AskElection(leading.term, reason),)
+    return state, (RequestElection(leading.term, reason),)
 
 
 def _ask(state: ReplicaState, now_ms: int) -> Step:
-    leading, promise = state.leading, state.promise
-    if leading is None or promise.pending is None:
+    leading, hard_state = state.leading, state.hard_state
+    if leading is None or hard_state.pending is None:
         return state, ()
-    gone = sorted(set(promise.lrs) - set(promise.pending))
-    came = sorted(set(promise.pending) - set(promise.lrs))
+    gone = sorted(set(hard_state.lrs) - set(hard_state.pending))
+    came = sorted(set(hard_state.pending) - set(hard_state.lrs))
     words = [f"SPU {m.spu} leaves" for m in gone] + [f"SPU {m.spu} joins" for m in came]
-    asked = AskLrs(promise.revision, leading.term, promise.pending, ", ".join(words))
+    asked = RequestLrsChange(
+        hard_state.revision, leading.term, hard_state.pending, ", ".join(words)
+    )
     return replace(state, leading=replace(leading, asked_ms=now_ms)), (asked,)
 
 

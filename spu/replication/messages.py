@@ -2,12 +2,14 @@
 
 Every message names the full term of the leadership it belongs to and the number of the attachment
 within it: what belongs to another one is dropped, however late it comes. What a leader says after
-the follower's `Position` repeats the ``boot`` that it named, the process it runs as: a follower
-that restarted knows no numbers any more, and would cut by the comparison of an older attachment.
-A leader attaches
-(`Attach`), the follower answers with where its log ends (`Position`), the leader has it cut what
-differs (`Cut`) until both agree, or start over behind the log's beginning (`Reset`); then batches
-flow (`Append`, `Confirm`) and are confirmed (`Ack`). `Refuse` answers a term that is over.
+the follower's `LogEnd` repeats the ``boot`` that it named, the process it runs as: a follower
+that restarted knows no numbers any more, and would truncate by the comparison of an older
+attachment.
+
+A leader attaches (`Attach`), the follower answers with where its log ends (`LogEnd`), the leader
+has it truncate what differs (`Truncate`) until both agree, or start over behind the log's beginning
+(`Reset`). Then batches flow (`Append`, `CommitUpdate`) and are acknowledged (`AppendAck`). `Reject`
+answers a term that is over.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class Attach:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class LogEnd:
     """Follower to leader, once the term is on its disk: whose storage it is, and the last term and
     the end of its log. ``boot`` is random for each process; ``unfit`` says why it cannot follow."""
 
@@ -51,7 +53,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Truncate:
     """Leader to follower: your last term that I have as well is ``to_term``, and ends at ``end``
     with me."""
 
@@ -93,7 +95,7 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class Confirm:
+class CommitUpdate:
     """Leader to follower, when there is nothing to append: how far is committed."""
 
     term: int
@@ -104,7 +106,7 @@ class Confirm:
 
 
 @dataclass(frozen=True, slots=True)
-class Ack:
+class AppendAck:
     """Follower to leader: it has all below ``leo``, and all below ``position`` as durably as the
     topic asks for. ``gap``: something before what came last is missing; send from ``leo`` again."""
 
@@ -116,7 +118,7 @@ class Ack:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class Reject:
     """Follower to leader: ``term`` is over, as I know the higher term ``known``; or, where that is
     ``term`` itself, I left this attachment and do not hear what you say in it: begin another."""
 
@@ -125,4 +127,4 @@ class Refuse:
     known: int
 
 
-Message = Attach | Position | Cut | Reset | Append | Confirm | Ack | Refuse
+Message = Attach | LogEnd | Truncate | Reset | Append | CommitUpdate | AppendAck | Reject

@@ -1,4 +1,4 @@
-"""What one replica knows: what it promised durably, its log, and its part in replication.
+"""What one replica knows: its durable hard state, its log, and its part in replication.
 
 Everything is immutable and comparable: a step gives a new state, a simulator can keep every state
 it has seen, and two processes that start from the same state stay equal. Pure data.
@@ -40,7 +40,7 @@ Members = tuple[Member, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class HardState:
     """What the journal holds of a replica; written as one, and never half.
 
     ``term`` is the highest full term that it led or followed; ``replicas``, ``lrs`` and
@@ -106,9 +106,10 @@ class Progress:
     """What a leader knows of one follower.
 
     ``attach`` is the number of the attachment, 0 without one. Only a ``matched`` follower, whose
-    log is a beginning of the leader's, is sent anything, and only its ``position`` counts.
+    log is a beginning of the leader's, is sent anything, and only its ``match_offset`` counts.
     ``sent`` is the next offset to push, ``unacked`` are the ends of pushes on their way, ``acked``
-    is the highest end that was acknowledged, and ``told`` the last add confirmed that it was sent.
+    is the highest end that was acknowledged, and ``last_sent_lac`` the last add confirmed that was
+    sent to it.
     """
 
     spu: int
@@ -117,12 +118,12 @@ class Progress:
     storage: str | None = None
     unfit: str | None = None
     matched: bool = False
-    position: int = 0
+    match_offset: int = 0
     sent: int = 0
     pushing: bool = False
     unacked: tuple[int, ...] = ()
     acked: int = 0
-    told: int = -1
+    last_sent_lac: int = -1
     heard_ms: int = 0
     caught_up_ms: int = 0
 
@@ -164,14 +165,14 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """One attachment to a leader. ``told`` is the last add confirmed that it has heard in it, which
-    may lie beyond what it holds."""
+    """One attachment to a leader. ``heard_lac`` is the last add confirmed that it has heard in it,
+    which may lie beyond what it holds."""
 
     leader: int
     term: int
     attach: int
     phase: Phase = Phase.PROMISING
-    told: int = -1
+    heard_lac: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,19 +192,19 @@ class Rebuilding:
 class ReplicaState:
     """All of one replica.
 
-    ``promise`` is durable; ``wish`` is the newest one on its way to the disk. ``becoming`` is the
-    term that it leads in once its promise is durable; a term that was promised by an earlier
-    process is never led in again. ``boot`` is random for each opening of the log; ``last_attach``
+    ``hard_state`` is durable; ``unpersisted`` is the newest one on its way to the disk.
+    ``becoming`` is the term that it leads in once that is durable; a term that an earlier process
+    persisted is never led in again. ``boot`` is random for each opening of the log; ``last_attach``
     is the newest attachment, as (term, number), that was followed since. While the log is being cut
     (``cutting``) or replaced (``rebuild``), nothing is written to it and nothing said of it.
     """
 
     spu: int
     boot: str
-    promise: Promise
+    hard_state: HardState
     log: LogView = field(default_factory=LogView)
     lac: int = -1
-    wish: Promise | None = None
+    unpersisted: HardState | None = None
     becoming: int | None = None
     leading: Leading | None = None
     following: Following | None = None
@@ -213,9 +214,9 @@ class ReplicaState:
     links: tuple[int, ...] = ()
 
     @property
-    def newest(self) -> Promise:
-        """What it will have promised when the journal has caught up."""
-        return self.promise if self.wish is None else self.wish
+    def newest(self) -> HardState:
+        """The hard state that it will have when the journal has caught up."""
+        return self.hard_state if self.unpersisted is None else self.unpersisted
 
     @property
     def me(self) -> Member:
@@ -223,10 +224,10 @@ class ReplicaState:
 
     @property
     def required(self) -> frozenset[Member]:
-        """Who must hold a record before it is committed: as promised, and whom it decided to ask
-        for since. Were these not needed before that is durable, one that holds all that is
+        """Who must hold a record before it is committed: by its hard state, and whom it decided to
+        ask for since. Were these not needed before that is durable, one that holds all that is
         committed when it is chosen might not when it joins."""
-        return self.promise.required | frozenset(self.newest.pending or ())
+        return self.hard_state.required | frozenset(self.newest.pending or ())
 
     @property
     def durable_lac(self) -> int:
@@ -244,7 +245,7 @@ class ReplicaState:
         return self.leading is not None and self.lac >= self.leading.control
 
 
-def recovered(spu: int, boot: str, promise: Promise, log: LogView, lac: int) -> ReplicaState:
+def recovered(spu: int, boot: str, hard_state: HardState, log: LogView, lac: int) -> ReplicaState:
     """A replica after a start, from what its disk holds; `Resume` comes next. ``log.durable`` is
     its end: recovery makes durable what it keeps before anything is said of it."""
-    return ReplicaState(spu, boot, promise, replace(log, durable=log.leo), lac)
+    return ReplicaState(spu, boot, hard_state, replace(log, durable=log.leo), lac)

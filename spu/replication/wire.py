@@ -20,16 +20,16 @@ from schemas.ids import PartitionUid, uid_bytes, uid_text
 from schemas.wire.batch import Buffer, split_batches, verify
 from schemas.wire.protocol import pack_frame
 from spu.replication.messages import (
-    Ack,
     Append,
+    AppendAck,
     Attach,
     Batch,
-    Confirm,
-    Cut,
+    CommitUpdate,
+    LogEnd,
     Message,
-    Position,
-    Refuse,
+    Reject,
     Reset,
+    Truncate,
 )
 from spu.replication.producer_state import ProducerDump, dump_from
 
@@ -107,11 +107,11 @@ def encode(uid: PartitionUid, message: Message | Damaged) -> list[Buffer]:
     match message:
         case Attach():
             return pack_frame(Kind.ATTACH, 0, _ATTACH.pack(who, term, attach))
-        case Position(_, _, boot, storage, last_term, leo, unfit):
+        case LogEnd(_, _, boot, storage, last_term, leo, unfit):
             place = (bytes.fromhex(boot), uid_bytes(storage), last_term, leo, unfit is not None)
             fixed = _POSITION.pack(who, term, attach, *place)
             return pack_frame(Kind.POSITION, 0, fixed, _reason((unfit or "").encode()).encode())
-        case Cut(_, _, boot, to_term, end):
+        case Truncate(_, _, boot, to_term, end):
             fixed = _CUT.pack(who, term, attach, bytes.fromhex(boot), to_term, end)
             return pack_frame(Kind.CUT, 0, fixed)
         case Reset(_, _, boot, start, last_term, producers):
@@ -120,14 +120,14 @@ def encode(uid: PartitionUid, message: Message | Damaged) -> list[Buffer]:
         case Append(_, _, boot, batches, lac, log_start):
             data = [batch.data for batch in batches]
             return encode_append(uid, (term, attach, boot), lac, log_start, *data)
-        case Confirm(_, _, boot, lac, log_start):
+        case CommitUpdate(_, _, boot, lac, log_start):
             fixed = _APPEND.pack(who, term, attach, bytes.fromhex(boot), lac, log_start)
             return pack_frame(Kind.CONFIRM, 0, fixed)
-        case Ack(_, _, leo, position, gap):
+        case AppendAck(_, _, leo, position, gap):
             return pack_frame(Kind.ACK, 0, _ACK.pack(who, term, attach, leo, position, gap))
         case Damaged():
             return pack_frame(Kind.DAMAGED, 0, _ATTACH.pack(who, term, attach))
-        case Refuse(_, _, known):
+        case Reject(_, _, known):
             return pack_frame(Kind.REFUSE, 0, _REFUSE.pack(who, term, attach, known))
         case _:
             assert_never(message)
@@ -168,10 +168,10 @@ def decode(
         case Kind.POSITION:
             uid, term, attach, boot, storage, last, leo, unfit = _unpack(_POSITION, fixed)
             reason = _reason(tail) if unfit else None
-            message = Position(term, attach, boot.hex(), uid_text(storage), last, leo, reason)
+            message = LogEnd(term, attach, boot.hex(), uid_text(storage), last, leo, reason)
         case Kind.CUT:
             uid, term, attach, boot, to_term, end = _unpack(_CUT, fixed)
-            message = Cut(term, attach, boot.hex(), to_term, end)
+            message = Truncate(term, attach, boot.hex(), to_term, end)
         case Kind.RESET:
             uid, term, attach, boot, start, last = _unpack(_RESET, fixed)
             message = Reset(term, attach, boot.hex(), start, last, _producers(tail))
@@ -180,16 +180,16 @@ def decode(
             message = Append(term, attach, boot.hex(), _batches(tail), lac, start)
         case Kind.CONFIRM:
             uid, term, attach, boot, lac, start = _unpack(_APPEND, fixed)
-            message = Confirm(term, attach, boot.hex(), lac, start)
+            message = CommitUpdate(term, attach, boot.hex(), lac, start)
         case Kind.ACK:
             uid, term, attach, leo, position, gap = _unpack(_ACK, fixed)
-            message = Ack(term, attach, leo, position, bool(gap))
+            message = AppendAck(term, attach, leo, position, bool(gap))
         case Kind.DAMAGED:
             uid, term, attach = _unpack(_ATTACH, fixed)
             message = Damaged(term, attach)
         case Kind.REFUSE:
             uid, term, attach, known = _unpack(_REFUSE, fixed)
-            message = Refuse(term, attach, known)
+            message = Reject(term, attach, known)
         case _:
             raise ProtocolError(f"an SPU knows no replication message {kind}; upgrade it")
     return uid_text(uid), message

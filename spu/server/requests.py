@@ -210,8 +210,8 @@ class Requests:
         replica = self._partitions.replica(asked.uid)
         response, segments = replica.offsets.list_segments()
         if asked.max_wait_ms and asked.known_version == response.version:
-            told = partial(self._segments_changed, request, replica)
-            request.waiter = replica.when_segments_change(asked.max_wait_ms, told)
+            on_done = partial(self._segments_changed, request, replica)
+            request.waiter = replica.when_segments_change(asked.max_wait_ms, on_done)
         else:
             self._client.answer(request, response.pack(), b"".join(one.pack() for one in segments))
 

@@ -66,7 +66,7 @@ class Client(Protocol):
 
 
 class _Subscription:
-    __slots__ = ("cold", "flags", "listener", "number", "offset", "replica", "term", "told", "uid")
+    __slots__ = ("begun", "cold", "flags", "listener", "number", "offset", "replica", "term", "uid")
 
     def __init__(self, entry: SubscriptionEntry, replica: Replica, listener: Listener) -> None:
         self.number = entry.number
@@ -77,7 +77,7 @@ class _Subscription:
         self.replica = replica
         self.listener = listener
         #: Has a frame been sent?
-        self.told = False
+        self.begun = False
         #: Of one that needed the disk and has not caught up since: how many reads are done in
         #: threads before the loop tries. What the system reads ahead would be found by the loop,
         #: but reading ahead is work too.
@@ -151,11 +151,11 @@ class Subscriptions:
                 " another connection"
             )
         replica = self._partitions.replica(entry.uid)
-        listener = replica.listen(partial(self._told, entry.number))
+        listener = replica.listen(partial(self._on_log_event, entry.number))
         self._open[entry.number] = _Subscription(entry, replica, listener)
         self._queue.add(entry.number, entry.credit)
 
-    def _told(self, number: int, error: RunnelError | None) -> None:
+    def _on_log_event(self, number: int, error: RunnelError | None) -> None:
         """What the replica has to say."""
         if number not in self._open:
             return
@@ -216,8 +216,8 @@ class Subscriptions:
         """End a turn with what was read."""
         length = len(found.data)
         bounds = found.response
-        if length or not subscription.told:
-            subscription.told = True
+        if length or not subscription.begun:
+            subscription.begun = True
             if length:
                 subscription.offset, subscription.term = found.next_offset, found.last_term
             fixed = PushResponse(bounds.log_start, bounds.lac, subscription.offset).pack()

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from schemas.errors import StorageFailedError
 from schemas.wire.batch import MAX_TRANSACTION_ID, NO_TRANSACTION
-from spu.replication.history import Epoch, History
+from spu.replication.history import History, TermStart
 from spu.replication.producer_state import (
     NO_PRODUCERS,
     ProducerDump,
@@ -164,7 +164,7 @@ def _is_possible(checkpoint: Checkpoint) -> bool:
     history = checkpoint.history
     cut_at = 0 if checkpoint.cut_at is None else checkpoint.cut_at
     last_id = checkpoint.id_before_start
-    signed = [checkpoint.lac, checkpoint.opened_us, last_id, *(epoch.start for epoch in history)]
+    signed = [checkpoint.lac, checkpoint.opened_us, last_id, *(entry.start for entry in history)]
     unsigned = [
         checkpoint.log_start,
         checkpoint.segment,
@@ -173,7 +173,7 @@ def _is_possible(checkpoint: Checkpoint) -> bool:
         checkpoint.durable_leo,
         checkpoint.settled.leo,
         cut_at,
-        *(epoch.term for epoch in history),
+        *(entry.term for entry in history),
         *_numbers(checkpoint.producers),
         *_numbers(checkpoint.settled.dump),
     ]
@@ -190,7 +190,7 @@ def _is_possible(checkpoint: Checkpoint) -> bool:
             else checkpoint.scan_offset == checkpoint.segment
         )
         and all(a.term < b.term and a.start < b.start for a, b in pairwise(history))
-        and all(epoch.start < checkpoint.durable_leo for epoch in history)
+        and all(entry.start < checkpoint.durable_leo for entry in history)
     )
 
 
@@ -203,7 +203,7 @@ def _numbers(dump: ProducerDump) -> Iterator[int]:
 
 def _history(data: dict[str, Any]) -> History:
     if "history" in data:
-        return tuple(Epoch(term, start) for term, start in data["history"])
+        return tuple(TermStart(term, start) for term, start in data["history"])
     if data["lastTerm"]:
-        return (Epoch(data["lastTerm"], data["durableLeo"] - 1),)
+        return (TermStart(data["lastTerm"], data["durableLeo"] - 1),)
     return ()

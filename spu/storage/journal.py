@@ -1,4 +1,4 @@
-"""The journal: what this SPU was told and promised, for all its replicas, in one file.
+"""The journal: what the SC told this SPU, and the hard state of all its replicas, in one file.
 
 Terms, live replica sets, revisions, roles and assignments of thousands of partitions change
 together (an election after a failure, a start), so they share one file: however many entries
@@ -24,7 +24,7 @@ from schemas.control.messages import Assignment, Peer, Stamp
 from schemas.errors import StorageFailedError
 from schemas.ids import PartitionUid
 from schemas.wire.batch import crc32c
-from spu.replication.state import Member, Members, Promise
+from spu.replication.state import HardState, Member, Members
 from spu.storage.durable import replace_file, sync_directory, sync_file, write_all
 
 _FRAME: Final = struct.Struct("<4sII")
@@ -35,28 +35,28 @@ _COMPACT_ABOVE_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """What is known of one replica: what it promised, and what it is to hold."""
+    """What is known of one replica: its hard state, and what it is to hold."""
 
     uid: PartitionUid
-    promise: Promise
+    hard_state: HardState
     assigned: bool = True
     assignment: Assignment | None = None
 
     def to_json(self) -> str:
         """One row of a frame. The assignment is most of it, and writes itself."""
-        promise = self.promise
+        hard_state = self.hard_state
         row = {
             "uid": self.uid,
-            "storageId": promise.storage,
-            "term": promise.term,
-            "incarnation": promise.incarnation,
-            "revision": promise.revision,
-            "replicas": promise.replicas,
-            "lrs": promise.lrs,
-            "minInSync": promise.min_in_sync,
-            "pending": promise.pending,
-            "leading": promise.leading,
-            "unfit": promise.unfit,
+            "storageId": hard_state.storage,
+            "term": hard_state.term,
+            "incarnation": hard_state.incarnation,
+            "revision": hard_state.revision,
+            "replicas": hard_state.replicas,
+            "lrs": hard_state.lrs,
+            "minInSync": hard_state.min_in_sync,
+            "pending": hard_state.pending,
+            "leading": hard_state.leading,
+            "unfit": hard_state.unfit,
             "assigned": self.assigned,
         }
         # None is a value here (no retention by time), so it is not left out.
@@ -70,7 +70,7 @@ class JournalEntry:
         row = data["assignment"]
         assignment = Assignment.model_validate(row) if row else None
         pending = data.get("pending")
-        promise = Promise(
+        hard_state = HardState(
             storage=data["storageId"],
             term=data["term"],
             # Without these an earlier version wrote it, which knew no followers.
@@ -87,7 +87,7 @@ class JournalEntry:
         )
         return cls(
             uid=PartitionUid(data["uid"]),
-            promise=promise,
+            hard_state=hard_state,
             assigned=data["assigned"],
             assignment=assignment,
         )

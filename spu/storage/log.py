@@ -2,7 +2,7 @@
 
 Appends go to the page cache on the event loop; `plan_sync` takes a picture of what was written,
 `SyncPlan.run` makes it durable in a storage thread, and `synced` takes note on the loop again.
-One plan runs at a time. `orderly_leo` stops at a segment boundary until what lies before it is
+One plan runs at a time. `syncable_leo` stops at a segment boundary until what lies before it is
 durable; nothing beyond it is acknowledged.
 
 A segment holds records of one term: a change of it begins another, on followers as on the leader.
@@ -33,7 +33,7 @@ from schemas.errors import (
 from schemas.objects.topic import MAX_BATCH_BYTES, Durability, LogSettings
 from schemas.wire.batch import NO_TRANSACTION, BatchHeader, Buffer, read_header, stamp
 from schemas.wire.log_requests import SegmentInfo
-from spu.replication.history import Epoch, cut, extended, forgotten, last_term
+from spu.replication.history import TermStart, cut, extended, forgotten, last_term
 from spu.replication.producer_state import (
     ProducerDump,
     ProducerSnapshot,
@@ -119,7 +119,7 @@ class PartitionLog(ReadableLog):
         return segment_infos(self._segments, self.truncated.segments, self.log_start)
 
     @property
-    def orderly_leo(self) -> int:
+    def syncable_leo(self) -> int:
         """The offset up to which no older segment is waiting for its fsync."""
         return self._unsynced[0].end_offset if self._unsynced else self.leo
 
@@ -370,7 +370,7 @@ class PartitionLog(ReadableLog):
     def rebuild(self, start: int, last_term: int, producers: ProducerDump = ()) -> None:
         """Replace the log by an empty one that begins at ``start``, after a record of
         ``last_term``; 0 and 0 for one that nothing was ever appended to. ``producers`` is what
-        another log's `known_before` says of records below ``start``.
+        another log's `snapshot_before` says of records below ``start``.
 
         Durable when this returns; a crash before leaves the log as it was, or the new one. Works
         on an unfit log, too. The caller guarantees what `truncate_suffix` asks for. Raises
@@ -384,13 +384,13 @@ class PartitionLog(ReadableLog):
             scan_offset=start,
             durable_leo=start,
             lac=start - 1,
-            history=(Epoch(last_term, start - 1),) if start and last_term else (),
+            history=(TermStart(last_term, start - 1),) if start and last_term else (),
             producers=producers,
             settled=ProducerSnapshot(start, producers),
         )
         self._replace((Segment(str(self.directory), start, start),), checkpoint)
 
-    def known_before(self, start: int) -> ProducerDump:
+    def snapshot_before(self, start: int) -> ProducerDump:
         """What another log that begins at ``start``, at most this one's own start, has to know of
         what was before: producers, and the last transaction id.
 
@@ -398,7 +398,7 @@ class PartitionLog(ReadableLog):
         """
         return with_last_id(self.producers.dump_before(start), self.id_before_start)
 
-    def set_aside(self, name: str) -> Path:
+    def quarantine(self, name: str) -> Path:
         """Move the segments to another directory below the log's, which it gives; durable when
         this returns. What is left is a damaged log, to be rebuilt. Blocks. Raises OSError."""
         place = self.directory / f"aside-{name}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from schemas.wire.batch import NO_TRANSACTION
-from spu.replication.history import Epoch
+from spu.replication.history import TermStart
 from spu.storage.checkpoint import CHECKPOINT_NAME, Checkpoint, read_checkpoint
 from spu.storage.index import is_of_earlier_version, read_index
 from spu.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Damage, Segment, segment_bases
@@ -137,12 +137,12 @@ def _checkpoint(checkpoint: Checkpoint | None) -> dict[str, Any] | None:
         "lastTransactionIdBeforeStart": None
         if checkpoint.id_before_start == NO_TRANSACTION
         else checkpoint.id_before_start,
-        "history": [_epoch(epoch) for epoch in checkpoint.history],
+        "history": [_term_start(one) for one in checkpoint.history],
     }
 
 
-def _epoch(epoch: Epoch) -> dict[str, int]:
-    term, start = epoch
+def _term_start(found: TermStart) -> dict[str, int]:
+    term, start = found
     return {"term": term, "start": start}
 
 

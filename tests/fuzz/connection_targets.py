@@ -52,7 +52,7 @@ from schemas.wire.record_requests import (
 from schemas.wire.subscription_requests import PushResponse
 from spu.replica.batch_checks import admit
 from spu.replica.replica import Found, Replica
-from spu.replica.waiters import Listener, Listeners, Told, Waiter
+from spu.replica.waiters import Callback, Listener, Listeners, Waiter
 from spu.server import requests as spu_requests
 from spu.server.connection import Connection, ListenerCounters
 from spu.storage.log import PartitionLog
@@ -172,11 +172,11 @@ class _Replica:
         enough = len(read.data) >= request.min_bytes
         return Found(bounds, read.data, enough, read.next_offset, read.last_term)
 
-    def when_more(self, request: FetchRequest, found_bytes: int, told: Told) -> Waiter:
-        return Waiter(_LEO, told)
+    def when_more(self, request: FetchRequest, found_bytes: int, on_done: Callback) -> Waiter:
+        return Waiter(_LEO, on_done)
 
-    def listen(self, told: Told) -> Listener:
-        return self._listeners.add(told)
+    def listen(self, on_done: Callback) -> Listener:
+        return self._listeners.add(on_done)
 
     def commit(self) -> None:
         """Tell all who listen."""
@@ -194,8 +194,8 @@ class _Replica:
     def list_segments(self) -> tuple[ListSegmentsResponse, list[SegmentInfo]]:
         return ListSegmentsResponse(1, 0, self.lac), _log().segment_infos()
 
-    def when_segments_change(self, max_wait_ms: int, told: Told) -> Waiter:
-        return Waiter(0, told)
+    def when_segments_change(self, max_wait_ms: int, on_done: Callback) -> Waiter:
+        return Waiter(0, on_done)
 
     def verifiable(self) -> tuple[PartitionLog, int]:
         raise NotReadyError("it is being cut")
@@ -297,14 +297,14 @@ def _pushed(
     if header.status != ErrorCode.OK:
         pushed.pop(header.correlation, None)
         return
-    told = PushResponse.unpack(fixed)
+    on_done = PushResponse.unpack(fixed)
     at = pushed.get(header.correlation)
     for batch_header, batch in split_batches(tail):
         verify(batch)
         assert at is None or at == batch_header.base_offset
         at = batch_header.next_offset
-    assert at is None or at == told.next_offset
-    pushed[header.correlation] = told.next_offset
+    assert at is None or at == on_done.next_offset
+    pushed[header.correlation] = on_done.next_offset
 
 
 #: Calls under way when answers come: their correlations are 1, 2 and 3.

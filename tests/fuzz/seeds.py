@@ -59,19 +59,19 @@ from schemas.wire.subscription_requests import (
     pack_numbers,
 )
 from spu.replication.messages import (
-    Ack,
     Append,
+    AppendAck,
     Attach,
     Batch,
-    Confirm,
-    Cut,
+    CommitUpdate,
+    LogEnd,
     Message,
-    Position,
-    Refuse,
+    Reject,
     Reset,
+    Truncate,
 )
 from spu.replication.producer_state import with_last_id
-from spu.replication.state import Member, Promise
+from spu.replication.state import HardState, Member
 from spu.replication.wire import Greeting, encode
 from spu.storage.journal import JournalEntry
 from spu.storage.verification import Problem, Severity
@@ -193,14 +193,14 @@ def _peer_wire() -> list[bytes]:
     )
     messages: list[Message] = [
         Attach(TERM, 9),
-        Position(TERM, 9, BOOT, STORAGE, TERM - 1, 17, "an fsync failed"),
-        Cut(TERM, 9, BOOT, TERM - 1, 12),
+        LogEnd(TERM, 9, BOOT, STORAGE, TERM - 1, 17, "an fsync failed"),
+        Truncate(TERM, 9, BOOT, TERM - 1, 12),
         Reset(TERM, 9, BOOT, 40, TERM - 1, ((7, 1, ((0, 5, 8), (1, 8, 9))), (9, 0, ((3, 1, 2),)))),
         Reset(TERM, 9, BOOT, 40, TERM - 1, with_last_id(((7, 1, ((0, 5, 8),)),), 41)),
         Append(TERM, 9, BOOT, batches, 4, 0),
-        Confirm(TERM, 9, BOOT, 41, 3),
-        Ack(TERM, 9, 12, 11, gap=True),
-        Refuse(TERM, 9, TERM + 1),
+        CommitUpdate(TERM, 9, BOOT, 41, 3),
+        AppendAck(TERM, 9, 12, 11, gap=True),
+        Reject(TERM, 9, TERM + 1),
     ]
     pieces = [encode(UID, message) for message in messages]
     pieces.append(Greeting(3, 1, "cluster").frame())
@@ -305,7 +305,7 @@ def _index() -> list[bytes]:
 
 
 def _journal() -> list[bytes]:
-    promise = Promise(
+    hard_state = HardState(
         "s",
         TERM,
         revision=3,
@@ -316,10 +316,10 @@ def _journal() -> list[bytes]:
         leading=True,
     )
     rows: list[list[dict[str, Any]]] = [
-        [json.loads(JournalEntry(UID, promise, assignment=assignment_of()).to_json())],
+        [json.loads(JournalEntry(UID, hard_state, assignment=assignment_of()).to_json())],
         [{"seen": 9, "stamp": STAMP.to_json()}],
         [{"peer": Peer(spu_id=2, host="spu-2", port=9006).to_json()}],
-        [json.loads(JournalEntry(UID, promise, assigned=False).to_json()), {"removed": UID}],
+        [json.loads(JournalEntry(UID, hard_state, assigned=False).to_json()), {"removed": UID}],
     ]
     bodies = [json.dumps(one, separators=(",", ":")).encode() for one in rows]
     framed = [struct.pack("<H", len(body)) + body for body in bodies]

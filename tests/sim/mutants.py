@@ -13,18 +13,18 @@ from typing import Any
 
 from schemas.ids import Term
 from spu.replication import core, follower, leader, state
-from spu.replication.events import CutLog, Learned, Record, Send
+from spu.replication.events import PartitionUpdated, PersistHardState, Send, TruncateLog
 from spu.replication.follower import Step
-from spu.replication.messages import Ack, Append, Attach, Cut, Position
+from spu.replication.messages import Append, AppendAck, Attach, LogEnd, Truncate
 from spu.replication.state import (
     Following,
+    HardState,
     Leading,
     LogView,
     Member,
     Members,
     Phase,
     Progress,
-    Promise,
     ReplicaState,
 )
 from tests.sim.small_world import moves
@@ -53,7 +53,9 @@ def _same_term(wanted: int, on_disk: int) -> Term:
 
 def _forgets_pending(real: Callable[..., Step]) -> Callable[..., Step]:
     def attach(replica: ReplicaState, peer: int, now_ms: int) -> Step:
-        return real(replace(replica, promise=replace(replica.promise, pending=None)), peer, now_ms)
+        return real(
+            replace(replica, hard_state=replace(replica.hard_state, pending=None)), peer, now_ms
+        )
 
     return attach
 
@@ -61,11 +63,11 @@ def _forgets_pending(real: Callable[..., Step]) -> Callable[..., Step]:
 def _joins_without_control(
     replica: ReplicaState, leading: Leading, now_ms: int
 ) -> Iterator[Members]:
-    lrs = replica.promise.lrs
+    lrs = replica.hard_state.lrs
     for progress in leading.followers:
         member = progress.member
         new = member is not None and progress.matched and member not in lrs
-        if member is not None and new and progress.position > replica.lac:
+        if member is not None and new and progress.match_offset > replica.lac:
             yield tuple(sorted((*lrs, member)))
     yield from _CHANGES(replica, leading, now_ms)
 
@@ -78,11 +80,11 @@ def _begins_no_term(replica: ReplicaState, leo: int) -> Step:
     return replace(after, log=replace(after.log, history=replica.log.history)), outputs
 
 
-_ON_WROTE = leader.on_wrote
+_ON_WROTE = leader.on_appended
 
 
 def _counts_before_cutting(
-    replica: ReplicaState, sender: int, message: Position, now_ms: int
+    replica: ReplicaState, sender: int, message: LogEnd, now_ms: int
 ) -> Step:
     after, outputs = _ON_POSITION(replica, sender, message, now_ms)
     if after.leading is None:
@@ -90,18 +92,18 @@ def _counts_before_cutting(
     progress = leader.progress_of(after.leading, sender)
     if progress is None or progress.attach != message.attach:
         return after, outputs
-    progress = replace(progress, matched=True, position=message.leo, sent=message.leo)
+    progress = replace(progress, matched=True, match_offset=message.leo, sent=message.leo)
     after = leader._note(after, progress)
     after, more = leader.advance(after)
     return after, (*outputs, *more)
 
 
-_ON_POSITION = leader.on_position
+_ON_POSITION = leader.on_log_end
 
 
 def _unflushed_ack(replica: ReplicaState, following: Following, *, gap: bool = False) -> Send:
     leo = replica.log.leo
-    return Send(following.leader, Ack(following.term, following.attach, leo, leo, gap))
+    return Send(following.leader, AppendAck(following.term, following.attach, leo, leo, gap))
 
 
 def _acks_at_once(replica: ReplicaState, sender: int, message: Append) -> Step:
@@ -123,7 +125,7 @@ def _counts_itself_unflushed(replica: ReplicaState) -> Step:
 _ADVANCE = leader.advance
 
 
-def _cuts_by_lac(replica: ReplicaState, sender: int, message: Cut) -> Step:
+def _cuts_by_lac(replica: ReplicaState, sender: int, message: Truncate) -> Step:
     following = replica.following
     if following is None or following.attach != message.attach:
         return replica, ()
@@ -132,7 +134,7 @@ def _cuts_by_lac(replica: ReplicaState, sender: int, message: Cut) -> Step:
         return follower.position(replica)
     following = replace(following, phase=Phase.PROMISING)
     log = replica.log.cut_to(leo)
-    return replace(replica, log=log, following=following, cutting=True), (CutLog(leo),)
+    return replace(replica, log=log, following=following, cutting=True), (TruncateLog(leo),)
 
 
 def _cuts_to_the_smaller_end(history: Any, term: int, leo: int) -> int:
@@ -142,8 +144,8 @@ def _cuts_to_the_smaller_end(history: Any, term: int, leo: int) -> int:
 def _asks_again_at_once(real: Callable[..., Step]) -> Callable[..., Step]:
     def consider(replica: ReplicaState, now_ms: int, *, retry: bool = False) -> Step:
         pending = replica.newest.pending
-        if pending is not None and replica.wish is None and replica.leading is not None:
-            fresh = replace(replica, promise=replace(replica.promise, pending=None))
+        if pending is not None and replica.unpersisted is None and replica.leading is not None:
+            fresh = replace(replica, hard_state=replace(replica.hard_state, pending=None))
             wanted = next(_CHANGES(fresh, replica.leading, now_ms), pending)
             if wanted != pending:
                 replica = fresh
@@ -153,9 +155,9 @@ def _asks_again_at_once(real: Callable[..., Step]) -> Callable[..., Step]:
 
 
 def _forgets_the_union(
-    spu: int, boot: str, promise: Promise, log: LogView, lac: int
+    spu: int, boot: str, hard_state: HardState, log: LogView, lac: int
 ) -> ReplicaState:
-    return _RECOVERED(spu, boot, replace(promise, pending=None), log, lac)
+    return _RECOVERED(spu, boot, replace(hard_state, pending=None), log, lac)
 
 
 _RECOVERED = state.recovered
@@ -172,8 +174,10 @@ def _follows_any_term(replica: ReplicaState, sender: int, message: Attach) -> St
     if message.term >= replica.newest.term or replica.newest.leading:
         return _ON_ATTACH(replica, sender, message)
     following = Following(sender, message.term, message.attach)
-    wish = replace(replica.newest, term=message.term)
-    return replace(replica, following=following, wish=wish), (Record(wish),)
+    unpersisted = replace(replica.newest, term=message.term)
+    return replace(replica, following=following, unpersisted=unpersisted), (
+        PersistHardState(unpersisted),
+    )
 
 
 _ON_ATTACH = follower.on_attach
@@ -201,7 +205,7 @@ def _keeps_its_storage(replica: ReplicaState, storage: str) -> Step:
     return _ON_REPAIR(replica, replica.newest.storage)
 
 
-_ON_REPAIR = follower.on_repair
+_ON_REPAIR = follower.on_storage_id_chosen
 
 
 def _reports_unsynced(disk: Disk) -> Disk:
@@ -209,15 +213,15 @@ def _reports_unsynced(disk: Disk) -> Disk:
 
 
 def _keeps_its_seat(world: World, spu: int) -> str:
-    return world.nodes[spu].disk.promise.storage
+    return world.nodes[spu].disk.hard_state.storage
 
 
-def _mixes_revisions(replica: ReplicaState, event: Learned) -> Step:
+def _mixes_revisions(replica: ReplicaState, event: PartitionUpdated) -> Step:
     older = replica.newest.lrs
     return _LEARN(replica, replace(event, lrs=older) if older else event)
 
 
-_LEARN = core._learn
+_LEARN = core._update_partition
 
 
 def _adds_a_replica(lrs: Members, elected: Member, least: int) -> Iterator[Members]:
@@ -240,12 +244,12 @@ MUTANTS: dict[str, Mutant] = {
         leader, "_changes", _joins_without_control
     ),
     "records of a leader without a control record begin no term": _mutant(
-        leader, "on_wrote", _begins_no_term
+        leader, "on_appended", _begins_no_term
     ),
-    "a position counts before the cut": _mutant(leader, "on_position", _counts_before_cutting),
+    "a position counts before the cut": _mutant(leader, "on_log_end", _counts_before_cutting),
     "a follower acknowledges before it synced": _mutant(follower, "on_append", _acks_at_once),
     "a leader counts itself before it synced": _mutant(leader, "advance", _counts_itself_unflushed),
-    "a follower is cut by its last add confirmed": _mutant(follower, "on_cut", _cuts_by_lac),
+    "a follower is cut by its last add confirmed": _mutant(follower, "on_truncate", _cuts_by_lac),
     "a second request replaces the union": _mutant(
         leader, "consider", _asks_again_at_once(leader.consider)
     ),
@@ -258,17 +262,21 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a last add confirmed is adopted before the cut": _mutant(follower, "on_attach", _adopts_early),
     "an election adds a replica": _mutant(moves, "subsets", _adds_a_replica),
-    "a repaired replica keeps its storage id": _mutant(follower, "on_repair", _keeps_its_storage),
+    "a repaired replica keeps its storage id": _mutant(
+        follower, "on_storage_id_chosen", _keeps_its_storage
+    ),
     "what was recovered but not synced is reported": _mutant(
         moves, "recovered_disk", _reports_unsynced
     ),
     "a wiped disk keeps its seat": _mutant(moves, "fresh_storage", _keeps_its_seat),
-    "live replicas and term come of different revisions": _mutant(core, "_learn", _mixes_revisions),
+    "live replicas and term come of different revisions": _mutant(
+        core, "_update_partition", _mixes_revisions
+    ),
     "a follower is cut to the smaller end only": _mutant(
         follower, "end_of", _cuts_to_the_smaller_end
     ),
     "a replica that failed stays in service": _mutant(follower, "unfit", _fails_quietly),
     "who is asked for is needed only once that is durable": _mutant(
-        ReplicaState, "required", property(lambda replica: replica.promise.required)
+        ReplicaState, "required", property(lambda replica: replica.hard_state.required)
     ),
 }

@@ -18,7 +18,7 @@ from schemas.ids import Term, next_election
 from schemas.objects.partition import LiveReplica
 from schemas.objects.topic import LogSettings
 from spu.replica.replica import Replica
-from spu.replication.events import AskLrs
+from spu.replication.events import RequestLrsChange
 from tests.unit.spu.builders import (
     DEADLINE_S,
     STAMP,
@@ -147,7 +147,7 @@ class Cluster:
     async def _answer(self) -> None:
         """Grant what the leader asks for, if it asks about the partition as it is now."""
         for _, request in reversed(self.spus[self.leader].link.asked):
-            if isinstance(request, AskLrs) and request.revision == self.revision:
+            if isinstance(request, RequestLrsChange) and request.revision == self.revision:
                 self.lrs = tuple(
                     LiveReplica(spu_id=one.spu, storage_id=one.storage) for one in request.lrs
                 )

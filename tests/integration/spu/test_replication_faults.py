@@ -18,7 +18,7 @@ from schemas.errors import StorageFailedError
 from schemas.ids import PartitionUid
 from spu.host.host import ReplicaHost
 from spu.replica.replica import Replica
-from spu.replication.events import AskLrs
+from spu.replication.events import RequestLrsChange
 from spu.replication.state import REPLICA_LAG_TIME_MS
 from spu.storage.log import PartitionLog
 from spu.storage.segment import Damage
@@ -106,7 +106,7 @@ async def test_given_a_quiet_hour_then_a_short_break_does_not_make_a_follower_la
         host.tick(cluster.spus[0].now_us)
         # What is asked for is promised first.
         await leader.recorded()
-        return [request for _, request in asked[before:] if isinstance(request, AskLrs)]
+        return [request for _, request in asked[before:] if isinstance(request, RequestLrsChange)]
 
     ahead_ms += 3_600_000
     await asked_since()
@@ -116,7 +116,7 @@ async def test_given_a_quiet_hour_then_a_short_break_does_not_make_a_follower_la
     # From the break on it is late when the time for that is over.
     ahead_ms += REPLICA_LAG_TIME_MS
     (drop,) = await asked_since()
-    assert isinstance(drop, AskLrs)
+    assert isinstance(drop, RequestLrsChange)
     assert [member.spu for member in drop.lrs] == [0]
 
 

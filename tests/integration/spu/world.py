@@ -212,7 +212,7 @@ class World:
     def _declined(self, spu: int) -> bool:
         """Whether it does not lead, and is not about to."""
         state = self.cluster.replica(spu)._runner.state
-        idle = state.leading is None and state.becoming is None and state.wish is None
+        idle = state.leading is None and state.becoming is None and state.unpersisted is None
         return idle and self.cluster.report(spu).role is not ReplicaRole.LEADER
 
     def _is_fit(self, spu: int) -> bool:

@@ -10,7 +10,7 @@ from schemas.wire.batch import BatchHeader
 from spu.replication.history import History, extended
 from spu.replication.messages import Batch
 from spu.replication.producer_state import ProducerDump, ProducerTable
-from spu.replication.state import LogView, Promise
+from spu.replication.state import HardState, LogView
 
 #: What tells a control record from others.
 CONTROL = b"control"
@@ -27,7 +27,7 @@ class ReplicaDisk:
     an fsync failed: what came after it is not read back.
     """
 
-    promise: Promise
+    hard_state: HardState
     batches: list[Batch] = field(default_factory=list)
     bases: list[int] = field(default_factory=list)
     start: int = 0

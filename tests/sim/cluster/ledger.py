@@ -290,7 +290,7 @@ class Ledger:
 
     def reads(self, spu: int, batches: Iterable[Batch]) -> None:
         """A consumer was given batches."""
-        if self.holders[spu].disk.promise.term < self._retracted_by:
+        if self.holders[spu].disk.hard_state.term < self._retracted_by:
             # It has not heard yet that some of it is lost.
             return
         for batch in batches:
@@ -340,5 +340,5 @@ class Ledger:
 
 def is_fit(disk: ReplicaDisk, storage: str) -> bool:
     """Whether a disk is that of a member, and nothing is wrong with it."""
-    promise = disk.promise
-    return promise.storage == storage and promise.unfit is None and disk.damage is None
+    hard_state = disk.hard_state
+    return hard_state.storage == storage and hard_state.unfit is None and disk.damage is None

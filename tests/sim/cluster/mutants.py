@@ -22,7 +22,7 @@ from sc.store.view import View
 from schemas.control.messages import LrsRequest, ReplicaReport, SpuRequest
 from schemas.ids import election_term, next_election
 from schemas.objects.partition import LiveReplica, Partition
-from spu.replication.events import Synced
+from spu.replication.events import Flushed
 from spu.replication.messages import Batch
 from spu.replication.producer_state import ProducerTable
 from tests.sim.cluster import disk, kv, replica
@@ -130,7 +130,7 @@ def _answers_duplicates_at_once(self: SimReplica, waiting: Waiting) -> None:
 
 
 def _tells_of_syncs_too_early(self: SimReplica, delay_us: int) -> None:
-    self._soon(Synced(self.disk.leo))
+    self._soon(Flushed(self.disk.leo))
     _SYNC(self, delay_us)
 
 

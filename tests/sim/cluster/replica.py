@@ -18,37 +18,37 @@ from schemas.objects.topic import Durability
 from schemas.wire.batch import BatchHeader
 from spu.replication.core import step
 from spu.replication.events import (
+    AdvanceLogStart,
+    AppendBatches,
     AppendControl,
-    AskElection,
-    AskLrs,
+    Appended,
     Committed,
-    CutLog,
-    Dropped,
-    DropPrefix,
     Failed,
+    Flushed,
+    HardStatePersisted,
     Input,
     LeadsOn,
     LinkUp,
+    LogReset,
+    LogStartAdvanced,
+    LogTruncated,
+    NewStorageId,
     Output,
-    Promised,
+    PersistHardState,
     Push,
     Pushed,
-    Rebuild,
-    Rebuilt,
-    Record,
-    Repair,
+    RequestElection,
+    RequestLrsChange,
+    ResetLog,
     Resume,
     Send,
     SteppedDown,
-    Store,
-    Synced,
-    Truncated,
-    WantStorage,
-    Wrote,
+    StorageIdChosen,
+    TruncateLog,
 )
 from spu.replication.messages import Append, Batch, Reset
 from spu.replication.producer_state import ProducerTable
-from spu.replication.state import UNCLEAN_BOOT, Members, Promise, ReplicaState, recovered
+from spu.replication.state import UNCLEAN_BOOT, HardState, Members, ReplicaState, recovered
 from tests.sim.cluster import disk as disks
 from tests.sim.cluster.clients import Answer, Refusal
 from tests.sim.cluster.disk import CONTROL, ReplicaDisk
@@ -89,8 +89,8 @@ class SimReplica:
         self.table = ProducerTable()
         self.waiting: list[Waiting] = []
         self.life = 0
-        self._promises: deque[Promise] = deque()
-        self._cuts: deque[CutLog | Rebuild] = deque()
+        self._promises: deque[HardState] = deque()
+        self._cuts: deque[TruncateLog | ResetLog] = deque()
         self._journal_us = 0
         self._syncing = False
         self._syncs = 0
@@ -109,7 +109,7 @@ class SimReplica:
         self.ledger.shortened(self.spu.id)
         disks.settle(disk)
         self.table = disk.producers(self.ledger.headers)
-        self.state = recovered(self.spu.id, boot, disk.promise, disk.view(), disk.lac)
+        self.state = recovered(self.spu.id, boot, disk.hard_state, disk.view(), disk.lac)
         if disk.damage is not None:
             self.feed(Failed(disk.damage))
         self.feed(Resume())
@@ -122,7 +122,7 @@ class SimReplica:
         self.waiting.clear()
         chance = self.spu.world.chance
         while self._promises and chance.random() < 0.5:
-            self.disk.promise = self._promises.popleft()
+            self.disk.hard_state = self._promises.popleft()
         if self._cuts and not self._promises and chance.random() < 0.5:
             self._apply(self._cuts[0])
         self._promises.clear()
@@ -150,7 +150,7 @@ class SimReplica:
             if self.stopped is not None:
                 # A write was not possible: nothing that needs it is said.
                 return
-        if state.promise is not before.promise and state.leading is not None:
+        if state.hard_state is not before.hard_state and state.leading is not None:
             partition = world.kv.partition(self.name)
             if partition is not None:
                 self.ledger.leads_rightly(self.spu.id, state, partition)
@@ -179,10 +179,10 @@ class SimReplica:
                 append = Append(term, attach, boot, batches, lac, log_start)
                 world.network.send(spu.id, to, self.name, append)
                 self._soon(Pushed(to, attach, batches[-1].end), world.chance.randint(50, 2_000))
-            case Record(promise):
-                self._promises.append(promise)
+            case PersistHardState(hard_state):
+                self._promises.append(hard_state)
                 self._journal_us = max(self._journal_us + 1, world.clock.now_us + spu.disk_us())
-                world.clock.at(self._journal_us, self._promised, self.life)
+                world.clock.at(self._journal_us, self._hard_state_persisted, self.life)
             case LeadsOn(term):
                 self._leads(term)
                 world.count("leaderships without a record")
@@ -190,22 +190,22 @@ class SimReplica:
                 self._leads(term)
                 leo = self.disk.leo
                 self._write((Batch(leo, leo + 1, term, CONTROL),))
-            case Store(batches):
+            case AppendBatches(batches):
                 self._write(batches)
             case Committed(lac):
                 self._committed(lac)
-            case CutLog() | Rebuild():
+            case TruncateLog() | ResetLog():
                 self._cuts.append(output)
                 self._syncs += 1
                 world.clock.after(spu.disk_us(), self._cut, self.life)
-            case DropPrefix(start):
+            case AdvanceLogStart(start):
                 self.disk.drop(start, self.ledger.headers)
-            case WantStorage():
+            case NewStorageId():
                 partition = world.kv.partition(self.name)
-                self.ledger.gives_up(spu.id, self.disk.promise.storage, partition)
+                self.ledger.gives_up(spu.id, self.disk.hard_state.storage, partition)
                 storage = disks.new_storage(world.next_number())
-                self._soon(Repair(storage))
-            case AskLrs(revision, term, lrs, reason):
+                self._soon(StorageIdChosen(storage))
+            case RequestLrsChange(revision, term, lrs, reason):
                 spu.ask(
                     LrsRequest(
                         uid=self.uid,
@@ -215,7 +215,7 @@ class SimReplica:
                         reason=reason,
                     )
                 )
-            case AskElection(term, reason):
+            case RequestElection(term, reason):
                 spu.ask(ElectionRequest(uid=self.uid, term=Term(term), reason=reason))
             case SteppedDown():
                 self._refuse_waiting()
@@ -232,14 +232,14 @@ class SimReplica:
         self._may_lack_records = False
         world.count("leaderships")
 
-    def _promised(self, life: int) -> None:
+    def _hard_state_persisted(self, life: int) -> None:
         if life == self.life and self._promises:
-            promise = self.disk.promise = self._promises.popleft()
-            if promise.unfit is None and self.disk.damage == UNCLEAN_BOOT:
+            hard_state = self.disk.hard_state = self._promises.popleft()
+            if hard_state.unfit is None and self.disk.damage == UNCLEAN_BOOT:
                 # It was elected in spite of that.
                 self.disk.damage = None
                 self._may_lack_records = True
-            self.feed(Promised(promise))
+            self.feed(HardStatePersisted(hard_state))
 
     # -- the log ----------------------------------------------------------------------------
 
@@ -256,7 +256,7 @@ class SimReplica:
             self.disk.append(batch)
             disks.note(self.table, batch, self.ledger.headers)
         if self.durability is Durability.REPLICATED:
-            self._soon(Synced(self.disk.leo))
+            self._soon(Flushed(self.disk.leo))
             self._sync(WRITE_BACK_US)
         else:
             self._sync(self.spu.world.chance.randint(0, 500))
@@ -287,7 +287,7 @@ class SimReplica:
             disk.synced = max(disk.synced, min(upto, disk.leo))
             disk.lac = max(disk.lac, min(state.durable_lac, disk.synced - 1))
             if self.durability is Durability.FSYNC:
-                self.feed(Synced(upto))
+                self.feed(Flushed(upto))
         if disk.synced < disk.leo and not self._cuts:
             self._sync(0 if self.durability is Durability.FSYNC else WRITE_BACK_US)
 
@@ -296,15 +296,15 @@ class SimReplica:
             return
         cut = self._cuts.popleft()
         self._apply(cut)
-        self.spu.world.count("cuts" if isinstance(cut, CutLog) else "rebuilds")
+        self.spu.world.count("cuts" if isinstance(cut, TruncateLog) else "rebuilds")
         self.table = rolled_back(self.table, self.disk, self.ledger)
-        self.feed(Truncated() if isinstance(cut, CutLog) else Rebuilt(cut.storage))
+        self.feed(LogTruncated() if isinstance(cut, TruncateLog) else LogReset(cut.storage))
         # What is kept was synced with it.
-        self.later(life, Synced(self.disk.leo))
+        self.later(life, Flushed(self.disk.leo))
 
-    def _apply(self, cut: CutLog | Rebuild) -> None:
+    def _apply(self, cut: TruncateLog | ResetLog) -> None:
         disk = self.disk
-        if isinstance(cut, CutLog):
+        if isinstance(cut, TruncateLog):
             disk.cut(cut.leo)
             disks.settle(disk)
         else:
@@ -320,7 +320,7 @@ class SimReplica:
             return
         if self.disk.start < start <= state.lac + 1:
             self.disk.drop(start, self.ledger.headers)
-            self.feed(Dropped(start))
+            self.feed(LogStartAdvanced(start))
 
     # -- clients ----------------------------------------------------------------------------
 
@@ -330,7 +330,7 @@ class SimReplica:
         if state is None or state.leading is None:
             answer(None, Refusal.NOT_LEADER)
             return
-        if state.promise.smallest < state.promise.min_in_sync:
+        if state.hard_state.smallest < state.hard_state.min_in_sync:
             answer(None, Refusal.NOT_ENOUGH)
             return
         try:
@@ -349,7 +349,7 @@ class SimReplica:
         batch = Batch(base, base + header.record_count, state.leading.term, data)
         self._write((batch,))
         self.waiting.append(Waiting(batch.end, base, header, answer))
-        self.feed(Wrote(batch.end))
+        self.feed(Appended(batch.end))
 
     def answer_duplicate(self, waiting: Waiting) -> None:
         """Answer once the first of the two is committed."""
@@ -405,7 +405,7 @@ class SimReplica:
     def report(self) -> None:
         """Tell the SC where something has changed that it should know."""
         if (state := self.state) is None or state.newest.unfit is not None:
-            self.ledger.is_unfit(self.spu.id, self.disk.promise.storage)
+            self.ledger.is_unfit(self.spu.id, self.disk.hard_state.storage)
         said = self._said()
         if said != self._told:
             self._told = said
@@ -416,7 +416,7 @@ class SimReplica:
         if state is None:
             return (self.stopped,)
         role = self._role(state)
-        return state.promise, role, state.newest.unfit, self.assigned
+        return state.hard_state, role, state.newest.unfit, self.assigned
 
     def _role(self, state: ReplicaState) -> ReplicaRole:
         if state.newest.unfit is not None:
@@ -428,17 +428,17 @@ class SimReplica:
     def status(self) -> ReplicaReport:
         """Its state for the SC."""
         state = self.state
-        promise = self.disk.promise if state is None else state.promise
+        hard_state = self.disk.hard_state if state is None else state.hard_state
         unfit = self.stopped if state is None else state.newest.unfit
         log = self.disk.view() if state is None else state.log
         return ReplicaReport(
             uid=self.uid,
-            storage_id=StorageId(promise.storage),
+            storage_id=StorageId(hard_state.storage),
             role=ReplicaRole.STOPPED if state is None else self._role(state),
-            term=Term(promise.term),
-            revision=promise.revision,
-            incarnation=promise.incarnation,
-            lrs=live_replicas(promise.lrs),
+            term=Term(hard_state.term),
+            revision=hard_state.revision,
+            incarnation=hard_state.incarnation,
+            lrs=live_replicas(hard_state.lrs),
             log_start=log.start,
             leo=log.leo,
             last_term=Term(log.last_term),

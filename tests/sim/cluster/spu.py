@@ -25,9 +25,18 @@ from schemas.control.messages import Message as SessionMessage
 from schemas.ids import PartitionUid
 from schemas.objects.partition import LiveReplica
 from schemas.objects.topic import Durability
-from spu.replication.events import Failed, LeadNow, Learned, Left, LinkDown, LinkUp, Received, Tick
+from spu.replication.events import (
+    Elected,
+    Failed,
+    LinkDown,
+    LinkUp,
+    PartitionUpdated,
+    Received,
+    Tick,
+    Unassigned,
+)
 from spu.replication.messages import Message
-from spu.replication.state import UNCLEAN_BOOT, Member, Members, Promise
+from spu.replication.state import UNCLEAN_BOOT, HardState, Member, Members
 from tests.sim.cluster import disk as disks
 from tests.sim.cluster.disk import ReplicaDisk
 from tests.sim.cluster.network import SC
@@ -110,7 +119,7 @@ class SimSpu:
 
     def lose_disk(self) -> None:
         """The disk of a process that is down is replaced by an empty one."""
-        kept = {name: replica.disk.promise.storage for name, replica in self.replicas.items()}
+        kept = {name: replica.disk.hard_state.storage for name, replica in self.replicas.items()}
         self.replicas.clear()
         for name, storage in kept.items():
             self.world.ledgers[name].holders.pop(self.id, None)
@@ -268,7 +277,7 @@ class SimSpu:
                         error = True
                         continue
                     assignment = found[1]
-                    order = LeadNow(
+                    order = Elected(
                         lead.revision,
                         lead.term,
                         members_of(lead.lrs),
@@ -306,7 +315,7 @@ class SimSpu:
         lost = self._wiped.pop(assignment.name, None)
         storage = disks.new_storage(self.world.next_number(), lost)
         ledger = self.world.ledgers[assignment.name]
-        replica = SimReplica(self, ledger, assignment.uid, ReplicaDisk(Promise(storage)))
+        replica = SimReplica(self, ledger, assignment.uid, ReplicaDisk(HardState(storage)))
         self.replicas[assignment.name] = replica
         replica.start(f"b{self.id}.{self.life}")
         replica.connected(self._links)
@@ -316,16 +325,16 @@ class SimSpu:
         """What a complete list leaves out is stopped, and kept."""
         replica = self.replicas[name]
         replica.assigned = False
-        replica.feed(Left())
+        replica.feed(Unassigned())
         replica.report()
 
     def _by_uid(self, uid: PartitionUid) -> SimReplica | None:
         return next((r for r in self.replicas.values() if r.uid == uid), None)
 
 
-def learned_of(assignment: Assignment, incarnation: int) -> Learned:
+def learned_of(assignment: Assignment, incarnation: int) -> PartitionUpdated:
     """What a replica learns from an assignment, all of it of one revision."""
-    return Learned(
+    return PartitionUpdated(
         assignment.revision,
         assignment.term,
         assignment.leader,

@@ -219,7 +219,7 @@ class World:
         if lost or self.ledgers[name].kv_is_behind:
             # Nobody knows who was live: all replicas are needed.
             disks = [holder.disk for holder in holders.values()]
-            return any(disk.promise.unfit or disk.damage for disk in disks)
+            return any(disk.hard_state.unfit or disk.damage for disk in disks)
         return not any(
             m.spu_id in holders and is_fit(holders[m.spu_id].disk, m.storage_id)
             for m in partition.status.lrs
@@ -241,7 +241,7 @@ class World:
         for spu_id in partition.spec.replicas:
             replica = self.spus[spu_id].replicas.get(name)
             state = None if replica is None else replica.state
-            if state is None or state.promise.unfit is not None:
+            if state is None or state.hard_state.unfit is not None:
                 return f"SPU {spu_id} does not serve: {state}"
             leading = state.leading
             if spu_id == status.leader and (

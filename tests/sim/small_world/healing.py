@@ -98,13 +98,13 @@ def _govern(world: World) -> World:
 
 
 def _is_whole(world: World) -> bool:
-    members = {Member(node.state.spu, node.disk.promise.storage) for node in world.nodes}
+    members = {Member(node.state.spu, node.disk.hard_state.storage) for node in world.nodes}
     leading = world.nodes[world.now.leader].state
     return (
         set(world.now.lrs) == members
         and leading.is_serving
         and leading.lac + 1 == leading.log.leo
-        and all(node.state.promise.unfit is None for node in world.nodes)
+        and all(node.state.hard_state.unfit is None for node in world.nodes)
         and len({node.disk.batches for node in world.nodes}) == 1
         and len({node.state.lac for node in world.nodes}) == 1
     )

@@ -11,10 +11,26 @@ from functools import partial
 from typing import Final
 
 from schemas.ids import election_term, next_election
-from spu.replication.events import Failed, LinkDown, LinkUp, Received, Resume, Synced, Tick, Wrote
+from spu.replication.events import (
+    Appended,
+    Failed,
+    Flushed,
+    LinkDown,
+    LinkUp,
+    Received,
+    Resume,
+    Tick,
+)
 from spu.replication.history import History, extended
 from spu.replication.messages import Batch
-from spu.replication.state import REPLICA_LAG_TIME_MS, LogView, Member, Members, Promise, recovered
+from spu.replication.state import (
+    REPLICA_LAG_TIME_MS,
+    HardState,
+    LogView,
+    Member,
+    Members,
+    recovered,
+)
 from tests.sim.explore import Move
 from tests.sim.small_world.world import (
     Asked,
@@ -84,7 +100,7 @@ def moves(world: World) -> Iterator[tuple[Move, Callable[[], World]]]:
                 yield ("crashes", spu, kept), partial(_crash, world, spu, kept)
         if left.wipes:
             yield ("loses its disk", spu), partial(_wipe, world, spu)
-        if left.failures and node.disk.promise.unfit is None:
+        if left.failures and node.disk.hard_state.unfit is None:
             yield ("fails", spu), partial(_fail, world, spu)
         if node.state.leading is not None:
             yield from _leading_moves(world, spu)
@@ -122,7 +138,7 @@ def sync(world: World, spu: int) -> World:
         return world
     synced = node.disk.synced if node.disk.broken else len(node.disk.batches)
     disk = replace(node.disk, synced=synced)
-    return feed(with_node(world, spu, replace(node, disk=disk)), spu, Synced(disk.leo))
+    return feed(with_node(world, spu, replace(node, disk=disk)), spu, Flushed(disk.leo))
 
 
 def _write(world: World, spu: int) -> World:
@@ -133,7 +149,7 @@ def _write(world: World, spu: int) -> World:
     leo = node.disk.leo
     batch = Batch(leo, leo + 1, node.state.leading.term, b"record %d" % number)
     world = appended(world, spu, (batch,))
-    return feed(world, spu, Wrote(leo + 1))
+    return feed(world, spu, Appended(leo + 1))
 
 
 def _crash(world: World, spu: int, kept: int) -> World:
@@ -154,7 +170,7 @@ def _wipe(world: World, spu: int) -> World:
     """The disk is replaced by an empty one: another storage id, and no promises."""
     left = replace(world.left, wipes=world.left.wipes - 1)
     world = replace(world, left=left, storages=world.storages + 1)
-    return _start(world, spu, Disk(Promise(fresh_storage(world, spu))), -1)
+    return _start(world, spu, Disk(HardState(fresh_storage(world, spu))), -1)
 
 
 def fresh_storage(world: World, spu: int) -> str:
@@ -168,7 +184,7 @@ def _start(world: World, spu: int, disk: Disk, lac: int) -> World:
         history = extended(history, batch.term, batch.base)
     log = LogView(disk.start, disk.leo, disk.leo, history)
     world = replace(world, boots=world.boots + 1)
-    state = recovered(spu, f"b{world.boots}", disk.promise, log, lac)
+    state = recovered(spu, f"b{world.boots}", disk.hard_state, log, lac)
     world = feed(with_node(world, spu, Node(disk, state)), spu, Resume())
     for peer in range(len(world.nodes)):
         if peer != spu:
@@ -229,8 +245,8 @@ def _decide(world: World, new: Revision) -> World:
 
 def is_fit(world: World, member: Member) -> bool:
     """Whether an SPU has the storage that is meant, and nothing on it that failed."""
-    promise = world.nodes[member.spu].disk.promise
-    return promise.storage == member.storage and promise.unfit is None
+    hard_state = world.nodes[member.spu].disk.hard_state
+    return hard_state.storage == member.storage and hard_state.unfit is None
 
 
 def subsets(lrs: Members, leader: Member, least: int) -> Iterator[Members]:

@@ -12,30 +12,30 @@ from typing import NamedTuple
 from schemas.ids import election_term, next_election
 from spu.replication.core import step
 from spu.replication.events import (
+    AdvanceLogStart,
+    AppendBatches,
     AppendControl,
-    AskLrs,
     Committed,
-    CutLog,
-    DropPrefix,
+    Elected,
+    HardStatePersisted,
     Input,
-    LeadNow,
-    Learned,
     LinkUp,
+    LogReset,
+    LogTruncated,
+    NewStorageId,
     Output,
-    Promised,
+    PartitionUpdated,
+    PersistHardState,
     Push,
     Pushed,
-    Rebuild,
-    Rebuilt,
-    Record,
-    Repair,
+    RequestLrsChange,
+    ResetLog,
     Send,
-    Store,
-    Truncated,
-    WantStorage,
+    StorageIdChosen,
+    TruncateLog,
 )
 from spu.replication.messages import Append, Batch, Message
-from spu.replication.state import Member, Members, Promise, ReplicaState
+from spu.replication.state import HardState, Member, Members, ReplicaState
 
 #: One record each: what tells two logs apart is who wrote what where.
 CONTROL = b"control"
@@ -59,7 +59,7 @@ class Disk:
     """What a crash leaves: the promise, and the log up to ``synced`` batches. A ``broken`` one
     syncs nothing any more, whatever it says."""
 
-    promise: Promise
+    hard_state: HardState
     batches: tuple[Batch, ...] = ()
     synced: int = 0
     start: int = 0
@@ -76,8 +76,8 @@ class Node:
 
     disk: Disk
     state: ReplicaState
-    promises: tuple[Promise, ...] = ()
-    cuts: tuple[CutLog | Rebuild, ...] = ()
+    promises: tuple[HardState, ...] = ()
+    cuts: tuple[TruncateLog | ResetLog, ...] = ()
     pushes: tuple[Pushed, ...] = ()
 
 
@@ -91,7 +91,7 @@ class Asked(NamedTuple):
     """A request for another live replica set, on its way to the SC."""
 
     sender: int
-    request: AskLrs
+    request: RequestLrsChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +134,8 @@ def begin(spus: int, min_in_sync: int, limits: Limits, *, slow: bool = False) ->
     first = Revision(1, next_election(0), 0, members)
     nodes = []
     for member in members:
-        promise = Promise(member.storage)
-        nodes.append(Node(Disk(promise), ReplicaState(member.spu, "b0", promise)))
+        hard_state = HardState(member.storage)
+        nodes.append(Node(Disk(hard_state), ReplicaState(member.spu, "b0", hard_state)))
     world = World(tuple(nodes), (first,), min_in_sync, limits, storages=spus, slow=slow)
     for spu in range(spus):
         for peer in range(spus):
@@ -159,22 +159,22 @@ def _carry_out(world: World, spu: int, output: Output, now_ms: int) -> World:
     node = world.nodes[spu]
     disk = node.disk
     match output:
-        case Record(promise):
-            world = with_node(world, spu, replace(node, promises=(*node.promises, promise)))
+        case PersistHardState(hard_state):
+            world = with_node(world, spu, replace(node, promises=(*node.promises, hard_state)))
             return world if world.slow else finish_promise(world, spu, now_ms)
         case AppendControl(term):
             batch = Batch(disk.leo, disk.leo + 1, term, CONTROL)
             return appended(world, spu, (batch,))
-        case Store(batches):
+        case AppendBatches(batches):
             return appended(world, spu, batches)
-        case CutLog() | Rebuild():
+        case TruncateLog() | ResetLog():
             world = with_node(world, spu, replace(node, cuts=(*node.cuts, output)))
             return world if world.slow else finish_cut(world, spu, now_ms)
-        case WantStorage():
-            if Member(spu, disk.promise.storage) in world.now.lrs:
+        case NewStorageId():
+            if Member(spu, disk.hard_state.storage) in world.now.lrs:
                 raise ViolationError(f"SPU {spu} gives up its seat, the KV has {world.now}")
             world = replace(world, storages=world.storages + 1)
-            return feed(world, spu, Repair(f"s{world.storages}"), now_ms)
+            return feed(world, spu, StorageIdChosen(f"s{world.storages}"), now_ms)
         case Push(to, term, number, boot, start, lac, log_start):
             batches = tuple(batch for batch in disk.batches if batch.base >= start)[:1]
             append = Append(term, number, boot, batches, lac, log_start)
@@ -184,11 +184,11 @@ def _carry_out(world: World, spu: int, output: Output, now_ms: int) -> World:
             return world if world.slow else finish_push(world, spu, now_ms)
         case Send(to, message):
             return replace(world, mail=world.mail | {Mail(spu, to, message)})
-        case AskLrs():
+        case RequestLrsChange():
             return replace(world, asked=world.asked | {Asked(spu, output)})
         case Committed(lac):
             return _commit(world, spu, lac)
-        case DropPrefix():
+        case AdvanceLogStart():
             raise AssertionError("nothing is truncated here")
         case _:
             return world
@@ -197,10 +197,10 @@ def _carry_out(world: World, spu: int, output: Output, now_ms: int) -> World:
 def finish_promise(world: World, spu: int, now_ms: int = 0) -> World:
     """The oldest promise that was on its way is durable."""
     node = world.nodes[spu]
-    promise, *later = node.promises
-    disk = replace(node.disk, promise=promise)
+    hard_state, *later = node.promises
+    disk = replace(node.disk, hard_state=hard_state)
     world = with_node(world, spu, replace(node, disk=disk, promises=tuple(later)))
-    return feed(world, spu, Promised(promise), now_ms)
+    return feed(world, spu, HardStatePersisted(hard_state), now_ms)
 
 
 def finish_cut(world: World, spu: int, now_ms: int = 0) -> World:
@@ -208,13 +208,13 @@ def finish_cut(world: World, spu: int, now_ms: int = 0) -> World:
     node = world.nodes[spu]
     (cut, *later), disk = node.cuts, node.disk
     event: Input
-    if isinstance(cut, CutLog):
+    if isinstance(cut, TruncateLog):
         kept = tuple(batch for batch in disk.batches if batch.end <= cut.leo)
         disk = replace(disk, batches=kept, synced=min(disk.synced, len(kept)))
-        event = Truncated()
+        event = LogTruncated()
     else:
         disk = replace(disk, batches=(), synced=0, start=cut.start, broken=False)
-        event = Rebuilt(cut.storage)
+        event = LogReset(cut.storage)
     world = with_node(world, spu, replace(node, disk=disk, cuts=tuple(later)))
     return feed(world, spu, event, now_ms)
 
@@ -252,16 +252,18 @@ def _commit(world: World, spu: int, lac: int) -> World:
     return replace(world, committed=mine)
 
 
-def learned(world: World, known: Revision) -> Learned:
+def learned(world: World, known: Revision) -> PartitionUpdated:
     """What the SC tells every replica of a revision."""
     replicas = tuple(range(len(world.nodes)))
-    return Learned(known.revision, known.term, known.leader, known.lrs, replicas, world.min_in_sync)
+    return PartitionUpdated(
+        known.revision, known.term, known.leader, known.lrs, replicas, world.min_in_sync
+    )
 
 
-def told_to_lead(world: World, known: Revision) -> LeadNow:
+def told_to_lead(world: World, known: Revision) -> Elected:
     """What the SC tells the leader of a revision."""
     replicas = tuple(range(len(world.nodes)))
-    return LeadNow(known.revision, known.term, known.lrs, replicas, world.min_in_sync)
+    return Elected(known.revision, known.term, known.lrs, replicas, world.min_in_sync)
 
 
 def check(world: World) -> None:
@@ -273,15 +275,15 @@ def check(world: World) -> None:
         state, disk = node.state, node.disk
         steady = state.log_is_steady and not node.cuts
         # That the union survives is seen by what commits need, below.
-        promised = replace(state.promise, pending=disk.promise.pending) == disk.promise
+        promised = replace(state.hard_state, pending=disk.hard_state.pending) == disk.hard_state
         if (steady and state.log.leo != disk.leo) or not promised:
             raise ViolationError(f"SPU {spu} believes {state}, and has {disk}")
         if state.leading is not None:
             if (other := leaders.setdefault(state.leading.term, spu)) != spu:
                 raise ViolationError(f"SPUs {other} and {spu} lead in term {state.leading.term}")
             here = election_term(state.leading.term) == now.term
-            if here and not state.promise.required >= set(now.lrs):
-                raise ViolationError(f"SPU {spu} commits with {state.promise}, the KV has {now}")
+            if here and not state.hard_state.required >= set(now.lrs):
+                raise ViolationError(f"SPU {spu} commits with {state.hard_state}, the KV has {now}")
         for batch in disk.batches:
             if written.setdefault((batch.term, batch.base), batch) != batch:
                 raise ViolationError(f"{batch} and {written[batch.term, batch.base]} in one term")
@@ -290,7 +292,7 @@ def check(world: World) -> None:
             raise ViolationError(f"SPU {spu} shows {committed}, committed is {world.committed}")
     for member in now.lrs:
         disk = world.nodes[member.spu].disk
-        if disk.promise.storage != member.storage:
+        if disk.hard_state.storage != member.storage:
             continue
         durable = disk.batches[: disk.synced]
         if durable[: len(world.committed)] != world.committed:

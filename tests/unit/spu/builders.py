@@ -38,7 +38,7 @@ from schemas.wire.record_requests import (
 )
 from spu.host.host import ReplicaHost
 from spu.replica.replica import Replica
-from spu.replication.events import AskElection, AskLrs
+from spu.replication.events import RequestElection, RequestLrsChange
 from spu.storage.checkpoint import Checkpoint, write_checkpoint
 from spu.storage.file_pool import FilePool
 from spu.storage.log import PartitionLog
@@ -170,10 +170,12 @@ class FakeLink:
     """The way to an SC that nobody is at; keeps what was asked."""
 
     report: Callable[[ReplicaReport], None]
-    asked: list[tuple[PartitionUid, AskLrs | AskElection]] = field(default_factory=list)
+    asked: list[tuple[PartitionUid, RequestLrsChange | RequestElection]] = field(
+        default_factory=list
+    )
     sought: set[int] = field(default_factory=set)
 
-    def ask(self, uid: PartitionUid, request: AskLrs | AskElection) -> None:
+    def ask(self, uid: PartitionUid, request: RequestLrsChange | RequestElection) -> None:
         self.asked.append((uid, request))
 
     def find_peers(self, spu_ids: Iterable[int]) -> None:

@@ -14,7 +14,7 @@ from schemas.ids import PartitionUid, Term, next_election
 from schemas.objects.topic import Durability
 from schemas.wire.batch import Buffer, stamp
 from spu.net.peer_connection import PeerConnection
-from spu.replication.messages import Append, Attach, Batch, Message, Position
+from spu.replication.messages import Append, Attach, Batch, LogEnd, Message
 from spu.replication.wire import Damaged
 from tests.unit.spu.builders import (
     TERM,
@@ -54,7 +54,7 @@ class OtherSpu(PeerConnection):
         return
 
     def says(self, message: Message | Damaged) -> None:
-        self.spu.host.links.peer_said(0, UID, message)
+        self.spu.host.network.peer_said(0, UID, message)
 
     async def hears(self, kind: type[MessageT]) -> MessageT:
         """The next message of this kind; those before it are passed over."""
@@ -69,10 +69,10 @@ class OtherSpu(PeerConnection):
         await until(look)
         return found[0]
 
-    async def leads(self, term: Term, attach: int = 1) -> Position:
+    async def leads(self, term: Term, attach: int = 1) -> LogEnd:
         """Attach the host's replica in a term; gives what it answers."""
         self.says(Attach(term, attach))
-        while (place := await self.hears(Position)).attach != attach or place.term != term:
+        while (place := await self.hears(LogEnd)).attach != attach or place.term != term:
             continue
         return place
 
@@ -80,8 +80,8 @@ class OtherSpu(PeerConnection):
 async def joined(spu: Spu, monkeypatch: pytest.MonkeyPatch) -> OtherSpu:
     """Connect SPU 0 to the host."""
     other = OtherSpu(spu)
-    monkeypatch.setattr(spu.host.links, "connection", lambda peer: other if peer == 0 else None)
-    spu.host.links.peer_up(0)
+    monkeypatch.setattr(spu.host.network, "connection", lambda peer: other if peer == 0 else None)
+    spu.host.network.peer_up(0)
     await until(lambda: spu.replica._runner.state.links == (0,))
     return other
 

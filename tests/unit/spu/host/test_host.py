@@ -363,7 +363,7 @@ async def test_given_a_directory_that_cannot_be_removed_then_the_others_are_gone
 ) -> None:
     uids = [new_uid() for _ in range(3)]
     spu = await open_spu(tmp_path, *(assignment_of(uid) for uid in uids))
-    graves = tuple(Tombstone(uid=uid, spu_id=1, storage_id=spu.storage_id(uid)) for uid in uids)
+    tombstones = tuple(Tombstone(uid=uid, spu_id=1, storage_id=spu.storage_id(uid)) for uid in uids)
     rename = os.rename
 
     def failing(source: Path, target: Path) -> None:
@@ -373,10 +373,12 @@ async def test_given_a_directory_that_cannot_be_removed_then_the_others_are_gone
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", failing)
-        done = await spu.host.delete(DeleteReplicas(tombstones=graves, stamp=STAMP))
+        done = await spu.host.delete(DeleteReplicas(tombstones=tombstones, stamp=STAMP))
     assert {one.uid for one in done} == {uids[0], uids[2]}
     assert [replica.meta.uid for replica in spu.host.replicas()] == [uids[1]]
-    assert await spu.host.delete(DeleteReplicas(tombstones=graves, stamp=STAMP)) == list(graves)
+    assert await spu.host.delete(DeleteReplicas(tombstones=tombstones, stamp=STAMP)) == list(
+        tombstones
+    )
     assert spu.host.replicas() == []
     await spu.host.close()
     again = await open_spu(tmp_path)

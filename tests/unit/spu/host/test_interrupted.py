@@ -71,8 +71,8 @@ async def cancelled(task: asyncio.Task[object]) -> None:
 
 async def deleted_for_good(path: Path, spu: Spu, *uids: PartitionUid) -> None:
     """Delete and see nothing left, neither now nor after a restart."""
-    graves = [grave(uid) for uid in uids]
-    assert await spu.host.delete(delete(*graves)) == graves
+    tombstones = [grave(uid) for uid in uids]
+    assert await spu.host.delete(delete(*tombstones)) == tombstones
     assert directories(path) == set()
     await spu.host.close()
     journal = Journal.open(path / "journal")
@@ -269,11 +269,11 @@ async def test_given_a_lost_directory_then_a_tombstone_of_another_storage_keeps_
 ) -> None:
     spu = await open_spu(tmp_path, assignment_of())
     await spu.serve()
-    term = spu.replica.entry.promise.term
+    term = spu.replica.entry.hard_state.term
     await spu.host.close()
     shutil.rmtree(tmp_path / "partitions" / UID)
     again = await open_spu(tmp_path)
     assert await again.host.delete(delete(grave(UID, "other"))) == [grave(UID, "other")]
     await again.host.assign(assign(assignment_of(revision=9)))
-    assert again.replica.entry.promise.term == term
+    assert again.replica.entry.hard_state.term == term
     await again.host.close()

@@ -26,8 +26,8 @@ async def test_given_a_replica_that_fails_then_the_others_hear_of_connections(
     monkeypatch.setattr(Replica, "unlinked", lambda *args: failing("down", *args))
     other = new_uid()
     spu = await open_spu(tmp_path, *(assignment_of(uid, replicas=(0, 1)) for uid in (UID, other)))
-    spu.host.links.peer_up(0)
-    spu.host.links.peer_down(0)
+    spu.host.network.peer_up(0)
+    spu.host.network.peer_down(0)
     await until(lambda: len(told) == 4)
     assert told == [("up", UID), ("up", other), ("down", UID), ("down", other)]
     await spu.host.close()
@@ -47,7 +47,7 @@ async def test_given_many_replicas_then_others_have_their_turn_while_they_hear_o
 
     monkeypatch.setattr(Replica, "linked", linked)
     spu = await open_spu(tmp_path, *(assignment_of(new_uid()) for _ in range(6)))
-    spu.host.links.peer_up(0)
+    spu.host.network.peer_up(0)
     await until(lambda: order.count("other") == 6)
     assert order == ["told", "told", "other", "other"] * 3
     await spu.host.close()

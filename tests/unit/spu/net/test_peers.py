@@ -15,7 +15,7 @@ from schemas.ids import PartitionUid
 from schemas.wire.batch import stamp
 from schemas.wire.protocol import PREFIX, pack_frame, unpack_frame
 from spu.net.peers import Peers
-from spu.replication.messages import Ack, Append, Attach, Batch, Message
+from spu.replication.messages import Append, AppendAck, Attach, Batch, Message
 from spu.replication.wire import Damaged, Greeting, Kind, decode, encode
 from tests.unit.spu.builders import CLUSTER, DEADLINE_S, TERM, UID, batch_of, until
 
@@ -236,8 +236,8 @@ async def test_given_a_newer_connection_then_the_late_end_of_the_old_one_changes
     await until(lambda: not before.usable)
     assert zero.handler.news == replaced
     assert zero.peers.connection(1) is after
-    await new.send(encode(UID, Ack(TERM, 1, 5, 5)))
-    await until(lambda: zero.handler.said == [(1, UID, Ack(TERM, 1, 5, 5))])
+    await new.send(encode(UID, AppendAck(TERM, 1, 5, 5)))
+    await until(lambda: zero.handler.said == [(1, UID, AppendAck(TERM, 1, 5, 5))])
 
 
 async def test_given_silence_then_the_connection_is_given_up(

@@ -21,7 +21,7 @@ from schemas.wire.record_requests import FetchFlags, FetchRequest
 from spu.replica import replica as replica_module
 from spu.replica.replica import Replica
 from spu.replica.runner import ReplicaRunner
-from spu.replication.messages import Append, Cut, Reset
+from spu.replication.messages import Append, Reset, Truncate
 from spu.storage.data_dir import DataDir, PartitionMeta
 from spu.storage.log import PartitionLog
 from tests.unit.spu.builders import DEADLINE_S, STAMP, TERM, UID, until
@@ -79,7 +79,7 @@ async def test_given_a_full_disk_during_a_cut_then_it_is_halted_and_the_spu_can_
 
     monkeypatch.setattr(PartitionLog, "truncate_suffix", full)
     assert (await other.leads(LATER)).leo == 6
-    other.says(Cut(LATER, 1, boot, TERM, 3))
+    other.says(Truncate(LATER, 1, boot, TERM, 3))
     await until(lambda: spu.replica.is_halted)
     assert "No space left" in str(spu.replica.report().reason)
     # There is still something that no fsync has seen, and nothing that could be synced.
@@ -170,7 +170,7 @@ async def test_given_a_tombstone_of_the_storage_that_is_being_taken_then_it_is_d
 ) -> None:
     spu, other, boot = await follow(tmp_path, monkeypatch)
     before = spu.replica.report().storage_id
-    with gate(monkeypatch, ReplicaRunner, "_rebuild") as (entered, opened):
+    with gate(monkeypatch, ReplicaRunner, "_reset_log") as (entered, opened):
         await other.leads(LATER)
         other.says(Reset(LATER, 1, boot, 100, TERM))
         await until(entered.is_set)

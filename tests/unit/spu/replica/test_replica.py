@@ -23,7 +23,7 @@ from schemas.errors import (
 from schemas.ids import MAX_RESTARTS, Term, make_term
 from schemas.objects.partition import LiveReplica
 from schemas.wire.record_requests import EARLIEST, LATEST
-from spu.replication.events import AskElection
+from spu.replication.events import RequestElection
 from spu.storage import file_pool as file_pool_module
 from spu.storage import sync_plan
 from spu.storage.journal import Journal, JournalChange
@@ -112,13 +112,13 @@ async def test_given_no_restarts_left_then_it_asks_for_an_election(tmp_path: Pat
     await spu.host.close()
     journal = Journal.open(tmp_path / "journal")
     entry = journal.entries[UID]
-    last = replace(entry.promise, term=TERM + MAX_RESTARTS)
-    journal.append([JournalChange((replace(entry, promise=last),))])
+    last = replace(entry.hard_state, term=TERM + MAX_RESTARTS)
+    journal.append([JournalChange((replace(entry, hard_state=last),))])
     journal.close()
     again = await open_spu(tmp_path)
     ((uid, asked),) = again.link.asked
     assert uid == UID
-    assert isinstance(asked, AskElection)
+    assert isinstance(asked, RequestElection)
     assert "used up" in asked.reason
     assert again.replica.role is ReplicaRole.IDLE
     await again.host.close()

@@ -15,7 +15,7 @@ from schemas.objects.topic import Durability
 from schemas.wire.record_requests import FetchFlags, FetchRequest, ProduceResponse
 from spu.replica import runner as runner_module
 from spu.replication.core import step
-from spu.replication.events import Input, Synced, Tick, Wrote
+from spu.replication.events import Appended, Flushed, Input, Tick
 from spu.replication.follower import Step
 from spu.replication.state import ReplicaState
 from spu.storage.journal import JournalEntry
@@ -58,7 +58,7 @@ async def test_given_many_batches_in_one_turn_then_the_core_is_told_once(
         replica.produce(produce_request(), memoryview(batch_of(1)), answers.append)
     assert inputs == []
     await until(lambda: len(answers) == 20)
-    assert [event for event in inputs if isinstance(event, Wrote)] == [Wrote(end + 20)]
+    assert [event for event in inputs if isinstance(event, Appended)] == [Appended(end + 20)]
     assert [getattr(answer, "base_offset", answer) for answer in answers] == [*range(end, end + 20)]
     await spu.host.close()
 
@@ -72,8 +72,8 @@ async def test_given_an_event_in_the_turn_of_an_append_then_the_append_is_told_f
     inputs.clear()
     answers: list[object] = []
     replica.produce(produce_request(), memoryview(batch_of(1)), answers.append)
-    replica._runner.feed(Tick())
-    assert inputs == [Wrote(replica.leo), Synced(replica.leo), Tick()]
+    replica._runner.step(Tick())
+    assert inputs == [Appended(replica.leo), Flushed(replica.leo), Tick()]
     assert len(answers) == 1
     await spu.host.close()
 

@@ -7,17 +7,17 @@ from dataclasses import replace
 from schemas.ids import make_term
 from spu.replication.core import step
 from spu.replication.events import (
+    Elected,
+    HardStatePersisted,
     Input,
-    LeadNow,
-    Learned,
     LinkUp,
     Output,
-    Promised,
+    PartitionUpdated,
+    PersistHardState,
     Received,
-    Record,
 )
-from spu.replication.messages import Append, Batch, Position
-from spu.replication.state import Member, Promise, ReplicaState
+from spu.replication.messages import Append, Batch, LogEnd
+from spu.replication.state import HardState, Member, ReplicaState
 
 A, B, C = Member(0, "a"), Member(1, "b"), Member(2, "c")
 TERM = make_term(0, 1)
@@ -46,8 +46,8 @@ class Dialogue:
         waiting = list(self.tell(event))
         while waiting:
             output = waiting.pop(0)
-            if isinstance(output, Record):
-                waiting += self.tell(Promised(output.promise))
+            if isinstance(output, PersistHardState):
+                waiting += self.tell(HardStatePersisted(output.hard_state))
             else:
                 found.append(output)
         return tuple(found)
@@ -55,12 +55,12 @@ class Dialogue:
 
 def idle(spu: int = 0, storage: str = "a", **more: object) -> ReplicaState:
     """A replica that has been told nothing yet."""
-    return ReplicaState(spu, "boot", Promise(storage), **more)  # type: ignore[arg-type]
+    return ReplicaState(spu, "boot", HardState(storage), **more)  # type: ignore[arg-type]
 
 
-def learned(revision: int = 1, term: int = TERM, leader: int = 0, *lrs: Member) -> Learned:
+def learned(revision: int = 1, term: int = TERM, leader: int = 0, *lrs: Member) -> PartitionUpdated:
     """What the KV holds of the partition; all three replicas are live unless it is said."""
-    return Learned(revision, term, leader, lrs or (A, B, C), REPLICAS, 2)
+    return PartitionUpdated(revision, term, leader, lrs or (A, B, C), REPLICAS, 2)
 
 
 def leading(*lrs: Member, minimum: int = 2) -> Dialogue:
@@ -70,13 +70,13 @@ def leading(*lrs: Member, minimum: int = 2) -> Dialogue:
         dialogue.tell(LinkUp(peer))
     told = replace(learned(1, TERM, 0, *lrs), min_in_sync=minimum)
     dialogue.keep(told)
-    dialogue.keep(LeadNow(1, TERM, told.lrs, REPLICAS, minimum))
+    dialogue.keep(Elected(1, TERM, told.lrs, REPLICAS, minimum))
     return dialogue
 
 
 def attached(dialogue: Dialogue, spu: int, number: int, leo: int = 0) -> tuple[Output, ...]:
     """A follower with an empty log agrees."""
-    position = Position(TERM, number, f"boot {spu}", "abc"[spu], 0, leo)
+    position = LogEnd(TERM, number, f"boot {spu}", "abc"[spu], 0, leo)
     return dialogue.hear(spu, position)
 
 

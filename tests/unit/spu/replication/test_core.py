@@ -10,24 +10,24 @@ import pytest
 from schemas.ids import MAX_RESTARTS
 from spu.replication.events import (
     AppendControl,
-    AskElection,
-    AskLrs,
+    Appended,
     Committed,
+    Flushed,
     LeadsOn,
-    Left,
+    PersistHardState,
     Received,
-    Record,
+    RequestElection,
+    RequestLrsChange,
     Resume,
     Send,
     SteppedDown,
-    Synced,
     Tick,
-    Wrote,
+    Unassigned,
 )
-from spu.replication.history import Epoch
+from spu.replication.history import TermStart
 from spu.replication.leader import progress_of
-from spu.replication.messages import Attach, Refuse
-from spu.replication.state import RETRY_MS, LogView, Phase, Promise, recovered
+from spu.replication.messages import Attach, Reject
+from spu.replication.state import RETRY_MS, HardState, LogView, Phase, recovered
 from tests.unit.spu.replication.dialogue import (
     NEXT,
     ONE,
@@ -45,71 +45,82 @@ from tests.unit.spu.replication.dialogue import (
 
 
 def test_given_a_restart_then_the_next_count_of_restarts() -> None:
-    promise = Promise("a", TERM, 1, REPLICAS, (A,), leading=True, pending=(A, B))
-    dialogue = Dialogue(recovered(0, "boot", promise, LogView(0, 4, 2, (Epoch(TERM, 0),)), 1))
+    hard_state = HardState("a", TERM, 1, REPLICAS, (A,), leading=True, pending=(A, B))
+    dialogue = Dialogue(
+        recovered(0, "boot", hard_state, LogView(0, 4, 2, (TermStart(TERM, 0),)), 1)
+    )
     assert dialogue.state.log.durable == 4
     outputs = dialogue.keep(Resume())
-    assert outputs == (AppendControl(TERM + 1), AskLrs(1, TERM + 1, (A, B), "SPU 1 joins"))
+    assert outputs == (
+        AppendControl(TERM + 1),
+        RequestLrsChange(1, TERM + 1, (A, B), "SPU 1 joins"),
+    )
     # The set that was asked for is needed still.
-    assert dialogue.keep(Synced(5)) == ()
+    assert dialogue.keep(Flushed(5)) == ()
     assert dialogue.state.lac == 1
 
 
 def test_given_a_restart_of_the_only_live_replica_then_it_needs_no_record() -> None:
-    promise = Promise("a", TERM, 1, REPLICAS, (A,), leading=True)
-    dialogue = Dialogue(recovered(0, "boot", promise, LogView(0, 4, 2, (Epoch(TERM, 0),)), 1))
+    hard_state = HardState("a", TERM, 1, REPLICAS, (A,), leading=True)
+    dialogue = Dialogue(
+        recovered(0, "boot", hard_state, LogView(0, 4, 2, (TermStart(TERM, 0),)), 1)
+    )
     assert dialogue.keep(Resume()) == (LeadsOn(TERM + 1), Committed(3))
     assert dialogue.state.is_serving
-    assert dialogue.state.log == LogView(0, 4, 4, (Epoch(TERM, 0),))
+    assert dialogue.state.log == LogView(0, 4, 4, (TermStart(TERM, 0),))
     # The next record begins the term.
-    assert dialogue.keep(Wrote(5)) == ()
-    assert dialogue.keep(Wrote(6)) == ()
-    assert dialogue.state.log.history == (Epoch(TERM, 0), Epoch(TERM + 1, 4))
-    assert dialogue.keep(Synced(6)) == (Committed(5),)
+    assert dialogue.keep(Appended(5)) == ()
+    assert dialogue.keep(Appended(6)) == ()
+    assert dialogue.state.log.history == (TermStart(TERM, 0), TermStart(TERM + 1, 4))
+    assert dialogue.keep(Flushed(6)) == (Committed(5),)
 
 
 def test_given_a_restart_below_the_minimum_then_it_serves_what_was_committed_and_no_more() -> None:
-    promise = Promise("a", TERM, 1, REPLICAS, (A,), 2, leading=True)
+    hard_state = HardState("a", TERM, 1, REPLICAS, (A,), 2, leading=True)
     for lac in (2, 3):
-        view = LogView(0, 4, 4, (Epoch(TERM, 0),))
-        dialogue = Dialogue(recovered(0, "boot", promise, view, lac))
+        view = LogView(0, 4, 4, (TermStart(TERM, 0),))
+        dialogue = Dialogue(recovered(0, "boot", hard_state, view, lac))
         assert dialogue.keep(Resume()) == (LeadsOn(TERM + 1),)
         assert dialogue.state.lac == lac
         assert dialogue.state.is_serving is (lac == 3)
 
 
 def test_given_a_restart_without_the_record_of_the_election_then_it_is_written() -> None:
-    promise = Promise("a", NEXT, 1, REPLICAS, (A,), leading=True)
-    dialogue = Dialogue(recovered(0, "boot", promise, LogView(0, 4, 4, (Epoch(TERM, 0),)), 3))
+    hard_state = HardState("a", NEXT, 1, REPLICAS, (A,), leading=True)
+    dialogue = Dialogue(
+        recovered(0, "boot", hard_state, LogView(0, 4, 4, (TermStart(TERM, 0),)), 3)
+    )
     assert dialogue.keep(Resume()) == (AppendControl(NEXT + 1),)
 
 
 def test_given_a_restart_with_others_in_the_set_then_they_must_hold_its_record() -> None:
-    promise = Promise("a", TERM, 1, REPLICAS, (A, B), leading=True)
-    dialogue = Dialogue(recovered(0, "boot", promise, LogView(0, 4, 4, (Epoch(TERM, 0),)), 3))
+    hard_state = HardState("a", TERM, 1, REPLICAS, (A, B), leading=True)
+    dialogue = Dialogue(
+        recovered(0, "boot", hard_state, LogView(0, 4, 4, (TermStart(TERM, 0),)), 3)
+    )
     assert dialogue.keep(Resume()) == (AppendControl(TERM + 1),)
     assert not dialogue.state.is_serving
 
 
 def test_given_no_restarts_left_then_an_election_is_asked_for() -> None:
     last = TERM + MAX_RESTARTS
-    promise = Promise("a", last, 1, REPLICAS, (A,), leading=True)
-    (asked,) = Dialogue(recovered(0, "boot", promise, LogView(), -1)).tell(Resume())
-    assert isinstance(asked, AskElection)
+    hard_state = HardState("a", last, 1, REPLICAS, (A,), leading=True)
+    (asked,) = Dialogue(recovered(0, "boot", hard_state, LogView(), -1)).tell(Resume())
+    assert isinstance(asked, RequestElection)
     assert "used up" in asked.reason
 
 
 def test_given_a_log_that_ends_below_its_lac_then_unfit_from_the_start() -> None:
-    dialogue = Dialogue(recovered(1, "boot", Promise("b", leading=True), LogView(0, 3, 3), 3))
+    dialogue = Dialogue(recovered(1, "boot", HardState("b", leading=True), LogView(0, 3, 3), 3))
     (record,) = dialogue.tell(Resume())
-    assert isinstance(record, Record)
-    assert record.promise.unfit == "its log ends at 3, but 3 was committed"
-    assert not record.promise.leading
+    assert isinstance(record, PersistHardState)
+    assert record.hard_state.unfit == "its log ends at 3, but 3 was committed"
+    assert not record.hard_state.leading
 
 
 def test_given_a_higher_term_anywhere_then_it_steps_down() -> None:
     refused = leading()
-    outputs = refused.hear(1, Refuse(TERM, 1, NEXT))
+    outputs = refused.hear(1, Reject(TERM, 1, NEXT))
     assert [type(output) for output in outputs] == [SteppedDown]
     told = leading()
     assert SteppedDown("SPU 1 leads by revision 2") in told.keep(learned(2, NEXT, 1))
@@ -119,7 +130,7 @@ def test_given_a_higher_term_anywhere_then_it_steps_down() -> None:
     for dialogue in (refused, told, attached_itself):
         assert dialogue.state.leading is None
         with pytest.raises(AssertionError, match="only a leader writes"):
-            dialogue.tell(Wrote(2))
+            dialogue.tell(Appended(2))
     following_now = attached_itself.state.following
     assert following_now is not None
     assert following_now.phase is Phase.AGREEING
@@ -130,14 +141,14 @@ def test_given_a_follower_that_left_then_it_is_attached_again() -> None:
     follower.keep(learned())
     follower.keep(Received(0, Attach(TERM, 1)))
     follower.hear(0, append(ONE, lac=-1))
-    gone = Refuse(TERM, 1, TERM)
-    assert follower.keep(Left()) == (Send(0, gone),)
+    gone = Reject(TERM, 1, TERM)
+    assert follower.keep(Unassigned()) == (Send(0, gone),)
     # What is said to it is lost, the last commit included.
     assert follower.hear(0, append(lac=0)) == ()
 
     leader = leading()
     attached(leader, 1, 1)
-    leader.hear(1, Refuse(TERM, 9, TERM))
+    leader.hear(1, Reject(TERM, 9, TERM))
     assert matched(leader, 1)
     leader.hear(1, gone)
     assert not matched(leader, 1)

@@ -5,27 +5,36 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spu.replication.events import (
+    AdvanceLogStart,
+    AppendBatches,
     AppendControl,
     Committed,
-    CutLog,
-    DropPrefix,
+    Elected,
     Failed,
-    LeadNow,
-    Promised,
-    Rebuild,
-    Rebuilt,
+    Flushed,
+    HardStatePersisted,
+    LogReset,
+    LogTruncated,
+    NewStorageId,
+    PersistHardState,
     Received,
-    Record,
-    Repair,
+    ResetLog,
     Send,
-    Store,
-    Synced,
-    Truncated,
-    WantStorage,
+    StorageIdChosen,
+    TruncateLog,
 )
-from spu.replication.history import Epoch
-from spu.replication.messages import Ack, Attach, Batch, Confirm, Cut, Position, Refuse, Reset
-from spu.replication.state import LogView, Promise, ReplicaState
+from spu.replication.history import TermStart
+from spu.replication.messages import (
+    AppendAck,
+    Attach,
+    Batch,
+    CommitUpdate,
+    LogEnd,
+    Reject,
+    Reset,
+    Truncate,
+)
+from spu.replication.state import HardState, LogView, ReplicaState
 from tests.unit.spu.replication.dialogue import (
     NEXT,
     ONE,
@@ -44,7 +53,7 @@ from tests.unit.spu.replication.dialogue import (
 
 def following(log: LogView | None = None, lac: int = -1) -> Dialogue:
     """SPU 1 was attached by SPU 0, and has said where its log ends."""
-    dialogue = Dialogue(ReplicaState(1, "boot", Promise("b"), log or LogView(), lac))
+    dialogue = Dialogue(ReplicaState(1, "boot", HardState("b"), log or LogView(), lac))
     dialogue.keep(learned())
     dialogue.keep(Received(0, Attach(TERM, 1)))
     return dialogue
@@ -53,13 +62,13 @@ def following(log: LogView | None = None, lac: int = -1) -> Dialogue:
 def test_given_an_attachment_then_the_term_is_promised_before_it_is_answered() -> None:
     dialogue = Dialogue(idle(1, "b"))
     (record,) = dialogue.hear(0, Attach(TERM, 1))
-    assert isinstance(record, Record)
-    assert record.promise.term == TERM
+    assert isinstance(record, PersistHardState)
+    assert record.hard_state.term == TERM
     # Meanwhile nothing of it is heard, and lower terms are over already.
     assert dialogue.hear(0, append(ONE)) == ()
-    assert dialogue.hear(2, Attach(TERM - 1, 9)) == (Send(2, Refuse(TERM - 1, 9, TERM)),)
-    answer = Position(TERM, 1, "boot", "b", 0, 0)
-    assert dialogue.tell(Promised(record.promise)) == (Send(0, answer),)
+    assert dialogue.hear(2, Attach(TERM - 1, 9)) == (Send(2, Reject(TERM - 1, 9, TERM)),)
+    answer = LogEnd(TERM, 1, "boot", "b", 0, 0)
+    assert dialogue.tell(HardStatePersisted(record.hard_state)) == (Send(0, answer),)
     # Late ones, and the same again, are dropped; a newer one is answered at once.
     assert dialogue.hear(0, Attach(TERM, 1)) == ()
     answer = replace(answer, attach=2)
@@ -68,115 +77,115 @@ def test_given_an_attachment_then_the_term_is_promised_before_it_is_answered() -
 
 def test_given_batches_then_stored_and_acknowledged_when_durable() -> None:
     dialogue = following()
-    assert dialogue.hear(0, append(ONE, lac=0)) == (Store((ONE,)), Committed(0))
+    assert dialogue.hear(0, append(ONE, lac=0)) == (AppendBatches((ONE,)), Committed(0))
     # Readers may see it, but a checkpoint may not say so before the record is durable here.
     assert dialogue.state.durable_lac == -1
-    assert dialogue.hear(0, append(ONE, TWO)) == (Store((TWO,)),)
-    assert dialogue.tell(Synced(1)) == (Send(0, Ack(TERM, 1, 2, 1)),)
+    assert dialogue.hear(0, append(ONE, TWO)) == (AppendBatches((TWO,)),)
+    assert dialogue.tell(Flushed(1)) == (Send(0, AppendAck(TERM, 1, 2, 1)),)
     assert dialogue.state.durable_lac == 0
-    assert dialogue.hear(0, append(ONE)) == (Send(0, Ack(TERM, 1, 2, 1)),)
+    assert dialogue.hear(0, append(ONE)) == (Send(0, AppendAck(TERM, 1, 2, 1)),)
     gap = Batch(7, 8, TERM, b"8")
-    assert dialogue.hear(0, append(gap)) == (Send(0, Ack(TERM, 1, 2, 1, gap=True)),)
+    assert dialogue.hear(0, append(gap)) == (Send(0, AppendAck(TERM, 1, 2, 1, gap=True)),)
     assert dialogue.hear(0, replace(append(TWO), boot="an earlier process")) == ()
 
 
 def test_given_a_commit_that_overtook_its_record_then_adopted_when_that_comes() -> None:
     dialogue = following()
-    agreed = Send(0, Ack(TERM, 1, 0, 0))
-    assert dialogue.hear(0, Confirm(TERM, 1, "boot", 1, 0)) == (agreed,)
-    assert dialogue.hear(0, append(ONE)) == (Store((ONE,)), Committed(0))
-    assert dialogue.hear(0, append(TWO)) == (Store((TWO,)), Committed(1))
+    agreed = Send(0, AppendAck(TERM, 1, 0, 0))
+    assert dialogue.hear(0, CommitUpdate(TERM, 1, "boot", 1, 0)) == (agreed,)
+    assert dialogue.hear(0, append(ONE)) == (AppendBatches((ONE,)), Committed(0))
+    assert dialogue.hear(0, append(TWO)) == (AppendBatches((TWO,)), Committed(1))
 
 
 def test_given_records_once_more_then_what_is_said_with_them_is_heard() -> None:
     dialogue = following()
-    assert dialogue.hear(0, append(ONE, TWO)) == (Store((ONE, TWO)),)
-    again = Send(0, Ack(TERM, 1, 2, 0))
+    assert dialogue.hear(0, append(ONE, TWO)) == (AppendBatches((ONE, TWO)),)
+    again = Send(0, AppendAck(TERM, 1, 2, 0))
     assert dialogue.hear(0, append(ONE, lac=0)) == (Committed(0), again)
-    gap = Send(0, Ack(TERM, 1, 2, 0, gap=True))
+    gap = Send(0, AppendAck(TERM, 1, 2, 0, gap=True))
     assert dialogue.hear(0, append(Batch(7, 8, TERM, b"8"), lac=7)) == (Committed(1), gap)
 
 
 def test_given_the_leader_dropped_a_beginning_then_so_does_the_follower() -> None:
     dialogue = following()
     dialogue.hear(0, append(ONE, TWO, lac=0))
-    told = Confirm(TERM, 1, "boot", 0, 2)
+    told = CommitUpdate(TERM, 1, "boot", 0, 2)
     # Never above what is committed.
-    assert dialogue.hear(0, told) == (DropPrefix(1),)
+    assert dialogue.hear(0, told) == (AdvanceLogStart(1),)
     assert dialogue.state.log.start == 1
 
 
 def test_given_another_history_then_cut_and_compared_again() -> None:
-    dialogue = following(LogView(0, 6, 6, (Epoch(1, 0), Epoch(3, 4))), lac=1)
+    dialogue = following(LogView(0, 6, 6, (TermStart(1, 0), TermStart(3, 4))), lac=1)
     # The leader has term 2 where this log has term 3: cut to where our own term 1 ends.
-    assert dialogue.hear(0, Cut(TERM, 1, "boot", 2, 5)) == (CutLog(4),)
+    assert dialogue.hear(0, Truncate(TERM, 1, "boot", 2, 5)) == (TruncateLog(4),)
     assert dialogue.hear(0, append(Batch(4, 5, TERM, b""))) == ()
-    answer = Position(TERM, 1, "boot", "b", 1, 4)
-    assert dialogue.tell(Truncated()) == (Send(0, answer),)
+    answer = LogEnd(TERM, 1, "boot", "b", 1, 4)
+    assert dialogue.tell(LogTruncated()) == (Send(0, answer),)
 
 
 def test_given_a_cut_of_what_was_committed_then_unfit_and_nothing_is_cut() -> None:
-    dialogue = following(LogView(0, 6, 6, (Epoch(3, 0),)), lac=4)
-    record, told = dialogue.hear(0, Cut(TERM, 1, "boot", 0, 0))
+    dialogue = following(LogView(0, 6, 6, (TermStart(3, 0),)), lac=4)
+    record, told = dialogue.hear(0, Truncate(TERM, 1, "boot", 0, 0))
     assert isinstance(told, Send)
-    assert isinstance(record, Record)
-    assert "4 was committed" in str(record.promise.unfit)
+    assert isinstance(record, PersistHardState)
+    assert "4 was committed" in str(record.hard_state.unfit)
     assert dialogue.state.log.leo == 6
 
 
 def test_given_unfit_then_it_says_so_and_keeps_its_log_until_it_is_told() -> None:
-    dialogue = following(LogView(0, 6, 6, (Epoch(3, 0),)), lac=4)
-    unfit = Position(TERM, 1, "boot", "b", 3, 6, "an fsync failed")
+    dialogue = following(LogView(0, 6, 6, (TermStart(3, 0),)), lac=4)
+    unfit = LogEnd(TERM, 1, "boot", "b", 3, 6, "an fsync failed")
     # The leader believes that all is well: it is told at once, and again when it attaches.
     assert dialogue.keep(Failed("an fsync failed")) == (Send(0, unfit),)
     assert dialogue.keep(Received(0, Attach(TERM, 2))) == (Send(0, replace(unfit, attach=2)),)
     # Out of the live replicas by what it knows, it still discards nothing by itself.
     assert dialogue.keep(learned(2, TERM, 0, A, C)) == ()
-    assert dialogue.hear(0, Reset(TERM, 2, "boot", 0, 0)) == (WantStorage(),)
-    (record,) = dialogue.tell(Repair("b2"))
-    assert isinstance(record, Record)
-    assert (record.promise.storage, record.promise.unfit) == ("b2", "an fsync failed")
-    assert dialogue.tell(Promised(record.promise)) == (Rebuild(0, 0, "b2"),)
+    assert dialogue.hear(0, Reset(TERM, 2, "boot", 0, 0)) == (NewStorageId(),)
+    (record,) = dialogue.tell(StorageIdChosen("b2"))
+    assert isinstance(record, PersistHardState)
+    assert (record.hard_state.storage, record.hard_state.unfit) == ("b2", "an fsync failed")
+    assert dialogue.tell(HardStatePersisted(record.hard_state)) == (ResetLog(0, 0, "b2"),)
     assert dialogue.state.log == LogView()
     # Fit only when the empty log is durable, and that of no other rebuild.
-    assert dialogue.tell(Rebuilt("b1")) == ()
-    (record,) = dialogue.tell(Rebuilt("b2"))
-    assert isinstance(record, Record)
-    assert record.promise.unfit is None
-    answer = Position(TERM, 2, "boot", "b2", 0, 0)
-    assert dialogue.tell(Promised(record.promise)) == (Send(0, answer),)
+    assert dialogue.tell(LogReset("b1")) == ()
+    (record,) = dialogue.tell(LogReset("b2"))
+    assert isinstance(record, PersistHardState)
+    assert record.hard_state.unfit is None
+    answer = LogEnd(TERM, 2, "boot", "b2", 0, 0)
+    assert dialogue.tell(HardStatePersisted(record.hard_state)) == (Send(0, answer),)
 
 
 def test_given_a_failure_in_a_rebuild_then_the_next_attachment_begins_another() -> None:
-    dialogue = following(LogView(0, 6, 6, (Epoch(3, 0),)), lac=4)
+    dialogue = following(LogView(0, 6, 6, (TermStart(3, 0),)), lac=4)
     dialogue.keep(Failed("an fsync failed"))
     dialogue.keep(Received(0, Attach(TERM, 2)))
     dialogue.hear(0, Reset(TERM, 2, "boot", 0, 0))
-    dialogue.keep(Repair("b2"))
+    dialogue.keep(StorageIdChosen("b2"))
     assert dialogue.keep(Failed("and again")) == ()
-    assert dialogue.tell(Rebuilt("b2")) == ()
+    assert dialogue.tell(LogReset("b2")) == ()
     (said,) = dialogue.keep(Received(0, Attach(TERM, 3)))
-    assert said == Send(0, Position(TERM, 3, "boot", "b2", 0, 0, "an fsync failed"))
-    assert dialogue.hear(0, Reset(TERM, 3, "boot", 0, 0)) == (WantStorage(),)
+    assert said == Send(0, LogEnd(TERM, 3, "boot", "b2", 0, 0, "an fsync failed"))
+    assert dialogue.hear(0, Reset(TERM, 3, "boot", 0, 0)) == (NewStorageId(),)
 
 
 def test_given_a_newer_attachment_or_an_order_to_lead_while_the_log_is_cut_then_they_wait() -> None:
-    for order in (Received(0, Attach(TERM, 2)), LeadNow(1, NEXT, (A, B, C), REPLICAS, 2)):
-        dialogue = following(LogView(0, 6, 6, (Epoch(1, 0), Epoch(3, 4))), lac=1)
-        assert dialogue.hear(0, Cut(TERM, 1, "boot", 2, 5)) == (CutLog(4),)
+    for order in (Received(0, Attach(TERM, 2)), Elected(1, NEXT, (A, B, C), REPLICAS, 2)):
+        dialogue = following(LogView(0, 6, 6, (TermStart(1, 0), TermStart(3, 4))), lac=1)
+        assert dialogue.hear(0, Truncate(TERM, 1, "boot", 2, 5)) == (TruncateLog(4),)
         assert dialogue.keep(order) == ()
-        assert dialogue.tell(Synced(6)) == ()
-        (said,) = dialogue.tell(Truncated())[:1]
-        if isinstance(order, LeadNow):
+        assert dialogue.tell(Flushed(6)) == ()
+        (said,) = dialogue.tell(LogTruncated())[:1]
+        if isinstance(order, Elected):
             assert said == AppendControl(NEXT)
         else:
-            assert said == Send(0, Position(TERM, 2, "boot", "b", 1, 4))
+            assert said == Send(0, LogEnd(TERM, 2, "boot", "b", 1, 4))
 
 
 def test_given_a_reset_then_begun_anew_where_the_leader_begins() -> None:
-    dialogue = following(LogView(0, 3, 3, (Epoch(3, 0),)), lac=2)
-    assert dialogue.hear(0, Reset(TERM, 1, "boot", 10, 5)) == (WantStorage(),)
-    assert dialogue.keep(Repair("b2")) == (Rebuild(10, 5, "b2"),)
-    assert dialogue.state.log == LogView(10, 10, 10, (Epoch(5, 9),))
-    assert dialogue.keep(Rebuilt("b2")) == (Send(0, Position(TERM, 1, "boot", "b2", 5, 10)),)
+    dialogue = following(LogView(0, 3, 3, (TermStart(3, 0),)), lac=2)
+    assert dialogue.hear(0, Reset(TERM, 1, "boot", 10, 5)) == (NewStorageId(),)
+    assert dialogue.keep(StorageIdChosen("b2")) == (ResetLog(10, 5, "b2"),)
+    assert dialogue.state.log == LogView(10, 10, 10, (TermStart(5, 9),))
+    assert dialogue.keep(LogReset("b2")) == (Send(0, LogEnd(TERM, 1, "boot", "b2", 5, 10)),)
     assert dialogue.state.lac == 9

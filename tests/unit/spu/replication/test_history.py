@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spu.replication.history import (
-    Epoch,
     History,
+    TermStart,
     cut,
     diverged_at,
     end_of,
@@ -19,7 +19,7 @@ from spu.replication.history import (
 )
 
 #: Offsets 0-1 of term 2, 2-4 of term 5, 5 on of term 9.
-THREE: History = (Epoch(2, 0), Epoch(5, 2), Epoch(9, 5))
+THREE: History = (TermStart(2, 0), TermStart(5, 2), TermStart(9, 5))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_forgotten(start: int, left: History) -> None:
 
 def test_given_a_term_that_falls_then_it_is_a_bug() -> None:
     assert extended(THREE, 9, 7) is THREE
-    assert extended(THREE, 10, 7) == (*THREE, Epoch(10, 7))
+    assert extended(THREE, 10, 7) == (*THREE, TermStart(10, 7))
     with pytest.raises(AssertionError, match="a record of term 8 after one of 9"):
         extended(THREE, 8, 7)
 
@@ -104,7 +104,7 @@ def test_law_cutting_by_history_ends_in_agreement(ours: list[int], theirs: list[
     assert last_term(history_of(theirs)) in {0, *ours}
 
 
-LOG = (Epoch(1, 0), Epoch(3, 10), Epoch(5, 20))
+LOG = (TermStart(1, 0), TermStart(3, 10), TermStart(5, 20))
 
 
 @pytest.mark.parametrize(

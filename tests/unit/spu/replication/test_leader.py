@@ -8,33 +8,33 @@ import pytest
 
 from spu.replication.events import (
     AppendControl,
-    AskElection,
-    AskLrs,
+    Appended,
     Committed,
-    Dropped,
-    LeadNow,
-    Learned,
+    Elected,
+    Flushed,
+    HardStatePersisted,
     LinkDown,
-    Promised,
+    LogStartAdvanced,
+    PartitionUpdated,
+    PersistHardState,
     Push,
     Pushed,
     Received,
-    Record,
+    RequestElection,
+    RequestLrsChange,
     Send,
-    Synced,
     Tick,
-    Wrote,
 )
-from spu.replication.history import Epoch
-from spu.replication.messages import Ack, Attach, Confirm, Cut, Position, Reset
+from spu.replication.history import TermStart
+from spu.replication.messages import AppendAck, Attach, CommitUpdate, LogEnd, Reset, Truncate
 from spu.replication.state import (
     CREDITS,
     REPLICA_LAG_TIME_MS,
     RETRY_MS,
     STALLED_MS,
+    HardState,
     LogView,
     Member,
-    Promise,
     ReplicaState,
     recovered,
 )
@@ -56,60 +56,62 @@ from tests.unit.spu.replication.dialogue import (
 def test_given_an_order_to_lead_then_promise_before_anything_else() -> None:
     dialogue = Dialogue(idle(links=(1,)))
     dialogue.keep(learned())
-    (record,) = dialogue.tell(LeadNow(1, TERM, (A, B, C), REPLICAS, 2))
-    assert isinstance(record, Record)
-    assert (record.promise.term, record.promise.leading) == (TERM, True)
+    (record,) = dialogue.tell(Elected(1, TERM, (A, B, C), REPLICAS, 2))
+    assert isinstance(record, PersistHardState)
+    assert (record.hard_state.term, record.hard_state.leading) == (TERM, True)
     assert dialogue.state.leading is None
-    assert dialogue.tell(Promised(record.promise)) == (
+    assert dialogue.tell(HardStatePersisted(record.hard_state)) == (
         AppendControl(TERM),
         Send(1, Attach(TERM, 1)),
     )
-    assert dialogue.state.log == LogView(0, 1, 0, (Epoch(TERM, 0),))
+    assert dialogue.state.log == LogView(0, 1, 0, (TermStart(TERM, 0),))
     assert not dialogue.state.is_serving
 
 
 @pytest.mark.parametrize(
-    ("promise", "order"),
+    ("hard_state", "order"),
     [
-        pytest.param(Promise("a", revision=5), (4, TERM, (A,)), id="given-an-older-revision"),
-        pytest.param(Promise("a", term=NEXT), (1, TERM, (A,)), id="given-an-older-term"),
-        pytest.param(Promise("x"), (1, TERM, (A,)), id="given-a-set-without-this-storage"),
-        pytest.param(Promise("a", unfit="damage"), (1, TERM, (A,)), id="given-an-unfit-replica"),
+        pytest.param(HardState("a", revision=5), (4, TERM, (A,)), id="given-an-older-revision"),
+        pytest.param(HardState("a", term=NEXT), (1, TERM, (A,)), id="given-an-older-term"),
+        pytest.param(HardState("x"), (1, TERM, (A,)), id="given-a-set-without-this-storage"),
+        pytest.param(HardState("a", unfit="damage"), (1, TERM, (A,)), id="given-an-unfit-replica"),
     ],
 )
 def test_orders_that_are_not_followed(
-    promise: Promise, order: tuple[int, int, tuple[Member, ...]]
+    hard_state: HardState, order: tuple[int, int, tuple[Member, ...]]
 ) -> None:
-    dialogue = Dialogue(ReplicaState(0, "boot", promise))
+    dialogue = Dialogue(ReplicaState(0, "boot", hard_state))
     revision, term, lrs = order
-    assert dialogue.tell(LeadNow(revision, term, lrs, REPLICAS, 1)) == ()
-    assert dialogue.state.promise == promise
+    assert dialogue.tell(Elected(revision, term, lrs, REPLICAS, 1)) == ()
+    assert dialogue.state.hard_state == hard_state
 
 
 def test_given_an_election_of_the_only_live_replica_then_its_term_is_in_the_log() -> None:
-    promise = Promise("a", TERM, 1, REPLICAS, (A,), leading=True)
-    dialogue = Dialogue(recovered(0, "boot", promise, LogView(0, 4, 4, (Epoch(TERM, 0),)), 3))
-    outputs = dialogue.keep(LeadNow(2, NEXT, (A,), REPLICAS, 1))
+    hard_state = HardState("a", TERM, 1, REPLICAS, (A,), leading=True)
+    dialogue = Dialogue(
+        recovered(0, "boot", hard_state, LogView(0, 4, 4, (TermStart(TERM, 0),)), 3)
+    )
+    outputs = dialogue.keep(Elected(2, NEXT, (A,), REPLICAS, 1))
     assert outputs == (AppendControl(NEXT),)
 
 
 def test_given_followers_then_committed_by_what_all_hold_durably() -> None:
     dialogue = leading()
     assert attached(dialogue, 1, 1) == (
-        Send(1, Confirm(TERM, 1, "boot 1", -1, 0)),
+        Send(1, CommitUpdate(TERM, 1, "boot 1", -1, 0)),
         Push(1, TERM, 1, "boot 1", 0, -1, 0),
     )
     attached(dialogue, 2, 2)
     dialogue.tell(Pushed(1, 1, 1))
     dialogue.tell(Pushed(2, 2, 1))
-    assert dialogue.tell(Synced(1)) == ()
-    assert dialogue.hear(1, Ack(TERM, 1, 1, 1)) == ()
-    assert dialogue.hear(2, Ack(TERM, 2, 1, 0)) == ()
+    assert dialogue.tell(Flushed(1)) == ()
+    assert dialogue.hear(1, AppendAck(TERM, 1, 1, 1)) == ()
+    assert dialogue.hear(2, AppendAck(TERM, 2, 1, 0)) == ()
     # The last of them commits; who has nothing to be sent is told.
-    assert dialogue.hear(2, Ack(TERM, 2, 1, 1)) == (
+    assert dialogue.hear(2, AppendAck(TERM, 2, 1, 1)) == (
         Committed(0),
-        Send(1, Confirm(TERM, 1, "boot 1", 0, 0)),
-        Send(2, Confirm(TERM, 2, "boot 2", 0, 0)),
+        Send(1, CommitUpdate(TERM, 1, "boot 1", 0, 0)),
+        Send(2, CommitUpdate(TERM, 2, "boot 2", 0, 0)),
     )
     assert dialogue.state.is_serving
 
@@ -117,7 +119,11 @@ def test_given_followers_then_committed_by_what_all_hold_durably() -> None:
 def test_given_a_position_or_an_ack_of_another_attachment_then_dropped() -> None:
     dialogue = leading()
     attached(dialogue, 1, 1)
-    for late in (Ack(TERM, 9, 1, 1), Ack(NEXT, 1, 1, 1), Position(TERM, 7, "x", "b", 0, 0)):
+    for late in (
+        AppendAck(TERM, 9, 1, 1),
+        AppendAck(NEXT, 1, 1, 1),
+        LogEnd(TERM, 7, "x", "b", 0, 0),
+    ):
         before = dialogue.state
         assert dialogue.hear(1, late) == ()
         assert dialogue.state == before
@@ -128,10 +134,10 @@ def test_given_credits_used_up_then_no_more_is_pushed() -> None:
     attached(dialogue, 1, 1)
     for number in range(1, CREDITS + 1):
         pushed = dialogue.tell(Pushed(1, 1, number))
-        more = dialogue.tell(Wrote(number + 1))
+        more = dialogue.tell(Appended(number + 1))
         assert pushed == ()
         assert bool(more) is (number < CREDITS)
-    assert dialogue.hear(1, Ack(TERM, 1, 1, 0))[-1:] == (
+    assert dialogue.hear(1, AppendAck(TERM, 1, 1, 0))[-1:] == (
         Push(1, TERM, 1, "boot 1", CREDITS, -1, 0),
     )
 
@@ -140,35 +146,39 @@ def test_given_a_gap_then_sent_again_from_where_the_follower_is() -> None:
     dialogue = leading(A)
     attached(dialogue, 1, 1)
     dialogue.tell(Pushed(1, 1, 1))
-    dialogue.tell(Wrote(2))
+    dialogue.tell(Appended(2))
     dialogue.tell(Pushed(1, 1, 2))
-    assert dialogue.hear(1, Ack(TERM, 1, 0, 0, gap=True)) == (Push(1, TERM, 1, "boot 1", 0, -1, 0),)
+    assert dialogue.hear(1, AppendAck(TERM, 1, 0, 0, gap=True)) == (
+        Push(1, TERM, 1, "boot 1", 0, -1, 0),
+    )
 
 
 @pytest.mark.parametrize(
     ("last_term", "leo", "answer"),
     [
-        pytest.param(7, 3, Cut(TERM, 1, "boot 1", 5, 3), id="given-a-term-we-lack-then-cut"),
-        pytest.param(5, 4, Cut(TERM, 1, "boot 1", 5, 3), id="given-more-of-a-term-then-cut"),
-        pytest.param(5, 3, Confirm(TERM, 1, "boot 1", -1, 0), id="given-a-beginning-then-agreed"),
-        pytest.param(5, 1, Confirm(TERM, 1, "boot 1", -1, 0), id="given-less-then-agreed"),
-        pytest.param(0, 0, Confirm(TERM, 1, "boot 1", -1, 0), id="given-nothing-then-agreed"),
+        pytest.param(7, 3, Truncate(TERM, 1, "boot 1", 5, 3), id="given-a-term-we-lack-then-cut"),
+        pytest.param(5, 4, Truncate(TERM, 1, "boot 1", 5, 3), id="given-more-of-a-term-then-cut"),
+        pytest.param(
+            5, 3, CommitUpdate(TERM, 1, "boot 1", -1, 0), id="given-a-beginning-then-agreed"
+        ),
+        pytest.param(5, 1, CommitUpdate(TERM, 1, "boot 1", -1, 0), id="given-less-then-agreed"),
+        pytest.param(0, 0, CommitUpdate(TERM, 1, "boot 1", -1, 0), id="given-nothing-then-agreed"),
     ],
 )
 def test_comparing_logs(last_term: int, leo: int, answer: object) -> None:
-    dialogue = Dialogue(idle(log=LogView(0, 3, 3, (Epoch(5, 0),)), links=(1,)))
+    dialogue = Dialogue(idle(log=LogView(0, 3, 3, (TermStart(5, 0),)), links=(1,)))
     dialogue.keep(learned())
-    dialogue.keep(LeadNow(1, TERM, (A, B, C), REPLICAS, 2))
-    outputs = dialogue.hear(1, Position(TERM, 1, "boot 1", "b", last_term, leo))
+    dialogue.keep(Elected(1, TERM, (A, B, C), REPLICAS, 2))
+    outputs = dialogue.hear(1, LogEnd(TERM, 1, "boot 1", "b", last_term, leo))
     assert outputs[0] == Send(1, answer)  # type: ignore[arg-type]
 
 
 def test_given_a_follower_behind_the_logs_beginning_then_it_starts_over() -> None:
-    log = LogView(10, 12, 12, (Epoch(5, 3), Epoch(6, 11)))
+    log = LogView(10, 12, 12, (TermStart(5, 3), TermStart(6, 11)))
     dialogue = Dialogue(idle(log=log, lac=11, links=(1,)))
     dialogue.keep(learned())
-    dialogue.keep(LeadNow(1, TERM, (A, B, C), REPLICAS, 2))
-    outputs = dialogue.hear(1, Position(TERM, 1, "boot 1", "b", 5, 4))
+    dialogue.keep(Elected(1, TERM, (A, B, C), REPLICAS, 2))
+    outputs = dialogue.hear(1, LogEnd(TERM, 1, "boot 1", "b", 5, 4))
     assert outputs == (Send(1, Reset(TERM, 1, "boot 1", 10, 5)),)
 
 
@@ -177,75 +187,77 @@ def joined(dialogue: Dialogue, spu: int, number: int) -> None:
     attached(dialogue, spu, number)
     leo = dialogue.state.log.leo
     dialogue.tell(Pushed(spu, number, leo))
-    dialogue.keep(Received(spu, Ack(TERM, number, leo, leo)))
+    dialogue.keep(Received(spu, AppendAck(TERM, number, leo, leo)))
 
 
 def test_given_a_follower_with_the_control_record_then_it_is_asked_to_join() -> None:
     dialogue = leading(A, minimum=1)
-    dialogue.tell(Synced(1))
+    dialogue.tell(Flushed(1))
     attached(dialogue, 1, 1)
     dialogue.tell(Pushed(1, 1, 1))
-    (record,) = dialogue.hear(1, Ack(TERM, 1, 1, 1))
-    assert isinstance(record, Record)
-    assert record.promise.pending == (A, B)
+    (record,) = dialogue.hear(1, AppendAck(TERM, 1, 1, 1))
+    assert isinstance(record, PersistHardState)
+    assert record.hard_state.pending == (A, B)
     # From now on a commit needs both.
     assert dialogue.state.required == {A, B}
-    dialogue.tell(Wrote(2))
-    assert dialogue.tell(Synced(2)) == ()
+    dialogue.tell(Appended(2))
+    assert dialogue.tell(Flushed(2)) == ()
     # Asked once the union is durable, and until then nothing else is asked.
     joined(dialogue, 2, 2)
-    assert dialogue.tell(Promised(record.promise)) == (AskLrs(1, TERM, (A, B), "SPU 1 joins"),)
-    assert dialogue.state.promise.required == {A, B}
+    assert dialogue.tell(HardStatePersisted(record.hard_state)) == (
+        RequestLrsChange(1, TERM, (A, B), "SPU 1 joins"),
+    )
+    assert dialogue.state.hard_state.required == {A, B}
     # Repeated as it was; a reconnect changes nothing, a later revision ends it.
     dialogue.now_ms += RETRY_MS
-    assert AskLrs(1, TERM, (A, B), "SPU 1 joins") in dialogue.tell(Tick())
+    assert RequestLrsChange(1, TERM, (A, B), "SPU 1 joins") in dialogue.tell(Tick())
     dialogue.tell(LinkDown(1))
-    assert dialogue.state.promise.required == {A, B}
+    assert dialogue.state.hard_state.required == {A, B}
     asked = dialogue.keep(learned(2, TERM, 0, A, B))
-    assert asked == (AskLrs(2, TERM, (A, B, C), "SPU 2 joins"),)
+    assert asked == (RequestLrsChange(2, TERM, (A, B, C), "SPU 2 joins"),)
 
 
 def test_given_a_refusal_then_the_same_is_asked_again_only_after_a_while() -> None:
     dialogue = leading(A, minimum=1)
-    dialogue.tell(Synced(1))
+    dialogue.tell(Flushed(1))
     joined(dialogue, 1, 1)
-    assert dialogue.state.promise.required == {A, B}
+    assert dialogue.state.hard_state.required == {A, B}
     assert dialogue.keep(learned(2, TERM, 0, A)) == ()
-    assert dialogue.state.promise.required == {A}
+    assert dialogue.state.hard_state.required == {A}
     dialogue.now_ms += RETRY_MS
-    assert AskLrs(2, TERM, (A, B), "SPU 1 joins") in dialogue.keep(Tick())
+    assert RequestLrsChange(2, TERM, (A, B), "SPU 1 joins") in dialogue.keep(Tick())
 
 
 def test_given_a_silent_member_then_it_is_asked_to_leave_while_the_minimum_remains() -> None:
     dialogue = leading()
     joined(dialogue, 1, 1)
     dialogue.now_ms = REPLICA_LAG_TIME_MS
-    (asked,) = [o for o in dialogue.keep(Tick()) if isinstance(o, AskLrs)]
-    assert asked == AskLrs(1, TERM, (A, B), "SPU 2 leaves")
+    (asked,) = [o for o in dialogue.keep(Tick()) if isinstance(o, RequestLrsChange)]
+    assert asked == RequestLrsChange(1, TERM, (A, B), "SPU 2 leaves")
     dialogue.keep(learned(2, TERM, 0, A, B))
     dialogue.tell(LinkDown(1))
     dialogue.now_ms = 3 * REPLICA_LAG_TIME_MS
-    assert not [o for o in dialogue.keep(Tick()) if isinstance(o, AskLrs)]
+    assert not [o for o in dialogue.keep(Tick()) if isinstance(o, RequestLrsChange)]
 
 
 def test_given_another_storage_then_the_old_one_leaves_whatever_the_minimum() -> None:
     dialogue = leading(A, B)
-    outputs = dialogue.keep(Received(1, Position(TERM, 1, "boot 1", "b2", 0, 0, "damage")))
+    outputs = dialogue.keep(Received(1, LogEnd(TERM, 1, "boot 1", "b2", 0, 0, "damage")))
     assert outputs == (
         Send(1, Reset(TERM, 1, "boot 1", 0, 0)),
-        AskLrs(1, TERM, (A,), "SPU 1 leaves"),
+        RequestLrsChange(1, TERM, (A,), "SPU 1 leaves"),
     )
-    assert dialogue.state.promise.smallest == 1
+    assert dialogue.state.hard_state.smallest == 1
 
 
 @pytest.mark.parametrize("members", [(A,), (A, B)], ids=["given-too-few", "given-one-is-silent"])
 def test_stuck_for_long_then_another_leader_is_asked_for(members: tuple[Member, ...]) -> None:
     dialogue = leading(*members)
-    dialogue.tell(Synced(1))
+    dialogue.tell(Flushed(1))
     asked = []
     for _ in range(3):
         dialogue.now_ms += REPLICA_LAG_TIME_MS
-        asked += [o for o in dialogue.keep(Tick()) if isinstance(o, AskElection)]
+        asked += [o for o in dialogue.keep(Tick()) if isinstance(o, RequestElection)]
     assert [o.term for o in asked] == [TERM, TERM]
     assert f"1 of {len(members)} live replicas keep up" in asked[0].reason
 
@@ -253,8 +265,8 @@ def test_stuck_for_long_then_another_leader_is_asked_for(members: tuple[Member, 
 def test_given_a_follower_that_fails_though_it_had_agreed_then_it_is_asked_to_leave() -> None:
     dialogue = leading(A, B, minimum=1)
     joined(dialogue, 1, 1)
-    failed = Position(TERM, 1, "boot 1", "b", TERM, 1, "an fsync failed")
-    assert dialogue.keep(Received(1, failed)) == (AskLrs(1, TERM, (A,), "SPU 1 leaves"),)
+    failed = LogEnd(TERM, 1, "boot 1", "b", TERM, 1, "an fsync failed")
+    assert dialogue.keep(Received(1, failed)) == (RequestLrsChange(1, TERM, (A,), "SPU 1 leaves"),)
     dialogue.keep(learned(2, TERM, 0, A))
     dialogue.now_ms += RETRY_MS
     assert Send(1, Attach(TERM, 3)) in dialogue.keep(Tick())
@@ -266,7 +278,7 @@ def test_given_a_last_ack_that_was_lost_then_attached_again() -> None:
     dialogue = leading(A, B)
     attached(dialogue, 1, 1)
     dialogue.tell(Pushed(1, 1, 1))
-    dialogue.hear(1, Ack(TERM, 1, 1, 0))
+    dialogue.hear(1, AppendAck(TERM, 1, 1, 0))
     dialogue.now_ms = STALLED_MS
     assert Send(1, Attach(TERM, 3)) in dialogue.tell(Tick())
 
@@ -274,7 +286,7 @@ def test_given_a_last_ack_that_was_lost_then_attached_again() -> None:
 def test_given_an_ack_before_the_push_was_told_then_it_holds_no_credit() -> None:
     dialogue = leading(A)
     attached(dialogue, 1, 1)
-    dialogue.hear(1, Ack(TERM, 1, 1, 1))
+    dialogue.hear(1, AppendAck(TERM, 1, 1, 1))
     dialogue.tell(Pushed(1, 1, 1))
     leading_now = dialogue.state.leading
     assert leading_now is not None
@@ -284,40 +296,40 @@ def test_given_an_ack_before_the_push_was_told_then_it_holds_no_credit() -> None
 def test_given_a_commit_while_a_push_is_under_way_then_the_follower_hears_of_it() -> None:
     dialogue = leading(A, minimum=1)
     attached(dialogue, 1, 1)
-    assert dialogue.tell(Synced(1)) == (Committed(0),)
-    assert dialogue.tell(Pushed(1, 1, 1)) == (Send(1, Confirm(TERM, 1, "boot 1", 0, 0)),)
+    assert dialogue.tell(Flushed(1)) == (Committed(0),)
+    assert dialogue.tell(Pushed(1, 1, 1)) == (Send(1, CommitUpdate(TERM, 1, "boot 1", 0, 0)),)
 
 
 def test_given_replicas_that_come_and_go_then_attached_and_forgotten() -> None:
     dialogue = leading(A, minimum=1)
-    dialogue.keep(Learned(2, TERM, 0, (A,), (0, 1), 1))
+    dialogue.keep(PartitionUpdated(2, TERM, 0, (A,), (0, 1), 1))
     leading_now = dialogue.state.leading
     assert leading_now is not None
     assert [progress.spu for progress in leading_now.followers] == [1]
-    outputs = dialogue.keep(Learned(3, TERM, 0, (A,), (0, 1, 2), 1))
+    outputs = dialogue.keep(PartitionUpdated(3, TERM, 0, (A,), (0, 1, 2), 1))
     assert outputs == (Send(2, Attach(TERM, 3)),)
 
 
 def test_given_one_that_is_refused_then_others_may_join() -> None:
     dialogue = leading(A, minimum=1)
-    dialogue.tell(Synced(1))
+    dialogue.tell(Flushed(1))
     joined(dialogue, 1, 1)
     joined(dialogue, 2, 2)
     asked = dialogue.keep(learned(2, TERM, 0, A))
-    assert asked == (AskLrs(2, TERM, (A, C), "SPU 2 joins"),)
+    assert asked == (RequestLrsChange(2, TERM, (A, C), "SPU 2 joins"),)
     # Both refused, both wait; then the one that was refused longer ago comes first.
     assert dialogue.keep(learned(3, TERM, 0, A)) == ()
     for revision, name, spu in ((3, B, 1), (4, C, 2), (5, B, 1)):
         dialogue.now_ms += RETRY_MS
-        asked = tuple(o for o in dialogue.keep(Tick()) if isinstance(o, AskLrs))
-        assert asked == (AskLrs(revision, TERM, (A, name), f"SPU {spu} joins"),)
+        asked = tuple(o for o in dialogue.keep(Tick()) if isinstance(o, RequestLrsChange))
+        assert asked == (RequestLrsChange(revision, TERM, (A, name), f"SPU {spu} joins"),)
         assert not dialogue.keep(learned(revision + 1, TERM, 0, A))
 
 
 def test_given_retention_then_the_log_begins_later_but_never_above_what_is_committed() -> None:
     dialogue = leading(A, minimum=1)
-    dialogue.tell(Synced(1))
-    assert dialogue.tell(Dropped(9)) == ()
+    dialogue.tell(Flushed(1))
+    assert dialogue.tell(LogStartAdvanced(9)) == ()
     assert dialogue.state.log.start == 1
     # A follower that lacks what is gone is attached again, to be reset.
     attached(dialogue, 1, 1)

@@ -8,16 +8,16 @@ from schemas.errors import CorruptBatchError, ProtocolError
 from schemas.wire.batch import stamp
 from schemas.wire.protocol import pack_frame, unpack_frame
 from spu.replication.messages import (
-    Ack,
     Append,
+    AppendAck,
     Attach,
     Batch,
-    Confirm,
-    Cut,
+    CommitUpdate,
+    LogEnd,
     Message,
-    Position,
-    Refuse,
+    Reject,
     Reset,
+    Truncate,
 )
 from spu.replication.wire import Greeting, Kind, decode, encode, encode_append
 from tests.unit.spu.builders import UID, batch_of
@@ -45,18 +45,18 @@ def through(pieces: list[bytes | bytearray | memoryview]) -> tuple[int, memoryvi
     "message",
     [
         Attach(TERM, 9),
-        Position(TERM, 9, BOOT, STORAGE, TERM - 1, 17),
-        Position(TERM, 9, BOOT, STORAGE, 0, 0, "an fsync failed: Ein-/Ausgabefehler …"),
-        Position(TERM, 9, BOOT, STORAGE, 0, 0, ""),
-        Cut(TERM, 9, BOOT, TERM - 1, 12),
+        LogEnd(TERM, 9, BOOT, STORAGE, TERM - 1, 17),
+        LogEnd(TERM, 9, BOOT, STORAGE, 0, 0, "an fsync failed: Ein-/Ausgabefehler …"),
+        LogEnd(TERM, 9, BOOT, STORAGE, 0, 0, ""),
+        Truncate(TERM, 9, BOOT, TERM - 1, 12),
         Reset(TERM, 9, BOOT, 40, TERM - 1),
         Reset(TERM, 9, BOOT, 40, TERM - 1, ((7, 1, ((0, 5, 8), (1, 8, 9))), (9, 0, ((3, 1, 2),)))),
         Append(TERM, 9, BOOT, (stored(5, 1), stored(6, 4)), 4, 0),
         Append(TERM, 9, BOOT, (), -1, 0),
-        Confirm(TERM, 9, BOOT, 41, 3),
-        Ack(TERM, 9, 12, 11),
-        Ack(TERM, 9, 12, 11, gap=True),
-        Refuse(TERM, 9, TERM + 1),
+        CommitUpdate(TERM, 9, BOOT, 41, 3),
+        AppendAck(TERM, 9, 12, 11),
+        AppendAck(TERM, 9, 12, 11, gap=True),
+        Reject(TERM, 9, TERM + 1),
     ],
     ids=lambda message: type(message).__name__.lower(),
 )
@@ -65,10 +65,10 @@ def test_given_a_message_then_it_comes_out_as_it_went_in(message: Message) -> No
 
 
 def test_given_a_long_reason_then_it_is_cut_between_characters() -> None:
-    """As `Position` says it again when it is asked again: byte for byte."""
-    message = Position(TERM, 9, BOOT, STORAGE, 0, 0, "…" * 2_000)
+    """As `LogEnd` says it again when it is asked again: byte for byte."""
+    message = LogEnd(TERM, 9, BOOT, STORAGE, 0, 0, "…" * 2_000)
     _, first = decode(*through(encode(UID, message)))
-    assert isinstance(first, Position)
+    assert isinstance(first, LogEnd)
     assert first.unfit == "…" * (4096 // len("…".encode()))
     assert decode(*through(encode(UID, first))) == (UID, first)
 

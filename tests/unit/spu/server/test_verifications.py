@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spu.replication.messages import Attach, Position
+from spu.replication.messages import Attach, LogEnd
 from spu.replication.wire import Damaged
 from spu.storage.log import PartitionLog
 from tests.unit.spu.builders import assignment_of, batch_of, new_uid, open_spu, produce, until
@@ -23,7 +23,7 @@ async def test_given_a_log_that_is_cut_while_it_is_verified_then_that_ends(
     replica = await spu.serve()
     attach = await other.hears(Attach)
     boot, storage = "00" * 8, str(new_uid())
-    other.says(Position(attach.term, attach.attach, boot, storage, 0, 0))
+    other.says(LogEnd(attach.term, attach.attach, boot, storage, 0, 0))
     for _ in range(5):
         await produce(replica, batch_of())
     await until(lambda: other.frames > 0)

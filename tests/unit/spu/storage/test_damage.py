@@ -22,7 +22,7 @@ import pytest
 from schemas.errors import CorruptBatchError, StorageFailedError
 from schemas.ids import PartitionUid
 from schemas.wire.batch import HEADER_SIZE, split_batches, verify
-from spu.replication.state import Promise
+from spu.replication.state import HardState
 from spu.storage import checkpoint as checkpoint_module
 from spu.storage import index as index_module
 from spu.storage.checkpoint import CHECKPOINT_NAME
@@ -258,7 +258,7 @@ def _journal_states(path: Path) -> list[tuple[int, dict[PartitionUid, JournalEnt
     journal = Journal.open(path)
     states = [(0, dict(journal.entries))]
     for term, uid in ((1, UID), (2, new_uid()), (3, UID)):
-        journal.append([JournalChange((JournalEntry(uid, Promise("s", TERM + term)),))])
+        journal.append([JournalChange((JournalEntry(uid, HardState("s", TERM + term)),))])
         states.append((path.stat().st_size, dict(journal.entries)))
     journal.close()
     return states

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from schemas.errors import StorageFailedError
 from schemas.ids import PartitionUid, Term
 from schemas.objects.topic import LogSettings, Retention
-from spu.replication.state import Member, Promise
+from spu.replication.state import HardState, Member
 from spu.storage import journal as journal_module
 from spu.storage.journal import Journal, JournalChange, JournalEntry, Seen
 from tests.laws import examples
@@ -21,7 +21,7 @@ from tests.unit.spu.builders import STAMP, UID, assignment_of, new_uid
 def entry_of(uid: PartitionUid = UID, term: int = 1) -> JournalEntry:
     return JournalEntry(
         uid,
-        Promise(
+        HardState(
             "s",
             Term(term),
             revision=3,
@@ -60,12 +60,12 @@ def test_given_a_tail_torn_anywhere_then_what_was_durable_stays(tmp_path: Path) 
     for length in range(durable, len(whole)):
         path.write_bytes(whole[:length])
         torn = Journal.open(path)
-        assert torn.entries[UID].promise.term == 1
+        assert torn.entries[UID].hard_state.term == 1
         assert path.stat().st_size == durable
         torn.append([JournalChange((entry_of(term=3),))])
         torn.close()
         again = Journal.open(path)
-        assert again.entries[UID].promise.term == 3
+        assert again.entries[UID].hard_state.term == 3
         again.close()
 
 
@@ -97,7 +97,7 @@ def test_given_a_journal_that_grows_then_it_is_rewritten(
         assert path.stat().st_size < 8_000
     journal.close()
     again = Journal.open(path)
-    assert again.entries[UID].promise.term == 59
+    assert again.entries[UID].hard_state.term == 59
     assert again.seen == Seen(4, STAMP)
     again.close()
 
@@ -131,5 +131,5 @@ def test_law_the_last_entry_of_each_uid_wins(
     journal.close()
     again = Journal.open(path)
     expected = {uids[which]: term for which, term in writes}
-    assert {uid: entry.promise.term for uid, entry in again.entries.items()} == expected
+    assert {uid: entry.hard_state.term for uid, entry in again.entries.items()} == expected
     again.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import StorageFailedError
-from spu.replication.state import Promise
+from spu.replication.state import HardState
 from spu.storage import journal as journal_module
 from spu.storage.journal import Journal, JournalChange, JournalEntry
 from spu.storage.journal_writer import MAX_SHARED, JournalWriter
@@ -19,7 +19,7 @@ from tests.unit.spu.builders import new_uid
 
 
 def change() -> JournalChange:
-    return JournalChange((JournalEntry(new_uid(), Promise("s")),))
+    return JournalChange((JournalEntry(new_uid(), HardState("s")),))
 
 
 async def test_given_very_many_changes_then_writes_are_bounded_and_in_order(

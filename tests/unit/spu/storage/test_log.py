@@ -152,10 +152,10 @@ def test_given_small_segments_then_they_roll_and_the_old_one_is_synced_first(
     assert len(log.segments) > 3
     assert all(segment.size <= 1 << 10 for segment in log.segments)
     # Nothing behind an unsynced boundary may be acknowledged.
-    assert log.orderly_leo == log.segments[0].end_offset
+    assert log.syncable_leo == log.segments[0].end_offset
     assert log.durable_leo == 0
     opened.sync()
-    assert log.orderly_leo == log.durable_leo == log.leo == 60
+    assert log.syncable_leo == log.durable_leo == log.leo == 60
     assert read_all(opened) == list(range(0, 60, 2))
     for segment in log.segments[:-1]:
         found = read_index(segment.index_path)

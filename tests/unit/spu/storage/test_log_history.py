@@ -10,7 +10,7 @@ import pytest
 from schemas.errors import CorruptBatchError, FencedError, OffsetOutOfRangeError, RunnelError
 from schemas.objects.topic import MAX_BATCH_BYTES
 from schemas.wire.batch import build_control, stamp
-from spu.replication.history import Epoch, History
+from spu.replication.history import History, TermStart
 from spu.storage import log as log_module
 from spu.storage.checkpoint import CHECKPOINT_NAME
 from spu.storage.durable import read_document, write_document
@@ -32,11 +32,11 @@ def test_given_a_leaders_batches_then_the_follower_has_the_same_log(tmp_path: Pa
         follower.log.append_batches(batches_in(found.data), NOW_US)
     assert state_of(follower) == state_of(leader)
     assert leader.log.history == (
-        Epoch(1, 0),
-        Epoch(2, 22),
-        Epoch(4, 28),
-        Epoch(5, 30),
-        Epoch(6, 32),
+        TermStart(1, 0),
+        TermStart(2, 22),
+        TermStart(4, 28),
+        TermStart(5, 30),
+        TermStart(6, 32),
     )
     # Segments end where the leader's do: by size, and where a term ends.
     assert [s.base_offset for s in leader.log.segments] == [0, 16, 22, 28, 30, 32, 48]
@@ -97,7 +97,7 @@ def test_given_no_batches_then_nothing_happens(tmp_path: Path) -> None:
     control = build_control("term", NOW_US)
     stamp(control, 0, 9)
     opened.log.append_batches([control], NOW_US)
-    assert opened.log.history == (Epoch(9, 0),)
+    assert opened.log.history == (TermStart(9, 0),)
     opened.crash()
 
 
@@ -111,7 +111,7 @@ def test_given_a_restart_then_the_history_is_the_same(tmp_path: Path, checkpoint
     opened.crash()
     for _ in range(2):
         again = open_log(tmp_path, SMALL)
-        assert again.log.history == (Epoch(1, 0), Epoch(2, 4), Epoch(3, 6))
+        assert again.log.history == (TermStart(1, 0), TermStart(2, 4), TermStart(3, 6))
         assert again.log.last_term == 3
         again.crash()
 
@@ -119,10 +119,14 @@ def test_given_a_restart_then_the_history_is_the_same(tmp_path: Path, checkpoint
 @pytest.mark.parametrize(
     ("start", "history"),
     [
-        pytest.param(1, (Epoch(1, 0), Epoch(2, 4), Epoch(3, 6)), id="given-its-middle-then-stays"),
-        pytest.param(4, (Epoch(1, 0), Epoch(2, 4), Epoch(3, 6)), id="given-its-end-then-stays"),
-        pytest.param(5, (Epoch(2, 4), Epoch(3, 6)), id="given-the-next-then-goes"),
-        pytest.param(8, (Epoch(3, 6),), id="given-all-then-the-last-term-stays"),
+        pytest.param(
+            1, (TermStart(1, 0), TermStart(2, 4), TermStart(3, 6)), id="given-its-middle-then-stays"
+        ),
+        pytest.param(
+            4, (TermStart(1, 0), TermStart(2, 4), TermStart(3, 6)), id="given-its-end-then-stays"
+        ),
+        pytest.param(5, (TermStart(2, 4), TermStart(3, 6)), id="given-the-next-then-goes"),
+        pytest.param(8, (TermStart(3, 6),), id="given-all-then-the-last-term-stays"),
     ],
 )
 def test_given_a_later_start_then_the_term_before_it_is_known(
@@ -132,7 +136,7 @@ def test_given_a_later_start_then_the_term_before_it_is_known(
     fill(opened, "1123")
     opened.log.begin_next(NOW_US)
     opened.log.truncate_prefix(start)
-    assert opened.log.history[0] == Epoch(1, 0)
+    assert opened.log.history[0] == TermStart(1, 0)
     opened.sync()
     assert (opened.log.log_start, opened.log.history) == (start, history)
     opened.crash()
@@ -145,9 +149,13 @@ def test_given_a_later_start_then_the_term_before_it_is_known(
 @pytest.mark.parametrize(
     ("terms", "start", "history"),
     [
-        pytest.param("1" * 9 + "23", 0, (Epoch(1, 0), Epoch(2, 18), Epoch(3, 20)), id="whole"),
-        pytest.param("1" * 9 + "23", 17, (Epoch(1, 16), Epoch(2, 18), Epoch(3, 20)), id="begun"),
-        pytest.param("12", 4, (Epoch(2, 3),), id="empty"),
+        pytest.param(
+            "1" * 9 + "23", 0, (TermStart(1, 0), TermStart(2, 18), TermStart(3, 20)), id="whole"
+        ),
+        pytest.param(
+            "1" * 9 + "23", 17, (TermStart(1, 16), TermStart(2, 18), TermStart(3, 20)), id="begun"
+        ),
+        pytest.param("12", 4, (TermStart(2, 3),), id="empty"),
         pytest.param("", 0, (), id="new"),
     ],
 )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from schemas.wire.batch import NO_TRANSACTION, BatchHeader, read_header, stamp
-from spu.replication.history import Epoch, History, extended, forgotten
+from spu.replication.history import History, TermStart, extended, forgotten
 from spu.replication.producer_state import ProducerTable, with_last_id
 from tests.laws import examples
 from tests.unit.spu.builders import NOW_US, OpenLog, batch_of, new_log_directory, open_log
@@ -122,8 +122,8 @@ class LogLaw(RuleBasedStateMachine):
                 patch.stop()
             shutil.rmtree(self.path)
 
-    def _new(self, wish: Wish) -> bytearray:
-        count, size, producer, rise, id_rise = wish
+    def _new(self, unpersisted: Wish) -> bytearray:
+        count, size, producer, rise, id_rise = unpersisted
         self.term += rise
         ids = None
         if id_rise is not None:
@@ -133,17 +133,17 @@ class LogLaw(RuleBasedStateMachine):
         self.sequences[producer] = sequence + 1
         return batch_of(count, b"p" * size, ids=ids, producer_id=producer, sequence=sequence)
 
-    @rule(wish=a_batch)
-    def append(self, wish: Wish) -> None:
-        batch = self._new(wish)
+    @rule(unpersisted=a_batch)
+    def append(self, unpersisted: Wish) -> None:
+        batch = self._new(unpersisted)
         assert self.opened.append(batch, self.term) == self.model.leo
         self.model.batches.append(bytes(batch))
 
     @rule(wishes=st.lists(a_batch, min_size=1, max_size=8))
     def append_batches(self, wishes: list[Wish]) -> None:
         new = []
-        for wish in wishes:
-            batch = self._new(wish)
+        for unpersisted in wishes:
+            batch = self._new(unpersisted)
             stamp(batch, self.model.leo, self.term)
             self.model.batches.append(bytes(batch))
             new.append(bytes(batch))
@@ -203,7 +203,7 @@ class LogLaw(RuleBasedStateMachine):
 
     @rule(start=st.integers(0, 40), last_id=st.integers(NO_TRANSACTION, 9))
     def rebuild(self, start: int, last_id: int) -> None:
-        before = (Epoch(self.term, start - 1),) if start else ()
+        before = (TermStart(self.term, start - 1),) if start else ()
         known = with_last_id((), last_id)
         self.opened.log.rebuild(start, self.term if start else 0, known)
         self.model = Model(start, before, [], start, start, start, start - 1, start, last_id)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from schemas.ids import make_term
-from spu.replication.history import Epoch
+from spu.replication.history import TermStart
 from spu.storage import recovery
 from spu.storage.checkpoint import CHECKPOINT_NAME, VERIFY_AGAIN_BYTES, read_checkpoint
 from spu.storage.durable import UNFINISHED
@@ -195,7 +195,7 @@ def test_given_a_long_recovered_tail_then_it_counts_as_durable_afterwards(tmp_pa
     checkpoint = read_checkpoint(tmp_path)
     assert checkpoint is not None
     assert checkpoint.durable_leo == count
-    assert checkpoint.history == (Epoch(TERM, 0),)
+    assert checkpoint.history == (TermStart(TERM, 0),)
 
 
 def test_given_a_short_recovered_tail_then_the_next_checkpoint_speaks_of_it(tmp_path: Path) -> None:

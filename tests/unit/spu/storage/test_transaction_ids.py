@@ -71,7 +71,7 @@ def test_given_all_ids_below_the_log_start_then_the_last_one_is_known_to_whom_be
     opened = filled(tmp_path / "one")
     opened.log.truncate_prefix(22)
     opened.sync()
-    known = opened.log.known_before(22)
+    known = opened.log.snapshot_before(22)
     opened.crash()
     other = open_log(new_log_directory(tmp_path / "other"))
     other.log.rebuild(22, 1, known)

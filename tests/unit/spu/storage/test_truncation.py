@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import InvalidRequestError, NotReadyError, OffsetOutOfRangeError, RunnelError
-from spu.replication.history import Epoch, History
+from spu.replication.history import History, TermStart
 from spu.storage.checkpoint import read_checkpoint
 from tests.unit.spu.builders import (
     NOW_US,
@@ -45,7 +45,7 @@ def test_given_a_cut_then_the_log_is_as_if_the_rest_had_never_been(
     fill(model, TERMS[: offset // 2])
     cut.log.truncate_suffix(offset)
     assert state_of(cut) == state_of(model)
-    assert cut.log.durable_leo == cut.log.orderly_leo == cut.log.leo == offset
+    assert cut.log.durable_leo == cut.log.syncable_leo == cut.log.leo == offset
     assert not cut.log.needs_sync
     assert cut.log.unsynced_bytes == 0
     assert cut.log.size_bytes == offset // 2 * SIZE
@@ -269,10 +269,10 @@ def test_given_a_rebuild_then_nothing_of_the_old_log_is_rolled_back_to(tmp_path:
     ("start", "term", "history"),
     [
         pytest.param(0, 0, (), id="given-nothing-then-brand-new"),
-        pytest.param(4, 1, (Epoch(1, 3),), id="given-a-boundary-then-empty-there"),
-        pytest.param(7, 2, (Epoch(2, 6),), id="given-the-middle-of-a-batch-then-empty-there"),
-        pytest.param(18, 3, (Epoch(3, 17),), id="given-the-end-then-empty-there"),
-        pytest.param(99, 5, (Epoch(5, 98),), id="given-far-beyond-then-empty-there"),
+        pytest.param(4, 1, (TermStart(1, 3),), id="given-a-boundary-then-empty-there"),
+        pytest.param(7, 2, (TermStart(2, 6),), id="given-the-middle-of-a-batch-then-empty-there"),
+        pytest.param(18, 3, (TermStart(3, 17),), id="given-the-end-then-empty-there"),
+        pytest.param(99, 5, (TermStart(5, 98),), id="given-far-beyond-then-empty-there"),
         pytest.param(99, 0, (), id="given-no-term-then-none-is-known"),
     ],
 )
@@ -302,6 +302,6 @@ def test_given_a_rebuild_then_the_log_is_empty_at_its_start(
     assert reopened(tmp_path) == expected
     opened.log.append_batches([stamped(start, 6, 2), stamped(start + 2, 7)], NOW_US)
     after = state_of(opened)
-    assert after[2] == (*history, Epoch(6, start), Epoch(7, start + 2))
+    assert after[2] == (*history, TermStart(6, start), TermStart(7, start + 2))
     opened.crash()
     assert reopened(tmp_path) == after
