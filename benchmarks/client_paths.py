@@ -47,7 +47,7 @@ from schemas.errors import UnsupportedError
 from schemas.ids import PartitionUid
 from schemas.objects.partition import PartitionResolution
 from schemas.objects.topic import Compression, Durability, TopicResolution
-from schemas.wire.batch import read_header, stamp
+from schemas.wire.batch import read_header, set_offset_and_term
 from schemas.wire.framing import FrameReader
 from schemas.wire.protocol import (
     MAX_FRAME_BYTES,
@@ -86,7 +86,7 @@ class Log:
         base = self.end
         if batch.readonly:
             batch = memoryview(bytearray(batch))
-        stamp(batch, base, 1)
+        set_offset_and_term(batch, base, 1)
         self.end += read_header(batch).record_count
         self.batches.append((base, self.end, batch))
         self.grown.set()

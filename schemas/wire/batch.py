@@ -207,7 +207,7 @@ def verify(batch: Buffer, header: BatchHeader | None = None) -> BatchHeader:
     return header
 
 
-def stamp(batch: bytearray | memoryview, base_offset: int, term: int) -> None:
+def set_offset_and_term(batch: bytearray | memoryview, base_offset: int, term: int) -> None:
     """Write the leader's part into a batch in place."""
     (client_crc,) = struct.unpack_from("<I", batch, 4)
     leader_crc = crc32c(_LEADER_BODY.pack(client_crc, base_offset, term))

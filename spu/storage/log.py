@@ -31,7 +31,7 @@ from schemas.errors import (
     OffsetOutOfRangeError,
 )
 from schemas.objects.topic import MAX_BATCH_BYTES, Durability, LogSettings
-from schemas.wire.batch import NO_TRANSACTION, BatchHeader, Buffer, read_header, stamp
+from schemas.wire.batch import NO_TRANSACTION, BatchHeader, Buffer, read_header, set_offset_and_term
 from schemas.wire.log_requests import SegmentInfo
 from spu.replication.history import TermStart, cut, extended, forgotten, last_term
 from spu.replication.producer_state import (
@@ -179,7 +179,7 @@ class PartitionLog(ReadableLog):
         if term < self.last_term:
             raise AssertionError(f"term {term} would follow {self.last_term}")
         base_offset = self.leo
-        stamp(batch, base_offset, term)
+        set_offset_and_term(batch, base_offset, term)
         self._write(batch, header, base_offset, term, now_us)
         return base_offset
 

@@ -11,7 +11,13 @@ from runnel.records.schema_resolution import ReadColumns
 from schemas.columns.topic_schema import Column, TopicSchema, schema_id
 from schemas.errors import CorruptBatchError, UnsupportedError
 from schemas.wire import batch as wire_batch
-from schemas.wire.batch import MAX_DECODED_BYTES, TRANSACTION_IDS_FLAG, ClientPart, build, stamp
+from schemas.wire.batch import (
+    MAX_DECODED_BYTES,
+    TRANSACTION_IDS_FLAG,
+    ClientPart,
+    build,
+    set_offset_and_term,
+)
 from tests.fuzz import repair
 from tests.fuzz.law import Rejected, options
 from tests.unit.spu.builders import TERM
@@ -33,7 +39,7 @@ def _batch(data: bytes, count: int, choice: int, codec: int, version: int = 0) -
         says["flags"] = TRANSACTION_IDS_FLAG
         says["first_transaction_id"], says["last_transaction_id"] = 5, 8
     batch = build(data, **says)
-    stamp(batch, 0, TERM)
+    set_offset_and_term(batch, 0, TERM)
     return batch
 
 

@@ -23,7 +23,7 @@ from schemas.wire.batch import (
     build,
     build_control,
     encode_records,
-    stamp,
+    set_offset_and_term,
 )
 from schemas.wire.log_requests import (
     ListSegmentsRequest,
@@ -112,7 +112,7 @@ def stored(offset: int, count: int = 3, codec: str = "none") -> bytes:
         first_timestamp_us=0,
         last_timestamp_us=count - 1,
     )
-    stamp(batch, offset, TERM)
+    set_offset_and_term(batch, offset, TERM)
     return bytes(batch)
 
 
@@ -136,13 +136,13 @@ def stored_with_ids(offset: int, codec: str = "none") -> bytes:
         first_transaction_id=5,
         last_transaction_id=8,
     )
-    stamp(batch, offset, TERM)
+    set_offset_and_term(batch, offset, TERM)
     return bytes(batch)
 
 
 def _control(offset: int) -> bytes:
     batch = build_control("term", 0)
-    stamp(batch, offset, TERM)
+    set_offset_and_term(batch, offset, TERM)
     return bytes(batch)
 
 

@@ -24,7 +24,7 @@ from schemas.errors import (
     StorageFailedError,
 )
 from schemas.wire import framing
-from schemas.wire.batch import read_header, split_batches, stamp, verify
+from schemas.wire.batch import read_header, set_offset_and_term, split_batches, verify
 from schemas.wire.log_requests import (
     ListSegmentsRequest,
     ListSegmentsResponse,
@@ -366,7 +366,7 @@ def _recovered(path: Path) -> RecoveredLog:
 
 def _stored(offset: int, count: int = 1) -> bytes:
     batch = batch_of(count)
-    stamp(batch, offset, TERM)
+    set_offset_and_term(batch, offset, TERM)
     return bytes(batch)
 
 

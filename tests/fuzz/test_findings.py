@@ -37,7 +37,7 @@ from schemas.wire.batch import (
     crc32c,
     decode_records,
     encode_records,
-    stamp,
+    set_offset_and_term,
     verify,
 )
 from schemas.wire.protocol import MAX_SUBSCRIPTION_BYTES, PROTOCOL_VERSION, Api
@@ -77,7 +77,7 @@ _HEADERS = RECORD_SCHEMA.field("headers").type
 
 def batch_with(data: bytes | pa.Buffer, count: int) -> bytearray:
     batch = build(data, record_count=count, first_timestamp_us=0, last_timestamp_us=0)
-    stamp(batch, 0, TERM)
+    set_offset_and_term(batch, 0, TERM)
     return batch
 
 
@@ -162,7 +162,7 @@ def test_given_header_keys_that_are_no_text_then_corrupt() -> None:
 def test_given_the_last_offsets_there_are_then_corrupt() -> None:
     """An OverflowError came out of a consumer's loop."""
     batch = build(record_payload(), record_count=3, first_timestamp_us=0, last_timestamp_us=0)
-    stamp(batch, (1 << 63) - 2, TERM)
+    set_offset_and_term(batch, (1 << 63) - 2, TERM)
     cursor = Cursor("orders", 0, 0)
     with pytest.raises(CorruptBatchError, match="cannot begin at offset 9223372036854775806"):
         cursor.take(memoryview(batch))
@@ -203,7 +203,7 @@ def test_given_values_that_python_has_no_form_for_then_nothing_is_stepped_over(
         last_timestamp_us=0,
         schema_id=rows.schema_id,
     )
-    stamp(batch, 7, TERM)
+    set_offset_and_term(batch, 7, TERM)
     found = Cursor("orders", 0, 7, columns=ReadColumns(rows)).take(memoryview(batch))
     state = ReadState("orders")
     state.rows = rows
@@ -359,7 +359,7 @@ def test_given_a_payload_of_headers_that_claim_the_rest_then_the_search_ends(
     for number in range(headers):
         false = batch_of(payload=b"")
         struct.pack_into("<I", false, 24, (headers - number) * len(false))
-        stamp(false, number, TERM)
+        set_offset_and_term(false, number, TERM)
         data += false
     summed = 0
 

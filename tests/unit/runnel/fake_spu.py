@@ -20,7 +20,7 @@ from schemas.errors import (
     RunnelError,
     UnsupportedError,
 )
-from schemas.wire.batch import BatchHeader, read_header, stamp, verify_client_part
+from schemas.wire.batch import BatchHeader, read_header, set_offset_and_term, verify_client_part
 from schemas.wire.protocol import PREFIX, Api, HelloResponse, pack_error, pack_frame, unpack_frame
 from schemas.wire.record_requests import (
     LATEST,
@@ -108,7 +108,7 @@ class FakeLog:
     def put(self, batch: bytearray, term: int = 1 << 16) -> int:
         """Append a batch as it is."""
         base = self.end
-        stamp(batch, base, term)
+        set_offset_and_term(batch, base, term)
         self.batches.append(batch)
         self.end += read_header(batch).record_count
         return base

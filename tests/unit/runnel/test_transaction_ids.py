@@ -39,7 +39,7 @@ from schemas.wire.batch import (
     build,
     decode_records,
     encode_records,
-    stamp,
+    set_offset_and_term,
     verify_client_part,
 )
 from tests.unit.runnel.conftest import World
@@ -211,7 +211,7 @@ def test_ids_of_a_table_that_are_refused(ids: Any, says: str) -> None:
 def batch(base: int, ids: Ids, *, typed: bool = False) -> bytearray:
     """Records with these ids, whose values are their offsets."""
     pending = sent_batch(ids, base, typed=typed)
-    stamp(pending, base, 1 << 16)
+    set_offset_and_term(pending, base, 1 << 16)
     return pending
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from schemas.ids import PartitionUid, Term, next_election
 from schemas.objects.topic import Durability
-from schemas.wire.batch import Buffer, stamp
+from schemas.wire.batch import Buffer, set_offset_and_term
 from spu.net.peer_connection import PeerConnection
 from spu.replication.messages import Append, Attach, Batch, LogEnd, Message
 from spu.replication.wire import Damaged
@@ -91,7 +91,7 @@ def batches_of(*payloads: bytes, term: Term = TERM) -> tuple[Batch, ...]:
     found = []
     for offset, payload in enumerate(payloads):
         data = batch_of(1, payload)
-        stamp(data, offset, term)
+        set_offset_and_term(data, offset, term)
         found.append(Batch(offset, offset + 1, term, data))
     return tuple(found)
 

@@ -8,12 +8,12 @@ import pytest
 
 from runnel.partition.stored_batches import base_of, read_segment, read_segments, segment_files
 from schemas.objects.topic import MAX_BATCH_BYTES
-from schemas.wire.batch import build, stamp
+from schemas.wire.batch import build, set_offset_and_term
 
 
 def batch(base: int, count: int = 2, payload: bytes = b"x" * 40) -> bytearray:
     made = build(payload, record_count=count, first_timestamp_us=1, last_timestamp_us=2)
-    stamp(made, base, 1)
+    set_offset_and_term(made, base, 1)
     return made
 
 

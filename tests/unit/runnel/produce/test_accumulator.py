@@ -13,7 +13,7 @@ from runnel.produce.accumulator import Accumulator
 from runnel.produce.batch import ProducerBatch
 from runnel.records.tables import ROW_OVERHEAD_BYTES, chunks, measured, record_sizes, record_table
 from schemas.errors import InvalidRequestError, RecordTooLargeError
-from schemas.wire.batch import decode_records, read_header, stamp
+from schemas.wire.batch import decode_records, read_header, set_offset_and_term
 from schemas.wire.partitioner import partition_for
 
 BATCH_BYTES = 400
@@ -173,7 +173,7 @@ def test_given_a_batch_then_its_bytes_decode_to_its_records(codec: str) -> None:
     batch = accumulator.append(None, None, 10)
     pieces = batch.encode(codec, producer_id=7, producer_epoch=2, sequence=9)
     encoded = bytearray().join(pieces)
-    stamp(encoded, 5, 1)
+    set_offset_and_term(encoded, 5, 1)
     header = read_header(encoded)
     assert (header.first_timestamp_us, header.last_timestamp_us) == (10, 30)
     assert (header.producer_id, header.producer_epoch, header.sequence) == (7, 2, 9)

@@ -21,7 +21,7 @@ from schemas.wire.batch import (
     build_control,
     decode_records,
     encode_records,
-    stamp,
+    set_offset_and_term,
 )
 
 #: Two records with keys of this length are a large batch.
@@ -42,13 +42,13 @@ def batch(
         pending.timestamps.append(time_us + index)  # type: ignore[union-attr]
         pending.count += 1
     encoded = bytearray().join(pending.encode(codec))
-    stamp(encoded, base, 1 << 16)
+    set_offset_and_term(encoded, base, 1 << 16)
     return encoded
 
 
 def control(base: int) -> bytearray:
     made = build_control("term", 0)
-    stamp(made, base, 1 << 16)
+    set_offset_and_term(made, base, 1 << 16)
     return made
 
 
@@ -230,7 +230,7 @@ def with_ids(base: int, ids: list[int]) -> bytearray:
         first_transaction_id=ids[0],
         last_transaction_id=ids[-1],
     )
-    stamp(encoded, base, 1 << 16)
+    set_offset_and_term(encoded, base, 1 << 16)
     return encoded
 
 

@@ -15,7 +15,7 @@ from runnel.records.record import time_of
 from runnel.records.schema_resolution import ReadColumns, read_schema
 from schemas.columns.topic_schema import Column, TopicSchema, schema_id
 from schemas.errors import CorruptBatchError, UnsupportedError
-from schemas.wire.batch import CODECS, build, read_header, stamp
+from schemas.wire.batch import CODECS, build, read_header, set_offset_and_term
 
 ID = Column(name="orderId", type="int64", nullable=False)
 NOTE = Column(name="note", type="string")
@@ -41,7 +41,7 @@ def batch(
         schema_id=header.pop("schema_id", schema_id(columns)),
         **header,
     )
-    stamp(built, base, 1 << 16)
+    set_offset_and_term(built, base, 1 << 16)
     return bytes(built)
 
 

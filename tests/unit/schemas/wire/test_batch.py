@@ -28,8 +28,8 @@ from schemas.wire.batch import (
     encode_records,
     read_header,
     record_schema_json,
+    set_offset_and_term,
     split_batches,
-    stamp,
     verify,
     verify_client_part,
     verify_leader_part,
@@ -72,7 +72,7 @@ def batch_of(records: pa.RecordBatch, codec: str = "none", **header: int) -> byt
 def stored(codec: str = "none") -> bytes:
     """A small stamped batch."""
     batch = batch_of(table_of([record(b"k", b"v" * 20), record()]), codec, producer_id=7)
-    stamp(batch, 41, 1 << 48)
+    set_offset_and_term(batch, 41, 1 << 48)
     return bytes(batch)
 
 
@@ -125,7 +125,7 @@ def test_law_what_is_built_stamped_and_verified_decodes_to_the_same(
         last_transaction_id=transaction,
     )
     verify_client_part(batch)
-    stamp(batch, base, term)
+    set_offset_and_term(batch, base, term)
     header = verify(batch)
     assert decode_records(batch).equals(records)
     assert (header.base_offset, header.term, header.length) == (base, term, len(batch))
@@ -309,7 +309,7 @@ def golden() -> bytearray:
         first_transaction_id=11,
         last_transaction_id=12,
     )
-    stamp(batch, 0x49_9602_D0F6, 0x0001_0000_0002_0003)
+    set_offset_and_term(batch, 0x49_9602_D0F6, 0x0001_0000_0002_0003)
     return batch
 
 
@@ -366,7 +366,7 @@ def test_law_pieces_make_the_batch_that_their_payload_makes(payload: list[bytes]
 
 def test_stamping_again_replaces_the_leaders_part_only() -> None:
     batch = bytearray(stored())
-    stamp(memoryview(batch), 99, 5)
+    set_offset_and_term(memoryview(batch), 99, 5)
     header = verify(batch)
     assert (header.base_offset, header.term) == (99, 5)
     assert batch[24:] == stored()[24:]
@@ -389,7 +389,7 @@ def test_leader_parts_are_checked_in_the_middle_of_a_segment() -> None:
 
 def test_control_batches() -> None:
     batch = build_control("term", 55)
-    stamp(batch, 7, 1)
+    set_offset_and_term(batch, 7, 1)
     header = verify(batch)
     assert header.is_control
     assert (header.record_count, header.next_offset) == (1, 8)

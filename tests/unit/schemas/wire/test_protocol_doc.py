@@ -27,7 +27,7 @@ from schemas.wire.batch import (
     decode_records,
     encode_records,
     record_schema_json,
-    stamp,
+    set_offset_and_term,
     verify_client_part,
 )
 from schemas.wire.protocol import (
@@ -299,7 +299,7 @@ def test_the_produce_request_of_the_example() -> None:
         producer_id=told.producer_id,
     )
     assert bytes(again) == bytes(tail)
-    stamp(again, 1, 65_536)
+    set_offset_and_term(again, 1, 65_536)
     assert again[24:] == bytes(tail)[24:]
     sent = pack_frame(Api.PRODUCE, 2, fixed, tail)
     assert b"".join(bytes(piece) for piece in sent) == BLOCKS["produce-request"]

@@ -12,7 +12,7 @@ from schemas.backoff import Backoff
 from schemas.control.messages import Peer
 from schemas.errors import ErrorCode
 from schemas.ids import PartitionUid
-from schemas.wire.batch import stamp
+from schemas.wire.batch import set_offset_and_term
 from schemas.wire.protocol import PREFIX, pack_frame, unpack_frame
 from spu.net.peers import Peers
 from spu.replication.messages import Append, AppendAck, Attach, Batch, Message
@@ -324,7 +324,7 @@ async def test_given_a_corrupt_batch_then_it_is_answered_and_the_connection_stay
     # Ending it would take all other partitions of the two SPUs along.
     raw = await zero.greeted(1)
     batch = batch_of()
-    stamp(batch, 0, TERM)
+    set_offset_and_term(batch, 0, TERM)
     whole = bytes(batch)
     flipped = bytearray(whole)
     flipped[-1] ^= 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemas.errors import CorruptBatchError, ProtocolError
-from schemas.wire.batch import stamp
+from schemas.wire.batch import set_offset_and_term
 from schemas.wire.protocol import pack_frame, unpack_frame
 from spu.replication.messages import (
     Append,
@@ -29,7 +29,7 @@ TERM = (1 << 48) | (7 << 16) | 3
 
 def stored(base: int, count: int) -> Batch:
     batch = batch_of(count)
-    stamp(batch, base, TERM)
+    set_offset_and_term(batch, base, TERM)
     return Batch(base, base + count, TERM, bytes(batch))
 
 

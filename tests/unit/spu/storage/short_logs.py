@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from schemas.wire.batch import stamp
+from schemas.wire.batch import set_offset_and_term
 from tests.unit.spu.builders import OpenLog, batch_of, open_log, settings_of
 
 SIZE = 128
@@ -17,7 +17,7 @@ TERMS = "111222333"
 def stamped(base: int, term: int, count: int = 1) -> bytearray:
     """A batch as a leader sends it."""
     batch = batch_of(count)
-    stamp(batch, base, term)
+    set_offset_and_term(batch, base, term)
     return batch
 
 

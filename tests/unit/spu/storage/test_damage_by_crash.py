@@ -17,7 +17,7 @@ from unittest import mock
 
 import pytest
 
-from schemas.wire.batch import HEADER_SIZE, stamp, verify
+from schemas.wire.batch import HEADER_SIZE, set_offset_and_term, verify
 from spu.storage import checkpoint as checkpoint_module
 from spu.storage import index as index_module
 from tests.unit.spu.builders import TERM, OpenLog, batch_of, new_log_directory, open_log
@@ -159,7 +159,7 @@ def life(disk: Disk, opened: OpenLog) -> None:
         for _ in range(count):
             batch = batch_of(1, b"%d %d" % (log.leo, term), producer_id=7, sequence=log.leo)
             promise.end = log.leo + 1
-            stamp(batch, log.leo, TERM + term)
+            set_offset_and_term(batch, log.leo, TERM + term)
             promise.batches.setdefault(log.leo, set()).add(bytes(batch))
             opened.append(batch, TERM + term)
 

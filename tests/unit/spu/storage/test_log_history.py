@@ -9,7 +9,7 @@ import pytest
 
 from schemas.errors import CorruptBatchError, FencedError, OffsetOutOfRangeError, RunnelError
 from schemas.objects.topic import MAX_BATCH_BYTES
-from schemas.wire.batch import build_control, stamp
+from schemas.wire.batch import build_control, set_offset_and_term
 from spu.replication.history import History, TermStart
 from spu.storage import log as log_module
 from spu.storage.checkpoint import CHECKPOINT_NAME
@@ -95,7 +95,7 @@ def test_given_no_batches_then_nothing_happens(tmp_path: Path) -> None:
     opened.log.append_batches([], NOW_US)
     assert opened.log.leo == 0
     control = build_control("term", NOW_US)
-    stamp(control, 0, 9)
+    set_offset_and_term(control, 0, 9)
     opened.log.append_batches([control], NOW_US)
     assert opened.log.history == (TermStart(9, 0),)
     opened.crash()

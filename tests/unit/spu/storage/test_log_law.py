@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from schemas.wire.batch import NO_TRANSACTION, BatchHeader, read_header, stamp
+from schemas.wire.batch import NO_TRANSACTION, BatchHeader, read_header, set_offset_and_term
 from spu.replication.history import History, TermStart, extended, forgotten
 from spu.replication.producer_state import ProducerTable, with_last_id
 from tests.laws import examples
@@ -144,7 +144,7 @@ class LogLaw(RuleBasedStateMachine):
         new = []
         for unpersisted in wishes:
             batch = self._new(unpersisted)
-            stamp(batch, self.model.leo, self.term)
+            set_offset_and_term(batch, self.model.leo, self.term)
             self.model.batches.append(bytes(batch))
             new.append(bytes(batch))
         self.opened.log.append_batches(new, NOW_US)

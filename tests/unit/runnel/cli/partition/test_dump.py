@@ -17,7 +17,13 @@ from runnel.cli.partition.dump import Choice, batch_json, dump_leader, dump_stor
 from runnel.partition.stored_batches import StoredBatch, stored_batch
 from schemas.errors import InvalidRequestError, NotFoundError
 from schemas.ids import make_term
-from schemas.wire.batch import RECORD_SCHEMA, build, build_control, encode_records, stamp
+from schemas.wire.batch import (
+    RECORD_SCHEMA,
+    build,
+    build_control,
+    encode_records,
+    set_offset_and_term,
+)
 from schemas.wire.record_requests import FetchResponse, ListOffsetsResponse
 
 TERM = make_term(0, 1, 2)
@@ -42,13 +48,13 @@ def records(base: int, values: list[bytes | None], at_us: int = SECOND, **header
         last_timestamp_us=at_us,
         **header,
     )
-    stamp(made, base, TERM)
+    set_offset_and_term(made, base, TERM)
     return bytes(made)
 
 
 def control(base: int) -> bytes:
     made = build_control("term", SECOND)
-    stamp(made, base, TERM)
+    set_offset_and_term(made, base, TERM)
     return bytes(made)
 
 
@@ -111,7 +117,7 @@ def test_given_no_header_then_only_its_place() -> None:
 
 def test_given_a_time_that_cannot_be_then_a_number() -> None:
     made = bytearray(build(b"", record_count=1, first_timestamp_us=1 << 62, last_timestamp_us=0))
-    stamp(made, 0, TERM)
+    set_offset_and_term(made, 0, TERM)
     assert batch_json(read(bytes(made)), "t", records=False)["firstTimestamp"] == str(1 << 62)
 
 
