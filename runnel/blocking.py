@@ -60,7 +60,7 @@ def connect(address: str | None = None, *, by: str | None = None) -> Cluster:
 class Cluster(BlockingAdmin):
     """A client of one cluster. Leaving its ``with`` block closes everything opened from it.
 
-    Its objects: `runnel.admin.blocking.BlockingAdmin`.
+    `Cluster.apply`, `Cluster.get`, `Cluster.watch` and their neighbours work on its objects.
     """
 
     def __init__(self, thread: LoopThread, inner: client.Cluster) -> None:

@@ -94,7 +94,7 @@ class Opening(Generic[T]):
 class Cluster(Admin):
     """A client of one cluster; close it, or use it with ``async with``.
 
-    Its objects: `runnel.admin.client.Admin`.
+    `Cluster.apply`, `Cluster.get`, `Cluster.watch` and their neighbours work on its objects.
     """
 
     def __init__(self, sc: ScClient, info: ClusterInfo) -> None:
