@@ -19,7 +19,7 @@ TARGET ?=
 SECONDS ?= 60
 WORK ?=
 
-.PHONY: help setup demo test test-unit test-slow lint type check sim fuzz chaos bench docs format lock clean
+.PHONY: help setup demo test test-unit test-wheel test-slow lint type check sim fuzz chaos bench docs format lock clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,12 @@ test: setup  ## Tests that must stay under ten minutes on two cores
 
 test-unit: setup  ## Unit tests and the rules of the layout; under a minute on two cores
 	@$(PYTEST) $(PARALLEL) $(SLOWEST) tests/unit tests/architecture
+
+# The wheel is installed beside nothing of the sources, and runs what the tests start.
+test-wheel: setup  ## End-to-end tests against an installed wheel of this tree
+	@rm -rf build/installed
+	@python=$$($(BIN)/python -m tests.e2e.installed_wheel build/installed) && \
+	  RUNNEL_TEST_PYTHON="$$python" $(PYTEST) $(PARALLEL) $(SLOWEST) tests/e2e
 
 test-slow: setup  ## Real faults, etcd's members killed, containers, long runs; under an hour
 	@$(PYTEST) -m slow --timeout 900 $(SLOWEST)

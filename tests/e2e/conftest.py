@@ -18,17 +18,26 @@ from runnel.local.processes import free_base_port
 from tests.contract.kv.etcd_server import require_client, require_etcd
 
 TIMEOUT_S = 90
+#: The interpreter whose ``runnel`` is tested: this one's, unless an installed wheel's is named.
+PYTHON = os.environ.get("RUNNEL_TEST_PYTHON", sys.executable)
 
 
 @dataclass
 class Command:
     """Runs ``runnel`` with a home of its own; clusters that it starts keep their objects in
-    ``kv``."""
+    ``kv``. Commands run in ``directory``, if one is named."""
 
     home: Path
     kv: str = "sqlite"
     sc: str | None = None
     etcd: Path | None = None
+    python: str = PYTHON
+    directory: Path | None = None
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        # Without the working directory, which may hold the sources.
+        return (self.python, "-P", "-m", "runnel.cli.main")
 
     @property
     def environment(self) -> dict[str, str]:
@@ -47,7 +56,7 @@ class Command:
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-m", "runnel.cli.main", *self._on_kv(arguments)],
+            [*self.program, *self._on_kv(arguments)],
             env=self.environment,
             **options,
         )
@@ -73,7 +82,8 @@ class Command:
     def run(self, *arguments: str, stdin: str | bytes = b"") -> subprocess.CompletedProcess[bytes]:
         data = stdin.encode() if isinstance(stdin, str) else stdin
         return subprocess.run(
-            [sys.executable, "-m", "runnel.cli.main", *self._on_kv(arguments)],
+            [*self.program, *self._on_kv(arguments)],
+            cwd=self.directory,
             env=self.environment,
             input=data,
             capture_output=True,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from runnel.consume.settings import ConsumerSettings
 from schemas.objects.partition import Partition
 from schemas.objects.system_topics import POSITIONS
 from schemas.wire.partitioner import partition_for
-from tests.e2e.conftest import Command, KvChoice, running_cluster
+from tests.e2e.conftest import PYTHON, Command, KvChoice, running_cluster
 from tests.e2e.test_crash import kill
 
 TOTAL = 600
@@ -67,7 +66,7 @@ def test_given_a_consumer_that_is_killed_then_the_next_one_misses_nothing(
     script = tmp_path / "reader.py"
     script.write_text(READER)
     reader = subprocess.Popen(
-        [sys.executable, str(script), str(three.sc)],
+        [PYTHON, str(script), str(three.sc)],
         env=three.environment,
         stdout=subprocess.PIPE,
     )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
+
+from tests.e2e.conftest import PYTHON
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_racks_are_told_apart() -> None:
+def test_racks_are_told_apart(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "02-racks" / "racks.py")],
+        [PYTHON, str(EXAMPLES / "02-racks" / "racks.py")],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=100,

@@ -6,16 +6,15 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
 import pytest
 
-from tests.e2e.conftest import TIMEOUT_S, Command
+from tests.e2e.conftest import PYTHON, TIMEOUT_S, Command
 
-RUNNEL = f"{shlex.quote(sys.executable)} -m runnel.cli.main"
+RUNNEL = f"{shlex.quote(PYTHON)} -P -m runnel.cli.main"
 #: More than any pipe holds.
 LINES = "".join(f"{i:0100d}\n" for i in range(20_000))
 
@@ -173,7 +172,7 @@ sys.meta_path.insert(0, Watch())
 main.main()
 """
     done = subprocess.run(
-        [sys.executable, "-c", script],
+        [PYTHON, "-P", "-c", script],
         env={**os.environ, "RUNNEL_HOME": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 
 import runnel as library
 from runnel.local.processes import free_base_port
-from tests.e2e.conftest import Command
+from tests.e2e.conftest import PYTHON, Command
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -46,7 +45,7 @@ def test_session_in_the_readme_is_what_happens(runnel: Command) -> None:
         if command == "runnel cluster start --spus 3":
             command += f" --base-port {base} --kv {runnel.kv}"
         done = subprocess.run(  # noqa: S602 - the README's own words
-            command.replace("runnel ", f"{sys.executable} -m runnel.cli.main "),
+            command.replace("runnel ", f"{PYTHON} -P -m runnel.cli.main "),
             shell=True,
             cwd=ROOT,
             env=runnel.environment,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.conftest import TIMEOUT_S, Command
+from tests.e2e.conftest import PYTHON, TIMEOUT_S, Command
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "03-typed-topics" / "orders.py"
 
@@ -102,7 +101,7 @@ def test_bad_lines_and_options(cluster: Command, tmp_path: Path) -> None:
 
 def test_the_example(cluster: Command) -> None:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLE)],
+        [PYTHON, str(EXAMPLE)],
         env=cluster.environment,
         capture_output=True,
         text=True,
