@@ -17,6 +17,7 @@ REFERENCE = Path(__file__).resolve().parent / "reference"
 sys.path.insert(0, str(REFERENCE.parents[1]))
 
 from docs.generators import (  # noqa: E402 - found by the line above
+    cli,
     config_files,
     defaults,
     environment,
@@ -26,6 +27,7 @@ from docs.generators import (  # noqa: E402 - found by the line above
 )
 
 GENERATORS: Final[tuple[Callable[[], dict[str, str]], ...]] = (
+    cli.pages,
     config_files.pages,
     defaults.pages,
     environment.pages,
