@@ -25,8 +25,8 @@ from sc.migration import Store, count_keys, erase, migrate
 from schemas.daemon.kv_url import without_password
 from schemas.daemon.logs import configure_logs
 from schemas.errors import InvalidRequestError, RunnelError
+from schemas.model import Model
 from schemas.objects.keys import ClusterKeys
-from schemas.objects.model import Model
 
 
 class Request(Model):

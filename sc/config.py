@@ -6,7 +6,7 @@ The texts of the fields are the reference page ``docs/reference/sc-yaml.md``.
 from __future__ import annotations
 
 from schemas.daemon.daemon import Listen
-from schemas.objects.model import Model
+from schemas.model import Model
 
 
 class LocalProvisioning(Model):

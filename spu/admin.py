@@ -30,7 +30,7 @@ from schemas.errors import (
     RunnelError,
     StorageFailedError,
 )
-from schemas.objects.model import Model
+from schemas.model import Model
 from spu.storage.stopped import (
     StoppedLog,
     as_json,

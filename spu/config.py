@@ -10,7 +10,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from schemas.daemon.daemon import Listen
-from schemas.objects.model import Model
+from schemas.model import Model
 from schemas.objects.quantities import Size
 from schemas.objects.spu import MAX_SPU_ID
 

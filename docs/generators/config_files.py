@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from docs.generators.model_table import rows
 from sc.config import ScConfig
-from schemas.objects.model import Model
+from schemas.model import Model
 from spu.config import SpuConfig
 
 _SC_HEAD = """\

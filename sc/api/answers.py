@@ -8,7 +8,7 @@ from pydantic import Field
 
 from schemas.control.messages import Stamp
 from schemas.errors import ErrorCode
-from schemas.objects.model import Model
+from schemas.model import Model
 
 
 class ErrorAnswer(Model):

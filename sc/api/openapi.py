@@ -12,8 +12,8 @@ from sc.api.merge_patch import MEDIA_TYPE
 from sc.api.requests import BY_HEADER, CAUSE_HEADER, CAUSE_PATTERN, LAST_EVENT_HEADER
 from sc.api.routes import MAX_HEADER, MAX_REVISION, Form, Operation, Parameter, Route, routes
 from schemas.control.assignments import Assignments
+from schemas.model import Model
 from schemas.objects.kinds import KINDS
-from schemas.objects.model import Model
 from schemas.objects.partition import Truncation, UncleanElection
 from schemas.objects.quantities import NAME_PATTERN
 

@@ -39,11 +39,11 @@ from schemas.errors import (
     NotReadyError,
     RunnelError,
 )
+from schemas.model import Model
 from schemas.objects.kinds import BY_PLURAL
 from schemas.objects.manifest.manifest import json_schemas
 from schemas.objects.manifest.validation import parse_object
 from schemas.objects.metadata import Object
-from schemas.objects.model import Model
 from schemas.objects.partition import Partition, Truncation, UncleanElection
 from schemas.objects.quantities import short
 

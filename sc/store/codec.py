@@ -17,9 +17,9 @@ from pydantic import ValidationError
 
 from schemas.control.messages import Tombstone
 from schemas.errors import InvalidRequestError
+from schemas.model import Model
 from schemas.objects.kinds import BY_PLURAL
 from schemas.objects.metadata import Object, OwnerReference
-from schemas.objects.model import Model
 from schemas.objects.partition import Partition
 from schemas.objects.topic import LogSettings
 

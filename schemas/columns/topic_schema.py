@@ -21,7 +21,7 @@ import crc32c
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from schemas.columns.column_types import ColumnType, Scalar, Timestamp, parse_type
-from schemas.objects.model import Model
+from schemas.model import Model
 
 MAX_COLUMNS: Final = 1_000
 MAX_COLUMN_NAME: Final = 249

@@ -7,7 +7,7 @@ server-sent events, each carrying a whole `Assignments` as of a KV revision.
 from __future__ import annotations
 
 from schemas.ids import PartitionUid, Term
-from schemas.objects.model import Model
+from schemas.model import Model
 from schemas.objects.partition import PartitionResolution
 from schemas.objects.quantities import Size
 from schemas.objects.topic import Compression, Durability, TopicResolution

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, TypeAdapter
 
 from schemas.ids import PartitionUid, StorageId, Term
-from schemas.objects.model import CaselessEnum, Model
+from schemas.model import CaselessEnum, Model
 from schemas.objects.partition import LiveReplica
 from schemas.objects.topic import SharedLogSettings
 

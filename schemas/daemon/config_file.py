@@ -8,9 +8,9 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from schemas.errors import ManifestError
+from schemas.model import Model
 from schemas.objects.manifest.validation import explain
 from schemas.objects.manifest.yaml_lines import Document, YamlError, read_documents
-from schemas.objects.model import Model
 
 M = TypeVar("M", bound=Model)
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from schemas.daemon.config_file import load_config
 from schemas.errors import InvalidRequestError, RunnelError
-from schemas.objects.model import Model
+from schemas.model import Model
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2

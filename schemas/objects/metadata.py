@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field
 
-from schemas.objects.model import Model
+from schemas.model import Model
 from schemas.objects.quantities import Name
 
 API_VERSION: Final = "runnel/v1"

@@ -7,8 +7,8 @@ from typing import ClassVar, Final, Literal
 from pydantic import Field, field_validator
 
 from schemas.ids import Term
+from schemas.model import CaselessEnum, Model
 from schemas.objects.metadata import Object, OwnerReference, Status
-from schemas.objects.model import CaselessEnum, Model
 from schemas.objects.spu import MAX_SPU_ID
 from schemas.objects.topic import LogSettings, SharedLogSettings
 

@@ -6,8 +6,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from schemas.model import CaselessEnum, Model
 from schemas.objects.metadata import Object, Status
-from schemas.objects.model import CaselessEnum, Model
 from schemas.objects.quantities import DurationMs, Name
 
 

@@ -11,8 +11,8 @@ from pydantic import (
     model_validator,
 )
 
+from schemas.model import CaselessEnum, Model
 from schemas.objects.metadata import Object, Status
-from schemas.objects.model import CaselessEnum, Model
 from schemas.objects.quantities import Name, Size
 
 MAX_SPU_ID = 2**31 - 1

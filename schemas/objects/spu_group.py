@@ -6,8 +6,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from schemas.model import CaselessEnum, Model
 from schemas.objects.metadata import Object, Status
-from schemas.objects.model import CaselessEnum, Model
 from schemas.objects.spu import MAX_SPU_ID, PrivateEndpoint, PublicEndpoint, Storage
 
 MAX_REPLICAS = 1_000

@@ -26,8 +26,8 @@ from schemas.columns.topic_schema import (
     check_key_column,
     check_timestamp_column,
 )
+from schemas.model import CaselessEnum, Model
 from schemas.objects.metadata import Object, Status
-from schemas.objects.model import CaselessEnum, Model
 from schemas.objects.quantities import DurationMs, Millis, Size
 
 DEFAULT_MAX_RECORD_SIZE = 1 << 20

@@ -12,9 +12,9 @@ from docs import generate
 from docs.generators import config_files
 from docs.generators.model_table import rows
 from sc.config import ScConfig
+from schemas.model import Model
 from schemas.objects.kinds import BY_KIND
 from schemas.objects.manifest.manifest import json_schemas
-from schemas.objects.model import Model
 from spu.config import SpuConfig
 
 SCRIPT = Path(generate.__file__)

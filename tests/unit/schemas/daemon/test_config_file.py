@@ -9,7 +9,7 @@ from pydantic import Field
 
 from schemas.daemon.config_file import load_config
 from schemas.errors import ManifestError
-from schemas.objects.model import Model
+from schemas.model import Model
 
 
 class Listen(Model):
