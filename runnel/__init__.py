@@ -9,8 +9,9 @@
             producer.send(b"value", key=b"key")
         table = cluster.read("orders")
 
-`runnel.aio` is the same for asyncio. Names are imported when they are first used, so that the
-command line starts fast.
+`runnel.aio` is the same for asyncio. What ``__all__`` of these two modules names is public, and
+stays; every module below is private, whatever its names look like. Names are imported when they are
+first used, so that the command line starts fast.
 """
 
 from __future__ import annotations
@@ -25,10 +26,15 @@ if TYPE_CHECKING:
     from runnel.admin.watch import WatchEvent
     from runnel.blocking import Cluster, Consumer, Producer, connect
     from runnel.consume.settings import ConsumerSettings
-    from runnel.net.offsets import TransactionId
+    from runnel.net.offsets import Start, Stop, TransactionId
+    from runnel.partition.segments import Segments
+    from runnel.partition.truncate import Truncated
     from runnel.positions.admin import ConsumerReset, NamedConsumer
     from runnel.produce.delivery import Delivery, TableDelivery
+    from runnel.produce.producer import ProducerMetrics
+    from runnel.produce.settings import ProducerSettings
     from runnel.records.record import BatchMetadata, Record, RecordMetadata
+    from runnel.records.row_values import Misfit, MisfitError
     from schemas.errors import (
         CompactedError,
         ConflictError,
@@ -77,6 +83,8 @@ __all__ = [
     "HistoryEntry",
     "InvalidRequestError",
     "ManifestError",
+    "Misfit",
+    "MisfitError",
     "NamedConsumer",
     "NotEnoughReplicasError",
     "NotFoundError",
@@ -86,13 +94,18 @@ __all__ = [
     "OverloadedError",
     "PartitionOffsets",
     "Producer",
+    "ProducerMetrics",
+    "ProducerSettings",
     "ProtocolError",
     "Record",
     "RecordMetadata",
     "RecordTooLargeError",
     "RetryableError",
     "RunnelError",
+    "Segments",
     "Spu",
+    "Start",
+    "Stop",
     "StorageFailedError",
     "StorageFullError",
     "TableDelivery",
@@ -100,6 +113,7 @@ __all__ = [
     "Topic",
     "TransactionId",
     "TransactionIdTooLowError",
+    "Truncated",
     "UnauthorizedError",
     "UnreachableError",
     "UnsupportedError",
@@ -119,16 +133,24 @@ _HOMES: Final = {
     "Producer": ".blocking",
     "connect": ".blocking",
     "ConsumerSettings": ".consume.settings",
+    "Start": ".net.offsets",
+    "Stop": ".net.offsets",
     "TransactionId": ".net.offsets",
+    "Segments": ".partition.segments",
+    "Truncated": ".partition.truncate",
     "ConsumerReset": ".positions.admin",
     "NamedConsumer": ".positions.admin",
     "Delivery": ".produce.delivery",
     "TableDelivery": ".produce.delivery",
+    "ProducerMetrics": ".produce.producer",
+    "ProducerSettings": ".produce.settings",
     "Spu": ".admin.manifests",
     "Topic": ".admin.manifests",
     "BatchMetadata": ".records.record",
     "Record": ".records.record",
     "RecordMetadata": ".records.record",
+    "Misfit": ".records.row_values",
+    "MisfitError": ".records.row_values",
     "WatchEvent": ".admin.watch",
 }
 
@@ -152,7 +174,8 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    dunders = (name for name in globals() if name.startswith("__") and name.endswith("__"))
+    return sorted({*dunders, *__all__, "__version__"})
 
 
 def _version() -> str:

@@ -32,6 +32,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    dunders = (name for name in globals() if name.startswith("__") and name.endswith("__"))
+    return sorted({*dunders, *__all__})
+
+
 def connect(address: str | None = None, *, by: str | None = None) -> Opening[Cluster]:
     """A client of the cluster whose SC listens at ``host:port``; await it or use ``async with``.
 

@@ -24,7 +24,7 @@ from runnel.client import DEFAULT_READ_BYTES
 from runnel.consume import consumer
 from runnel.consume.delivered import FetchedChunk
 from runnel.consume.settings import ConsumerSettings
-from runnel.loop_thread import LoopThread
+from runnel.loop_thread import LoopThread, blocking_form_of
 from runnel.net.offsets import Start, Stop, TransactionId
 from runnel.partition.segments import Segments
 from runnel.partition.truncate import Before, Truncated
@@ -114,6 +114,7 @@ class Cluster(BlockingAdmin):
         )
         return Producer(self._thread, opened)
 
+    @blocking_form_of(client.Cluster.consumer)
     def consumer(
         self,
         topic: str,
@@ -124,7 +125,7 @@ class Cluster(BlockingAdmin):
         name: str | None = None,
         settings: ConsumerSettings | None = None,
     ) -> Consumer:
-        """An iterator of records: see `runnel.client.Cluster.consumer`.
+        """An iterator of records: ``for record in cluster.consumer("orders", start="earliest")``.
 
         Reading starts now: "latest" means what is committed at this moment.
         """
@@ -142,18 +143,23 @@ class Cluster(BlockingAdmin):
 
         return Consumer(self._thread, self._thread.call(open_it()))
 
+    @blocking_form_of(client.Cluster.consumers)
     def consumers(self, name: str | None = None) -> tuple[NamedConsumer, ...]:
-        """How far consumers with names are: see `runnel.client.Cluster.consumers`."""
+        """Consumers with names, and how far each is in each topic: all, or those of one name."""
         return self._thread.call(self._inner.consumers(name))
 
+    @blocking_form_of(client.Cluster.reset_consumer)
     def reset_consumer(
         self, name: str, topic: str, to: Start, partitions: Iterable[int] | None = None
     ) -> ConsumerReset:
-        """Have one read on from somewhere else: see `runnel.client.Cluster.reset_consumer`."""
+        """Have a consumer with a name read on from somewhere else: values of ``to`` as of
+        ``start``; of a time, from the batch on that holds it.
+        """
         return self._thread.call(self._inner.reset_consumer(name, topic, to, partitions))
 
+    @blocking_form_of(client.Cluster.delete_consumer)
     def delete_consumer(self, name: str, topic: str | None = None) -> tuple[str, ...]:
-        """Forget how far one is: see `runnel.client.Cluster.delete_consumer`."""
+        """Forget how far a consumer is, in one topic or in all: gives the topics."""
         return self._thread.call(self._inner.delete_consumer(name, topic))
 
     def offsets(
@@ -162,13 +168,16 @@ class Cluster(BlockingAdmin):
         """The bounds of a topic's partitions, as committed now."""
         return self._thread.call(self._inner.offsets(topic, partitions))
 
+    @blocking_form_of(client.Cluster.offsets_at)
     def offsets_at(
         self, topic: str, at: datetime | TransactionId, partitions: Iterable[int] | None = None
     ) -> dict[int, int]:
-        """Where reading from a time or a transaction id begins: see
-        `runnel.client.Cluster.offsets_at`."""
+        """Per partition the offset of the batch with the first record of a time or a transaction
+        id, or of a later one; the end of the partition where there is none.
+        """
         return self._thread.call(self._inner.offsets_at(topic, at, partitions))
 
+    @blocking_form_of(client.Cluster.truncate)
     def truncate(
         self,
         topic: str,
@@ -176,11 +185,12 @@ class Cluster(BlockingAdmin):
         partitions: Iterable[int] | None = None,
         timeout: float = 60.0,
     ) -> tuple[Truncated, ...]:
-        """Remove the oldest records of a topic: see `runnel.client.Cluster.truncate`."""
+        """Remove the oldest records of a topic, on every replica and for good."""
         return self._thread.call(self._inner.truncate(topic, before, partitions, timeout))
 
+    @blocking_form_of(client.Cluster.segments)
     def segments(self, topic: str, partition: int) -> Segments:
-        """The segments of a partition's log: see `runnel.client.Cluster.segments`."""
+        """The segments of a partition's log, as its leader has them now."""
         return self._thread.call(self._inner.segments(topic, partition))
 
     def watch_segments(self, topic: str, partition: int) -> Iterator[Segments]:
@@ -193,6 +203,7 @@ class Cluster(BlockingAdmin):
         while True:
             yield self._thread.call(another())
 
+    @blocking_form_of(client.Cluster.read)
     def read(
         self,
         topic: str,
@@ -202,7 +213,8 @@ class Cluster(BlockingAdmin):
         max_bytes: int = DEFAULT_READ_BYTES,
         on_progress: Progress | None = None,
     ) -> pa.Table:
-        """All committed records as a pyarrow Table: see `runnel.client.Cluster.read`.
+        """All committed records as a `pyarrow.Table` of partition, offset, timestamp, key, value,
+        headers; of a typed topic, of partition, offset, timestamp and its columns.
 
         ``on_progress`` is called in the client's thread.
         """
@@ -242,6 +254,7 @@ class Producer(RecordSender):
         """Counts since the producer was opened."""
         return self._inner.metrics
 
+    @blocking_form_of(producer.Producer.send_table)
     def send_table(
         self,
         table: Any,
@@ -249,8 +262,11 @@ class Producer(RecordSender):
         transaction_ids: Any = None,
         on_progress: Progress | None = None,
     ) -> TableDelivery:
-        """Add a table, as `runnel.produce.producer.Producer.send_table`; waits while the buffer is
-        full."""
+        """Add a table with the column value, and if you like key, timestamp, headers; to a typed
+        topic, with the topic's columns.
+
+        Waits while the buffer is full.
+        """
         made: list[Batch] = []
         for add_piece in self._inner.table_pieces(table, transaction_ids, on_progress):
             made.extend(add_piece())
@@ -328,12 +344,14 @@ class Consumer:
         """The name that it commits under, if it has one."""
         return self._inner.name
 
+    @blocking_form_of(consumer.Consumer.commit)
     def commit(self, offsets: Mapping[int, int] | None = None) -> None:
-        """Commit what was handed out, or offsets: see `runnel.consume.consumer.Consumer.commit`."""
+        """Commit all that was handed out (`position`), or these offsets, under its name."""
         self._thread.call(self._inner.commit(offsets))
 
+    @blocking_form_of(consumer.Consumer.close)
     def close(self, *, commit: bool = True) -> None:
-        """Stop fetching; with a name, commit: see `runnel.consume.consumer.Consumer.close`."""
+        """Stop fetching. Who waits for the next records is told that it is closed."""
         self._finalizer.detach()
         if self._thread.running:
             self._thread.call(self._inner.close(commit=commit))

@@ -9,14 +9,33 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import importlib
+import inspect
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
 
 _JOIN_S: Final = 5.0
 _SIGNAL_S: Final = 0.2
+
+
+def blocking_form_of(original: Callable[..., object]) -> Callable[[F], F]:
+    """Give a blocking method the text of the one that it waits for, so that `help` shows it.
+
+    The method's own first paragraph stays the first; what else it says comes last.
+    """
+
+    def documented(method: F) -> F:
+        # Python has no docstrings at all when it runs with -OO.
+        if method.__doc__ and original.__doc__:
+            first, *own = inspect.cleandoc(method.__doc__).split("\n\n")
+            _, *rest = inspect.cleandoc(original.__doc__).split("\n\n")
+            method.__doc__ = "\n\n".join([first, *rest, *own])
+        return method
+
+    return documented
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 import runnel
-from runnel.net.offsets import TransactionId
+from runnel import TransactionId
 from schemas.columns.topic_schema import TopicSchema
 from schemas.errors import NotFoundError, OffsetOutOfRangeError
 from schemas.objects.topic import Topic

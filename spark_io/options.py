@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from runnel import TransactionId
 from runnel.net.address import parse_addresses
-from runnel.net.offsets import TransactionId
 from schemas.errors import InvalidRequestError
 from schemas.objects.kinds import nearest
 from schemas.objects.quantities import check_name

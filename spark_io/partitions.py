@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
 
-from runnel.net.offsets import TransactionId
+from runnel import TransactionId
 from schemas.errors import InvalidRequestError, OffsetOutOfRangeError
 from schemas.wire.record_requests import EARLIEST, LATEST
 from spark_io.offsets import OffsetWish

@@ -33,7 +33,11 @@ class Entry:
     @cached_property
     def doc(self) -> str:
         """Its own text, not that of a base class; empty where it has none."""
-        if inspect.isclass(self.found) or callable(self.found) or isinstance(self.found, property):
+        if (
+            inspect.isclass(self.found)
+            or inspect.isroutine(self.found)
+            or isinstance(self.found, property)
+        ):
             doc = self.found.__doc__ or ""
             # Both make up a text where a class has none.
             made_up = is_dataclass(self.found) and doc.startswith(f"{self.short}(")

@@ -19,7 +19,7 @@ from runnel.admin.http import ScClient
 from runnel.admin.reads import Selector
 from runnel.admin.watch import Watch as AsyncWatch
 from runnel.admin.watch import WatchEvent
-from runnel.loop_thread import LoopThread
+from runnel.loop_thread import LoopThread, blocking_form_of
 from runnel.profile import default_sc
 from schemas.errors import RunnelError
 from schemas.objects.metadata import Object
@@ -55,28 +55,32 @@ class BlockingAdmin:
         self._thread = thread
         self._admin = inner
 
+    @blocking_form_of(Admin.apply)
     def apply(self, wanted: Object | Mapping[str, Any], *, dry_run: bool = False) -> ApplyResult:
-        """Create or change an object: see `runnel.admin.client.Admin.apply`."""
+        """Create the object, or replace labels, annotations and spec of the one that exists."""
         return self._thread.call(self._admin.apply(wanted, dry_run=dry_run))
 
     def create(self, wanted: Object | Mapping[str, Any], *, dry_run: bool = False) -> Object:
         """Create an object. Raises ConflictError if it exists."""
         return self._thread.call(self._admin.create(wanted, dry_run=dry_run))
 
+    @blocking_form_of(Admin.patch)
     def patch(
         self, kind: str, name: str, patch: Mapping[str, Any], *, dry_run: bool = False
     ) -> Object:
-        """Change some fields: see `runnel.admin.client.Admin.patch`."""
+        """Change some fields of labels, annotations and spec, as JSON merge patch (RFC 7386)."""
         return self._thread.call(self._admin.patch(kind, name, patch, dry_run=dry_run))
 
     def get(self, kind: str, name: str) -> Object:
         """One object. Raises NotFoundError."""
         return self._thread.call(self._admin.get(kind, name))
 
+    @blocking_form_of(Admin.list)
     def list(self, kind: str, selector: Selector | None = None) -> builtins.list[Object]:
-        """All objects of a kind, or those that are chosen: see `runnel.admin.client.Admin.list`."""
+        """All objects of a kind, or those that a selector of labels chooses, as of one moment."""
         return self._thread.call(self._admin.list(kind, selector))
 
+    @blocking_form_of(Admin.watch)
     def watch(
         self,
         kind: str,
@@ -86,39 +90,41 @@ class BlockingAdmin:
         since: int | None = None,
         on_trouble: Callable[[RunnelError], None] | None = None,
     ) -> Watch:
-        """An iterator of what there is and what changes: see `runnel.admin.client.Admin.watch`.
+        """Follow the objects of a kind, or one of them: see `runnel.admin.watch.Watch`.
 
         ``on_trouble`` is called in the client's thread.
         """
         inner = self._admin.watch(kind, name, selector, since=since, on_trouble=on_trouble)
         return Watch(self._thread, inner)
 
+    @blocking_form_of(Admin.delete)
     def delete(self, kind: str, name: str, *, force: bool = False, dry_run: bool = False) -> Object:
-        """Begin to delete an object: see `runnel.admin.client.Admin.delete`."""
+        """Begin to delete an object; `wait` for ``deleted``.
+
+        Raises NotFoundError, ConflictError.
+        """
         return self._thread.call(self._admin.delete(kind, name, force=force, dry_run=dry_run))
 
+    @blocking_form_of(Admin.history)
     def history(self, kind: str, name: str, limit: int = 20) -> History:
-        """The last writes of an object: see `runnel.admin.client.Admin.history`."""
+        """The last writes of an object that exists. Raises NotFoundError."""
         return self._thread.call(self._admin.history(kind, name, limit))
 
+    @blocking_form_of(Admin.replicas)
     def replicas(self, partition: str) -> tuple[ReplicaState, ...]:
-        """What the replicas of a partition have said last.
-
-        See `runnel.admin.client.Admin.replicas`.
-        """
+        """What the replicas of a partition have said last, by its name. Raises NotFoundError."""
         return self._thread.call(self._admin.replicas(partition))
 
+    @blocking_form_of(Admin.wait)
     def wait(self, kind: str, name: str, resolution: str, timeout: float = 60.0) -> Object | None:
-        """Wait for a resolution, or for ``deleted``: see `runnel.admin.client.Admin.wait`."""
+        """Wait until an object has a resolution, or (``deleted``) is gone: then None."""
         return self._thread.call(self._admin.wait(kind, name, resolution, timeout))
 
+    @blocking_form_of(Admin.elect)
     def elect(
         self, name: str, term: int, leader: int | None = None, timeout: float = 60.0
     ) -> Partition:
-        """Elect a replica that may lack committed records.
-
-        See `runnel.admin.client.Admin.elect`.
-        """
+        """Have a replica of a partition lead that may lack committed records: they are lost."""
         return self._thread.call(self._admin.elect(name, term, leader, timeout))
 
 

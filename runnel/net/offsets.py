@@ -38,7 +38,11 @@ class TransactionId:
         as_transaction_id(self.id)
 
 
+#: Where to begin: "earliest", "latest", an offset, offsets by partition, a datetime with a time
+#: zone, or a `TransactionId`.
 Start = Literal["earliest", "latest"] | int | Mapping[int, int] | datetime | TransactionId
+#: Where to end: None follows for ever, "latest" is what is committed when reading begins, offsets
+#: by partition are the first that are not read.
 Stop = Literal["latest"] | Mapping[int, int] | None
 
 

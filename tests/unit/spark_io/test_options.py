@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runnel.net.offsets import TransactionId
+from runnel import TransactionId
 from schemas.errors import InvalidRequestError
 from spark_io.offsets import OffsetWish
 from spark_io.options import ReadOptions, parse_read_options
