@@ -1,4 +1,4 @@
-"""Links and headings of Markdown pages, as a file viewer would follow and name them. Pure."""
+"""Links, headings and paths of Markdown pages, as a file viewer would follow them. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,37 @@ _CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
 _HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
 _LINK = re.compile(r"\]\(<?([^)\s>]+)>?(?: +\"[^\"]*\")?\)")
 _LABEL = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+_SPAN = re.compile(r"(?<!`)`([^`\s<]+)`(?!`)")
 _ID = re.compile(r"<a (?:id|name)=\"([^\"]+)\"")
 
 
 def links(text: str) -> Iterator[str]:
     """Targets of links outside of code."""
     yield from _LINK.findall(_CODE.sub("", _FENCED.sub("", text)))
+
+
+def headings(text: str) -> list[str]:
+    """The text of each heading, in order."""
+    return _HEADING.findall(_FENCED.sub("", text))
+
+
+def paths(text: str, folders: tuple[str, ...]) -> Iterator[str]:
+    """Files and folders below ``folders`` that code spans name; ``a/{b,c}.py`` names two.
+
+    A span names a file if it has a suffix, and a folder if it ends with a slash. Others may be keys
+    or routes, and one with ``<`` is a pattern for readers.
+    """
+    for span in _SPAN.findall(_FENCED.sub("", text)):
+        path = span.partition("::")[0]
+        last = path.rpartition("/")[2]
+        if path.startswith(tuple(f"{folder}/" for folder in folders)) and (not last or "." in last):
+            yield from _expanded(path)
+
+
+def _expanded(path: str) -> Iterator[str]:
+    head, brace, rest = path.partition("{")
+    choices, _, tail = rest.partition("}")
+    return (head + choice + tail for choice in choices.split(",")) if brace else iter((path,))
 
 
 def anchors(text: str) -> set[str]:
