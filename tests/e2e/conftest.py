@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from runnel.cli import failure
+from runnel.cli.commands import app
 from runnel.local.processes import free_base_port
 from tests.contract.kv.etcd_server import require_client, require_etcd
 
@@ -94,6 +97,35 @@ class Command:
         return json.loads(self(*arguments, "-o", "json"))
 
 
+@dataclass(frozen=True)
+class Refusals:
+    """Runs ``runnel`` in the process of the test, for tables of what a cluster refuses.
+
+    Starting a process takes longer than all that it does then. That a process ends with the code,
+    and prints what it should where it should, is seen where `Command` runs one.
+    """
+
+    command: Command
+    monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str]
+
+    def __call__(self, *arguments: str, code: int, stdin: str = "") -> str:
+        """Standard error of a command that must fail with ``code``, and say why."""
+        self.capsys.readouterr()
+        with self.monkeypatch.context() as patch:
+            for name in os.environ.keys() - self.command.environment.keys():
+                patch.delenv(name)
+            for name, value in self.command.environment.items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "argv", ["runnel", *arguments])
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+            found = failure.run(app)
+        said = self.capsys.readouterr()
+        assert found == code, f"{arguments}: {found}\n{said.out}\n{said.err}"
+        assert said.err.strip()
+        return said.err
+
+
 def _err(done: subprocess.CompletedProcess[bytes]) -> str:
     return done.stderr.decode()
 
@@ -106,7 +138,7 @@ class KvChoice:
     etcd: Path | None = None
 
 
-@pytest.fixture(scope="module", params=["sqlite", pytest.param("etcd", marks=pytest.mark.slow)])
+@pytest.fixture(scope="session", params=["sqlite", pytest.param("etcd", marks=pytest.mark.slow)])
 def kv(request: pytest.FixtureRequest) -> KvChoice:
     """Every KV that a cluster of processes can have: the suite runs on each."""
     if request.param == "sqlite":
@@ -134,8 +166,20 @@ def running_cluster(home: Path, kv: KvChoice, spus: int) -> Iterator[Command]:
     command("cluster", "stop")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory, kv: KvChoice) -> Iterator[Command]:
-    """A running cluster of two SPUs for a whole module."""
+    """A running cluster of two SPUs that all modules share.
+
+    A test gives its topics names of their own, and leaves every daemon running and every object
+    well. What it must break, it breaks in a cluster that ``runnel`` starts.
+    """
     with running_cluster(tmp_path_factory.mktemp("cluster"), kv, 2) as command:
         yield command
+
+
+@pytest.fixture
+def refused(
+    cluster: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Refusals:
+    """The command in this process, against the cluster that all modules share."""
+    return Refusals(cluster, monkeypatch, capsys)

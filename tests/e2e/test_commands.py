@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from tests.e2e.conftest import Command
+from tests.e2e.conftest import Command, Refusals
 
 
 def manifest(name: str, spec: str = "{}", kind: str = "Topic", version: str = "runnel/v1") -> str:
@@ -55,8 +55,8 @@ BAD_MANIFESTS = {
 
 
 @pytest.mark.parametrize(("text", "expected"), BAD_MANIFESTS.values(), ids=BAD_MANIFESTS)
-def test_bad_manifest(cluster: Command, text: str, expected: list[str]) -> None:
-    said = cluster.fails("apply", "-f", "-", stdin=text, code=2)
+def test_bad_manifest(refused: Refusals, text: str, expected: list[str]) -> None:
+    said = refused("apply", "-f", "-", stdin=text, code=2)
     for part in expected:
         assert part in said
 
@@ -99,8 +99,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "code", "expected"), REFUSED.values(), ids=REFUSED)
-def test_refused_object(cluster: Command, text: str, code: int, expected: str) -> None:
-    assert expected in cluster.fails("apply", "-f", "-", stdin=text, code=code)
+def test_refused_object(refused: Refusals, text: str, code: int, expected: str) -> None:
+    assert expected in refused("apply", "-f", "-", stdin=text, code=code)
 
 
 def test_get_yaml_applied_again_is_a_no_op(cluster: Command) -> None:
@@ -123,8 +123,8 @@ MISSING = {
 
 
 @pytest.mark.parametrize("arguments", MISSING.values(), ids=MISSING)
-def test_missing_topic_is_exit_code_3(cluster: Command, arguments: tuple[str, ...]) -> None:
-    assert "nope" in cluster.fails(*arguments, stdin="x\n", code=3)
+def test_missing_topic_is_exit_code_3(refused: Refusals, arguments: tuple[str, ...]) -> None:
+    assert "nope" in refused(*arguments, stdin="x\n", code=3)
 
 
 WRONG = {
@@ -144,9 +144,9 @@ WRONG = {
 
 @pytest.mark.parametrize(("arguments", "expected"), WRONG.values(), ids=WRONG)
 def test_wrong_usage_is_exit_code_2(
-    cluster: Command, arguments: tuple[str, ...], expected: str
+    refused: Refusals, arguments: tuple[str, ...], expected: str
 ) -> None:
-    assert expected in cluster.fails(*arguments, code=2)
+    assert expected in refused(*arguments, code=2)
 
 
 def test_create_twice_is_exit_code_4(cluster: Command) -> None:
@@ -238,11 +238,18 @@ BAD_FILES = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def files(cluster: Command) -> str:
+    cluster("create", "topic", "files")
+    return "files"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "options", "code", "expected"), BAD_FILES.values(), ids=BAD_FILES
 )
 def test_bad_file(
-    cluster: Command,
+    refused: Refusals,
+    files: str,
     tmp_path: Path,
     name: str,
     content: str | None,
@@ -250,10 +257,9 @@ def test_bad_file(
     code: int,
     expected: str,
 ) -> None:
-    cluster.run("create", "topic", "files")
     if content is not None:
         (tmp_path / name).write_text(content)
-    said = cluster.fails("produce", "files", "--file", str(tmp_path / name), *options, code=code)
+    said = refused("produce", files, "--file", str(tmp_path / name), *options, code=code)
     assert expected in said
 
 

@@ -6,7 +6,7 @@ import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -129,17 +129,24 @@ def waiting(cluster: Command, *arguments: str) -> str:
     return said
 
 
+@pytest.fixture(scope="module")
+def unplaced(cluster: Command) -> Iterator[str]:
+    """A topic that no two SPUs can hold."""
+    cluster("create", "topic", "rf9", "--replication-factor", "9", "--no-wait")
+    yield "rf9"
+    cluster("delete", "topic", "rf9")
+
+
 WAITING: Sequence[tuple[str, ...]] = (("produce",), ("consume", "--no-follow"))
 
 
 @pytest.mark.parametrize("arguments", WAITING, ids=[a[0] for a in WAITING])
 def test_given_a_topic_without_a_place_then_it_says_what_it_waits_for(
-    cluster: Command, arguments: tuple[str, ...]
+    cluster: Command, unplaced: str, arguments: tuple[str, ...]
 ) -> None:
-    cluster.run("create", "topic", "rf9", "--replication-factor", "9", "--no-wait")
-    assert waiting(cluster, arguments[0], "rf9", *arguments[1:]) == (
-        "waiting: topic rf9 is insufficientResources: replicationFactor 9 needs 9 online SPUs;"
-        " 2 of 2 registered are online\n"
+    assert waiting(cluster, arguments[0], unplaced, *arguments[1:]) == (
+        f"waiting: topic {unplaced} is insufficientResources:"
+        " replicationFactor 9 needs 9 online SPUs; 2 of 2 registered are online\n"
     )
 
 
