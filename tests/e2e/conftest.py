@@ -102,7 +102,8 @@ class Refusals:
     """Runs ``runnel`` in the process of the test, for tables of what a cluster refuses.
 
     Starting a process takes longer than all that it does then. That a process ends with the code,
-    and prints what it should where it should, is seen where `Command` runs one.
+    and prints what it should where it should, is seen where `Command` runs one. An installed wheel
+    has its own interpreter, and so its processes.
     """
 
     command: Command
@@ -111,6 +112,8 @@ class Refusals:
 
     def __call__(self, *arguments: str, code: int, stdin: str = "") -> str:
         """Standard error of a command that must fail with ``code``, and say why."""
+        if self.command.python != sys.executable:
+            return self.command.fails(*arguments, code=code, stdin=stdin)
         self.capsys.readouterr()
         with self.monkeypatch.context() as patch:
             for name in os.environ.keys() - self.command.environment.keys():
