@@ -83,6 +83,7 @@ def test_given_a_crash_anywhere_then_the_log_is_the_old_one_or_the_new_one(
     assert (False, False) in seen or before == after
 
 
+@pytest.mark.sampled
 def test_given_a_cut_of_what_was_never_synced_then_what_is_left_is_durable_before_it_is_said(
     tmp_path: Path,
 ) -> None:
