@@ -57,7 +57,7 @@ class Kept(Protocol):
     def halt(self, error: str | RunnelError, cause: OSError | None = None) -> None: ...
 
 
-class LogUpkeep:
+class LogMaintenance:
     """See the module's text."""
 
     def __init__(self, replica: Kept, context: ReplicaContext) -> None:

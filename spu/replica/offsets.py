@@ -63,7 +63,7 @@ class ReplicaOffsets:
 
     @property
     def _log_start(self) -> int:
-        return self._runner.upkeep.visible_start
+        return self._runner.maintenance.visible_start
 
     def _bounds(self, offset: int) -> ListOffsetsResponse:
         return ListOffsetsResponse(offset, self._log_start, self._lac, self._runner.log.size_bytes)

@@ -178,7 +178,7 @@ class Replica:
     @property
     def log_start(self) -> int:
         """The first offset that readers are shown."""
-        return self._runner.upkeep.visible_start
+        return self._runner.maintenance.visible_start
 
     @property
     def leo(self) -> int:
@@ -195,7 +195,7 @@ class Replica:
 
     def free_space(self) -> None:
         """Delete what was truncated now, whatever its grace."""
-        self._runner.upkeep.free_space()
+        self._runner.maintenance.free_space()
 
     def report(self) -> ReplicaReport:
         """Its state for the SC."""

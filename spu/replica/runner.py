@@ -40,7 +40,7 @@ from schemas.wire.batch import build_control, read_header
 from spu.replica.context import ReplicaContext
 from spu.replica.follower_push import FollowerPushes
 from spu.replica.group_commit import GroupCommit
-from spu.replica.log_maintenance import LogUpkeep
+from spu.replica.log_maintenance import LogMaintenance
 from spu.replication.core import step
 from spu.replication.events import (
     AdvanceLogStart,
@@ -142,7 +142,7 @@ class ReplicaRunner:
         boot = f"{random.getrandbits(64):016x}"
         self.state: ReplicaState = recovered(context.spu_id, boot, entry.hard_state, view, lac)
         self.pushes = FollowerPushes(self, meta.uid, meta.name, context.reads, context.storage)
-        self.upkeep = LogUpkeep(self, context)
+        self.maintenance = LogMaintenance(self, context)
         self.commit = self._group_commit()
         self._inputs: deque[Input] = deque()
         self._stepping = False
@@ -237,7 +237,7 @@ class ReplicaRunner:
         if assignment is not None:
             self.log.settings = assignment.log
         self.step(Unassigned() if update is None else update)
-        self.upkeep.truncate()
+        self.maintenance.truncate()
         if news and self._newest is entry:
             self._submit(entry)
 
@@ -267,7 +267,7 @@ class ReplicaRunner:
             self.step(Tick())
         if not self.may_write:
             return
-        self.upkeep.tick(now_us)
+        self.maintenance.tick(now_us)
         self.idle = self.is_quiet and not self.log.needs_sync
 
     @property

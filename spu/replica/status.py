@@ -50,7 +50,7 @@ class ReplicaStatus:
             term=Term(hard_state.term),
             revision=hard_state.revision,
             lrs=tuple(LiveReplica(spu_id=m.spu, storage_id=m.storage) for m in hard_state.lrs),
-            log_start=runner.upkeep.visible_start,
+            log_start=runner.maintenance.visible_start,
             leo=log.leo,
             last_term=Term(log.last_term),
             fit=self.fit,
@@ -70,7 +70,7 @@ class ReplicaStatus:
             refusal is None and state.is_serving,
             runner.assigned,
             state.hard_state,
-            runner.upkeep.truncated,
+            runner.maintenance.truncated,
             refusal and refusal.message,
         )
 

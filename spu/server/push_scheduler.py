@@ -39,7 +39,7 @@ class _Flow:
     queued: bool = False
 
 
-class PushQueue:
+class PushScheduler:
     """The subscriptions of one connection; ``quantum`` is the most bytes of a turn."""
 
     def __init__(self, quantum: int) -> None:

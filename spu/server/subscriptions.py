@@ -28,7 +28,7 @@ from schemas.wire.record_requests import FetchRequest
 from schemas.wire.subscription_requests import PushResponse, SubscriptionEntry
 from spu.replica.replica import Found, Replica
 from spu.replica.waiters import Listener
-from spu.server.push_scheduler import PushQueue, Turn
+from spu.server.push_scheduler import PushScheduler, Turn
 from spu.storage.reader import IndexNotLoadedError
 from spu.storage.segment import Damage
 
@@ -95,7 +95,7 @@ class Subscriptions:
         self._partitions = partitions
         self._client = client
         self._loop = asyncio.get_running_loop()
-        self._queue = PushQueue(QUANTUM_BYTES)
+        self._scheduler = PushScheduler(QUANTUM_BYTES)
         self._open: dict[int, _Subscription] = {}
         self._running = False
         self._scheduled = False
@@ -131,7 +131,7 @@ class Subscriptions:
 
     def grant(self, number: int, credit: int) -> None:
         """Its client takes ``credit`` bytes more; nothing where it has ended."""
-        self._queue.grant(number, credit)
+        self._scheduler.grant(number, credit)
         self._run_soon()
 
     def resume(self) -> None:
@@ -153,7 +153,7 @@ class Subscriptions:
         replica = self._partitions.replica(entry.uid)
         listener = replica.listen(partial(self._on_log_event, entry.number))
         self._open[entry.number] = _Subscription(entry, replica, listener)
-        self._queue.add(entry.number, entry.credit)
+        self._scheduler.add(entry.number, entry.credit)
 
     def _on_log_event(self, number: int, error: RunnelError | None) -> None:
         """What the replica has to say."""
@@ -162,7 +162,7 @@ class Subscriptions:
         if error is not None:
             self._refuse(number, error)
             return
-        self._queue.woken(number)
+        self._scheduler.woken(number)
         self._run()
 
     # Turns
@@ -184,7 +184,7 @@ class Subscriptions:
         self._running = True
         try:
             left = _RUN_BYTES
-            while self._client.takes_more and (turn := self._queue.next()) is not None:
+            while self._client.takes_more and (turn := self._scheduler.next()) is not None:
                 left -= self._take(turn)
                 if left <= 0:
                     self._run_soon()
@@ -226,7 +226,7 @@ class Subscriptions:
         # Where nothing was found, the replica tells of the next commit.
         more = length > 0 and subscription.offset <= subscription.replica.lac
         subscription.cold = max(0, subscription.cold - 1) if more else 0
-        self._queue.done(subscription.number, length, more=more)
+        self._scheduler.done(subscription.number, length, more=more)
         return length
 
     def _read_next(self) -> None:
@@ -280,4 +280,4 @@ class Subscriptions:
         subscription = self._open.pop(number, None)
         if subscription is not None:
             subscription.listener.cancel()
-            self._queue.remove(number)
+            self._scheduler.remove(number)

@@ -127,7 +127,7 @@ async def test_given_a_reader_that_stops_then_the_spu_sends_no_more_than_its_win
         assert len(await offsets(reading, 1)) == 1
         listener = alone.listeners[0]
         (connection,) = listener._connections
-        flow = connection._requests._subscriptions._queue._flows[1]
+        flow = connection._requests._subscriptions._scheduler._flows[1]
         await until(lambda: flow.credit <= 0)
         # A record is in hand, two chunks wait for it, and at most 8 MiB are ahead of them.
         assert listener.counters.bytes_out < 12 << 20

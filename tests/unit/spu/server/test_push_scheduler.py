@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spu.server.push_scheduler import PushQueue, Turn
+from spu.server.push_scheduler import PushScheduler, Turn
 
 QUANTUM = 100
 
 
-def turns(queue: PushQueue, count: int, *, size: int) -> list[int]:
+def turns(queue: PushScheduler, count: int, *, size: int) -> list[int]:
     """Take turns that find ``size`` bytes and more behind them."""
     taken = []
     for _ in range(count):
@@ -26,7 +26,7 @@ def turns(queue: PushQueue, count: int, *, size: int) -> list[int]:
 
 
 def test_given_nobody_then_there_is_no_turn() -> None:
-    assert PushQueue(QUANTUM).next() is None
+    assert PushScheduler(QUANTUM).next() is None
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_given_nobody_then_there_is_no_turn() -> None:
     ],
 )
 def test_first_turns(credit: int, expected: Turn) -> None:
-    queue = PushQueue(QUANTUM)
+    queue = PushScheduler(QUANTUM)
     queue.add(7, credit)
     assert queue.next() == expected
     assert queue.next() is None, "it has its turn already"
@@ -73,7 +73,7 @@ def test_first_turns(credit: int, expected: Turn) -> None:
     ],
 )
 def test_what_is_left(credit: int, sent: int, granted: int, expected: Turn | None) -> None:
-    queue = PushQueue(QUANTUM)
+    queue = PushScheduler(QUANTUM)
     queue.add(7, credit)
     assert queue.next() is not None
     queue.done(7, sent, more=True)
@@ -82,7 +82,7 @@ def test_what_is_left(credit: int, sent: int, granted: int, expected: Turn | Non
 
 
 def test_given_nothing_found_then_the_next_commit_makes_a_turn() -> None:
-    queue = PushQueue(QUANTUM)
+    queue = PushScheduler(QUANTUM)
     queue.add(7, 50)
     queue.next()
     queue.done(7, 0, more=False)
@@ -93,7 +93,7 @@ def test_given_nothing_found_then_the_next_commit_makes_a_turn() -> None:
 
 
 def test_given_a_commit_during_a_turn_then_another_follows() -> None:
-    queue = PushQueue(QUANTUM)
+    queue = PushScheduler(QUANTUM)
     queue.add(7, 50)
     queue.next()
     queue.woken(7)
@@ -103,14 +103,14 @@ def test_given_a_commit_during_a_turn_then_another_follows() -> None:
 
 
 def test_given_one_with_much_to_send_then_the_others_have_their_turns() -> None:
-    queue = PushQueue(QUANTUM)
+    queue = PushScheduler(QUANTUM)
     for number in (1, 2, 3):
         queue.add(number, 10_000)
     assert turns(queue, 7, size=100) == [1, 2, 3, 1, 2, 3, 1]
 
 
 def test_given_the_end_of_one_then_it_has_no_turn() -> None:
-    queue = PushQueue(QUANTUM)
+    queue = PushScheduler(QUANTUM)
     for number in (1, 2, 3):
         queue.add(number, 10_000)
     assert queue.next() == Turn(1, QUANTUM, 10_000)
@@ -147,7 +147,7 @@ steps = st.lists(
 )
 
 
-def serve(queue: PushQueue, clients: dict[int, Client]) -> int | None:
+def serve(queue: PushScheduler, clients: dict[int, Client]) -> int | None:
     """One turn, as an SPU takes it; whose it was."""
     turn = queue.next()
     if turn is None:
@@ -172,7 +172,7 @@ def serve(queue: PushQueue, clients: dict[int, Client]) -> int | None:
 def test_law_credit_bounds_what_is_sent_and_nothing_hangs(
     walk: list[tuple[str, int, int]],
 ) -> None:
-    queue = PushQueue(QUANTUM)
+    queue = PushScheduler(QUANTUM)
     clients: dict[int, Client] = {}
     for step, number, amount in walk:
         match step:
@@ -202,7 +202,7 @@ def test_law_credit_bounds_what_is_sent_and_nothing_hangs(
 
 @given(st.lists(st.integers(1, 300), min_size=2, max_size=6), st.integers(1, 60))
 def test_law_between_two_turns_of_one_everybody_else_has_one(sizes: list[int], count: int) -> None:
-    queue = PushQueue(QUANTUM)
+    queue = PushScheduler(QUANTUM)
     clients = {number: Client([size] * 6_000, 1_000_000_000) for number, size in enumerate(sizes)}
     for number in clients:
         queue.add(number, 1_000_000_000)
