@@ -1,13 +1,14 @@
-"""``python -m spu.admin``: look at and verify logs while no SPU has them open.
+"""``python -m spu.admin``: describe and verify logs while no SPU has them open.
 
-For the command line, which may not import the SPU. Reads one JSON object from standard input::
+The ``runnel`` command runs this as a process, because it may not import the SPU. It reads one JSON
+object from standard input::
 
     {"verb": "describe" | "verify", "path": PATH}
 
-and prints one JSON object a line: ``{"stage", "count", "total"}`` while it works, at the end
+and prints JSON objects, one a line: ``{"stage", "count", "total"}`` while it works, and at the end
 ``{"done": {"partitions": […]}}`` or ``{"error": {code, message, details}}``. PATH is a partition's
-directory, or the log directory of an SPU with all of them. While it is looked at, the SPU that it
-belongs to is kept from starting. Exit codes: 0 done, 1 failed.
+directory, or the log directory of an SPU with all its partitions. While this process reads a log
+directory, the SPU that owns it cannot start. Exit codes: 0 done, 1 failed.
 """
 
 from __future__ import annotations
@@ -57,19 +58,19 @@ def _say(line: dict[str, Any]) -> None:
 
 
 def partition_directories(path: Path) -> list[Path]:
-    """The directories of partitions that a path stands for.
+    """The partition directories at or below ``path``.
 
-    Raises NotFoundError, InvalidRequestError where it stands for none.
+    Raises NotFoundError, or InvalidRequestError if there are none.
     """
     if not path.is_dir():
-        raise NotFoundError(f"{path} is no directory")
+        raise NotFoundError(f"{path} is not a directory")
     if is_partition_directory(path):
         return [path]
     place = path / _PARTITIONS
     found = [one for one in sorted(place.glob("*")) if is_partition_directory(one)]
     if not place.is_dir():
         raise InvalidRequestError(
-            f"{path} holds no segments: give the log directory of an SPU, or one of its"
+            f"{path} holds no segments: name the log directory of an SPU, or one of its"
             " partitions/<uid> directories"
         )
     return found
@@ -77,9 +78,9 @@ def partition_directories(path: Path) -> list[Path]:
 
 @contextmanager
 def left_alone(directory: Path) -> Iterator[None]:
-    """Keep the SPU from starting on the log directory that a partition's directory belongs to.
+    """Keep an SPU from starting on the log directory that a partition's directory belongs to.
 
-    A directory that was copied elsewhere belongs to none. Raises ConflictError where the SPU runs.
+    A copy of a partition's directory belongs to no SPU. Raises ConflictError if the SPU runs.
     """
     home = directory.parent.parent if directory.parent.name == _PARTITIONS else directory
     try:
@@ -93,8 +94,8 @@ def left_alone(directory: Path) -> Iterator[None]:
         except OSError as error:
             holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
             raise ConflictError(
-                f"{home} is in use by process {holder}: stop that SPU first, or ask it:"
-                " runnel partition verify TOPIC, runnel partition dump PARTITION"
+                f"{home} is in use by process {holder}: stop that SPU first, or ask it with"
+                " runnel partition verify TOPIC or runnel partition dump PARTITION"
             ) from error
         yield
     finally:
@@ -102,7 +103,7 @@ def left_alone(directory: Path) -> Iterator[None]:
 
 
 def carry_out(request: Request) -> dict[str, Any]:
-    """What to print at the end. Raises RunnelError, OSError."""
+    """Do what ``request`` asks; returns what to print at the end. Raises RunnelError, OSError."""
     path = Path(request.path).absolute()
     directories = partition_directories(path)
     with left_alone(path):
@@ -121,7 +122,7 @@ def _verify(log: StoppedLog, progress: _Progress) -> dict[str, Any]:
 
 
 class _Progress:
-    """Says now and then how much of all was verified."""
+    """Prints from time to time how many of all bytes are verified."""
 
     def __init__(self, total: int) -> None:
         self.before = 0

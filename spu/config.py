@@ -1,8 +1,8 @@
 """The configuration of an SPU daemon, from a YAML file.
 
-What clients and peers are told (the advertised addresses) stands in the cluster's ``Spu`` object;
-this file says who the SPU is, where its data lies, where it listens, and where the SC is. The texts
-of the fields are the reference page ``docs/reference/spu-yaml.md``.
+The addresses that clients and peers connect to are in the cluster's ``Spu`` object. This file says
+which SPU this is, where it keeps its data, where it listens, and where the SC is. The texts of the
+fields are the reference page ``docs/reference/spu-yaml.md``.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ class SpuConfig(Model):
     spu_id: int = Field(ge=0, le=MAX_SPU_ID)
     """Number of the SPU. The Spu object with this `spuId` must exist before the SPU may join."""
     log_dir: str
-    """Directory of the replicas' logs and of what the SPU remembers. It belongs to one SPU of one
+    """Directory of the replicas' logs and of the SPU's own files. It belongs to one SPU of one
     cluster; an SPU with another number refuses it."""
     storage_size: Size | None = None
-    """Bytes that all replicas may take together. Left out: the disk's free space, except for a
+    """Bytes that all replicas together may use. Left out: the disk's free space, except for a
     reserve."""
     controller: str = "localhost:9004"
     """Private address of the SC, `HOST:PORT`."""
     public: Listen = Listen(port=9005)
-    """Where the SPU listens to clients, who produce and consume here."""
+    """Where the SPU listens to producers and consumers."""
     private: Listen = Listen(port=9006)
-    """Where the SPU listens to other SPUs, which replicate from it."""
+    """Where the SPU listens to other SPUs, for replication."""
     http: Listen = Listen(port=9007)
     """Where the SPU serves `/metrics` and `/health`."""
     log_level: str = "info"

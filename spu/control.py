@@ -1,8 +1,9 @@
-"""The SPU's side of its session with the SC: does what it asks, reports what changed, asks itself.
+"""The SPU's side of its session with the SC: carries out orders, reports changes, sends requests.
 
-Reports and requests are coalesced by partition and sent one message at a time, reports first: a
-request is judged by what was reported. What a session did not deliver is void with it: the hello of
-the next one carries the state of everything, and who still needs something asks again.
+Reports and requests are coalesced by partition and sent one message at a time. Reports go first,
+because the SC judges a request by what was reported. Messages that a session did not deliver are
+lost with it: the hello of the next session carries the state of every replica, and a leader that
+still needs something asks again.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from schemas.objects.partition import LiveReplica
 from spu.host.host import ReplicaHost
 from spu.replication.events import RequestElection, RequestLrsChange
 
-#: How often an idle SPU looks whether its disk filled up, or was cleared.
+#: How often an idle SPU checks how much of its disk is free.
 LOOK_AT_DISK_S = 10.0
 
 log = get_logger(__name__)
 
 
 def free_changed(told: int, free: int) -> bool:
-    """Whether the SC should hear of the room there is now: it changed by an eighth or more."""
+    """Whether to report the free bytes again: they changed by an eighth or more."""
     return abs(free - told) * 8 >= max(told, free, 1)
 
 
@@ -70,16 +71,16 @@ class SpuControl:
         return self._session is not None and not self._session.closed
 
     def attach(self, host: ReplicaHost) -> None:
-        """The host to serve; what it says to the SC comes to `report`, `ask`, `find_peers`."""
+        """Set the host to serve; it speaks to the SC by `report`, `ask` and `find_peers`."""
         self._host = host
 
     def report(self, report: ReplicaReport) -> None:
-        """A replica's state changed."""
+        """Tell the SC that a replica's state changed."""
         self._changed[report.uid] = report
         self._wakeup.set()
 
     def ask(self, uid: PartitionUid, request: RequestLrsChange | RequestElection) -> None:
-        """A leader needs another live replica set, or another leader."""
+        """Ask the SC for another live replica set, or for another leader."""
         term, reason = Term(request.term), request.reason
         if isinstance(request, RequestElection):
             self._elections[uid] = ElectionRequest(uid=uid, term=term, reason=reason)
@@ -91,12 +92,12 @@ class SpuControl:
         self._wakeup.set()
 
     def find_peers(self, spu_ids: Iterable[int]) -> None:
-        """Where do these SPUs listen for others?"""
+        """Ask the SC where these SPUs listen for other SPUs."""
         self._wanted_peers.update(spu_ids)
         self._wakeup.set()
 
     async def send(self) -> None:
-        """Send what changed and what is asked, for as long as the SPU runs."""
+        """Send reports and requests for as long as the SPU runs."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_AT_DISK_S):
@@ -131,7 +132,7 @@ class SpuControl:
     # -- LinkHandler ------------------------------------------------------------------------
 
     def hello(self) -> Hello:
-        """Everything this SPU holds; what was still unsent is part of it."""
+        """The state of everything that this SPU holds, including changes not sent yet."""
         self._session = None
         self._changed.clear()
         self._deleted.clear()
@@ -157,7 +158,7 @@ class SpuControl:
         self._wakeup.set()
 
     async def handle(self, body: Message) -> None:
-        """Do what the SC asks. Raises the RunnelError that goes back to it."""
+        """Carry out a message of the SC. Raises the RunnelError that is returned to it."""
         host = self._replica_host
         match body:
             case AssignPartitions():

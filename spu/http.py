@@ -16,7 +16,7 @@ from spu.server.listener import Listener
 
 
 class _SpuCollector(Collector):
-    """Reads the listener's counters and the replicas' positions when it is scraped."""
+    """Reads the listener's counters and the replicas' state on each scrape."""
 
     def __init__(self, host: ReplicaHost, listener: Listener, control: SpuControl) -> None:
         self._host = host
@@ -62,7 +62,7 @@ class _SpuCollector(Collector):
 async def start_http_server(
     host: ReplicaHost, listener: Listener, control: SpuControl, address: str, port: int
 ) -> tuple[web.AppRunner, int]:
-    """Listen. Gives the runner, to clean up, and the bound port."""
+    """Start to listen; returns the runner, for the caller to clean up, and the bound port."""
     registry = CollectorRegistry()
     registry.register(_SpuCollector(host, listener, control))
 

@@ -1,6 +1,7 @@
 """The SPU daemon: recover what is on disk, serve clients, follow the SC, stop cleanly.
 
-It serves before it reaches the SC: what it led with itself as the only live replica it leads on.
+It serves before it reaches the SC: it goes on leading the partitions that it led as their only
+live replica.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def _clock_us() -> int:
 
 
 async def serve(config: SpuConfig) -> None:
-    """Run until a signal asks to stop. Raises RunnelError or OSError when it cannot start."""
+    """Run until a signal asks it to stop. Raises RunnelError or OSError if it cannot start."""
     files = divide(allowed())
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

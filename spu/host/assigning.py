@@ -1,9 +1,9 @@
-"""What the SC assigns to an SPU and lets it lead, in replicas.
+"""Carries out the SC's assignments: makes and adopts replicas, and lets them lead.
 
-Within one message, directories are made together and journal entries share a write. What the SC
-does not list is stopped, kept and reported: nothing is deleted here. What a cancellation or a crash
-leaves between a directory and the journal is read from the disk and adopted when the SC repeats the
-message. Neighbours: `spu.host.recovery` (directories that are there already), `spu.host.deleting`.
+Within one message, directories are created together and journal entries share a write. A replica
+that the SC does not list is stopped, kept and reported: nothing is deleted here. If a cancellation
+or a crash leaves a directory without its journal entry, the directory is read and adopted when the
+SC repeats the message. Neighbours: `spu.host.recovery` (existing directories), `spu.host.deleting`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from spu.storage.recovery import RecoveredLog
 
 _log = get_logger(__name__)
 
-#: A bound far above what one SPU is meant to hold.
+#: A bound far above the number of replicas that one SPU is meant to hold.
 MAX_REPLICAS: Final = 100_000
 
 
 class Assigner:
-    """The caller gives it one message at a time."""
+    """Assigns replicas. The caller passes one message at a time."""
 
     def __init__(
         self,
@@ -52,11 +52,12 @@ class Assigner:
     async def assign(self, message: AssignPartitions) -> None:
         """Hold the replicas of ``message`` as it says; durable when this returns.
 
-        Older revisions than a replica knows are ignored. What a complete list, or ``removed``,
-        takes away is stopped and kept. A directory that is here already is adopted; one that
-        cannot be read makes its replica unfit. Raises StorageFailedError if the journal cannot be
-        written, OverloadedError beyond the bound on replicas; the first error of replicas that
-        cannot be made, when all others are held.
+        An assignment of an older revision than the replica knows is ignored. A replica that a
+        complete list leaves out, or that ``removed`` names, is stopped and kept. An existing
+        directory is adopted; one that cannot be read makes its replica unfit. Raises
+        StorageFailedError if the journal cannot be written, OverloadedError beyond the bound on
+        replicas, and the first error of the replicas that could not be created, after all others
+        are held.
         """
         newest = {
             assignment.uid: assignment
@@ -96,9 +97,9 @@ class Assigner:
             raise failures[0]
 
     async def lead(self, message: LeadPartitions) -> None:
-        """Let replicas lead. One that cannot says so in its report; the others go on.
+        """Let replicas lead. One that cannot lead says so in its report; the others go on.
 
-        Raises NotFoundError when all are tried, if some are not held here.
+        Raises NotFoundError, after all were tried, if some are not held here.
         """
         revision = max((lead.revision for lead in message.leads), default=0)
         seen = self._held.newer_than_seen(revision, message.stamp)
@@ -121,14 +122,14 @@ class Assigner:
     async def _create(
         self, assignments: list[Assignment], incarnation: int
     ) -> tuple[list[Replica], tuple[PartitionUid, ...], list[RunnelError]]:
-        """New replicas, not yet known to the host; uids whose directories were here and are known
-        now, as replicas or unreadable; errors of those that are neither."""
+        """New replicas, which the host does not know yet; uids whose directories existed, which the
+        host now knows as replicas or as unreadable; errors of all others."""
         if not assignments:
             return [], (), []
         held = self._held.replicas
         if len(held) + len(assignments) > MAX_REPLICAS:
             raise OverloadedError(
-                f"SPU {self._held.spu_id} holds {len(held)} replicas and takes at most"
+                f"SPU {self._held.spu_id} holds {len(held)} replicas and can hold at most"
                 f" {MAX_REPLICAS}; add SPUs"
             )
         directory = self._held.directory
@@ -152,7 +153,7 @@ class Assigner:
             before = self._held.entry(meta.uid)
             hard_state = HardState(
                 meta.storage_id,
-                # A lost directory does not give its terms back.
+                # Terms that were used before the directory was lost stay used.
                 term=before.hard_state.term if before else 0,
                 revision=assignment.revision,
                 replicas=assignment.replicas,
@@ -165,7 +166,10 @@ class Assigner:
         return replicas, outcome.present, failures
 
     async def _make_directories(self, metas: Sequence[PartitionMeta]) -> Creation:
-        """Make them in several threads, as each waits for the disk. Raises StorageFailedError."""
+        """Create directories in several threads, because each waits for the disk.
+
+        Raises StorageFailedError.
+        """
         create = self._held.directory.create_partitions
         made = await asyncio.gather(
             *(self._held.on_disk(create, part) for part in parts_of(metas)), return_exceptions=True
@@ -173,7 +177,7 @@ class Assigner:
         present: list[PartitionUid] = []
         failed: dict[PartitionUid, OSError] = {}
         for outcome in made:
-            # Not before all have ended.
+            # Raised only after all threads have ended.
             if isinstance(outcome, BaseException):
                 raise outcome
             present.extend(outcome.present)
@@ -181,7 +185,7 @@ class Assigner:
         return Creation(tuple(present), failed)
 
     async def _adopt(self, replicas: list[Replica]) -> None:
-        """Hold replicas that were made just now, and say that they are there."""
+        """Hold new replicas, and tell the SC of them."""
         async for replica in sliced(replicas):
             self._held.replicas[replica.meta.uid] = replica
             replica.begin(unclean_boot=False)

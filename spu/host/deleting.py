@@ -1,7 +1,7 @@
 """Deletes replicas that the SC has deleted.
 
-Nothing is ever deleted but on a tombstone that names this storage. A deletion that was interrupted
-is gone through again when the SC repeats its tombstone. Neighbours: `spu.host.assigning`,
+A replica is deleted only for a tombstone that names its storage id. A deletion that was interrupted
+is done again when the SC repeats its tombstone. Neighbours: `spu.host.assigning`,
 `spu.storage.data_dir`.
 """
 
@@ -22,18 +22,18 @@ _log = get_logger(__name__)
 
 
 class Deleter:
-    """The caller gives it one message at a time."""
+    """Deletes replicas. The caller passes one message at a time."""
 
     def __init__(self, held: HeldReplicas, recovery: ReplicaRecovery) -> None:
         self._held = held
         self._recovery = recovery
 
     async def delete(self, message: DeleteReplicas) -> list[Tombstone]:
-        """Delete what the tombstones name; gives those that are done, gone before included.
+        """Delete the replicas that the tombstones name; returns the tombstones that are done.
 
-        A tombstone for another SPU is not done here. One for another storage than the one held
-        is done: that storage is not here. One that fails does not keep the others from being
-        done; raises StorageFailedError where none is.
+        A tombstone for another SPU is not done here. One is done if its replica was deleted before,
+        or if it names another storage id than the replica here: that storage is not here. One that
+        fails does not stop the others; raises StorageFailedError if none is done.
         """
         done: list[Tombstone] = []
         failure: StorageFailedError | None = None
@@ -42,7 +42,7 @@ class Deleter:
         if unknown:
             on_disk = await self._held.on_disk(self._held.directory.partition_uids)
             await self._recovery.recover(sorted(unknown & set(on_disk)))
-        # Where it cannot be read whose one is, no tombstone is known to name it.
+        # A directory that cannot be read does not say its storage id: no tombstone may name it.
         readable = [t for t in mine if t.uid not in self._held.unreadable]
         for some in parts_of(readable):
             failed = await self._delete({t.uid for t in some if self._is_named(t)})
@@ -57,11 +57,11 @@ class Deleter:
     # How
 
     def _is_named(self, tombstone: Tombstone) -> bool:
-        """Whether a tombstone names a storage that is here, or what is left of one."""
+        """Whether a tombstone names a storage that is here, or the remains of one."""
         replica = self._held.replicas.get(tombstone.uid)
         entry = self._held.entry(tombstone.uid)
         if replica is not None:
-            # While it takes another storage id it has two.
+            # While a replica changes its storage id, it has two.
             held = {replica.meta.storage_id, replica.report().storage_id}
         elif entry is not None:
             held = {StorageId(entry.hard_state.storage)}
@@ -70,7 +70,7 @@ class Deleter:
         return tombstone.storage_id is None or tombstone.storage_id in held
 
     async def _delete(self, uids: set[PartitionUid]) -> dict[PartitionUid, StorageFailedError]:
-        """Delete directories, then the journal's entries; gives those that could not be deleted.
+        """Delete directories, then journal entries; returns the errors of those that failed.
 
         May be repeated wherever it ended: an entry without a directory is a deletion half done.
         """
@@ -85,7 +85,8 @@ class Deleter:
         except StorageFailedError as error:
             failed = dict.fromkeys(uids, error)
         finally:
-            # Cancelled, or failed after the rename: a replica without a directory must not stay.
+            # Also if it was cancelled, or failed after the rename: a replica without a directory
+            # must not stay.
             for uid in uids:
                 if not directory.partition_path(uid).exists():
                     self._held.replicas.pop(uid, None)

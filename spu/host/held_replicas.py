@@ -1,8 +1,9 @@
-"""What an SPU holds: its replicas, its log directory, and the journal of all of them.
+"""What an SPU holds: its replicas, its log directory, and the journal of all replicas.
 
-Assigning, deleting and recovery change it, one message at a time (`spu.host.host` sees to that).
-Storage work once begun is waited for, cancelled or not, so no thread works on a directory behind
-the next message. Neighbours: `spu.storage.data_dir`, `spu.storage.journal`.
+Assigning, deleting and recovery change it, one message at a time (`spu.host.host` ensures that).
+Storage work that has begun is always waited for, even if the caller is cancelled, so no thread
+still works on a directory when the next message is handled. Neighbours: `spu.storage.data_dir`,
+`spu.storage.journal`.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ ResultT = TypeVar("ResultT")
 
 
 class HeldReplicas:
-    """``path`` is the log directory, ``storage`` runs work on it; ``report`` tells the SC that a
-    replica changed. ``context`` is to be set before a replica is made."""
+    """``path`` is the log directory, ``storage`` runs work on it, and ``report`` tells the SC that
+    a replica changed. Set ``context`` before the first replica is made."""
 
     def __init__(
         self,
@@ -53,8 +54,8 @@ class HeldReplicas:
     async def open(self, cluster_uid: str | None) -> tuple[Journal, JournalWriter]:
         """Lock the directory and read its journal.
 
-        Raises StorageFailedError where the directory is in use, belongs to another SPU or another
-        cluster than ``cluster_uid``, or its journal is damaged.
+        Raises StorageFailedError if the directory is in use, belongs to another SPU or to another
+        cluster than ``cluster_uid``, or if its journal is damaged.
         """
         self._directory = await self.on_disk(DataDir.open, self._path, self.spu_id, cluster_uid)
         self._journal = await self.on_disk(Journal.open, self._directory.journal_path)
@@ -62,7 +63,7 @@ class HeldReplicas:
         return self._journal, self._writer
 
     async def close_journal(self, *, clean: bool) -> None:
-        """Write what waits for the journal, and note a ``clean`` stop in the directory."""
+        """Write the waiting journal entries, and note a ``clean`` stop in the directory."""
         if self._writer is not None:
             await self._writer.close()
             self._writer = None
@@ -92,7 +93,7 @@ class HeldReplicas:
         return self._journal.seen if self._journal is not None else None
 
     def newer_than_seen(self, revision: int, stamp: Stamp) -> Seen | None:
-        """What to note of a message that speaks of ``revision``, if it is news."""
+        """What to note of a message of ``revision``, if that is newer than what was seen."""
         seen = self.seen
         revision = max(revision, stamp.revision)
         newer = seen is None or (stamp.incarnation, revision) > (
@@ -105,11 +106,12 @@ class HeldReplicas:
         return uid in self.replicas or uid in self.unreadable
 
     def entry(self, uid: PartitionUid) -> JournalEntry | None:
-        """What the journal holds of a replica."""
+        """The journal's entry of a replica."""
         return self._journal.entries.get(uid) if self._journal else None
 
     def make(self, meta: PartitionMeta, entry: JournalEntry, found: RecoveredLog) -> Replica:
-        """A replica of the directory that ``meta`` is of; the caller adds it to ``replicas``."""
+        """The replica of the directory that ``meta`` describes; the caller adds it to
+        ``replicas``."""
         if self.context is None:
             raise AssertionError("the host is not open")
         path = self.directory.partition_path(meta.uid)
@@ -137,7 +139,7 @@ class HeldReplicas:
     async def on_disk(self, work: Callable[[Unpack[ArgsT]], ResultT], *args: *ArgsT) -> ResultT:
         """Run blocking ``work`` in a storage thread. An OSError becomes a StorageFailedError.
 
-        A thread cannot be stopped: a caller that is cancelled leaves when the work is done.
+        A thread cannot be stopped: a caller that is cancelled still waits until the work is done.
         """
         future = asyncio.get_running_loop().run_in_executor(self._storage, work, *args)
         cancelled: asyncio.CancelledError | None = None
@@ -154,7 +156,7 @@ class HeldReplicas:
         return future.result()
 
     def storage_failed(self, error: OSError) -> StorageFailedError:
-        """What an error of the disk is called outside."""
+        """The error that callers get for an error of the disk."""
         return StorageFailedError(
             f"{error.filename or self._path}: {error.strerror}; free or repair the disk"
         )

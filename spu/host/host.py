@@ -1,13 +1,13 @@
-"""All replicas of one SPU: opened, closed, looked up, told that time passes.
+"""All replicas of one SPU: opens, closes, looks up and ticks them.
 
-The host owns the log directory and its journal. Messages of the SC are handled one at a time, in
-order. With the SC away, replicas that led lead again by themselves, each in a term of its own, and
-find their followers where these were last known to listen.
+The host owns the log directory and its journal. It handles the SC's messages one at a time, in
+order. Without the SC, replicas that led lead again by themselves, each in a new term, and look for
+their followers at the addresses that were last known.
 
 Neighbours: `spu.host.assigning`, `spu.host.deleting` and `spu.host.recovery` change what
-`spu.host.held_replicas` holds; `spu.replica.replica` is one partition; `spu.host.links` joins
-replicas, peers and the SC. The control session feeds messages in and sends reports and requests
-out; the listener looks replicas up.
+`spu.host.held_replicas` holds; `spu.replica.replica` is one partition; `spu.host.links` connects
+replicas, peers and the SC. The control session passes messages in and sends reports and requests;
+the listener looks replicas up.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ TICK_S: Final = 1.0
 _STORAGE_THREADS: Final = 16
 _READ_THREADS: Final = 4
 _CLIENT_READ_THREADS: Final = 3
-#: Idle replicas are ticked so seldom, a share of them each time: nothing of theirs is urgent.
+#: Idle replicas are ticked this rarely, a share of them each time: nothing of theirs is urgent.
 _IDLE_TICKS: Final = 10
 
 
 class ReplicaHost:
     """``link`` leads to the SC; ``clock_us`` is wall time.
 
-    ``data_dir`` is a path; `open` locks it, `close` releases it. ``cluster_uid``, where it is
-    known by configuration, must match the directory's. ``storage_size``: bytes that all
-    replicas may take, None for the disk but for a reserve. ``open_files``: how many files its logs
-    have open at once.
+    ``data_dir`` is a path; `open` locks it, `close` releases it. ``cluster_uid``, if the
+    configuration names it, must match the directory's. ``storage_size``: bytes that all replicas
+    together may use; None for the whole disk except for a reserve. ``open_files``: how many files
+    the logs may have open at once.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ReplicaHost:
         self._clock_us = clock_us
         self._storage = ThreadPoolExecutor(_STORAGE_THREADS, "runnel-storage")
         self.read_threads = ThreadPoolExecutor(_READ_THREADS, "runnel-read")
-        # Apart: however many clients read old data, followers that catch up are read for.
+        # Threads of their own: reads for followers that catch up must not wait for clients.
         self.client_reads = ThreadPoolExecutor(_CLIENT_READ_THREADS, "runnel-client-read")
         self._held = HeldReplicas(data_dir, spu_id, self._storage, link.report)
         self._replicas = self._held.replicas
@@ -90,13 +90,13 @@ class ReplicaHost:
         self._deleter = Deleter(self._held, self._recovery)
         self._ticker: asyncio.Task[None] | None = None
 
-    # Life
+    # Open and close
 
     async def open(self) -> None:
-        """Lock the directory, recover every replica, lead again where nobody need be asked.
+        """Lock the directory, recover every replica, and lead again where the SC need not agree.
 
-        Raises StorageFailedError where the directory is in use, belongs to another SPU or
-        cluster, or its journal is damaged. A damaged replica does not fail the others.
+        Raises StorageFailedError if the directory is in use, belongs to another SPU or cluster, or
+        if its journal is damaged. A damaged replica does not fail the others.
         """
         try:
             journal, writer = await self._held.open(self._wanted_cluster_uid)
@@ -122,7 +122,7 @@ class ReplicaHost:
         await self._recovery.recover(directory.partition_uids(), unclean_boot=unclean)
         for replica in self._replicas.values():
             await replica.recorded()
-        # Not before: what an unclean boot makes of replicas is in the journal now.
+        # Only now: the journal now says which replicas an unclean boot has made unfit.
         await self._held.on_disk(directory.record_start)
         self.network.keep(self._replicas.values(), others=False)
         self._ticker = asyncio.create_task(self._tick_for_ever())
@@ -150,7 +150,7 @@ class ReplicaHost:
 
     @property
     def free_bytes(self) -> int:
-        """What there is room for in the log directory."""
+        """Bytes that may still be written to the log directory."""
         return self.space.seen.available
 
     @property
@@ -177,11 +177,11 @@ class ReplicaHost:
             return self._replicas[uid]
         except KeyError:
             raise NotFoundError(
-                f"SPU {self.spu_id} has no replica of partition {uid}; ask the SC who leads it,"
-                " or whether it was deleted"
+                f"SPU {self.spu_id} has no replica of partition {uid}; ask the SC which SPU leads"
+                " it, or whether it was deleted"
             ) from None
 
-    # What it is told
+    # Messages and time
 
     async def join_cluster(self, cluster_uid: str) -> None:
         """Durably note the cluster of the SC's welcome. Raises StorageFailedError for another."""
@@ -204,7 +204,7 @@ class ReplicaHost:
             return await self._deleter.delete(message)
 
     async def peers_found(self, peers: tuple[Peer, ...]) -> None:
-        """The SC says where peers listen. Kept over restarts."""
+        """Take note of where peers listen, as the SC says. Kept across restarts."""
         self.peers.found(peers)
         async with self._lock:
             journal = self._held.journal
@@ -241,7 +241,7 @@ class ReplicaHost:
         try:
             replica.tick(self._clock_us())
         except Exception as error:
-            # Time goes on for the others.
+            # The others get their ticks all the same.
             _log.error("a tick failed", partition=replica.meta.name, exc_info=error)
 
     @staticmethod

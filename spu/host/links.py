@@ -1,7 +1,7 @@
-"""Between the replicas of one SPU, their peers on other SPUs, and the SC.
+"""Connects the replicas of one SPU with their peers on other SPUs, and with the SC.
 
-Which SPUs to be connected to follows from what is held. A connection that comes or goes is told to
-all replicas, in order, a slice at a time: heartbeats are due in between.
+The replicas that an SPU holds decide which SPUs it connects to. When a connection comes or goes,
+all replicas are told in order, a slice of them at a time, so that heartbeats are sent in between.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _log = get_logger(__name__)
 
 ItemT = TypeVar("ItemT")
 
-#: So many replicas are told something before others have their turn.
+#: How many replicas are handled before other tasks get a turn.
 SLICE: Final = 64
 
 
 async def sliced(items: Iterable[ItemT]) -> AsyncIterator[ItemT]:
-    """All items; others may run in between."""
+    """All items; other tasks may run in between."""
     for number, item in enumerate(items, 1):
         yield item
         if number % SLICE == 0:
@@ -38,27 +38,27 @@ async def sliced(items: Iterable[ItemT]) -> AsyncIterator[ItemT]:
 
 
 def parts_of(items: Sequence[ItemT]) -> Iterator[Sequence[ItemT]]:
-    """All items, as many at a time as share a turn of the loop or of a thread."""
+    """All items, in parts as large as one turn of the loop or of a thread handles."""
     for start in range(0, len(items), SLICE):
         yield items[start : start + SLICE]
 
 
 class ScLink(Protocol):
-    """The way to the SC. What is asked may get lost; it is asked again."""
+    """The way to the SC. A request may get lost; callers ask again."""
 
     def report(self, report: ReplicaReport) -> None:
-        """A replica's state changed."""
+        """Tell the SC that a replica's state changed."""
 
     def ask(self, uid: PartitionUid, request: RequestLrsChange | RequestElection) -> None:
-        """A leader needs another live replica set, or another leader."""
+        """Ask the SC for another live replica set, or for another leader."""
 
     def find_peers(self, spu_ids: Iterable[int]) -> None:
-        """Where do these SPUs listen for others?"""
+        """Ask the SC where these SPUs listen for other SPUs."""
 
 
 class ReplicaNetwork:
-    """``replicas`` are those that the SPU holds, as they come and go; ``cluster_uid`` gives the
-    cluster that it belongs to, None before it has joined one."""
+    """``replicas`` is the SPU's own, changing mapping; ``cluster_uid`` returns the cluster that
+    the SPU belongs to, None before it has joined one."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ReplicaNetwork:
         self._replicas = replicas
         self._sc = sc
         self._cluster_uid = cluster_uid
-        # What is still to be told of connections, and who tells it.
+        # Connections that replicas have not been told of yet, and the task that tells them.
         self._news: deque[tuple[Callable[[Replica, int], None], int]] = deque()
         self._teller: asyncio.Task[None] | None = None
 
@@ -81,24 +81,24 @@ class ReplicaNetwork:
             self._teller.cancel()
 
     def keep(self, replicas: Iterable[Replica], *, others: bool) -> None:
-        """Be connected to whoever holds another replica of ``replicas``, and to those that we are
-        connected to already if there are ``others``."""
+        """Stay connected to the SPUs that hold another replica of ``replicas``; with ``others``,
+        also to the SPUs that were wanted before."""
         wanted = set(self.peers.wanted) if others else set()
         for replica in replicas:
             wanted |= replica.peers
         self.peers.keep(wanted)
 
     def tell_connected(self, replica: Replica) -> None:
-        """Let a replica that is new, or has new peers, know of the connections that there are."""
+        """Tell a replica that is new, or has new peers, which of its peers are connected."""
         for peer in replica.peers & self.peers.connected:
             replica.linked(peer)
 
     async def in_slices(self) -> AsyncIterator[Replica]:
-        """All replicas; others may run in between."""
+        """All replicas; other tasks may run in between."""
         async for replica in sliced(tuple(self._replicas.values())):
             yield replica
 
-    # PeerHandler: what peers say and ask
+    # PeerHandler: what comes from peers
 
     @property
     def cluster_uid(self) -> str | None:
@@ -117,7 +117,7 @@ class ReplicaNetwork:
     def find_peers(self, spu_ids: Iterable[int]) -> None:
         self._sc.find_peers(spu_ids)
 
-    # PeerAccess: what replicas say
+    # PeerAccess: what comes from replicas
 
     def connection(self, peer: int) -> PeerConnection | None:
         return self.peers.connection(peer)
@@ -128,7 +128,7 @@ class ReplicaNetwork:
     # How
 
     def _tell(self, tell: Callable[[Replica, int], None], peer: int) -> None:
-        """Tell all replicas, in order with what was told before, and without holding up the
+        """Tell all replicas, after everything that they were told before, without holding up the
         loop."""
         self._news.append((tell, peer))
         if self._teller is None:
@@ -142,7 +142,7 @@ class ReplicaNetwork:
                     try:
                         tell(replica, peer)
                     except Exception as error:
-                        # The others are told all the same.
+                        # The other replicas are told all the same.
                         name = replica.meta.name
                         _log.error("a replica failed", partition=name, exc_info=error)
         finally:

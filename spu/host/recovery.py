@@ -1,8 +1,8 @@
-"""Takes replicas from the disk: all of them at the start, and those that a full disk halted.
+"""Opens replicas from the disk: all of them at the start, later those that a full disk halted.
 
-Reading a log is mostly computing, and threads that compute wait for each other's turn at the
-interpreter: two that read take longer than one. So one thread reads, a part after the other, and
-those logs that must still be made durable wait for the disk in as many threads as there are.
+Reading a log is mostly computing, and threads that compute wait for each other at Python's
+interpreter lock: two readers take longer than one. So one thread reads, one part of the logs after
+another, and the logs that must still be made durable wait for the disk in all storage threads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spu.storage.recovery import Recovery
 
 _log = get_logger(__name__)
 
-#: How often replicas that a full disk halted are opened again: where there is room, and where not.
+#: How often replicas that a full disk halted are reopened: with room on the disk, and without.
 _REOPEN_S: Final = 5.0
 _RETRY_S: Final = 60.0
 
@@ -51,16 +51,16 @@ class ReplicaRecovery:
         self._reopened_s = -_RETRY_S
 
     async def recover(self, uids: Sequence[PartitionUid], *, unclean_boot: bool = False) -> None:
-        """Hold what the disk has of these, or know it as unreadable."""
+        """Open the replicas of these partitions from the disk, or note them as unreadable."""
         async for uid, found in self._read(uids):
             self._hold(uid, found, unclean_boot=unclean_boot)
 
     async def reopen_halted(self) -> None:
-        """Open replicas again that a full disk halted, as after a restart of this SPU.
+        """Reopen replicas that a full disk halted, as a restart of this SPU would.
 
-        Every `_REOPEN_S` where there is room (a quota may say otherwise), and every `_RETRY_S`
-        where there is none: only a replica that takes part follows retention and truncation, which
-        may be what makes room.
+        Tries every `_REOPEN_S` if there seems to be room (a quota may deny it), and every
+        `_RETRY_S` if there is none: only an open replica applies retention and truncation, and
+        these may be what makes room.
         """
         now_s = asyncio.get_running_loop().time()
         if now_s < self._looked_s + _REOPEN_S:
@@ -75,7 +75,7 @@ class ReplicaRecovery:
             try:
                 await self._reopen(uid)
             except (RunnelError, OSError) as error:
-                # It stays halted, and is tried again; the others are not kept waiting.
+                # It stays halted until the next attempt; the others go on.
                 _log.warning("cannot open a replica again", uid=uid, error=str(error))
 
     async def _reopen(self, uid: PartitionUid) -> None:
@@ -83,11 +83,11 @@ class ReplicaRecovery:
             replica = self._held.replicas.get(uid)
             if replica is None or not replica.awaits_room:
                 return
-            # The journal has what it was told last before its entry is read.
+            # Its last hard state must be in the journal before the entry is read.
             await replica.recorded()
             await replica.close()
             await self.recover([uid])
-            # If it could not be read, the one that is halted stays, and is tried again.
+            # If it could not be read, the halted replica stays until the next attempt.
             self._held.unreadable.pop(uid, None)
             if (again := self._held.replicas[uid]) is not replica:
                 _log.info("opened a replica again", partition=again.meta.name)
@@ -97,8 +97,8 @@ class ReplicaRecovery:
     async def _read(
         self, uids: Sequence[PartitionUid]
     ) -> AsyncIterator[tuple[PartitionUid, _Found | RunnelError]]:
-        """What there is of each of ``uids``, in order and durable, or why its directory cannot be
-        read. A log that is damaged says so itself. Raises StorageFailedError."""
+        """The durable log and meta of each of ``uids``, in order, or why its directory cannot be
+        read. A damaged log says so itself. Raises StorageFailedError."""
         on_disk, directory = self._held.on_disk, self._held.directory
         now_us = self._clock_us()
         for part in parts_of(uids):
@@ -127,7 +127,7 @@ class ReplicaRecovery:
         if entry is None:
             entry = JournalEntry(uid, HardState(meta.storage_id), assigned=False)
         elif entry.hard_state.storage != meta.storage_id:
-            # Another storage under the same name: what the old one promised is not on it.
+            # Another storage under the same name: it does not hold what the old one acknowledged.
             hard_state = replace(entry.hard_state, storage=meta.storage_id, leading=False)
             entry = replace(entry, hard_state=hard_state)
         replica = self._held.replicas[uid] = self._held.make(meta, entry, found.recovery.log)
@@ -136,7 +136,7 @@ class ReplicaRecovery:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a directory says of its replica, and the log in it."""
+    """The meta of a replica's directory, and the log in it."""
 
     meta: PartitionMeta
     recovery: Recovery

@@ -1,10 +1,10 @@
-"""One connection to another SPU, the same at either end: greetings, messages, pushes, pings.
+"""One connection to another SPU, the same at both ends: greetings, messages, pushes, pings.
 
-Messages of all partitions that the two SPUs share travel on it, in order. What is said is written
-at once; pushes of batches wait while the other end does not take what was sent, each partition in
-its turn, so that one follower that catches up does not delay what the others say, and memory stays
-bounded. An end that is silent for too long is given up: a process that is stopped keeps its
-connections.
+It carries the messages of all partitions that the two SPUs share, in order. Messages are written at
+once. Pushes of batches wait while the other end does not read what was sent, and partitions take
+turns, so that a follower that catches up does not delay the messages of others, and memory stays
+bounded. A peer that is silent for too long is disconnected: a process that is suspended keeps its
+connections open.
 """
 
 from __future__ import annotations
@@ -43,42 +43,42 @@ _log = get_logger(__name__)
 
 GREETING_TIMEOUT_S: Final = 5.0
 PING_EVERY_S: Final = 1.0
-#: An end that said nothing for so many pings is gone.
+#: A peer that sent nothing for this many ping intervals counts as gone.
 SILENT_PINGS: Final = 4
-#: Pushes wait while so much was not taken by the other end.
+#: Pushes wait while this many bytes are still to be sent.
 _WRITE_HIGH_BYTES: Final = 4 << 20
 
 
 class PeerEvents(Protocol):
-    """Who owns connections to peers."""
+    """What the owner of connections to peers provides."""
 
     def greet(self, greeting: Greeting) -> None:
-        """Raise a RunnelError to refuse whoever says this."""
+        """Raise a RunnelError to refuse the sender of this greeting."""
 
     def greeted(self, connection: PeerConnection, peer: int) -> None:
-        """Both ends know each other."""
+        """Both greetings have arrived and were accepted."""
 
     def received(self, peer: int, uid: PartitionUid, message: Message | Damaged) -> None: ...
 
     def lost(self, connection: PeerConnection, reason: str) -> None:
-        """Told once, whether it ever was greeted or not."""
+        """The connection is gone; called once, whether or not it was ever greeted."""
 
 
 class PeerConnection(asyncio.BufferedProtocol):
-    """``greeting`` gives ours for an SPU; ``dialled`` is the SPU that was dialled, None where we
-    were."""
+    """``greeting`` makes our greeting to an SPU; ``dialled`` is the SPU that we dialled, None if
+    it dialled us."""
 
     def __init__(
         self, events: PeerEvents, greeting: Callable[[int], Greeting], dialled: int | None
     ) -> None:
         self.peer: int | None = None
-        #: Set when it is known what becomes of it: greeted, or lost for a `reason`.
+        #: Set once the connection is greeted, or lost for a `reason`.
         self.settled = asyncio.Event()
         self.reason = ""
-        #: Held by who reads from the disk what is to be sent.
+        #: Held while a push is read from the disk.
         self.cold = asyncio.Lock()
-        self._taken = asyncio.Event()
-        self._taken.set()
+        self._drained = asyncio.Event()
+        self._drained.set()
         self._events = events
         self._greeting = greeting
         self._dialled = dialled
@@ -119,7 +119,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._pushes.clear()
-        self._taken.set()
+        self._drained.set()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -129,11 +129,11 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writable = False
-        self._taken.clear()
+        self._drained.clear()
 
     def resume_writing(self) -> None:
         self._writable = True
-        self._taken.set()
+        self._drained.set()
         while self._pushes and self._writable:
             self._pushes.popleft()()
 
@@ -144,26 +144,26 @@ class PeerConnection(asyncio.BufferedProtocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def send(self, uid: PartitionUid, message: Message) -> None:
-        """Say something; it is lost where the connection is."""
+        """Send a message. It is lost if the connection is."""
         self._write(encode(uid, message))
 
     def push(self, push: Callable[[], None]) -> None:
-        """Call ``push``, which writes batches by `write`, once the other end takes them."""
+        """Call ``push``, which writes batches by `write`, once the other end reads them."""
         if self._writable and not self._pushes:
             push()
         else:
             self._pushes.append(push)
 
-    async def taken(self) -> None:
-        """Wait until the other end has taken what was sent, or is gone."""
-        await self._taken.wait()
+    async def drained(self) -> None:
+        """Wait until the other end has read most of what was sent, or is gone."""
+        await self._drained.wait()
 
     def write(self, frame: list[Buffer]) -> None:
-        """Write a frame as it is."""
+        """Write a frame unchanged."""
         self._write(frame)
 
     def end(self, error: RunnelError) -> None:
-        """Close, and say why to the other end."""
+        """Tell the other end why, then close."""
         if not self.usable or self._transport is None:
             return
         self.reason = error.message
@@ -184,13 +184,13 @@ class PeerConnection(asyncio.BufferedProtocol):
             raise error_from(header.status, bytes(tail).decode(errors="replace"))
         if self.peer is None:
             if header.api != Kind.GREETING:
-                raise ProtocolError("the first frame is a greeting")
+                raise ProtocolError("the first frame must be a greeting")
             self._greeted(Greeting.unpack(fixed, tail))
         elif header.api != Kind.PING:
             try:
                 uid, message = decode(header.api, fixed, tail)
             except CorruptBatchError as error:
-                # It concerns one partition, and the stream of frames is in order.
+                # Only one partition is affected: the stream of frames itself is whole.
                 _log.error("a peer sent a damaged batch", peer=self.peer, reason=error.message)
                 self._write(encode(*damaged(fixed)))
                 return
@@ -200,12 +200,12 @@ class PeerConnection(asyncio.BufferedProtocol):
         if greeting.max_version < MIN_PEER_VERSION or greeting.min_version > PEER_VERSION:
             raise ProtocolError(
                 f"SPU {greeting.spu} speaks replication versions {greeting.min_version} to"
-                f" {greeting.max_version}, this one {MIN_PEER_VERSION} to {PEER_VERSION}; upgrade"
+                f" {greeting.max_version}, this SPU {MIN_PEER_VERSION} to {PEER_VERSION}; upgrade"
                 " the older one"
             )
         if self._dialled not in {None, greeting.spu}:
             raise ProtocolError(
-                f"SPU {greeting.spu} answers where SPU {self._dialled} should; check the"
+                f"SPU {greeting.spu} answers at the address of SPU {self._dialled}; check the"
                 " privateEndpoint of both"
             )
         self._events.greet(greeting)

@@ -1,12 +1,12 @@
 """The other SPUs that this one shares partitions with: one connection to each.
 
-Of two SPUs the one with the higher id dials, the other listens at its private endpoint; so there
-is one connection for a pair, whoever leads what. Where a peer listens the SC says when it is asked
-(`FindPeers`), and is asked again when the peer cannot be reached there; the answers are kept over
-restarts by whoever owns this, so that SPUs find each other without the SC.
+The SPU with the higher id dials, and the other listens at its private endpoint. So each pair of
+SPUs has one connection, whichever of them leads a partition. The SC tells an SPU where a peer
+listens (`FindPeers`), and the SPU asks again when it cannot reach the peer there. The replica host
+keeps the answers across restarts, so that SPUs find each other without the SC.
 
-A newer connection of a peer replaces the older one: the peer dials again only when it has given
-that up.
+A newer connection of a peer replaces the older one: a peer dials again only after it has given up
+the connection it had.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ _log = get_logger(__name__)
 CONNECT_TIMEOUT_S: Final = 3.0
 RETRY_BASE_MS: Final = 50.0
 RETRY_CAP_MS: Final = 1_000.0
-#: How long an answer of the SC is waited for before it is asked again.
+#: How long to wait for the SC's answer before asking again.
 FIND_AGAIN_S: Final = 2.0
 _BACKLOG: Final = 128
 
 
 class PeerHandler(Protocol):
-    """What is made of connections and messages."""
+    """Handles connections and messages."""
 
     @property
     def cluster_uid(self) -> str | None: ...
 
     def peer_up(self, peer: int) -> None:
-        """There is a connection to this SPU; the one before, if any, is gone."""
+        """There is a connection to this SPU; an older one, if any, is gone."""
 
     def peer_down(self, peer: int) -> None: ...
 
     def peer_said(self, peer: int, uid: PartitionUid, message: Message | Damaged) -> None: ...
 
     def find_peers(self, spu_ids: Iterable[int]) -> None:
-        """Ask the SC where these SPUs listen; `Peers.found` is called with what it says."""
+        """Ask the SC where these SPUs listen; its answer goes to `Peers.found`."""
 
 
 class Peers:
-    """Connections of SPU ``spu_id`` to others. `keep` says to which."""
+    """Connections of SPU ``spu_id`` to other SPUs. `keep` says which ones."""
 
     def __init__(self, spu_id: int, handler: PeerHandler) -> None:
         self.spu_id = spu_id
         self._handler = handler
         self._connections: dict[int, PeerConnection] = {}
-        # All that are open, greeted or not: closed with this.
+        # All open connections, greeted or not: `close` closes them.
         self._open: set[PeerConnection] = set()
         self._addresses: dict[int, Peer] = {}
         self.wanted: frozenset[int] = frozenset()
@@ -72,7 +72,7 @@ class Peers:
         self._closed = False
 
     async def listen(self, host: str, port: int) -> int:
-        """Let peers in; gives the bound port. Raises OSError."""
+        """Accept peers; returns the bound port. Raises OSError."""
         self._server = await asyncio.get_running_loop().create_server(
             self._accept, host, port, backlog=_BACKLOG
         )
@@ -80,7 +80,7 @@ class Peers:
         return bound
 
     async def close(self) -> None:
-        """Close all connections, and open none any more."""
+        """Close all connections, and open no more."""
         self._closed = True
         if self._server is not None:
             self._server.close()
@@ -95,13 +95,13 @@ class Peers:
         return frozenset(self._connections)
 
     def keep(self, spu_ids: Iterable[int]) -> None:
-        """Be connected to these SPUs; connections to others that are there stay."""
+        """Stay connected to these SPUs. Existing connections to other SPUs stay open."""
         self.wanted = frozenset(spu_ids) - {self.spu_id}
         for peer in self.wanted:
             self._dial_soon(peer)
 
     def found(self, peers: Iterable[Peer]) -> None:
-        """Where peers listen now."""
+        """Take note of where peers listen now."""
         for peer in peers:
             self._addresses[peer.spu_id] = peer
             if (event := self._found.get(peer.spu_id)) is not None:
@@ -114,7 +114,7 @@ class Peers:
     # PeerEvents
 
     def greet(self, greeting: Greeting) -> None:
-        """Refuse whoever is of another cluster or wants somebody else."""
+        """Refuse an SPU of another cluster, or one that wanted to reach another SPU."""
         if greeting.to != self.spu_id:
             raise ProtocolError(
                 f"this is SPU {self.spu_id}, not {greeting.to}; check the privateEndpoint of both"
@@ -122,8 +122,8 @@ class Peers:
         ours = self._handler.cluster_uid
         if ours is None or greeting.cluster_uid != ours:
             raise UnauthorizedError(
-                f"SPU {greeting.spu} is of cluster {greeting.cluster_uid or 'none'}, SPU"
-                f" {self.spu_id} of {ours or 'none'}"
+                f"SPU {greeting.spu} belongs to cluster {greeting.cluster_uid or 'none'}, SPU"
+                f" {self.spu_id} to {ours or 'none'}"
             )
         if greeting.spu == self.spu_id:
             raise ProtocolError(f"two processes run as SPU {self.spu_id}")
@@ -156,7 +156,7 @@ class Peers:
         _log.warning("lost a peer", peer=peer, reason=reason)
         backoff = self._backoff(peer)
         if asyncio.get_running_loop().time() - self._since[peer] < RETRY_CAP_MS / 1000:
-            # What is lost at once would be lost at once again.
+            # A connection that is lost at once would be lost at once again.
             backoff.attempts += 1
         else:
             backoff.reset()
@@ -177,7 +177,7 @@ class Peers:
         return Greeting(self.spu_id, to, self._handler.cluster_uid or "")
 
     def _dial_soon(self, peer: int) -> None:
-        """See that somebody dials a peer that is ours to dial."""
+        """Start a task that dials a peer, if it is this SPU that has to dial."""
         ours = peer < self.spu_id and peer in self.wanted
         if not ours or self._closed or peer in self._connections or peer in self._dialling:
             return
@@ -189,11 +189,11 @@ class Peers:
         self._dialling.pop(peer, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("dialling failed", peer=peer, exc_info=error)
-        # Lost again while the task was ending.
+        # The connection may have been lost while the task was ending.
         self._dial_soon(peer)
 
     async def _dial(self, peer: int) -> None:
-        """Connect to a peer, again and again until there is a connection or no need of it."""
+        """Try to connect to a peer until there is a connection, or none is needed any more."""
         backoff = self._backoff(peer)
         if backoff.attempts:
             await asyncio.sleep(backoff.next_ms() / 1000)
@@ -205,7 +205,7 @@ class Peers:
                 continue
             try:
                 await self._connect(peer, address)
-            # ValueError: what the SC says is no host name or no port.
+            # ValueError: the SC named something that is not a host name or not a port.
             except (OSError, ValueError, OverflowError, RunnelError) as error:
                 reason = str(error) or "it does not answer"
                 if reason != told:
@@ -229,13 +229,13 @@ class Peers:
             return
 
     async def _connect(self, peer: int, address: Peer) -> None:
-        """One attempt, until both ends know each other. Raises OSError, UnreachableError."""
+        """Make one attempt, up to the greetings. Raises OSError, UnreachableError."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             _, connection = await loop.create_connection(
                 partial(self._new_connection, peer), address.host, address.port
             )
-        # Its own timer ends it where no greeting comes.
+        # If no greeting comes, the connection's own timer ends it.
         await connection.settled.wait()
         if connection.peer is None:
             raise UnreachableError(connection.reason)

@@ -120,7 +120,7 @@ class FollowerPushes:
             except (Damage, OSError) as error:
                 self._replica.fail(str(error))
                 return
-            await connection.taken()
+            await connection.drained()
             self._send(push, connection, found)
 
     def _send(self, push: Push, connection: PeerConnection, found: ReadResult) -> None:

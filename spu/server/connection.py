@@ -1,12 +1,12 @@
-"""One client connection: frames in, answers out, in whatever order they come.
+"""One client connection: frames in, answers out, in whatever order the answers are ready.
 
-The first frame is HELLO. Answers go out as soon as they are known. Beyond `MAX_IN_FLIGHT`
-unanswered requests, and while the client does not take what is written, the socket is not read.
-When the client goes away, so does everything that waited for it. What a request means is
-`spu.server.requests`'s business.
+The first frame is HELLO. Answers are sent as soon as they are known. The socket is not read while
+`MAX_IN_FLIGHT` requests are unanswered, or while the client does not read what was written. When
+the client disconnects, everything that waited for it is dropped. `spu.server.requests` carries out
+the requests.
 
-A request that is refused is answered and the connection lives; bytes that are not a frame are
-answered and end it, since nobody knows where the next frame begins.
+A request that is refused gets an error as its answer, and the connection goes on. Bytes that are
+not a frame get an error too, but end the connection: nobody can tell where the next frame begins.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WRITE_HIGH_BYTES: Final = 4 << 20
 
 @dataclass(slots=True)
 class ListenerCounters:
-    """What went through the listener since it started; a /metrics endpoint reads it."""
+    """Counts of what went through the listener since it started; ``/metrics`` reads them."""
 
     bytes_in: int = 0
     bytes_out: int = 0
@@ -46,8 +46,8 @@ class ListenerCounters:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The protocol of one connection. ``closed`` is called once, when it is gone; ``verifying``
-    is held by one verification of the SPU at a time."""
+    """The protocol of one connection. ``closed`` is called once, when the connection is gone;
+    ``verifying`` is held by one verification of the SPU at a time."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         self._parse()
 
     def eof_received(self) -> bool:
-        # A client that will not read an answer has no use for one: close.
+        # The client has closed its side and will send no more requests: close.
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -126,7 +126,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close now; what was not sent is lost."""
+        """Close now; unsent answers are lost."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -151,8 +151,8 @@ class Connection(asyncio.BufferedProtocol):
         self._regulate()
 
     def _parse_soon(self) -> None:
-        """Go on with frames that were left when a bound was reached; from the loop, as an
-        answer may be on its way out of the middle of something."""
+        """Parse the frames that were left when a bound was reached. The loop does it later, because
+        the caller may be in the middle of sending an answer."""
         if not self._parse_scheduled and not self._reading:
             self._parse_scheduled = True
             self._loop.call_soon(self._parse)
@@ -168,12 +168,12 @@ class Connection(asyncio.BufferedProtocol):
             self._reading = not self._reading
 
     def _serve(self, frame: memoryview) -> None:
-        """Carry out one request. Raises ProtocolError where the stream makes no sense."""
+        """Carry out one request. Raises ProtocolError if the stream cannot be understood."""
         header, fixed, tail = unpack_frame(frame)
         name = _NAMES.get(header.api, "unknown")
         self._counters.requests[name] = self._counters.requests.get(name, 0) + 1
         if not self._greeted and header.api != Api.HELLO:
-            raise ProtocolError("the first frame is HELLO")
+            raise ProtocolError("the first frame must be HELLO")
         request = PendingRequest(header.api, header.correlation)
         self._unanswered.add(request)
         try:
@@ -187,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
             _log.exception("a request failed", api=name, peer=self._peer())
             self.refuse(request, _bug(error))
 
-    # What requests and subscriptions ask of it
+    # Called by requests and subscriptions
 
     @property
     def is_writable(self) -> bool:
@@ -195,18 +195,18 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def takes_more(self) -> bool:
-        """Does the client take what is written?"""
+        """Whether the client reads what is written."""
         transport = self._transport
         return self._writable and transport is not None and not transport.is_closing()
 
     def push(self, pieces: list[Buffer], error: RunnelError | None) -> None:
-        """Write a frame that no request asked for; ``error`` is what it says, if it is one."""
+        """Write a frame that answers no request; ``error`` is the error that it carries, if any."""
         if error is not None:
             self._count(error)
         self._write(pieces)
 
     def greeted(self) -> None:
-        """HELLO was understood: other requests may follow."""
+        """HELLO was accepted: other requests may follow."""
         self._greeted = True
         self._cancel_hello_timer()
 
@@ -239,12 +239,12 @@ class Connection(asyncio.BufferedProtocol):
                 self.refuse_bug(request, "a read failed", error)
 
     def refuse_bug(self, request: PendingRequest, what: str, error: BaseException) -> None:
-        """Log an error that nobody expected as ``what``, and refuse the request for it."""
+        """Log an unexpected error as ``what``, and answer the request with it."""
         _log.error(what, error=repr(error), peer=self._peer())
         self.refuse(request, _bug(error))
 
     def end(self, error: RunnelError | None) -> None:
-        """Close, after an error frame that answers nothing in particular, if one is given."""
+        """Close; if ``error`` is given, first send an error frame that answers no request."""
         if self._transport is None or self._transport.is_closing():
             return
         if error is not None:
@@ -282,4 +282,4 @@ _NAMES: Final = {api.value: api.name.lower() for api in Api}
 
 
 def _bug(error: BaseException) -> RunnelError:
-    return RunnelError(f"the SPU met a bug: {error!r}; see its log")
+    return RunnelError(f"the SPU ran into a bug: {error!r}; see its log")

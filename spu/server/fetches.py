@@ -1,9 +1,9 @@
 """The fetches of one client connection: held back, read, or waiting for more records.
 
-Two bounds: no fetch is carried out while the client does not take what was sent, nor a second one
-from the disk beside another, so a slow reader costs one answer, not all of them. A fetch first
-tries the page cache on the loop, and is repeated in a thread where the disk is needed. One that
-finds less than it asks for waits in the replica (`spu.replica.waiters`).
+Two bounds hold. No fetch is carried out while the client does not read what was sent, and one fetch
+at a time reads from the disk. So a slow client costs the memory of one answer, not of all of them.
+A fetch first tries the page cache on the loop, and is repeated in a thread if it needs the disk. A
+fetch that finds less than it asks for waits in the replica (`spu.replica.waiters`).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class Fetches:
         self._client = client
         self._loop = asyncio.get_running_loop()
         self._disk_busy = False
-        # Fetches that wait for the client to take what was sent, or for the disk.
+        # Fetches that wait for the client to read what was sent, or for the disk.
         self._held_back: deque[tuple[PendingRequest, bool]] = deque()
 
     def begin(self, request: PendingRequest, replica: Replica, fetch: FetchRequest) -> None:
-        """Answer a fetch, now or when there is enough."""
+        """Answer a fetch, now or when there are enough records."""
         request.replica, request.fetch = replica, fetch
         self._try(request, final=False)
 
     def resume(self) -> None:
-        """Try again what was held back, each once; what still cannot go is held back again."""
+        """Try each held-back fetch once; one that still cannot run is held back again."""
         for _ in range(len(self._held_back)):
             if not self._client.is_writable:
                 return
@@ -49,7 +49,7 @@ class Fetches:
         self._held_back.clear()
 
     def _try(self, request: PendingRequest, *, final: bool) -> None:
-        """Answer a fetch if there is enough; with ``final`` with whatever there is."""
+        """Answer a fetch if there are enough records; with ``final``, whatever there is."""
         replica, fetch, client = request.replica, request.fetch, self._client
         if replica is None or fetch is None or not client.is_pending(request):
             return
@@ -97,7 +97,7 @@ class Fetches:
             self._client.answer(request, found.response.pack(), found.data)
             return
         if found.response.lac != replica.lac:
-            # More was committed while a thread was reading.
+            # More records were committed while a thread was reading.
             self._try(request, final=False)
             return
         request.waiter = replica.when_more(fetch, len(found.data), partial(self._woken, request))

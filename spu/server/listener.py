@@ -1,7 +1,7 @@
 """The public port of an SPU: accepts clients and bounds how many there are.
 
-What a connection says is `spu.server.connection`'s business; how bytes become frames
-`schemas.wire.framing`'s. TLS is refused where endpoints are configured.
+`spu.server.connection` serves each connection; `schemas.wire.framing` turns bytes into frames.
+There is no TLS: the SC refuses endpoints that ask for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CLOSE_TIMEOUT_S: Final = 2.0
 
 
 class Listener:
-    """Serves the partitions of ``partitions`` (a `ReplicaHost`); ``counters`` say how much."""
+    """Serves ``partitions`` (a `ReplicaHost`) to clients, and counts in ``counters``."""
 
     def __init__(self, partitions: Partitions, max_connections: int = MAX_CONNECTIONS) -> None:
         self.counters = ListenerCounters()
@@ -31,14 +31,14 @@ class Listener:
         self._verifying = asyncio.Lock()
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; gives the bound port (``port`` 0 lets the system choose). Raises OSError."""
+        """Listen; returns the bound port (``port`` 0: the system chooses one). Raises OSError."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._accept, host, port, backlog=_BACKLOG)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
     async def close(self) -> None:
-        """Stop listening and end all connections; answers on their way get a short time."""
+        """Stop listening and end all connections, after a short time to send what is buffered."""
         if self._server is not None:
             self._server.close()
             self._server = None

@@ -1,8 +1,8 @@
-"""A request that is not answered yet, and what the connection that it came over does for it.
+"""A request that is not answered yet, and how its connection answers it.
 
-A request is answered at most once: an answer that comes after another one, or after the client has
-gone, is passed over. Neighbours: `spu.server.connection` answers, `spu.server.requests` and
-`spu.server.fetches` say what.
+A request is answered at most once: a second answer, or an answer after the client has disconnected,
+is ignored. Neighbours: `spu.server.connection` writes answers, `spu.server.requests` and
+`spu.server.fetches` decide what they say.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spu.replica.waiters import Waiter
 
 
 class PendingRequest:
-    """``replica`` and ``fetch`` are those of a fetch; ``waiter`` is there while it waits for the
+    """``replica`` and ``fetch`` are set if it is a fetch; ``waiter`` is set while it waits for the
     log."""
 
     __slots__ = ("api", "correlation", "fetch", "replica", "waiter")
@@ -35,7 +35,7 @@ class Responder(Protocol):
 
     @property
     def is_writable(self) -> bool:
-        """Whether the client takes what is written, as far as is known."""
+        """Whether the client reads what is written, as far as is known."""
 
     def is_pending(self, request: PendingRequest) -> bool:
         """Whether the client still waits for an answer."""
@@ -47,10 +47,10 @@ class Responder(Protocol):
         """Write an error as the answer."""
 
     def refuse_read(self, request: PendingRequest, replica: Replica, error: BaseException) -> None:
-        """Write as the answer why a read has failed. Damage makes the replica unfit."""
+        """Write why a read failed as the answer. Damage makes the replica unfit."""
 
     def refuse_bug(self, request: PendingRequest, what: str, error: BaseException) -> None:
-        """Log an error that nobody expected as ``what``, and write it as the answer."""
+        """Log an unexpected error as ``what``, and write it as the answer."""
 
     def drop(self, request: PendingRequest) -> None:
         """Send no answer to it."""

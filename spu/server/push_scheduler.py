@@ -1,14 +1,14 @@
 """Which subscription of a connection is sent next, and how much: credits and turns. Pure.
 
-A subscription has a *turn* when there may be something to send and its client has granted it
+A subscription is due a *turn* when there may be something to send and its client has granted it
 credit. Turns are taken round robin and are at most a quantum long, so that a partition with much
-to send does not hold up its neighbours. A turn may send more than is left of the credit, as at
-least one whole batch is sent; the credit is below zero then, and further grants fill that up
-first. The first turn, which answers the request, comes whatever there is to send.
+to send does not hold up the others. A turn may send more than is left of the credit, because it
+sends at least one whole batch; the credit is then below zero, and later grants first make up for
+that. The first turn, which answers the request, comes even if there is nothing to send.
 
 Between `next` and `done` a subscription is not in the queue: its batches are being read, perhaps
-by a thread, and what is told of it meanwhile is remembered. Invariant: every subscription that
-may have a turn, and only such a one, stands in the queue once.
+by a thread, and what happens to it meanwhile is remembered. Invariant: every subscription that is
+due a turn is in the queue exactly once, and no other is.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Send batches of subscription ``number``, one at least, and no others beyond ``max_bytes``.
+    """Send batches of subscription ``number``: at least one, and no more than fit ``max_bytes``.
 
-    ``credit`` is what its client takes: where a turn costs much, it may be so long.
+    ``credit`` is how many bytes its client accepts: a turn that costs much may send that many.
     """
 
     number: int
@@ -40,7 +40,7 @@ class _Flow:
 
 
 class PushScheduler:
-    """The subscriptions of one connection; ``quantum`` is the most bytes of a turn."""
+    """Schedules the subscriptions of one connection; ``quantum`` is the most bytes of a turn."""
 
     def __init__(self, quantum: int) -> None:
         self._quantum = quantum
@@ -54,30 +54,30 @@ class PushScheduler:
         return number in self._flows
 
     def add(self, number: int, credit: int) -> None:
-        """A new subscription, whose first turn is due. A credit below 1 counts as 1."""
+        """Add a subscription, whose first turn is due. A credit below 1 counts as 1."""
         self._flows[number] = _Flow(max(1, credit))
         self._enqueue(number)
 
     def remove(self, number: int) -> None:
-        """It ends; a turn that it has is not to be reported any more."""
+        """End a subscription; do not call `done` for a turn that it has."""
         flow = self._flows.pop(number, None)
         if flow is not None and flow.queued:
             self._queue.remove(number)
 
     def grant(self, number: int, credit: int) -> None:
-        """Its client takes ``credit`` bytes more. Nothing, where it has ended."""
+        """Its client accepts ``credit`` bytes more. Does nothing if it has ended."""
         if (flow := self._flows.get(number)) is not None:
             flow.credit += credit
             self._enqueue(number)
 
     def woken(self, number: int) -> None:
-        """Its log has grown. Nothing, where it has ended."""
+        """Its log has grown. Does nothing if it has ended."""
         if (flow := self._flows.get(number)) is not None:
             flow.more = True
             self._enqueue(number)
 
     def next(self) -> Turn | None:
-        """Whose turn it is; `done` ends it. None: nobody may be sent anything."""
+        """The next turn, which `done` ends; None if no subscription is due one."""
         if not self._queue:
             return None
         number = self._queue.popleft()

@@ -1,10 +1,10 @@
-"""What each request of a client asks of a replica, and its answer.
+"""Carries out the requests of one client connection, and answers them.
 
-HELLO agrees on a version of the protocol; every other request names a partition and is given to its
+HELLO agrees on a version of the protocol; every other request names a partition and goes to its
 replica. Requests are carried out as they are parsed, so produce requests of one connection are
-appended in the order they arrived. Neighbours: `spu.server.connection` parses requests and writes
-answers; `spu.server.fetches`, `spu.server.subscriptions` and `spu.server.verifications` carry out
-what takes more than one step.
+appended in the order in which they arrived. Neighbours: `spu.server.connection` parses requests and
+writes answers; `spu.server.fetches`, `spu.server.subscriptions` and `spu.server.verifications`
+carry out requests that take more than one step.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _OF_SUBSCRIPTIONS: Final = frozenset({Api.SUBSCRIBE, Api.UNSUBSCRIBE, Api.CREDIT
 
 
 class Partitions(Protocol):
-    """What the public port needs of the replica host."""
+    """The part of the replica host that the public port needs."""
 
     spu_id: int
 
@@ -78,15 +78,15 @@ class Client(Responder, Protocol):
     def push(self, pieces: list[Buffer], error: RunnelError | None) -> None: ...
 
     def greeted(self) -> None:
-        """Its HELLO was understood."""
+        """Its HELLO was accepted."""
 
     def end(self, error: RunnelError | None) -> None:
         """Close it, after an error frame if one is given."""
 
 
 class Requests:
-    """Of one connection. `resume` when its client takes what is written again, `close` when it is
-    gone; ``verifying`` is held by one verification of the SPU at a time."""
+    """The requests of one connection. Call `resume` when its client reads again, and `close` when
+    it is gone; ``verifying`` is held by one verification of the SPU at a time."""
 
     def __init__(self, partitions: Partitions, client: Client, verifying: asyncio.Lock) -> None:
         self._partitions = partitions
@@ -98,7 +98,7 @@ class Requests:
         self._tasks: set[asyncio.Task[tuple[VerifyResponse, bytes]]] = set()
 
     def resume(self) -> None:
-        """The client takes what is written again."""
+        """The client reads again what is written."""
         self._fetches.resume()
         self._subscriptions.resume()
 
@@ -111,8 +111,8 @@ class Requests:
     def dispatch(
         self, request: PendingRequest, header: FrameHeader, fixed: memoryview, tail: memoryview
     ) -> None:
-        """Carry out a request. Raises RunnelError for one that is refused, ProtocolError where the
-        stream makes no sense."""
+        """Carry out a request. Raises RunnelError if it is refused, ProtocolError if the stream
+        cannot be understood."""
         if header.api == Api.HELLO:
             self._hello(request, fixed)
         elif header.version != PROTOCOL_VERSION:
@@ -132,10 +132,10 @@ class Requests:
         elif header.api == Api.VERIFY:
             self._verify(request, VerifyRequest.unpack(fixed))
         elif header.api in _OF_SUBSCRIPTIONS and len(tail) > MAX_SUBSCRIPTION_BYTES:
-            # As objects these rows take many times their bytes.
+            # As Python objects, these rows take many times their bytes.
             raise ProtocolError(
                 f"a tail of {len(tail)} bytes is more than the {MAX_SUBSCRIPTION_BYTES} that a"
-                " request about subscriptions has; name fewer"
+                " request about subscriptions may have; name fewer"
             )
         elif header.api == Api.SUBSCRIBE:
             asked = SubscribeRequest.unpack(fixed)
@@ -174,7 +174,7 @@ class Requests:
 
     def _produce(self, request: PendingRequest, produce: ProduceRequest, batch: memoryview) -> None:
         if produce.acks is Acks.NONE:
-            # No answer, whatever happens: the client chose not to know.
+            # No answer, whatever happens: the client asked for none.
             self._client.drop(request)
         replica = self._partitions.replica(produce.uid)
         request.waiter = replica.produce(produce, batch, partial(self._produced, request))
@@ -232,7 +232,7 @@ class Requests:
 
     def _subscribe(self, request: PendingRequest, entries: list[SubscriptionEntry]) -> None:
         self._subscriptions.check(entries)
-        # First: a client that gets no answer to this is not to wait for what it asked for.
+        # The answer goes first: the frames of the subscriptions follow it.
         self._client.answer(request, b"")
         self._subscriptions.add(entries)
 
@@ -240,7 +240,7 @@ class Requests:
 
     def _verify(self, request: PendingRequest, asked: VerifyRequest) -> None:
         task = self._loop.create_task(self._verifications.advance(asked), name="verify")
-        # The loop itself keeps no task alive.
+        # Kept here because the loop itself keeps no task alive.
         self._tasks.add(task)
         task.add_done_callback(partial(self._verified, request))
 

@@ -1,14 +1,14 @@
 """The subscriptions of one client connection: partitions that are pushed to it.
 
-Each one stands at an offset of a log. When its log grows, or its client grants credit, it gets its
-turn (`spu.server.push_scheduler` says who is next and with how much), and the batches behind the
-offset are sent as one frame. What bounds the memory: no turn is taken while the client does not
-take what was written, and one read that needs the disk is under way at a time, in a thread, while
-the other subscriptions go on. After some turns the loop gets to do other things.
+Each subscription has an offset in a log. When the log grows, or the client grants credit, the
+subscription gets a turn (`spu.server.push_scheduler` says which is next, and how many bytes it may
+send), and the batches from the offset on are sent as one frame. Memory is bounded: no turn is taken
+while the client does not read what was written, and one read at a time goes to the disk, in a
+thread, while the other subscriptions go on. After some turns the loop handles other events.
 
-An error of one (another SPU leads, the offset was truncated, the logs diverged, …) is sent as an
-error frame and ends it; the connection and the other subscriptions live on. A subscription that has
-nothing to be sent is an entry in its replica's listeners: no timer, no traffic.
+An error of a subscription (another SPU leads, the offset was truncated, the logs diverged, …) is
+sent as an error frame and ends it; the connection and the other subscriptions go on. A subscription
+with nothing to send is an entry in its replica's listeners: no timer, no traffic.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _log = get_logger(__name__)
 MAX_SUBSCRIPTIONS: Final = 10_000
 #: The most bytes of one frame, unless a batch is longer.
 QUANTUM_BYTES: Final = 1 << 20
-#: As much is read at once where the disk is needed: the way to a thread and back is long.
+#: How much a read of the disk reads at once: handing it to a thread and back is slow.
 COLD_BYTES: Final = 4 << 20
-#: After so many reads of the disk the loop looks again whether all is in memory.
+#: After this many reads of the disk, the loop tries the page cache again.
 _COLD_READS: Final = 8
-#: After so many bytes the loop gets to do other things.
+#: After this many bytes, the loop handles other events.
 _RUN_BYTES: Final = 2 << 20
 
 
 class Partitions(Protocol):
-    """What is needed of the replica host."""
+    """The part of the replica host that subscriptions need."""
 
     @property
     def client_reads(self) -> Executor: ...
@@ -59,10 +59,10 @@ class Client(Protocol):
 
     @property
     def takes_more(self) -> bool:
-        """Does the client take what is written? If not, `Subscriptions.resume` says when."""
+        """Whether the client reads what is written. If not, `Subscriptions.resume` says when."""
 
     def push(self, pieces: list[Buffer], error: RunnelError | None) -> None:
-        """Write a frame; ``error`` is what it says, if it is an error frame."""
+        """Write a frame; ``error`` is the error that it carries, if any."""
 
 
 class _Subscription:
@@ -76,20 +76,20 @@ class _Subscription:
         self.flags = entry.flags
         self.replica = replica
         self.listener = listener
-        #: Has a frame been sent?
+        #: Whether a frame has been sent.
         self.begun = False
-        #: Of one that needed the disk and has not caught up since: how many reads are done in
-        #: threads before the loop tries. What the system reads ahead would be found by the loop,
+        #: Above 0 if it needed the disk and has not caught up since: how many reads are done in
+        #: threads before the loop tries again. The loop would find what the system has read ahead,
         #: but reading ahead is work too.
         self.cold = 0
 
     def request(self, max_bytes: int) -> FetchRequest:
-        """What is read next, in the words of a fetch."""
+        """The next read, as a fetch request."""
         return FetchRequest(self.uid, self.offset, max_bytes, 1, 0, self.term, self.flags)
 
 
 class Subscriptions:
-    """See the module's text. `close` when the connection is gone."""
+    """See the module's docstring. Call `close` when the connection is gone."""
 
     def __init__(self, partitions: Partitions, client: Client) -> None:
         self._partitions = partitions
@@ -107,16 +107,16 @@ class Subscriptions:
         return len(self._open)
 
     def check(self, entries: list[SubscriptionEntry]) -> None:
-        """Raise InvalidRequestError for a number that is in use, or twice among these."""
+        """Raise InvalidRequestError for a number that is in use, or that occurs twice here."""
         numbers = {entry.number for entry in entries}
         if len(numbers) < len(entries) or not numbers.isdisjoint(self._open):
             raise InvalidRequestError(
-                "a subscription's number is used twice; choose another one for each, also after"
-                " one has ended"
+                "a subscription's number is used twice; give each subscription a number of its own,"
+                " and do not use the number of one that has ended"
             )
 
     def add(self, entries: list[SubscriptionEntry]) -> None:
-        """Begin what `check` has found right; each entry is sent its first frame, or an error."""
+        """Begin subscriptions that `check` accepted; each is sent its first frame, or an error."""
         for entry in entries:
             try:
                 self._add(entry)
@@ -125,22 +125,22 @@ class Subscriptions:
         self._run_soon()
 
     def remove(self, numbers: list[int]) -> None:
-        """End some; those that have ended already are passed over."""
+        """End these subscriptions; those that have ended already are ignored."""
         for number in numbers:
             self._forget(number)
 
     def grant(self, number: int, credit: int) -> None:
-        """Its client takes ``credit`` bytes more; nothing where it has ended."""
+        """Its client accepts ``credit`` bytes more. Does nothing if it has ended."""
         self._scheduler.grant(number, credit)
         self._run_soon()
 
     def resume(self) -> None:
-        """The client takes what is written again."""
+        """The client reads again what is written."""
         self._read_next()
         self._run()
 
     def close(self) -> None:
-        """End all, without a word."""
+        """End all subscriptions; nothing is sent."""
         self.remove(list(self._open))
         self._cold.clear()
 
@@ -156,7 +156,7 @@ class Subscriptions:
         self._scheduler.add(entry.number, entry.credit)
 
     def _on_log_event(self, number: int, error: RunnelError | None) -> None:
-        """What the replica has to say."""
+        """Called by the replica: on a commit (None), or with the error that ends it."""
         if number not in self._open:
             return
         if error is not None:
@@ -177,9 +177,9 @@ class Subscriptions:
         self._run()
 
     def _run(self) -> None:
-        """Send what may be sent."""
+        """Take turns until none is due, the client stops reading, or the loop has other work."""
         if self._running:
-            # A read that fails tells all who listen to that replica, these among them.
+            # A read that fails notifies all listeners of the replica, these subscriptions too.
             return
         self._running = True
         try:
@@ -193,13 +193,13 @@ class Subscriptions:
             self._running = False
 
     def _take(self, turn: Turn) -> int:
-        """One turn; gives how many bytes were sent."""
+        """Take one turn; returns how many bytes were sent."""
         subscription = self._open[turn.number]
         if not subscription.cold:
             try:
                 found = subscription.replica.fetch(subscription.request(turn.max_bytes))
             except IndexNotLoadedError:
-                # One read in a thread, which finds the place.
+                # One read in a thread loads the index.
                 pass
             except BlockingIOError:
                 subscription.cold = _COLD_READS
@@ -213,7 +213,7 @@ class Subscriptions:
         return 0
 
     def _send(self, subscription: _Subscription, found: Found) -> int:
-        """End a turn with what was read."""
+        """Send what was read, and end the turn."""
         length = len(found.data)
         bounds = found.response
         if length or not subscription.begun:
@@ -223,16 +223,16 @@ class Subscriptions:
             fixed = PushResponse(bounds.log_start, bounds.lac, subscription.offset).pack()
             frame = pack_frame(Api.PUSH, subscription.number, fixed, found.data)
             self._client.push(frame, None)
-        # Where nothing was found, the replica tells of the next commit.
+        # If nothing was found, the replica notifies this of the next commit.
         more = length > 0 and subscription.offset <= subscription.replica.lac
         subscription.cold = max(0, subscription.cold - 1) if more else 0
         self._scheduler.done(subscription.number, length, more=more)
         return length
 
     def _read_next(self) -> None:
-        """Read from the disk for the next that needs it, in a thread.
+        """Read in a thread for the next subscription that needs the disk.
 
-        Not while the client takes nothing: what is read is written.
+        Only while the client reads: what is read will be written at once.
         """
         while self._cold and not self._disk_busy and self._client.takes_more:
             subscription, turn = self._cold.popleft()
@@ -266,13 +266,13 @@ class Subscriptions:
                 refusal = subscription.replica.damaged(error)
             case _:
                 _log.error("a push failed", error=repr(error), uid=subscription.uid)
-                refusal = RunnelError(f"the SPU met a bug: {error!r}; see its log")
+                refusal = RunnelError(f"the SPU ran into a bug: {error!r}; see its log")
         if self._open.get(subscription.number) is subscription:
-            # Not ended by what the replica made of the damage.
+            # Unless the replica ended it when it became unfit by the damage.
             self._refuse(subscription.number, refusal)
 
     def _refuse(self, number: int, error: RunnelError) -> None:
-        """End one with an error frame; only once."""
+        """End a subscription with an error frame. Called once for each."""
         self._forget(number)
         self._client.push(pack_error(Api.PUSH, number, error), error)
 

@@ -1,11 +1,11 @@
-"""Verifying the replicas of an SPU while they serve, as clients ask for it over the public port.
+"""Verifies the replicas of an SPU while they serve, when clients ask for it over the public port.
 
-A verification belongs to the connection that began it and goes on as that asks for it, so that
-it ends with its client. It reads in the read threads, a slice at a time, with a pause after each:
-all verifications of an SPU together take one of these threads for a quarter of the time and read
-at most `RATE_BYTES_S`, so that clients hardly notice.
+A verification belongs to the connection that began it and continues with each of its requests, so
+it ends when the client disconnects. It reads in the read threads, a slice at a time, with a pause
+after each: all verifications of an SPU together use one of these threads for a quarter of the time
+and read at most `RATE_BYTES_S`, so that clients hardly notice.
 
-Damage that is found is told the replica as if a reader had met it: it is unfit from then on, and
+If it finds damage, the replica is told as if a reader had found it: the replica becomes unfit, and
 the verification ends.
 """
 
@@ -27,14 +27,14 @@ from spu.storage.verification import Verification
 
 SLICE_BYTES: Final = 256 << 10
 RATE_BYTES_S: Final = 64 << 20
-#: A slice that took so long is followed by a pause of this many times as long.
+#: The pause after a slice is this many times as long as the slice took.
 PAUSE_RATIO: Final = 3
-#: Errors of the process, not of the disk.
+#: Errors that come from limits of the process, not from the disk.
 _OUR_LIMITS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class Partitions(Protocol):
-    """What is needed of the replica host."""
+    """The part of the replica host that verifications need."""
 
     @property
     def read_threads(self) -> Executor: ...
@@ -53,13 +53,15 @@ class Verifications:
         self._is_busy = self._is_closed = False
 
     async def advance(self, asked: VerifyRequest) -> tuple[VerifyResponse, bytes]:
-        """Begin or go on, at most for the time that ``asked`` names; gives fixed part and tail.
+        """Begin or go on, at most for the time that ``asked`` names; returns fixed part and tail.
 
-        Raises OverloadedError while a request before is not answered, InvalidRequestError for what
-        is not the next step, and what the replica refuses reads with.
+        Raises OverloadedError while an earlier request is not answered, InvalidRequestError if
+        ``asked`` is not the next step, and the errors with which the replica refuses reads.
         """
         if self._is_busy:
-            raise OverloadedError("this connection verifies already; open another, or wait")
+            raise OverloadedError(
+                "this connection runs a verification already; open another one, or wait"
+            )
         replica = self._partitions.replica(asked.uid)
         log, end = replica.verifiable()
         if asked.offset == EARLIEST:
@@ -77,7 +79,7 @@ class Verifications:
             )
         ):
             raise InvalidRequestError(
-                f"no verification of this connection is at offset {asked.offset}; begin with"
+                f"this connection has no verification at offset {asked.offset}; begin with"
                 f" {EARLIEST}"
             )
         self._is_busy = True
@@ -94,7 +96,7 @@ class Verifications:
         return _answer(replica, verification, log.size_bytes)
 
     def close(self) -> None:
-        """The client is gone: end after the slice that is being read."""
+        """The client is gone: end after the current slice."""
         self._is_closed = True
         if not self._is_busy:
             self._close_file()
@@ -117,8 +119,8 @@ class Verifications:
             )
         except (Damage, OSError) as error:
             if isinstance(error, OSError) and error.errno in _OUR_LIMITS:
-                raise OverloadedError(f"the SPU lacks what it needs: {error.strerror}") from error
-            # Where the log is being replaced meanwhile, this says nothing of it.
+                raise OverloadedError(f"the SPU is short of resources: {error.strerror}") from error
+            # If the log is being replaced, the error says nothing about it: this raises then.
             replica.verifiable()
             verification.fail(error)
             replica.damaged(error)
