@@ -8,6 +8,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from runnel.loop_thread import LoopThread
+from tests.unit.runnel.fake_sc import FakeSc
+
 #: Runs ``runnel`` with the arguments of the process; the last line of output names its modules.
 _CALL = """
 import sys
@@ -46,7 +49,7 @@ class Imported:
         self.commands = {
             name
             for name in modules
-            if name.startswith("runnel.cli.") and not hasattr(sys.modules.get(name), "__path__")
+            if name.startswith("runnel.cli.") and name != "runnel.cli.objects"
         } - _FRAME
 
 
@@ -66,3 +69,17 @@ def test_given_names_of_commands_to_complete_then_no_module_of_any_is_imported()
     found = Imported(environment=environment)
     assert found.client == {"runnel.cli", *_FRAME}
     assert not found.heavy
+
+
+def test_given_objects_to_get_then_no_event_loop_nor_terminal_library_is_imported() -> None:
+    thread = LoopThread("fake SC")
+    fake = FakeSc()
+    thread.call(fake.start())
+    try:
+        fake.add_topic("orders")
+        found = Imported("get", "topics", "--sc", fake.address)
+    finally:
+        thread.call(fake.stop())
+        thread.stop()
+    assert found.heavy == {"pydantic"}
+    assert found.commands == {*_OBJECTS, "runnel.cli.objects.get"}
