@@ -241,7 +241,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / f"{0:020d}.log").write_bytes(b"".join(LOG[:2]))
     (tmp_path / f"{3:020d}.log").write_bytes(b"".join(LOG[2:]) + b"torn")
     found = DESCRIBED | {"directory": str(tmp_path)}
-    monkeypatch.setattr(dump, "describe", lambda _path: [found])
+    monkeypatch.setattr(dump, "describe_logs", lambda _path: [found])
     return tmp_path
 
 

@@ -114,7 +114,7 @@ def test_a_directory(
 ) -> None:
     problem = {"file": "f.log", "position": 9, "reason": "r", "severity": "damage"}
     damaged = OFFLINE | {"meta": None, "problems": [problem]}
-    monkeypatch.setattr(verify, "verify_directory", lambda *_: [OFFLINE, damaged])
+    monkeypatch.setattr(verify, "verify_logs", lambda *_: [OFFLINE, damaged])
     assert verify_offline(tmp_path, Output.TABLE) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["t-0", "ok", "1", "1", "2", "3", "200", "0-3"]
