@@ -1,8 +1,8 @@
-"""What the SC's words mean to the replication core of one replica. Pure.
+"""Translates the SC's messages about one replica into inputs of its replication core. Pure.
 
-An `Assignment` says who holds a partition and who leads it; a `Lead` lets this replica lead. Both
-carry the KV's incarnation and revision, and nothing older than what a replica knows is followed:
-`lead_event` refuses it, `update_event` leaves that to the core.
+An `Assignment` says which SPUs hold a partition and which one leads it; a `Lead` lets this replica
+lead. Both carry the KV's incarnation and revision, and a replica follows nothing older than what it
+knows: `lead_event` refuses an older order, `update_event` leaves that to the core.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from spu.replication.state import HardState, Member, Members, ReplicaState
 
 
 def members(lrs: Iterable[LiveReplica]) -> Members:
-    """A live replica set as the core knows it."""
+    """A live replica set in the core's own type."""
     return tuple(Member(one.spu_id, one.storage_id) for one in lrs)
 
 
 def update_event(assignment: Assignment, incarnation: int, known: HardState) -> PartitionUpdated:
-    """What an assignment tells the core, beside what it knows."""
+    """The core's input for an assignment, given its hard state ``known``."""
     return PartitionUpdated(
         revision=assignment.revision,
         term=assignment.term,
@@ -39,7 +39,7 @@ def update_event(assignment: Assignment, incarnation: int, known: HardState) -> 
 def lead_event(
     name: str, lead: Lead, incarnation: int, state: ReplicaState, assignment: Assignment | None
 ) -> Elected:
-    """The order to lead partition ``name``, beside the assignment that the replica has.
+    """The core's input for an order to lead partition ``name``, given the replica's assignment.
 
     Raises FencedError for an older term or revision, ConflictError if the set does not hold this
     storage.
@@ -55,7 +55,7 @@ def lead_event(
         unclean=lead.unclean_term == lead.term,
     )
     if (incarnation, lead.revision) < known.version:
-        # Overtaken by a newer assignment, which may say the same.
+        # A newer assignment has arrived already; it may say the same.
         if (
             assignment is None
             or assignment.revision != known.revision
@@ -63,7 +63,7 @@ def lead_event(
             or election_term(assignment.term) != election_term(lead.term)
         ):
             raise FencedError(
-                f"{name} was told to lead by revision {lead.revision}, but knows revision"
+                f"{name} was told to lead by revision {lead.revision}, but knows the newer revision"
                 f" {known.revision}"
             )
         order = replace(order, revision=known.revision, lrs=known.lrs)

@@ -1,4 +1,4 @@
-"""What a client may append: checks of one batch, never of each record. Pure."""
+"""Checks whether a client may append a batch; it never looks at single records. Pure."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ RECORD_OVERHEAD_BYTES: Final = 16 << 10
 def admit(batch: memoryview, max_record_bytes: int, partition: str) -> BatchHeader:
     """The header of a batch that may be appended to ``partition``.
 
-    Raises CorruptBatchError, RecordTooLargeError for a batch of one record that cannot hold
-    it within ``max_record_bytes``, InvalidRequestError for a batch above `MAX_BATCH_BYTES`,
-    with flags that are the leader's, or with transaction ids that contradict each other.
+    Raises CorruptBatchError; RecordTooLargeError if the batch has one record, which is longer than
+    ``max_record_bytes``; InvalidRequestError for a batch above `MAX_BATCH_BYTES`, with flags that
+    only leaders set, or with transaction ids that contradict each other.
     """
     if len(batch) > MAX_BATCH_BYTES:
         raise InvalidRequestError(
@@ -52,27 +52,28 @@ def _admit_transaction_ids(header: BatchHeader) -> None:
     if not header.has_transaction_ids:
         if first != NO_TRANSACTION or last != NO_TRANSACTION:
             raise InvalidRequestError(
-                f"the batch says that its transaction ids are {first} to {last}, and its flags that"
-                f" it has none; set flag {TRANSACTION_IDS_FLAG}, or both ids to {NO_TRANSACTION}"
+                f"the batch says that its transaction ids are {first} to {last}, but its flags say"
+                f" that it has none; set flag {TRANSACTION_IDS_FLAG}, or both ids to"
+                f" {NO_TRANSACTION}"
             )
     elif not 0 <= first <= last:
         raise InvalidRequestError(
-            f"the batch says that its transaction ids are {first} to {last}; they are 0 and up, and"
-            " the first is not above the last"
+            f"the batch says that its transaction ids are {first} to {last}; the first must be at"
+            " least 0 and at most the last"
         )
 
 
 def admit_schema(header: BatchHeader, rows: TopicSchema | None, partition: str) -> None:
-    """Check the schema id of a batch that is to be appended to ``partition``, of columns ``rows``.
+    """Check the schema id of a batch for ``partition``, whose columns are ``rows``.
 
-    Raises NotReadyError for more columns than are known: the SC tells of new ones in a moment.
+    Raises NotReadyError for more columns than are known: the SC will soon send the new ones.
     Raises InvalidRequestError for any other id that is not a version of ``rows``.
     """
     found = header.schema_id
     if rows is None:
         if found:
             raise InvalidRequestError(
-                f"the batch has columns (schema id {found:#010x}) and {partition} takes plain"
+                f"the batch has columns (schema id {found:#010x}), but {partition} takes plain"
                 " records: its topic has no schema"
             )
         return
@@ -80,8 +81,8 @@ def admit_schema(header: BatchHeader, rows: TopicSchema | None, partition: str) 
         return
     if column_count(found) > len(rows.columns):
         raise NotReadyError(
-            f"the batch has {column_count(found)} columns (schema id {found:#010x}) and {partition}"
-            f" knows of {len(rows.columns)} so far"
+            f"the batch has {column_count(found)} columns (schema id {found:#010x}), but"
+            f" {partition} knows of {len(rows.columns)} so far"
         )
     what = f"of schema id {found:#010x}" if found else "of plain records"
     raise InvalidRequestError(

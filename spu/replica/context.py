@@ -1,4 +1,4 @@
-"""What all replicas of one SPU share: disk, threads, clocks, and the way to everybody else."""
+"""What all replicas of one SPU share: disk, threads, clocks, and the way to peers and the SC."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spu.storage.journal_writer import JournalWriter
 
 
 class PeerAccess(Protocol):
-    """What an SPU gives all its replicas."""
+    """A replica's way to its peers and to the SC."""
 
     def connection(self, peer: int) -> PeerConnection | None:
         """The connection to another SPU, if there is one."""
@@ -29,8 +29,8 @@ class PeerAccess(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaContext:
-    """What all replicas of an SPU share. ``record_storage`` durably notes another storage id in a
-    replica's directory, and blocks."""
+    """What all replicas of an SPU share. ``record_storage`` durably writes a new storage id into a
+    replica's directory; it blocks."""
 
     spu_id: int
     files: FilePool

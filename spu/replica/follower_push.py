@@ -1,8 +1,8 @@
-"""Sends the log of a leader to its followers, as the replication core has it pushed.
+"""Sends a leader's log to its followers, push by push, as the replication core orders.
 
-What is in the page cache is sent at once; what is not is read in a thread, one push at a time for
-each connection, so that what waits for being sent stays bounded. A push that its leadership or its
-attachment did not outlive is dropped: the core attaches again where something is missing.
+Batches in the page cache are sent at once. Others are read in a thread, one push at a time for each
+connection, which bounds the bytes that wait to be sent. A push is dropped if its leadership or its
+attachment is over: the core attaches again if something is missing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Pushing(Protocol):
 
 
 class FollowerPushes:
-    """``reads`` runs reads of the disk, ``storage`` what takes longer."""
+    """``reads`` runs reads of the disk, ``storage`` longer work."""
 
     def __init__(
         self, replica: Pushing, uid: PartitionUid, name: str, reads: Executor, storage: Executor
@@ -59,7 +59,7 @@ class FollowerPushes:
         self._cold: set[asyncio.Task[None]] = set()
 
     def push(self, push: Push, connection: PeerConnection) -> None:
-        """Read what there is from the page cache and send it, or read it in a thread first."""
+        """Send batches from the page cache, or read them from the disk in a thread first."""
         if not self._is_current(push):
             return
         log = self._replica.log
@@ -69,7 +69,7 @@ class FollowerPushes:
             self._cold.add(task := asyncio.create_task(self._push_cold(push, connection)))
             task.add_done_callback(self._cold.discard)
         except (OffsetOutOfRangeError, NotReadyError):
-            # Retention was faster: the core attaches again, and has the follower begin anew.
+            # Retention was faster: the core attaches again, and resets the follower.
             return
         except (Damage, OSError) as error:
             self._replica.fail(str(error))
@@ -77,7 +77,8 @@ class FollowerPushes:
             self._send(push, connection, found)
 
     async def verify_unacknowledged(self, peer: int, damaged: Damaged) -> None:
-        """A follower got a batch that is damaged: is it so on this disk? Then this replica is."""
+        """Check this disk for a batch that a follower received damaged. If the batch is damaged
+        here, this replica becomes unfit."""
         leading, log = self._replica.state.leading, self._replica.log
         progress = None if leading is None else progress_of(leading, peer)
         if leading is None or progress is None:
@@ -91,10 +92,10 @@ class FollowerPushes:
         except (Damage, CorruptBatchError, OSError) as error:
             self._replica.fail(f"SPU {peer} was sent a damaged batch: {error}")
         except RunnelError:
-            # Truncated meanwhile.
+            # The log was truncated meanwhile.
             return
         else:
-            _log.error("a batch was damaged on its way to a peer", partition=self._name, peer=peer)
+            _log.error("a batch was damaged in transit to a peer", partition=self._name, peer=peer)
 
     def _verify(self, start: int, end: int) -> None:
         """Verify every batch in a range of offsets. Blocks."""
@@ -103,7 +104,7 @@ class FollowerPushes:
             for _, batch in split_batches(found.data):
                 verify(batch)
             if found.next_offset <= start:
-                # It was cut meanwhile.
+                # The log was cut meanwhile.
                 return
             start = found.next_offset
 
@@ -132,7 +133,7 @@ class FollowerPushes:
         self._replica.step(Pushed(push.to, push.attach, found.next_offset))
 
     def _is_current(self, push: Push) -> bool:
-        """Whether the attachment that a push is for is still the one there is."""
+        """Whether the follower is still in the attachment that the push is for."""
         leading = self._replica.state.leading
         if leading is None or leading.term != push.term:
             return False

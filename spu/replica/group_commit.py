@@ -1,8 +1,8 @@
-"""Group commit: one fsync at a time per log, each covering all that was written before it.
+"""Group commit: one fsync at a time per log, each for all records that were written before it.
 
-However many producers wait, they wait for the fsync in flight and then share the next one. A run
-that fails ends it for good: after a failed fsync nobody knows what the disk holds, and a second
-one could succeed without having written anything.
+However many producers wait, they wait for the fsync in flight and then share the next one. If a run
+fails, there are no more runs: after a failed fsync nobody knows what the disk holds, and a second
+fsync could succeed without having written anything.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = get_logger(__name__)
 class GroupCommit:
     """Runs the sync plans of one log.
 
-    ``lac`` gives the last add confirmed for checkpoints, ``clock_us`` wall time; ``synced`` is
+    ``lac`` returns the last add confirmed for checkpoints, ``clock_us`` wall time; ``synced`` is
     called after every run, ``failed`` once, with the error, when a run fails.
     """
 
@@ -51,7 +51,7 @@ class GroupCommit:
         self._held = False
 
     def wake(self) -> None:
-        """Something was written. The run begins after what the loop has at hand already, so
+        """Something was written. The run begins after the events that the loop already has, so
         that requests which arrived together share it."""
         idle = not self._scheduled and self._running is None and not self._held
         if idle and self._log.sync_is_due:
@@ -64,14 +64,14 @@ class GroupCommit:
             self._start()
 
     async def checkpoint(self) -> None:
-        """Run with a checkpoint of all there is; wait for the run that is under way, if one is."""
+        """Run with a checkpoint of the whole log, after the run in flight, if there is one."""
         self._start(checkpoint=True)
-        # Not for those that follow: where records keep coming there is always another.
+        # It does not wait for later runs: while records keep coming, there is always another.
         if (run := self._running) is not None:
             await asyncio.wait([run])
 
     def hold(self) -> None:
-        """Begin no run until `release`. Once `quiet`, the log may be cut."""
+        """Begin no run until `release`. After `quiet`, the log may be cut."""
         self._held = True
 
     @property
@@ -138,7 +138,7 @@ class GroupCommit:
     def _retired(self, retiring: asyncio.Future[RetiredFiles]) -> None:
         self._retiring.discard(retiring)
         if (error := retiring.exception()) is not None:
-            # They lie below the durable log start: the next start does it.
+            # They lie below the durable log start: the next start of the SPU retires them.
             _log.warning("could not retire truncated segments", error=str(error))
             return
         self._log.truncated.add(retiring.result())

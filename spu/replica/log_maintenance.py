@@ -1,7 +1,7 @@
-"""What time does to the log of a replica: it rolls, expires, is truncated, gets a checkpoint.
+"""What happens to a replica's log as time passes: rolls, retention, truncation, checkpoints.
 
-None of it waits for anybody, and none of it is done while the log is cut or replaced, or by a
-replica that takes no part. What it needs of the disk runs in threads.
+No client waits for any of it. None of it is done while the log is cut or replaced, or by a replica
+that is halted, unfit or not assigned. Disk work runs in threads.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from spu.storage.segment import Damage
 
 _log = get_logger(__name__)
 
-#: An idle log gets a checkpoint at most so often.
+#: An idle log gets at most one checkpoint in this time.
 _CHECKPOINT_IDLE_US: Final = 60_000_000
 
 
 class Kept(Protocol):
-    """The replica whose log is looked after."""
+    """The replica whose log is maintained."""
 
     @property
     def meta(self) -> PartitionMeta: ...
@@ -58,26 +58,26 @@ class Kept(Protocol):
 
 
 class LogMaintenance:
-    """See the module's text."""
+    """See the module's docstring."""
 
     def __init__(self, replica: Kept, context: ReplicaContext) -> None:
         self._replica = replica
         self._context = context
-        # When it got a checkpoint for being idle.
+        # When the log got its last checkpoint for being idle.
         self._checkpointed_us = -_CHECKPOINT_IDLE_US
         self._looking_up: set[asyncio.Task[None]] = set()
         # The truncation that was looked up last.
         self._truncating = -1
 
     def tick(self, now_us: int) -> None:
-        """Let time pass, for a log that may be written: ``segment.time``, retention, truncation,
-        background fsyncs, a checkpoint where it is idle, deletion of what was truncated."""
+        """Do what is due for a log that may be written: ``segment.time``, retention, truncation,
+        background fsyncs, a checkpoint if it is idle, deletion of truncated segments."""
         log = self._replica.log
         if log.roll_is_due(now_us):
             try:
                 log.begin_next(now_us)
             except OSError as error:
-                self._replica.halt(f"a new segment cannot be made: {error}", error)
+                self._replica.halt(f"a new segment cannot be created: {error}", error)
                 return
         if self._replica.state.leading is not None:
             log.apply_retention(now_us, self._replica.state.lac + 1)
@@ -88,8 +88,8 @@ class LogMaintenance:
         self._delete(log.truncated.take_expired(log.settings.retention.grace, now_us))
 
     def _want_checkpoint(self, now_us: int) -> None:
-        """A log that gets a record now and then does not get a checkpoint for each, and what room
-        is left is for what must be."""
+        """Queue a checkpoint of an idle log, unless it had one recently: a log with a record now
+        and then must not get a checkpoint for each. Without room on the disk there is none."""
         due = now_us - self._checkpointed_us >= _CHECKPOINT_IDLE_US
         if due and self._context.space.room is not Room.NONE:
             self._checkpointed_us = now_us
@@ -100,15 +100,15 @@ class LogMaintenance:
             await self._replica.commit.checkpoint()
 
     def free_space(self) -> None:
-        """Delete what was truncated now, whatever its grace."""
+        """Delete truncated segments now, whatever their grace."""
         log = self._replica.log
         grace_ms, now_us = log.settings.retention.grace, self._context.clock_us()
         self._delete(log.truncated.take_expired(grace_ms, now_us, all_of_them=True))
 
     @property
     def visible_start(self) -> int:
-        """The first offset that readers are shown: that of the SC's truncation, as far as all
-        before it is committed. The log itself begins with the batch that holds it, or before."""
+        """The first offset that readers see: that of the SC's truncation, once all records before
+        it are committed. The log itself begins with the batch that holds this offset, or before."""
         return max(self._replica.log.log_start, self.truncated)
 
     @property
@@ -119,8 +119,8 @@ class LogMaintenance:
         return min(wanted, self._replica.state.lac + 1)
 
     def truncate(self) -> None:
-        """Let the log begin where readers are shown it. Each replica does so by itself, when it
-        hears of it, however long it was away."""
+        """Move the log's start up to `visible_start`. Each replica does so by itself when it hears
+        of a truncation, however long it was away."""
         start = self.visible_start
         due = start > self._replica.log.log_start and start != self._truncating
         if due and self._replica.may_write:
@@ -133,7 +133,7 @@ class LogMaintenance:
         try:
             start = await loop.run_in_executor(self._context.reads, log.batch_start, start)
         except (OffsetOutOfRangeError, NotReadyError, FileNotFoundError):
-            # The log is another one by now: the next tick looks again.
+            # The log was replaced meanwhile: the next tick looks again.
             self._truncating = -1
         except (Damage, OSError) as error:
             self._replica.fail(str(error))
@@ -152,6 +152,6 @@ class LogMaintenance:
 
     def _deleted(self, deletion: asyncio.Future[None]) -> None:
         if (error := deletion.exception()) is not None:
-            # They are no part of the log; the next start finds them again.
+            # They are not part of the log; the next start finds them again.
             name = self._replica.meta.name
             _log.warning("could not delete truncated segments", partition=name, error=str(error))

@@ -1,9 +1,9 @@
-"""Where something is in the log of a replica: its ends, a time, a transaction id, its segments.
+"""Look-ups in a replica's log: its ends, a time, a transaction id, its segments.
 
-Only a leader that serves knows where the log ends for readers, and what lies at a time or an id;
-the first offset is known to any leader, and the segments to any replica. Nothing above the last add
-confirmed is given. Neighbours: `spu.replica.replica` (which holds this), `spu.storage.readable_log`
-(the look-ups on the disk).
+Only a leader that serves can say where the log ends for readers, and which offset belongs to a time
+or an id. Any leader knows the first offset, and any replica its segments. No answer is above the
+last add confirmed. Neighbours: `spu.replica.replica` (which holds this),
+`spu.storage.readable_log` (the look-ups on the disk).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ReplicaOffsets:
         self._preconditions = preconditions
 
     def list_offsets(self, position: int) -> ListOffsetsResponse:
-        """The offset `EARLIEST` or `LATEST` stands for. Raises NotReadyError, NotLeaderError."""
+        """The offset of `EARLIEST` or `LATEST`. Raises NotReadyError, NotLeaderError."""
         if position == EARLIEST:
             self._preconditions.require_readable(self._runner.state, follower_ok=False)
             return self._bounds(self._log_start)
@@ -51,7 +51,10 @@ class ReplicaOffsets:
         return replace(self._bounds(max(found, self._log_start)), by=by)
 
     def list_segments(self) -> tuple[ListSegmentsResponse, list[SegmentInfo]]:
-        """Every segment of this replica's log, whoever leads. Raises what it refuses by."""
+        """Every segment of this replica's log, whether or not it leads.
+
+        Raises the error of a replica that takes no part.
+        """
         if (refusal := self._preconditions.failure) is not None:
             raise refusal
         log = self._runner.log

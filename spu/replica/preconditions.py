@@ -1,6 +1,7 @@
-"""What a replica refuses, and the words that it has for it.
+"""The preconditions of requests to a replica, and the errors that say which one does not hold.
 
-`Preconditions.failure` is why it takes no part at all; the others are about one request.
+`Preconditions.failure` says why a replica serves no request at all; the others are about one
+request.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from spu.replication.state import Leading, ReplicaState
 
 
 class Preconditions:
-    """Of the replica that ``runner`` runs on an SPU."""
+    """Preconditions of the replica that ``runner`` runs on SPU ``spu_id``."""
 
     __slots__ = ("_runner", "_spu_id")
 
@@ -29,7 +30,7 @@ class Preconditions:
 
     @property
     def failure(self) -> RunnelError | None:
-        """Why it takes no part at all, if so."""
+        """Why it serves no request at all; None if it does."""
         runner = self._runner
         if isinstance(runner.halted, StorageFailedError):
             return self._cannot_serve(runner.halted.message)
@@ -41,11 +42,11 @@ class Preconditions:
 
     @property
     def is_serving(self) -> bool:
-        """Whether it leads, and what it has is known to be committed."""
+        """Whether it leads, and has committed the first record of its leadership."""
         return self.failure is None and self._runner.state.is_serving
 
     def require_readable(self, state: ReplicaState, *, follower_ok: bool) -> None:
-        """Raises why it cannot be read from as ``state`` is."""
+        """Raise an error if it cannot be read from in ``state``."""
         if (refusal := self.failure) is not None:
             raise refusal
         if not follower_ok and state.leading is None:
@@ -54,13 +55,13 @@ class Preconditions:
             raise NotReadyError(f"{self._name} is being rebuilt here; ask its leader")
 
     def require_leading(self) -> Leading:
-        """The leadership. Raises why there is none here."""
+        """The leadership. Raises an error if there is none here."""
         if (leading := self._runner.state.leading) is None:
             raise self.failure or self.not_leading()
         return leading
 
     def require_serving(self) -> None:
-        """Raises why it does not answer for what is committed."""
+        """Raise an error unless `is_serving`."""
         self.require_leading()
         if not self.is_serving:
             raise NotReadyError(
@@ -68,7 +69,8 @@ class Preconditions:
             )
 
     def require_min_in_sync(self) -> None:
-        """Only what can be committed is appended: the producer then knows that it was not."""
+        """Raise NotEnoughReplicasError if a record could not be committed: nothing is appended
+        then, and the producer knows that."""
         hard_state = self._runner.state.hard_state
         if hard_state.smallest < hard_state.min_in_sync:
             raise NotEnoughReplicasError(
@@ -78,24 +80,26 @@ class Preconditions:
             )
 
     def transaction_id_too_low(self, header: BatchHeader) -> TransactionIdTooLowError:
-        """A batch's first id is below the log's last one."""
+        """The error for a batch whose first id is below the log's last one."""
         last = self._runner.log.last_id
         return TransactionIdTooLowError(
-            f"the batch begins with transaction id {header.first_transaction_id}, and"
-            f" {self._name} is at {last}: ids of a partition never fall; give {last} or more",
+            f"the batch begins with transaction id {header.first_transaction_id}, but"
+            f" {self._name} is at {last}: ids of a partition never fall; use {last} or more",
             last_transaction_id=last,
         )
 
     def unassigned(self) -> NotLeaderError:
-        """The SC does not want the replica here."""
+        """The error of a replica that the SC does not want here."""
         return NotLeaderError(
-            f"{self._name} is not assigned to SPU {self._spu_id} any more; its data is"
-            " kept until the SC has it deleted"
+            f"{self._name} is no longer assigned to SPU {self._spu_id}; its data is kept until the"
+            " SC orders its deletion"
         )
 
     def not_leading(self) -> NotLeaderError:
-        """Another SPU leads, or none."""
-        return NotLeaderError(f"SPU {self._spu_id} does not lead {self._name}; ask the SC who does")
+        """The error of a replica that does not lead: another SPU leads, or none."""
+        return NotLeaderError(
+            f"SPU {self._spu_id} does not lead {self._name}; ask the SC which SPU does"
+        )
 
     def _cannot_serve(self, reason: str) -> StorageFailedError:
         return StorageFailedError(

@@ -1,20 +1,20 @@
 """One partition on this SPU, as clients see it: produce, fetch, and requests that wait.
 
-What it is (leader, follower, unfit) and when a record is committed is decided by the replication
-core, which `spu.replica.runner` runs; this serves what the state of it allows:
+The replication core, which `spu.replica.runner` runs, decides the replica's role (leader, follower,
+unfit) and when a record is committed. This module serves what the core's state allows:
 
-- Only a leader takes records, and answers for them as far as ``acks`` asks.
-- Until the control record of a leadership is committed, committed produce and queries for the end
-  are NOT_READY.
-- Nothing above the last add confirmed (LAC) is shown to readers. A follower shows what it knows to
-  be committed to those who ask a follower.
+- Only a leader takes records, and acknowledges them when ``acks`` asks for it.
+- Until the control record of a leadership is committed, produce requests with ``acks: committed``
+  and queries for the end of the log get NOT_READY.
+- Readers see nothing above the last add confirmed (LAC). A follower serves the records that it
+  knows to be committed, to readers that allow a follower.
 
 The event loop owns all state. Disk work that may wait runs in threads: `spu.replica.group_commit`
 for fsyncs, the listener's read threads for old data.
 
 Neighbours: `spu.replica.preconditions`, `spu.replica.batch_checks` and `spu.replica.fetch_checks`
-say what it refuses, `spu.replica.offsets` answers where something is in the log, and
-`spu.replica.status` what the SC is told.
+say what it refuses, `spu.replica.offsets` looks up offsets in the log, and `spu.replica.status`
+says what to report to the SC.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ Answer = Callable[[ProduceResponse | RunnelError], None]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a fetch found. ``enough``: answer now; otherwise more may come by waiting.
+    """What a fetch found. ``enough``: answer now; if it is False, waiting may bring more.
 
-    ``next_offset`` and ``last_term`` are of the last batch; where there is none, the offset that
-    was asked for and 0.
+    ``next_offset`` and ``last_term`` are those of the last batch; if there is no batch, they are
+    the requested offset and 0.
     """
 
     response: FetchResponse
@@ -88,7 +88,7 @@ class Found:
 
 
 class Replica:
-    """See the module's text. ``changed`` is called when a report would differ."""
+    """See the module's docstring. ``changed`` is called when a report would differ."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Replica:
         self._reported = self._status.summary()
         self._reported_leo = found.leo
 
-    # What it is
+    # State
 
     @property
     def meta(self) -> PartitionMeta:
@@ -129,7 +129,7 @@ class Replica:
 
     @property
     def entry(self) -> JournalEntry:
-        """What the journal holds of it."""
+        """Its entry in the journal."""
         return self._runner.entry
 
     @property
@@ -151,12 +151,12 @@ class Replica:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing has happened to it since a tick that left nothing to be done soon."""
+        """Whether nothing has happened since the last tick, which left nothing to do soon."""
         return self._runner.idle
 
     @property
     def is_halted(self) -> bool:
-        """Whether a failed write ended it: not all that it holds can be made durable."""
+        """Whether a failed write halted it: not all that it holds can be made durable."""
         return isinstance(self._runner.halted, StorageFailedError)
 
     @property
@@ -166,18 +166,18 @@ class Replica:
 
     @property
     def is_serving(self) -> bool:
-        """Leading, with the own-term control record committed."""
+        """Whether it leads and has committed the control record of its own term."""
         return self._preconditions.is_serving
 
     @property
     def peers(self) -> frozenset[int]:
-        """The other SPUs that hold a replica, as far as it is assigned itself."""
+        """The other SPUs that hold a replica; none if this one is not assigned."""
         held = self._runner.state.newest.replicas if self._runner.assigned else ()
         return frozenset(held) - {self._context.spu_id}
 
     @property
     def log_start(self) -> int:
-        """The first offset that readers are shown."""
+        """The first offset that readers see."""
         return self._runner.maintenance.visible_start
 
     @property
@@ -190,29 +190,29 @@ class Replica:
 
     @property
     def stored_bytes(self) -> int:
-        """What its files take, those of truncated segments included."""
+        """Bytes of its files, truncated segments included."""
         return self._log.size_bytes + self._log.truncated.size_bytes
 
     def free_space(self) -> None:
-        """Delete what was truncated now, whatever its grace."""
+        """Delete truncated segments now, whatever their grace."""
         self._runner.maintenance.free_space()
 
     def report(self) -> ReplicaReport:
         """Its state for the SC."""
         return self._status.report()
 
-    # What it is told
+    # Orders of the SC, and messages of peers
 
     def begin(self, *, unclean_boot: bool) -> None:
-        """Go on with the hard state from before the restart: the first thing that it is told,
-        assigned or not, so that damage is known before it may lead. ``unclean_boot``: the host
-        lost what was in its memory."""
+        """Go on with the hard state from before the restart. Call this first, assigned or not, so
+        that damage is known before the replica may lead. ``unclean_boot``: the host lost its
+        page cache."""
         relies_on_memory = self.settings.durability is Durability.REPLICATED
         self._runner.begin(Failed(UNCLEAN_BOOT) if unclean_boot and relies_on_memory else Resume())
 
     def assign(self, assignment: Assignment | None, incarnation: int) -> None:
-        """Hold it as ``assignment`` says, or no more; older ones change nothing. `recorded` waits
-        until that is durable."""
+        """Hold the partition as ``assignment`` says; None: it is no longer assigned. An older
+        assignment changes nothing. `recorded` waits until this is durable."""
         runner = self._runner
         if assignment is None:
             if runner.assigned:
@@ -227,16 +227,17 @@ class Replica:
         runner.hold(assignment, update_event(assignment, incarnation, known))
 
     async def recorded(self) -> None:
-        """Wait until what it was told is durable. Raises StorageFailedError."""
+        """Wait until all its changes are in the journal. Raises StorageFailedError."""
         await self._runner.recorded()
 
     async def lead(self, lead: Lead, incarnation: int) -> None:
         """Begin a leadership at an election term; returns once its hard state is durable.
 
-        A replica that leads at this term already goes on as it is. In every other case the
-        term's restart count rises if the disk holds the election term. Raises FencedError for an
-        older term or revision, ConflictError if the set does not hold this storage, the reason why
-        it cannot serve at all, and StorageFailedError if the journal cannot be written.
+        A replica that already leads at this term goes on unchanged. In every other case the term's
+        restart count rises if the disk holds the election term. Raises FencedError for an older
+        term or revision, ConflictError if the set does not hold this storage, the error of a
+        replica that serves no request at all, and StorageFailedError if the journal cannot be
+        written.
         """
         unclean = lead.unclean_term == lead.term
         refusal = self._preconditions.failure
@@ -260,11 +261,11 @@ class Replica:
         following = self._runner.state.following
         self._runner.step(LinkDown(peer))
         if following is not None and following.leader == peer:
-            # The SC may have to choose: it should know how far this log goes.
+            # The SC may have to elect a leader: it should know where this log ends.
             self._tell()
 
     def said(self, peer: int, message: Message | Damaged) -> None:
-        """A message of another replica; void where it takes no part."""
+        """Take a message of another replica; ignored if this one is not assigned."""
         if not self._runner.assigned:
             return
         if isinstance(message, Damaged):
@@ -274,13 +275,14 @@ class Replica:
         else:
             self._runner.step(Received(peer, message))
 
-    # What it serves
+    # Requests
 
     def produce(self, request: ProduceRequest, batch: memoryview, answer: Answer) -> Waiter | None:
         """Append a batch as ``request`` asks; ``answer`` is called once, now or later.
 
-        Gives the waiting request, or None if it was answered (``acks: none`` never is). The
-        batch is stamped in place and not kept. Raises RunnelError for what is refused.
+        Returns the waiting request, or None if nothing waits: it was answered, or has ``acks:
+        none``. The offset and term are written into ``batch`` itself, which is not kept. Raises
+        RunnelError if the batch is refused.
         """
         leading = self._preconditions.require_leading()
         if request.acks is Acks.COMMITTED:
@@ -296,7 +298,8 @@ class Replica:
                 )
         expected = request.expected_offset
         if expected not in (NO_OFFSET, self._log.leo):
-            # The record at that offset decides; where there is none yet, nothing can change it.
+            # A record at that offset proves the conflict once it is committed; an offset beyond
+            # the log's end is a conflict already.
             return self._when_committed(
                 expected + 1 if expected < self._log.leo else 0,
                 request,
@@ -331,12 +334,12 @@ class Replica:
         return None
 
     def fetch(self, request: FetchRequest, *, wait: bool = False) -> Found:
-        """What there is for a fetch now. With ``wait`` call it from a thread.
+        """The records that a fetch can get now. With ``wait``, call it from a thread.
 
         Raises BlockingIOError without ``wait`` if the disk is needed, OffsetOutOfRangeError,
-        NotLeaderError, DivergedError; Damage and OSError, which `damaged` is to be told of.
+        NotLeaderError, DivergedError; Damage and OSError, which the caller passes to `damaged`.
         """
-        # Looked at once: in a thread it may change at any time.
+        # Read once: while a thread is in here, the state may change at any time.
         state = self._runner.state
         self._preconditions.require_readable(
             state, follower_ok=FetchFlags.FOLLOWER_OK in request.flags
@@ -355,14 +358,14 @@ class Replica:
             raise self._preconditions.failure or gone from error
         length = len(result.data)
         enough = length >= min(request.min_bytes, max_bytes) or (
-            # The read ended at a segment's or the request's end, not at the end of the log.
+            # The read stopped at the end of a segment or of the request, not of the log.
             length > 0 and result.next_offset <= lac
         )
         response = FetchResponse(log_start, lac)
         return Found(response, result.data, enough, result.next_offset, result.last_term)
 
     def when_more(self, request: FetchRequest, found_bytes: int, on_done: Callback) -> Waiter:
-        """Wait for what ``request`` lacks, at most for its time; told as in `RecordWaiters`."""
+        """Wait for the bytes that ``request`` lacks, at most for its time; see `RecordWaiters`."""
         return self._records.add(
             asyncio.get_running_loop(),
             max(request.offset, self.lac + 1),
@@ -372,21 +375,22 @@ class Replica:
         )
 
     def listen(self, on_done: Callback) -> Listener:
-        """Tell of every commit (None), and once of what ends or changes who serves (an error)."""
+        """Call ``on_done`` for every commit (None), and once with the error that ends it."""
         return self._listeners.add(on_done)
 
     def when_segments_change(self, max_wait_ms: int, on_done: Callback) -> Waiter:
-        """Wait until a segment begins, is completed, truncated or deleted; told as in
+        """Wait until a segment begins, is completed, truncated or deleted; see
         `RecordWaiters`."""
         loop = asyncio.get_running_loop()
         wait_ms = min(max_wait_ms, MAX_WAIT_MS)
         return self._segments.add(loop, self._log.version + 1, 0, wait_ms, on_done)
 
     def verifiable(self) -> tuple[PartitionLog, int]:
-        """Its log, and the offset below which all of it must be whole: what is durable, and what
-        is committed. Threads may read there while the log is used.
+        """Its log, and the offset below which the log must be whole: everything below it is durable
+        or committed. Threads may read there while the log is used.
 
-        Raises what reads are refused with, and NotReadyError while the log is cut or replaced.
+        Raises the errors with which reads are refused, and NotReadyError while the log is cut or
+        replaced.
         """
         state = self._runner.state
         self._preconditions.require_readable(state, follower_ok=True)
@@ -394,10 +398,10 @@ class Replica:
             raise NotReadyError(f"the log of {self.meta.name} is being cut here; try again")
         return self._log, max(self._log.durable_leo, state.lac + 1)
 
-    # Its life
+    # Time, damage and the end
 
     def tick(self, now_us: int) -> None:
-        """Let time pass. A replica that is not live yet says how far it is."""
+        """Let time pass. A follower that is not in the LRS yet reports where its log ends."""
         self._runner.tick(now_us)
         self._tell_of_segments()
         state = self._runner.state
@@ -406,23 +410,23 @@ class Replica:
             self._tell()
 
     def damaged(self, error: Damage | OSError) -> RunnelError:
-        """A read met damage or a failing disk: unfit. Gives the error for the client."""
+        """A read met damage or a failing disk: become unfit. Returns the error for the client."""
         self._runner.fail(str(error))
         return self._preconditions.failure or StorageFailedError(str(error))
 
     async def close(self) -> None:
-        """Make all durable, write a checkpoint, give back the files."""
+        """Make everything durable, write a checkpoint, close the files."""
         self._runner.halt(NotLeaderError(f"SPU {self._context.spu_id} is shutting down"))
         await self._runner.close(keep=True)
 
     async def abandon(self) -> None:
-        """Stop because it is to be deleted: requests that wait get NotFoundError."""
+        """Stop before its deletion: requests that wait get NotFoundError."""
         gone = NotFoundError(f"partition {self.meta.name} ({self.meta.uid}) was deleted")
         self._fail_waiters(gone)
         self._runner.halt(gone)
         await self._runner.close(keep=False)
 
-    # RunnerListener: what the runner says
+    # RunnerListener: called by the runner
 
     def written(self) -> None:
         self._uncommitted.append((self._log.leo, self._log.written_bytes))
@@ -438,7 +442,7 @@ class Replica:
         if self._runner.state.leading is not None:
             self._commits.release(lac + 1)
         if (len(self._records) or len(self._listeners)) and not self._waking:
-            # Once for all that the loop has at hand: readers like batches too.
+            # Once for all commits that the loop handles now: readers, too, gain from batches.
             self._waking = True
             asyncio.get_running_loop().call_soon(self._wake_readers)
 

@@ -1,19 +1,19 @@
 """Runs the replication core of one replica: inputs in, outputs to the disk, the peers and the SC.
 
-The core (`spu.replication.core`) decides; this applies, in order, what it puts out, and tells it
-what became of that. Invariants that the core asks of the one that runs it:
+The core (`spu.replication.core`) decides; the runner applies its outputs, in order, and tells the
+core how they ended. Invariants that the core relies on:
 
-- what was appended (`appended`) is told before anything else is. All that arrives in one turn of
-  the loop is told at once: many small batches cost the core one input;
-- no fsync that began before a cut is told after it: runs of group commit are held back while the
-  log is cut or replaced, in a storage thread, one such work after the other;
-- a hard state is told as durable when the journal's write of it is done, in order.
+- the core is told of appended records (`appended`) before any other input. Everything that arrives
+  in one turn of the loop is one input: many small batches cost the core one step;
+- the core is never told, after a cut, of an fsync that began before it: runs of group commit are
+  held back while a storage thread cuts or replaces the log, one such task after another;
+- the core is told that a hard state is durable once the journal has written it, in order.
 
-What cannot be made durable ends it: a failed fsync or damage makes the replica unfit, over restarts
-too, until it is repaired from its leader; a failed write or a journal that cannot be written halts
-it until the SPU is restarted, as what the disk holds is in order. One that a full disk halted
-(`awaits_room`) is opened again by the host, as after a restart. A halted replica still learns what
-the SC says.
+A replica stops if something cannot be made durable. A failed fsync or damage makes it unfit, across
+restarts, until it is repaired from its leader. A failed write, or a journal that cannot be written,
+halts it until the SPU is restarted: what the disk holds is in order. The host reopens a replica
+that a full disk halted (`awaits_room`), as a restart would. A halted replica still learns what the
+SC says.
 """
 
 from __future__ import annotations
@@ -85,19 +85,19 @@ from spu.storage.sync_plan import CheckpointFailedError
 
 _log = get_logger(__name__)
 
-#: What is not quiet is told so often that time has passed.
+#: How often a replica that is not quiet is told that time has passed.
 TICK_MS: Final = 1_000
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class RunnerListener(Protocol):
-    """Serves clients from the replica, and hears what becomes of it."""
+    """What the runner notifies: the part of the replica that serves clients."""
 
     def written(self) -> None:
         """The log has become longer."""
 
     def synced(self) -> None:
-        """More of it is durable."""
+        """More of the log is durable."""
 
     def committed(self) -> None:
         """The last add confirmed has moved."""
@@ -106,14 +106,14 @@ class RunnerListener(Protocol):
         """The log was cut, or begins anew."""
 
     def stepped_down(self, reason: str) -> None:
-        """It leads no longer."""
+        """It no longer leads."""
 
     def moved(self) -> None:
-        """Inputs were applied: what a report says may be different."""
+        """Inputs were applied: a report may differ now."""
 
 
 class ReplicaRunner:
-    """See the module's text. ``entry`` is what the journal holds, ``state`` what the core knows."""
+    """See the module's docstring. ``entry`` is the durable journal entry, ``state`` the core's."""
 
     def __init__(
         self,
@@ -128,12 +128,12 @@ class ReplicaRunner:
         self.entry = entry
         self.halted: RunnelError | None = None
         self.awaits_room = False
-        #: Nothing happened since a tick that left nothing but what time alone brings.
+        #: Whether nothing has happened since a tick that left nothing to do but wait.
         self.idle = False
         self._context = context
         self._listener = listener
         self._damage = found.unfit
-        # The newest entry on its way to the journal: each write holds all of it.
+        # The newest entry, which may not be durable yet: each write holds the whole entry.
         self._newest = entry
         settings = entry.assignment.log if entry.assignment else meta.log
         self.log = PartitionLog(directory, settings, context.files, found)
@@ -146,18 +146,18 @@ class ReplicaRunner:
         self.commit = self._group_commit()
         self._inputs: deque[Input] = deque()
         self._stepping = False
-        # Whether the log is longer than the core was told.
+        # Whether the core was not yet told of the last appends.
         self._untold = False
         self._ticked_ms = context.clock_ms()
         self._write: asyncio.Future[None] | None = None
         self._work: deque[tuple[Callable[[], None], Input]] = deque()
         self._working: asyncio.Task[None] | None = None
 
-    # What it is
+    # State
 
     @property
     def settings(self) -> LogSettings:
-        """The current log settings: of the assignment, or those it was made with."""
+        """The current log settings: those of the assignment, or those it was created with."""
         return self.log.settings
 
     @property
@@ -171,12 +171,12 @@ class ReplicaRunner:
 
     @property
     def assignment(self) -> Assignment | None:
-        """What the SC said last, whether it is assigned any more or not."""
+        """The last assignment, even if the replica is no longer assigned."""
         return self._newest.assignment
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing is awaited from anybody: time may pass without its being told."""
+        """Whether it waits for nothing: the core need not be told that time passes."""
         state, leading = self.state, self.state.leading
         if leading is None:
             return True
@@ -186,7 +186,7 @@ class ReplicaRunner:
         return all(self._is_settled(leading, spu) for spu in others)
 
     def _is_settled(self, leading: Leading, spu: int) -> bool:
-        """Whether a follower is live and has everything, or is away and nobody waits for it."""
+        """Whether a follower is live and has everything, or is away and not in the LRS."""
         state = self.state
         progress = progress_of(leading, spu)
         live = any(member.spu == spu for member in state.hard_state.lrs)
@@ -200,11 +200,11 @@ class ReplicaRunner:
             and progress.member in state.hard_state.lrs
         )
 
-    # What it is told
+    # Inputs
 
     def step(self, event: Input) -> None:
-        """Take an input, and apply everything that follows from it before this returns, unless it
-        comes while others are applied: then it is the next."""
+        """Take an input and apply all that follows from it before this returns. An input that comes
+        while another is being applied is queued behind it."""
         self.idle = False
         if not self._stepping:
             self._tell_of_writes()
@@ -214,8 +214,8 @@ class ReplicaRunner:
         self._drain_inputs()
 
     def tell_time(self) -> None:
-        """While all was quiet time was not told, and nobody may be taken for late for that. Before
-        a record is written: what is written is told before time is."""
+        """Tell the core the time if it was quiet for long: nobody may seem late because of that.
+        Call this before a record is written, because appends must be told before time is."""
         if self._untold or self.state.leading is None:
             return
         now_ms = self._context.clock_ms()
@@ -224,12 +224,12 @@ class ReplicaRunner:
             self.step(Tick())
 
     def begin(self, how: Resume | Failed) -> None:
-        """Tell it first of all what its log is like: damaged, or what ``how`` says."""
+        """Give the core its first input: that the log is damaged, or else ``how``."""
         self.step(how if self._damage is None else Failed(self._damage))
 
     def hold(self, assignment: Assignment | None, update: PartitionUpdated | None) -> None:
-        """Be assigned as ``assignment`` says, and take what it says of leader and set; None: not
-        assigned any more, and its settings stay. `recorded` waits for the journal."""
+        """Take an assignment, and tell the core its ``update`` of leader and LRS. None: the replica
+        is no longer assigned, and keeps its settings. `recorded` waits for the journal."""
         kept = self.assignment if assignment is None else assignment
         entry = replace(self._newest, assigned=assignment is not None, assignment=kept)
         news = entry != self._newest
@@ -242,15 +242,15 @@ class ReplicaRunner:
             self._submit(entry)
 
     async def recorded(self) -> None:
-        """Wait until what it was told is in the journal. Raises StorageFailedError."""
+        """Wait until the newest entry is in the journal. Raises StorageFailedError."""
         while (write := self._write) is not None and not write.done():
             await asyncio.wait([write])
         if write is not None:
             write.result()
 
     def appended(self) -> None:
-        """Something was appended by whoever serves clients; what follows from it comes later in
-        this turn of the loop."""
+        """The replica has appended a client's batch; the core is told later in this turn of the
+        loop."""
         self.commit.wake()
         self.idle = False
         if not self._untold:
@@ -279,14 +279,13 @@ class ReplicaRunner:
         return self.halted is None and self.unfit is None and self.assigned
 
     def fail(self, reason: str) -> None:
-        """Damage, or a failed fsync: unfit from now on, and what was being done to repair it is
-        begun anew."""
+        """Become unfit because of damage or a failed fsync. A repair in progress begins again."""
         _log.error("replica is unfit", partition=self.meta.name, reason=reason)
         self.commit.stop()
         self.step(Failed(reason))
 
     def halt(self, error: str | RunnelError, cause: OSError | None = None) -> None:
-        """Take no part any more until it is opened again: what is on the disk is in order."""
+        """Stop serving and replicating until it is reopened: what the disk holds is in order."""
         if self.halted is not None:
             return
         self.awaits_room = cause is not None and cause.errno in _DISK_FULL
@@ -296,14 +295,14 @@ class ReplicaRunner:
         self.halted = error
         for output in farewell(self.state):
             self._apply(output)
-        # Its hard state stays: after a restart it goes on leading.
+        # Its hard state stays: a replica that led goes on leading after a restart.
         self.state = replace(self.state, leading=None, becoming=None, following=None)
         self._listener.stepped_down(error.message)
         self._listener.moved()
 
     async def close(self, *, keep: bool) -> None:
-        """End all work on the log; make it durable with a checkpoint if it is kept."""
-        # What is begun is finished: until then the log is not the one that is known.
+        """End all work on the log; with ``keep``, make it durable with a checkpoint."""
+        # Work that has begun is finished first: until then, the log may not be the known one.
         while self._working is not None:
             await asyncio.wait([self._working])
         sound = self.unfit is None and self._damage is None and not self.commit.held
@@ -320,7 +319,7 @@ class ReplicaRunner:
         self._drain_inputs()
 
     def _tell_of_writes(self) -> None:
-        """Have what was appended be the next input, if it was not told yet."""
+        """Queue an input for the last appends, if the core was not told of them yet."""
         if self._untold:
             self._untold = False
             self._inputs.append(Appended(self.log.leo))
@@ -354,7 +353,7 @@ class ReplicaRunner:
                 # A full disk loses nothing that was acknowledged.
                 self.halt(f"a write failed: {error}", error)
             except RunnelError as error:
-                self.halt(f"the log does not take what its leader sent: {error.message}")
+                self.halt(f"the leader sent batches that do not fit this log: {error.message}")
 
     def _apply(self, output: Output) -> None:
         match output:
@@ -402,7 +401,7 @@ class ReplicaRunner:
     def _append_control(self, term: int) -> None:
         now_us = self._context.clock_us()
         assignment = self.assignment
-        # Whoever reads the log can see where an unclean election may have taken records away.
+        # A reader of the log can see where an unclean election may have removed records.
         elected = election_term(term)
         begins = election_term(self.log.last_term) < elected
         unclean = begins and assignment is not None and assignment.unclean_term == elected
@@ -431,7 +430,8 @@ class ReplicaRunner:
     # The log
 
     def _follow_up(self) -> None:
-        """Something was written: make it durable, or count it where the page cache is enough."""
+        """Something was written: make it durable, or count it at once if the page cache is
+        enough."""
         self.commit.wake()
         if self.settings.durability is Durability.REPLICATED:
             self.step(Flushed(self.log.syncable_leo))
@@ -445,7 +445,7 @@ class ReplicaRunner:
 
     def _sync_failed(self, error: BaseException) -> None:
         if isinstance(error, CheckpointFailedError):
-            # The log itself is whole: the next start reads more of it, and that is all.
+            # The log itself is whole: the next start only has to read more of it.
             self.halt(f"a checkpoint cannot be written: {error}", error)
         else:
             self.fail(f"an fsync failed: {error}")
@@ -461,7 +461,7 @@ class ReplicaRunner:
         )
 
     def _replace_log(self, work: Callable[[], None], done: Input) -> None:
-        """Cut or replace the log in a storage thread, after what is being done to it."""
+        """Cut or replace the log in a storage thread, after work on it that has begun."""
         self.commit.hold()
         self._work.append((work, done))
         if self._working is None:
@@ -483,20 +483,23 @@ class ReplicaRunner:
                         self.fail(f"the log cannot be cut: {error}")
                     continue
                 if isinstance(done, LogReset):
-                    # The one before may have ended with the log that it was for.
+                    # A failure of the old log may have stopped its group commit.
                     self.commit = self._group_commit()
                     self._damage = None
                 if not self._work:
                     self.commit.release()
                 self._listener.log_replaced()
                 self.step(done)
-                # What a cut leaves is durable.
+                # A cut leaves only durable records.
                 self.step(Flushed(self.log.durable_leo))
         finally:
             self._working = None
 
     def _reset_log(self, reset: ResetLog) -> None:
-        """Begin anew under another storage id, which is in the journal already. Blocks."""
+        """Begin again with an empty log under a new storage id, which the journal already holds.
+
+        Blocks.
+        """
         self.meta = replace(self.meta, storage_id=StorageId(reset.storage))
         if (self.state.newest.unfit or "").startswith(RETRACTED):
             place = self.log.quarantine(self.state.hard_state.storage)

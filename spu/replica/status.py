@@ -1,7 +1,7 @@
-"""What the SC is told of a replica: its role, whether it is fit, and how far its log goes.
+"""A replica's status for the SC: its role, whether it is fit, and where its log ends.
 
-The SC is told again when `ReplicaStatus.summary` differs, which leaves out positions: these change
-with every append. Neighbours: `spu.replica.replica` (which says when to tell), `spu.control` (which
+A new report is sent when `ReplicaStatus.summary` differs; it leaves out offsets that change with
+every append. Neighbours: `spu.replica.replica` (which decides when to report), `spu.control` (which
 sends reports).
 """
 
@@ -17,7 +17,7 @@ from spu.replication.state import UNCLEAN_BOOT, Phase
 
 
 class ReplicaStatus:
-    """Of the replica that ``runner`` runs."""
+    """The status of the replica that ``runner`` runs."""
 
     def __init__(self, runner: ReplicaRunner, preconditions: Preconditions) -> None:
         self._runner = runner
@@ -31,7 +31,7 @@ class ReplicaStatus:
 
     @property
     def is_uncleanly_booted(self) -> bool:
-        """Unfit for that reason alone."""
+        """Whether it is unfit only because of an unclean boot."""
         return self._runner.halted is None and self._runner.unfit == UNCLEAN_BOOT
 
     @property
@@ -61,8 +61,8 @@ class ReplicaStatus:
         )
 
     def summary(self) -> tuple[object, ...]:
-        """What a report says, but for positions, which change with every append: of the log's start
-        only that a truncation has taken effect."""
+        """What a report says, without offsets that change with every append. Of the log's start, it
+        says only how far a truncation has taken effect."""
         runner, refusal = self._runner, self._preconditions.failure
         state = runner.state
         return (

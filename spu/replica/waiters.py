@@ -1,9 +1,9 @@
 """Requests that wait for the log to move: producers for a commit, consumers for records.
 
 A waiting request is an entry here, not a task: it costs a heap or dict slot and a timer, is
-released by whoever moves the log, and is gone at once when its client goes away. Each is told
-exactly once, by a call with None (what it waits for has happened) or an error. A `Listener` stays
-and is told of every commit.
+released when the log moves, and is removed at once when its client disconnects. Its callback is
+called exactly once, with None (what it waits for has happened) or an error. A `Listener` stays, and
+its callback is called for every commit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SWEEP_AT: Final = 64
 
 
 class Waiter:
-    """One waiting request. `cancel` when nobody wants to be told any more."""
+    """One waiting request. Call `cancel` when the client has gone."""
 
     __slots__ = ("_home", "_timer", "deadline_s", "on_done", "timeout_ms", "until", "wake_bytes")
 
@@ -30,7 +30,7 @@ class Waiter:
         self.until = until
         self.wake_bytes = wake_bytes
         self.on_done: Callback | None = on_done
-        #: Of those whose home watches the time for all of them.
+        #: Set if its home has one timer for all its waiters.
         self.timeout_ms = 0
         self.deadline_s = 0.0
         self._home = home
@@ -42,7 +42,7 @@ class Waiter:
         return self.until < other.until
 
     def start_timer(self, loop: AbstractEventLoop, after_ms: int) -> None:
-        """Be told so much later that the wait is over."""
+        """End the wait after ``after_ms``."""
         self._timer = loop.call_later(after_ms / 1000, self.tell, None)
 
     def tell(self, error: RunnelError | None) -> None:
@@ -64,7 +64,7 @@ class Waiter:
 class OffsetWaiters:
     """Requests that wait until an offset is passed, the nearest first.
 
-    Mostly all are released long before their time, so one timer watches over all of them.
+    Most are released long before their deadline, so one timer serves all of them.
     """
 
     def __init__(self) -> None:
@@ -79,10 +79,10 @@ class OffsetWaiters:
     def add(
         self, loop: AbstractEventLoop, until: int, timeout_ms: int, on_done: Callback
     ) -> Waiter:
-        """Wait until everything below ``until`` is done; after ``timeout_ms`` the outcome is
-        unknown and says so."""
+        """Wait until everything below ``until`` is done; after ``timeout_ms``, the callback gets an
+        error that says that the outcome is unknown."""
         if len(self._heap) >= self._sweep_at:
-            # Entries whose client gave up stay in the heap until here.
+            # Cancelled entries stay in the heap until now.
             self._heap = [waiter for waiter in self._heap if waiter.on_done is not None]
             heapq.heapify(self._heap)
             self._sweep_at = max(_SWEEP_AT, 2 * len(self._heap))
@@ -95,7 +95,7 @@ class OffsetWaiters:
         return waiter
 
     def release(self, upto: int) -> None:
-        """Tell all that wait for no more than ``upto``."""
+        """Release all that wait for an offset of at most ``upto``."""
         heap = self._heap
         while heap and (heap[0].on_done is None or heap[0].until <= upto):
             heapq.heappop(heap).tell(None)
@@ -117,14 +117,14 @@ class OffsetWaiters:
             self._timer = None
 
     def _time_passed(self, loop: AbstractEventLoop) -> None:
-        """Tell those whose time is over, and look again when the next one's is."""
+        """Fail those whose time is over, and set the timer for the next one."""
         self._timer = None
         late = [w for w in self._heap if w.on_done is not None and w.deadline_s <= self._timer_s]
         for waiter in late:
             waiter.tell(
                 DeadlineExceededError(
-                    f"not committed within {waiter.timeout_ms} ms; it may still be. Send the same"
-                    " batch again with its producer id and sequence to find out"
+                    f"not committed within {waiter.timeout_ms} ms, but it may still be committed."
+                    " Send the same batch again with its producer id and sequence to find out"
                 )
             )
         left = [waiter.deadline_s for waiter in self._heap if waiter.on_done is not None]
@@ -133,7 +133,7 @@ class OffsetWaiters:
 
 
 class RecordWaiters:
-    """Long polls: each waits for an offset to exist and for so many committed bytes."""
+    """Long polls: each waits until an offset exists and enough bytes are committed."""
 
     def __init__(self) -> None:
         self._waiting: set[Waiter] = set()
@@ -149,14 +149,14 @@ class RecordWaiters:
         max_wait_ms: int,
         on_done: Callback,
     ) -> Waiter:
-        """Wait until ``offset`` is committed and the byte count reaches ``wake_bytes``, or for
-        ``max_wait_ms``: either is told as None."""
+        """Wait until ``offset`` is committed and the byte count reaches ``wake_bytes``, but at most
+        for ``max_wait_ms``: the callback gets None in both cases."""
         waiter = Waiter(offset, on_done, wake_bytes, self._waiting)
         waiter.start_timer(loop, max_wait_ms)
         return waiter
 
     def release(self, lac: int, committed_bytes: int) -> None:
-        """Tell those that have what they wait for."""
+        """Release those that have what they wait for."""
         for waiter in [
             waiter
             for waiter in self._waiting
@@ -170,7 +170,7 @@ class RecordWaiters:
 
 
 class Listener:
-    """One that is told again and again, until it ends. `cancel` when it wants no more."""
+    """A callback for every commit, until the end. Call `cancel` to remove it."""
 
     __slots__ = ("_home", "on_done")
 
@@ -184,9 +184,9 @@ class Listener:
 
 
 class Listeners:
-    """Who is told of every commit, with None, and of the end, with an error, once.
+    """Callbacks for every commit (None) and, once, for the end (an error).
 
-    Unlike a waiter this has no timer: who listens to a log that nothing happens to costs nothing.
+    Unlike a waiter, a listener has no timer: listening to an idle log costs nothing.
     """
 
     def __init__(self) -> None:

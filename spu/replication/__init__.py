@@ -1,1 +1,1 @@
-"""The rules of replication, free of effects."""
+"""The rules of replication, as a pure state machine."""

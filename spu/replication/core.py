@@ -1,7 +1,7 @@
 """One replica of a partition as a state machine: ``step(state, input, now) -> (state, outputs)``.
 
-The same function runs in the SPU and in the simulator. It knows no I/O, no clock and no chance;
-`spu.replication.events` says what comes in and goes out, and what must be durable before what.
+The same function runs in the SPU and in the simulator. It has no I/O, no clock and no randomness.
+`spu.replication.events` defines the inputs and outputs, and what must be durable before what.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from spu.replication.state import ReplicaState
 
 
 def step(state: ReplicaState, event: Input, now_ms: int) -> Step:
-    """What a replica becomes by one input, and what is to be done, in order."""
+    """The replica's state after one input, and the outputs to apply, in order."""
     match event:
         case PartitionUpdated():
             return _update_partition(state, event)
@@ -123,12 +123,12 @@ def _receive(state: ReplicaState, sender: int, message: Message, now_ms: int) ->
 
 
 def _update_partition(state: ReplicaState, event: PartitionUpdated) -> Step:
-    """Take leader, term and live replicas of a later revision, together; older ones never."""
+    """Take leader, term and LRS of a later revision, all together; never those of an older one."""
     known, version = state.newest, (event.incarnation, event.revision)
     if version < known.version:
         return state, ()
     if version == known.version:
-        # It may have been told to lead by this revision before it knew the rest of it.
+        # An order to lead by this revision may have come before the rest of the revision.
         unpersisted = replace(known, replicas=event.replicas, min_in_sync=event.min_in_sync)
         return (
             (state, ())
@@ -167,7 +167,7 @@ def _update_partition(state: ReplicaState, event: PartitionUpdated) -> Step:
 
 
 def _resume(state: ReplicaState) -> Step:
-    """Lead again after a restart, in the next count of restarts."""
+    """Lead again after a restart, with the next restart count."""
     hard_state = state.hard_state
     if state.log.leo <= state.lac:
         reason = f"its log ends at {state.log.leo}, but {state.lac} was committed"
@@ -194,7 +194,7 @@ def _hard_state_persisted(state: ReplicaState, event: HardStatePersisted, now_ms
     state, following = follower.settle(state)
     state, leading = leader.settle(state, now_ms)
     state, attached = leader.attach_new(state, now_ms)
-    # A smaller set may commit more, and who was asked about before may be asked about now.
+    # A smaller LRS may commit more, and the next request for another LRS may be due.
     state, committed = leader.advance(state)
     state, asked = leader.consider(state, now_ms)
     state, pushed = leader.pump(state)

@@ -1,10 +1,10 @@
-"""What goes into a step, and what comes out of it.
+"""The inputs and outputs of a step.
 
-Persist before send: outputs are applied in order, and what needs something to be durable is only
-put out when the input that says so has come in (`HardStatePersisted` after `PersistHardState`,
-`LogTruncated` after `TruncateLog`, `LogReset` after `ResetLog`, `Flushed` after writes).
-`AppendBatches` and `AppendControl` are written before the next step; the state counts on it. A
-write that fails is a `Failed`.
+Persist before send: outputs are applied in order. If an output needs something to be durable, the
+core returns it only after the input that confirms it (`HardStatePersisted` after
+`PersistHardState`, `LogTruncated` after `TruncateLog`, `LogReset` after `ResetLog`, `Flushed` after
+writes). `AppendBatches` and `AppendControl` are written before the next step; the state relies on
+that. A write that fails is a `Failed`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from spu.replication.state import HardState, Members
 
 @dataclass(frozen=True, slots=True)
 class PartitionUpdated:
-    """The SC told of a revision of the partition: leader, election term and live replicas of one
-    and the same, in an incarnation of the cluster."""
+    """The SC sent a revision of the partition: its leader, election term and LRS, all of this
+    revision, in an incarnation of the cluster."""
 
     revision: int
     term: int
@@ -33,8 +33,8 @@ class PartitionUpdated:
 @dataclass(frozen=True, slots=True)
 class Elected:
     """The SC made it the leader, by this revision; the rest is as in `PartitionUpdated`. An
-    ``unclean`` election may choose a replica that is unfit by an unclean boot alone: by this it is
-    fit."""
+    ``unclean`` election may choose a replica that is unfit only because of an unclean boot; the
+    election makes it fit."""
 
     revision: int
     term: int
@@ -47,12 +47,12 @@ class Elected:
 
 @dataclass(frozen=True, slots=True)
 class Unassigned:
-    """It is assigned no longer: it neither leads nor follows until it is again."""
+    """It is no longer assigned: it neither leads nor follows until it is assigned again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """It has restarted: the first that it is told. It goes on leading if it led."""
+    """It has restarted: its first input. It goes on leading if it led."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +64,16 @@ class HardStatePersisted:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The leader's own appends: the log ends at ``leo`` now. Told in the same turn in which it was
-    written: between the two nothing else may be told."""
+    """The leader appended clients' batches: the log now ends at ``leo``. No other input may come
+    between the write and this input."""
 
     leo: int
 
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """All below ``leo`` is as durable as the topic asks for. No sync that began before a cut or a
-    rebuild is told after it."""
+    """All below ``leo`` is as durable as the topic asks for. A sync that began before a cut or a
+    rebuild must not be reported after it."""
 
     leo: int
 
@@ -85,7 +85,7 @@ class LogTruncated:
 
 @dataclass(frozen=True, slots=True)
 class StorageIdChosen:
-    """A storage id that was never used, as `NewStorageId` asked."""
+    """A storage id that was never used; the answer to `NewStorageId`."""
 
     storage: str
 
@@ -99,14 +99,14 @@ class LogReset:
 
 @dataclass(frozen=True, slots=True)
 class LogStartAdvanced:
-    """The leader's retention lets the log begin at ``start``."""
+    """The leader's retention or truncation has moved the log's start to ``start``."""
 
     start: int
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message of another replica."""
+    """A message from another replica."""
 
     sender: int
     message: Message
@@ -168,7 +168,7 @@ Input = (
 
 @dataclass(frozen=True, slots=True)
 class PersistHardState:
-    """Make a hard state durable, after those before it; then `HardStatePersisted`."""
+    """Make a hard state durable, after all earlier ones; then `HardStatePersisted`."""
 
     hard_state: HardState
 
@@ -182,7 +182,7 @@ class AppendControl:
 
 @dataclass(frozen=True, slots=True)
 class LeadsOn:
-    """After a restart it leads in this term, and needs no control record for it."""
+    """After a restart, it leads in this term, and needs no control record for it."""
 
     term: int
 
@@ -204,7 +204,7 @@ class TruncateLog:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceLogStart:
-    """Let the log begin at ``start``."""
+    """Move the log's start to ``start``."""
 
     start: int
 
@@ -216,8 +216,8 @@ class NewStorageId:
 
 @dataclass(frozen=True, slots=True)
 class ResetLog:
-    """Replace the log by an empty one that begins at ``start``, after a record of ``last_term``:
-    all before it is committed, and ``producers`` is what is known of it. Then `LogReset`."""
+    """Replace the log by an empty one that begins at ``start``, after a record of ``last_term``.
+    All records before it are committed; ``producers`` is their producer state. Then `LogReset`."""
 
     start: int
     last_term: int
@@ -258,7 +258,7 @@ class RequestLrsChange:
 
 @dataclass(frozen=True, slots=True)
 class RequestElection:
-    """Ask the SC for another leader: this one cannot commit."""
+    """Ask the SC for another leader, because this one cannot commit."""
 
     term: int
     reason: str
@@ -266,15 +266,15 @@ class RequestElection:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The last add confirmed is ``lac`` now. What of it may be persisted is
-    `ReplicaState.durable_lac`."""
+    """The last add confirmed is now ``lac``. `ReplicaState.durable_lac` says how much of it may be
+    persisted."""
 
     lac: int
 
 
 @dataclass(frozen=True, slots=True)
 class SteppedDown:
-    """It leads no longer."""
+    """It no longer leads."""
 
     reason: str
 

@@ -1,12 +1,12 @@
-"""The follower's side of an attachment: persist the term, agree on the log, store, confirm.
+"""The follower's side of an attachment: persist the term, agree on the log, store, acknowledge.
 
-- A term is on the disk before anything is said in it; lower terms are refused from then on.
-- Nothing at or below its own last add confirmed is cut. Where a leader asks for that, one of the
-  two logs is damaged: the replica is unfit.
-- It adopts a last add confirmed only once its log is a beginning of the leader's, and never beyond
-  what it holds.
-- Only when the leader says so (`Reset`) does it discard its log, and takes a new storage id durably
-  before: the leader knows whether it is a live replica, it may not.
+- A follower sends nothing in a term before the term is on its disk, and then rejects lower terms.
+- It cuts nothing at or below its own last add confirmed. If a leader asks for that, one of the two
+  logs is damaged, and the replica becomes unfit.
+- It adopts a last add confirmed only once its log is a prefix of the leader's, and never beyond
+  the end of its own log.
+- It discards its log only when the leader says so (`Reset`), and first makes a new storage id
+  durable: the leader knows whether this follower is in the LRS; the follower may not know.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ Step = tuple[ReplicaState, tuple[Output, ...]]
 
 
 def on_attach(state: ReplicaState, sender: int, message: Attach) -> Step:
-    """Follow a leader whose term is not over. Raises and persists the term first."""
+    """Follow a leader whose term is not over; first raise and persist the own term."""
     known = state.newest.term
     if message.term < known:
         return state, (Send(sender, Reject(message.term, message.attach, known)),)
     number = (message.term, message.attach)
     if number <= state.last_attach or (message.term == known and state.newest.leading):
-        # Late, or its own term, which nobody else leads in.
+        # The message is late, or names the replica's own term, in which no other one leads.
         return state, ()
     outputs: list[Output] = []
     if state.leading is not None:
@@ -70,7 +70,7 @@ def on_attach(state: ReplicaState, sender: int, message: Attach) -> Step:
 
 
 def settle(state: ReplicaState) -> Step:
-    """Go on with a rebuild whose storage id is durable, or an attachment whose term is."""
+    """Continue a rebuild whose storage id is now durable, or an attachment whose term is."""
     following = state.following
     if following is None or state.unpersisted is not None or following.phase is not Phase.PROMISING:
         return state, ()
@@ -107,7 +107,8 @@ def position(state: ReplicaState) -> Step:
 
 
 def on_truncate(state: ReplicaState, sender: int, message: Truncate) -> Step:
-    """Cut what the leader does not have: to the smaller of where its term ends and ours does."""
+    """Cut records that the leader does not have: to where the named term ends in the leader's log
+    or in this one, whichever is smaller."""
     following = _attached(state, sender, message)
     if following is None or following.phase is not Phase.AGREEING:
         return state, ()
@@ -117,7 +118,7 @@ def on_truncate(state: ReplicaState, sender: int, message: Truncate) -> Step:
         return position(state)
     if leo <= state.lac:
         reason = (
-            f"{RETRACTED}: SPU {sender} has it cut to {leo} in term"
+            f"{RETRACTED}: SPU {sender} orders a cut to {leo} in term"
             f" {format_term(message.term)}, but {state.lac} was committed; one of the two is"
             " damaged, or was elected uncleanly"
         )
@@ -128,12 +129,12 @@ def on_truncate(state: ReplicaState, sender: int, message: Truncate) -> Step:
 
 
 def on_log_truncated(state: ReplicaState) -> Step:
-    """The cut is durable: compare again."""
+    """The cut is durable: compare the logs again."""
     return settle(replace(state, cutting=False)) if state.cutting else (state, ())
 
 
 def on_reset(state: ReplicaState, sender: int, message: Reset) -> Step:
-    """It is to begin anew: its log ends before the leader's begins, or it is unfit."""
+    """Begin again with an empty log: this log ends before the leader's begins, or is unfit."""
     following = _attached(state, sender, message)
     if following is None or following.phase is not Phase.AGREEING:
         return state, ()
@@ -143,7 +144,7 @@ def on_reset(state: ReplicaState, sender: int, message: Reset) -> Step:
 
 
 def on_storage_id_chosen(state: ReplicaState, storage: str) -> Step:
-    """Take a new storage id, durably, before anything is discarded."""
+    """Make a new storage id durable before anything is discarded."""
     rebuild = state.rebuild
     if rebuild is None or rebuild.storage is not None:
         return state, ()
@@ -155,7 +156,7 @@ def on_storage_id_chosen(state: ReplicaState, storage: str) -> Step:
 
 
 def on_log_reset(state: ReplicaState, storage: str) -> Step:
-    """The empty log is durable: only now is nothing wrong with it any more."""
+    """The empty log is durable: the replica is fit again from now on."""
     rebuild = state.rebuild
     if rebuild is None or not rebuild.begun or rebuild.storage != storage:
         return state, ()
@@ -167,12 +168,12 @@ def on_log_reset(state: ReplicaState, storage: str) -> Step:
 
 
 def on_append(state: ReplicaState, sender: int, message: Append) -> Step:
-    """Store what is new of it. Batches follow each other; what is there already is the same."""
+    """Store the batches that are new. They have no gaps, and those already stored are the same."""
     following = _attached(state, sender, message)
     if following is None or following.phase not in (Phase.AGREEING, Phase.MATCHED):
         return state, ()
     if following.phase is Phase.AGREEING:
-        # Only a leader that found the logs to agree sends any.
+        # A leader sends batches only after it found that the logs agree.
         state = replace(state, following=replace(following, phase=Phase.MATCHED))
     log = state.log
     new = tuple(batch for batch in message.batches if batch.base >= log.leo)
@@ -186,7 +187,7 @@ def on_append(state: ReplicaState, sender: int, message: Append) -> Step:
 
 
 def on_commit_update(state: ReplicaState, sender: int, message: CommitUpdate) -> Step:
-    """Adopt what is committed, once it is said in an attachment that agrees."""
+    """Adopt the last add confirmed, once the attachment has agreed on the log."""
     following = _attached(state, sender, message)
     if following is None or following.phase not in (Phase.AGREEING, Phase.MATCHED):
         return state, ()
@@ -197,7 +198,7 @@ def on_commit_update(state: ReplicaState, sender: int, message: CommitUpdate) ->
 
 
 def on_flushed(state: ReplicaState) -> Step:
-    """More is durable: tell the leader."""
+    """More records are durable: tell the leader."""
     following = state.following
     if following is None or following.phase is not Phase.MATCHED:
         return state, ()
@@ -205,7 +206,7 @@ def on_flushed(state: ReplicaState) -> Step:
 
 
 def unfit(state: ReplicaState, reason: str) -> Step:
-    """Out of service until it is repaired from the leader, over restarts too."""
+    """Take the replica out of service, across restarts, until it is repaired from the leader."""
     outputs: list[Output] = []
     following = state.following
     if state.newest.unfit is None:
@@ -215,7 +216,7 @@ def unfit(state: ReplicaState, reason: str) -> Step:
     if state.leading is not None:
         outputs.append(SteppedDown(reason))
     elif following is not None and following.phase is not Phase.PROMISING:
-        # The leader would not ask again: it believes that all is well.
+        # Tell the leader now: it believes that all is well, and would not ask again.
         failed = replace(state, hard_state=replace(state.hard_state, unfit=reason))
         outputs += position(failed)[1]
     state = replace(state, leading=None, becoming=None, following=None, cutting=False, rebuild=None)
@@ -223,8 +224,8 @@ def unfit(state: ReplicaState, reason: str) -> Step:
 
 
 def farewell(state: ReplicaState) -> tuple[Output, ...]:
-    """Tell the leader that nothing it says is heard any more: where all is acknowledged it would
-    not ask, and this replica would not hear of the last commit when it takes part again."""
+    """Tell the leader that this replica has left the attachment. If everything is acknowledged, the
+    leader would not notice, and this replica would miss the last commit when it comes back."""
     if (following := state.following) is None:
         return ()
     gone = Reject(following.term, following.attach, following.term)
@@ -232,21 +233,21 @@ def farewell(state: ReplicaState) -> tuple[Output, ...]:
 
 
 def on_unassigned(state: ReplicaState) -> Step:
-    """Nobody is led or followed any more; what is being done to the log is finished."""
+    """Stop leading and following; a cut or rebuild in progress is finished."""
     outputs: list[Output] = [*farewell(state)]
     if state.newest.leading:
         unpersisted = replace(state.newest, leading=False)
         state = replace(state, unpersisted=unpersisted)
         outputs.append(PersistHardState(unpersisted))
     if state.leading is not None:
-        outputs.append(SteppedDown("it is assigned no longer"))
+        outputs.append(SteppedDown("it is no longer assigned"))
     return replace(state, leading=None, becoming=None, following=None), tuple(outputs)
 
 
 def _attached(
     state: ReplicaState, sender: int, message: Truncate | Reset | Append | CommitUpdate
 ) -> Following | None:
-    """The attachment that a message belongs to; None where it is over, or not durable yet."""
+    """The attachment that a message belongs to; None if it is over, or not durable yet."""
     following = state.following
     if following is None or state.hard_state.term != message.term or state.boot != message.boot:
         return None
@@ -273,7 +274,7 @@ def _adopt(state: ReplicaState, lac: int, log_start: int) -> Step:
     if (following := state.following) is not None and lac > following.heard_lac:
         state = replace(state, following=replace(following, heard_lac=lac))
     elif following is not None:
-        # What was said of records that had not come yet.
+        # The leader may have sent a last add confirmed of records that came only later.
         lac = following.heard_lac
     lac = min(lac, state.log.leo - 1)
     if lac > state.lac:

@@ -1,9 +1,9 @@
-"""Which terms a log holds, and where each begins: what tells two logs apart.
+"""Which terms a log holds, and where each begins: this is how two logs are compared.
 
-Followers are cut by this history, never by the last add confirmed: cutting by that loses
+Followers are cut by this history, never by the last add confirmed: cutting by the latter loses
 acknowledged records (Kafka's KIP-101), and comparing only the last term leaves logs that differ
 after two quick failovers (KIP-279). The first entry may begin below the log's start: it is the
-term of the record before that, so that an empty log still says how far it goes.
+term of the record before the start, so that even an empty log has a last term.
 
 All functions are pure; a history is a tuple of `TermStart` with rising terms and rising starts
 (Kafka's leader epoch cache).
@@ -25,7 +25,7 @@ History = tuple[TermStart, ...]
 
 
 def last_term(history: History) -> int:
-    """The term of the last record, 0 where there never was one."""
+    """The term of the last record, 0 if there never was one."""
     return history[-1].term if history else 0
 
 
@@ -39,7 +39,7 @@ def extended(history: History, term: int, offset: int) -> History:
 
 
 def largest_at_most(history: History, term: int) -> int:
-    """The largest term of the log that is not above ``term``; 0 where there is none."""
+    """The largest term of the log that is not above ``term``; 0 if there is none."""
     return max((entry.term for entry in history if entry.term <= term), default=0)
 
 
@@ -54,17 +54,18 @@ def cut(history: History, leo: int) -> History:
 
 
 def forgotten(history: History, start: int) -> History:
-    """The history of a log that begins at ``start`` now: with the term of the record before it."""
+    """The history of a log that now begins at ``start``, with the term of the record before it."""
     before = [entry for entry in history if entry.start < start]
     return (*before[-1:], *(entry for entry in history if entry.start >= start))
 
 
 def diverged_at(history: History, offset: int, term: int, leo: int) -> int | None:
-    """Where a log differs from what a reader has read, whose last record before ``offset`` was of
-    ``term``; None where it does not. ``offset`` lies above the log's start and at most at ``leo``.
+    """The offset from which a log may differ from what a reader has read, whose last record before
+    ``offset`` was of ``term``; None if they agree. ``offset`` is above the log's start and at most
+    ``leo``.
 
-    Terms are written by one leader each: the record before ``offset`` is the one that was read if
-    and only if it is of that term.
+    Only one leader writes in a term: the record before ``offset`` is the one that was read if and
+    only if it is of that term.
     """
     held = max((entry.term for entry in history if entry.start < offset), default=0)
     if held == term:
@@ -73,5 +74,5 @@ def diverged_at(history: History, offset: int, term: int, leo: int) -> int | Non
 
 
 def common_end(history: History, term: int, leo: int) -> int:
-    """Where records end that may stand in a log that goes on in ``term``, too."""
+    """The end of the records that a log which goes on in ``term`` may hold, too."""
     return end_of(history, largest_at_most(history, term), leo)

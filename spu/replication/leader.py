@@ -1,14 +1,16 @@
-"""The leader's side: attach followers, push, commit, and ask for another live replica set.
+"""The leader's side: attach followers, push, commit, and ask for another live replica set (LRS).
 
-- A commit needs every member of the set that the leader's disk holds: the live replicas of the
-  revision it knows and, while it waits for an answer, those it asked for as well. Nothing but a
-  later revision ends that.
-- A leader counts itself by what is durable on its own disk, and a follower only after its log was
-  found to agree, by what it says in that attachment.
-- Records of earlier terms are committed by the control record of its own term behind them. A leader
-  that restarts while commits need nobody else needs none: what its disk holds is committed.
-- A follower joins holding that control record and all that is committed. One that is unfit goes
-  whatever the minimum says; one that lags only while the minimum remains; the leader never.
+- A commit needs every member of the sets that the leader's disk holds: the LRS of the revision that
+  it knows and, while it waits for an answer, also the set that it asked for. Only a later revision
+  ends that wait.
+- A leader counts itself by what is durable on its own disk. It counts a follower only after their
+  logs were found to agree, by what the follower acknowledges in that attachment.
+- The control record of the leader's own term commits the records of earlier terms before it. A
+  leader that restarts while commits need no other replica needs no control record: what its disk
+  holds is committed.
+- A follower joins the LRS once it holds that control record and all committed records. An unfit
+  follower leaves even if the minimum is no longer met; one that lags leaves only while the minimum
+  is met without it; the leader never leaves.
 """
 
 from __future__ import annotations
@@ -59,8 +61,8 @@ from spu.replication.terms import next_term
 def on_elected(state: ReplicaState, order: Elected) -> Step:
     """Persist a term that was never used; `settle` begins once that is durable.
 
-    Orders that are over (an older revision or term), that name a set without this storage, or
-    that come while it leads in that very election term, change nothing. An unfit replica refuses.
+    An order changes nothing if it is outdated (an older revision or term), if its LRS does not hold
+    this storage, or if the replica already leads in that election term. An unfit replica refuses.
     """
     known, version = state.newest, (order.incarnation, order.revision)
     fit = known.unfit is None or (order.unclean and known.unfit == UNCLEAN_BOOT)
@@ -93,13 +95,14 @@ def on_elected(state: ReplicaState, order: Elected) -> Step:
     )
     outputs: list[Output] = [PersistHardState(unpersisted)]
     if state.leading is not None:
-        outputs.append(SteppedDown("it is to lead in a higher term"))
+        outputs.append(SteppedDown("it was elected in a higher term"))
     state = replace(state, unpersisted=unpersisted, becoming=term, leading=None, following=None)
     return state, tuple(outputs)
 
 
 def settle(state: ReplicaState, now_ms: int) -> Step:
-    """Begin a leadership whose hard state is durable, or ask for the set that is."""
+    """Begin a leadership whose hard state is now durable, or ask for an LRS that is now durable as
+    pending."""
     hard_state = state.hard_state
     if state.unpersisted is not None or not hard_state.leading or not state.log_is_steady:
         return state, ()
@@ -132,22 +135,22 @@ def _begin(state: ReplicaState, now_ms: int) -> Step:
 
 
 def _is_alone(state: ReplicaState) -> bool:
-    """Whether it leads on in an election that is in its log, and commits need nobody else: nobody
-    else can have been elected, and what it holds durably is committed."""
+    """Whether its log already has records of this election, and commits need no other replica: then
+    no other one can have been elected, and what it holds durably is committed."""
     elected = election_term(state.hard_state.term) == election_term(state.log.last_term)
     return elected and state.required == {state.me}
 
 
 def on_appended(state: ReplicaState, leo: int) -> Step:
-    """It appended records of its own: the first ones begin its term where no control record did."""
+    """It appended clients' records. The first ones begin its term if no control record did."""
     if state.leading is None:
-        raise AssertionError("only a leader writes records of its own")
+        raise AssertionError("only a leader appends clients' records")
     history = extended(state.log.history, state.leading.term, state.log.leo)
     return pump(replace(state, log=replace(state.log, leo=leo, history=history)))
 
 
 def attach(state: ReplicaState, peer: int, now_ms: int) -> Step:
-    """Begin a new attachment to a follower; what it said in an older one counts no more."""
+    """Begin a new attachment to a follower; what it sent in an older one no longer counts."""
     leading = state.leading
     if leading is None or peer == state.spu or peer not in state.hard_state.replicas:
         return state, ()
@@ -165,7 +168,7 @@ def attach(state: ReplicaState, peer: int, now_ms: int) -> Step:
 
 
 def on_link_down(state: ReplicaState, peer: int) -> Step:
-    """The connection is gone, and what was on its way with it."""
+    """The connection is gone, and all messages in flight with it."""
     leading = state.leading
     if leading is None or (progress := progress_of(leading, peer)) is None:
         return state, ()
@@ -174,7 +177,7 @@ def on_link_down(state: ReplicaState, peer: int) -> Step:
 
 
 def on_log_end(state: ReplicaState, sender: int, message: LogEnd, now_ms: int) -> Step:
-    """Compare a follower's log with ours, and have it cut or begin anew until they agree."""
+    """Compare a follower's log with ours, and order it to cut or reset its log until they agree."""
     progress = _attached(state, sender, message.term, message.attach)
     if progress is None or (progress.matched and message.unfit is None):
         return state, ()
@@ -188,7 +191,7 @@ def on_log_end(state: ReplicaState, sender: int, message: LogEnd, now_ms: int) -
     )
     state, log = _note(state, progress), state.log
     if message.unfit is not None and Member(sender, message.storage) in state.required:
-        # First it leaves the live replicas, then it may discard what it holds.
+        # First it leaves the LRS, then it may discard its log.
         return consider(state, now_ms)
     if message.unfit is not None or message.leo < log.start:
         before = last_term(tuple(entry for entry in log.history if entry.start < log.start))
@@ -202,14 +205,14 @@ def on_log_end(state: ReplicaState, sender: int, message: LogEnd, now_ms: int) -
             Send(sender, Truncate(message.term, message.attach, message.boot, term, end)),
         )
     state = _note(state, replace(progress, matched=True, sent=message.leo, last_sent_lac=state.lac))
-    # Also where there is nothing to push: it answers with what it holds durably.
+    # Sent even if there is nothing to push: the answer says what the follower holds durably.
     agreed = CommitUpdate(message.term, message.attach, message.boot, state.lac, log.start)
     state, pushed = pump(state)
     return state, (Send(sender, agreed), *pushed)
 
 
 def on_append_ack(state: ReplicaState, sender: int, message: AppendAck, now_ms: int) -> Step:
-    """A follower has more: it may commit, join, and be sent the next."""
+    """A follower has stored more: commit, let it join the LRS, and push the next batches."""
     progress = _attached(state, sender, message.term, message.attach)
     if progress is None or not progress.matched:
         return state, ()
@@ -231,7 +234,7 @@ def on_append_ack(state: ReplicaState, sender: int, message: AppendAck, now_ms: 
 
 
 def on_pushed(state: ReplicaState, follower: int, number: int, upto: int, now_ms: int) -> Step:
-    """A push is on its way, and holds a credit until it is acknowledged."""
+    """A push was sent; it holds a credit until it is acknowledged."""
     leading = state.leading
     progress = None if leading is None else progress_of(leading, follower)
     if leading is None or progress is None or progress.attach != number:
@@ -247,8 +250,8 @@ def on_pushed(state: ReplicaState, follower: int, number: int, upto: int, now_ms
 
 
 def on_reject(state: ReplicaState, sender: int, message: Reject, now_ms: int) -> Step:
-    """Somebody knows a higher term: whoever leads in it, this one does not any more. Or a follower
-    left its attachment: from then on it is asked to begin another."""
+    """A replica knows a higher term: this one steps down. Or a follower has left its attachment:
+    from then on it is asked to begin another."""
     leading = state.leading
     if leading is None or message.term != leading.term:
         return state, ()
@@ -262,7 +265,7 @@ def on_reject(state: ReplicaState, sender: int, message: Reject, now_ms: int) ->
 
 
 def on_tick(state: ReplicaState, now_ms: int) -> Step:
-    """Attach again where nothing is heard, ask again, and see who is behind."""
+    """Attach silent followers again, repeat requests, and check which followers are behind."""
     leading = state.leading
     if leading is None:
         return state, ()
@@ -281,7 +284,7 @@ def on_tick(state: ReplicaState, now_ms: int) -> Step:
 
 
 def _is_lost(state: ReplicaState, progress: Progress, now_ms: int) -> bool:
-    """Whether a follower is to be attached again: it does not answer, or wants what is gone."""
+    """Whether to attach a follower again: it does not answer, or needs records that are gone."""
     silent_ms = now_ms - progress.heard_ms
     if not progress.matched:
         return silent_ms >= RETRY_MS
@@ -290,7 +293,7 @@ def _is_lost(state: ReplicaState, progress: Progress, now_ms: int) -> bool:
 
 
 def attach_new(state: ReplicaState, now_ms: int) -> Step:
-    """Attach replicas that a later revision brought, where there is a connection already."""
+    """Attach replicas that a later revision added, if there is a connection already."""
     outputs: list[Output] = []
     for peer in state.links:
         if state.leading is not None and progress_of(state.leading, peer) is None:
@@ -300,7 +303,7 @@ def attach_new(state: ReplicaState, now_ms: int) -> Step:
 
 
 def pump(state: ReplicaState) -> Step:
-    """Push to every follower that has credits, and tell of commits where nothing is to push."""
+    """Push to followers that have credits; send the LAC to those with nothing to be pushed."""
     leading = state.leading
     if leading is None:
         return state, ()
@@ -323,7 +326,7 @@ def pump(state: ReplicaState) -> Step:
 
 
 def advance(state: ReplicaState) -> Step:
-    """Commit what everybody holds who must; `pump` tells followers."""
+    """Commit what every required replica holds; `pump` tells followers."""
     leading, hard_state = state.leading, state.hard_state
     if leading is None or hard_state.smallest < hard_state.min_in_sync:
         return state, ()
@@ -333,21 +336,21 @@ def advance(state: ReplicaState) -> Step:
     positions[state.me] = state.log.durable
     everywhere = min((positions.get(member, 0) for member in state.required), default=0)
     if everywhere <= leading.control or everywhere <= state.lac + 1:
-        # Not before the control record, and nothing new.
+        # The control record is not stored everywhere yet, or nothing new is.
         return state, ()
     state = replace(state, lac=everywhere - 1)
     return state, (Committed(state.lac),)
 
 
 def consider(state: ReplicaState, now_ms: int, *, retry: bool = False) -> Step:
-    """Ask for another live replica set where one is due; one request at a time."""
+    """Ask for another LRS if one is due; one request at a time."""
     leading, known = state.leading, state.newest
     if leading is None or state.unpersisted is not None:
         return state, ()
     if known.pending is not None:
         due = retry and now_ms - leading.asked_ms >= RETRY_MS
         return _ask(state, now_ms) if due else (state, ())
-    # Asking again at once would be refused at once, and each time the KV is written.
+    # The same request would be refused again, and each request writes to the KV.
     refused = leading.refused if now_ms - leading.asked_ms < RETRY_MS else ()
     wanted = next((lrs for lrs in _changes(state, leading, now_ms) if lrs not in refused), None)
     if wanted is None:
@@ -357,8 +360,8 @@ def consider(state: ReplicaState, now_ms: int, *, retry: bool = False) -> Step:
 
 
 def _changes(state: ReplicaState, leading: Leading, now_ms: int) -> Iterator[Members]:
-    """Live replica sets that should be, each one change away from the one that is, the most urgent
-    first. Those that were refused come after the others, the latest last."""
+    """The LRSs to ask for, each one change away from the current one, the most urgent first. Sets
+    that were refused come after the others, the last refused one last."""
     lrs = state.hard_state.lrs
     found = {progress.spu: progress for progress in leading.followers}
     others = [member for member in lrs if member != state.me]
@@ -387,7 +390,7 @@ def _changes(state: ReplicaState, leading: Leading, now_ms: int) -> Iterator[Mem
 
 
 def _give_up(state: ReplicaState, now_ms: int) -> Step:
-    """A leader that cannot commit for long, with what there is to commit, asks for another one."""
+    """Ask for another leader if this one has had records to commit for long, and cannot."""
     leading = state.leading
     if leading is None:
         return state, ()

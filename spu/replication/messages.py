@@ -1,15 +1,15 @@
-"""What the replicas of a partition say to each other.
+"""The messages between the replicas of a partition.
 
-Every message names the full term of the leadership it belongs to and the number of the attachment
-within it: what belongs to another one is dropped, however late it comes. What a leader says after
-the follower's `LogEnd` repeats the ``boot`` that it named, the process it runs as: a follower
-that restarted knows no numbers any more, and would truncate by the comparison of an older
-attachment.
+Every message names the full term of its leadership and the number of the attachment within it. A
+message of another attachment is dropped, however late it comes. After the follower's `LogEnd`, the
+leader repeats the ``boot`` from it, which identifies the follower's process: a follower that has
+restarted knows no attachment numbers any more, and could otherwise truncate its log by the
+comparison of an older attachment.
 
-A leader attaches (`Attach`), the follower answers with where its log ends (`LogEnd`), the leader
-has it truncate what differs (`Truncate`) until both agree, or start over behind the log's beginning
-(`Reset`). Then batches flow (`Append`, `CommitUpdate`) and are acknowledged (`AppendAck`). `Reject`
-answers a term that is over.
+A leader attaches (`Attach`), and the follower answers with the end of its log (`LogEnd`). The
+leader orders it to cut what differs (`Truncate`) until both agree, or to begin again with an empty
+log at the leader's log start (`Reset`). Then batches flow (`Append`, `CommitUpdate`) and are
+acknowledged (`AppendAck`). `Reject` answers a term that is over.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spu.replication.producer_state import ProducerDump
 
 
 class Batch(NamedTuple):
-    """Records ``base`` up to ``end`` (exclusive) of one term, as they lie in the log."""
+    """Records ``base`` up to ``end`` (exclusive) of one term, as they are stored in the log."""
 
     base: int
     end: int
@@ -40,8 +40,8 @@ class Attach:
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """Follower to leader, once the term is on its disk: whose storage it is, and the last term and
-    the end of its log. ``boot`` is random for each process; ``unfit`` says why it cannot follow."""
+    """Follower to leader, once the term is on its disk: its storage id, and the last term and the
+    end of its log. ``boot`` is random for each process; ``unfit`` says why it cannot follow."""
 
     term: int
     attach: int
@@ -54,8 +54,8 @@ class LogEnd:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Leader to follower: your last term that I have as well is ``to_term``, and ends at ``end``
-    with me."""
+    """Leader to follower: ``to_term`` is your last term that my log holds as well, and it ends at
+    ``end`` there."""
 
     term: int
     attach: int
@@ -66,11 +66,11 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Leader to follower: your log ends before mine begins, or you are unfit and no live replica;
-    begin anew at ``start``, the record before which is of ``last_term``.
+    """Leader to follower: your log ends before mine begins, or you are unfit and not in the LRS;
+    begin again with an empty log at ``start``. The record before it is of ``last_term``.
 
-    ``producers`` is what is known of producers from records below ``start``, so that a duplicate
-    of one of those is recognised by the follower as well. Whoever sends it fills that in.
+    ``producers`` is the producer state of the records below ``start``, so that the follower, too,
+    recognises duplicates of them. The runner fills it in when it sends the message.
     """
 
     term: int
@@ -84,7 +84,7 @@ class Reset:
 @dataclass(frozen=True, slots=True)
 class Append:
     """Leader to follower: batches without a gap between them. ``lac`` is the last committed offset,
-    ``log_start`` the first that is kept."""
+    ``log_start`` the first offset that the log keeps."""
 
     term: int
     attach: int
@@ -96,7 +96,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class CommitUpdate:
-    """Leader to follower, when there is nothing to append: how far is committed."""
+    """Leader to follower, when there is nothing to append: the last committed offset."""
 
     term: int
     attach: int
@@ -107,8 +107,8 @@ class CommitUpdate:
 
 @dataclass(frozen=True, slots=True)
 class AppendAck:
-    """Follower to leader: it has all below ``leo``, and all below ``position`` as durably as the
-    topic asks for. ``gap``: something before what came last is missing; send from ``leo`` again."""
+    """Follower to leader: I have all below ``leo``, and all below ``position`` as durably as the
+    topic asks for. ``gap``: a batch before the last one is missing; send from ``leo`` on again."""
 
     term: int
     attach: int
@@ -119,8 +119,8 @@ class AppendAck:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Follower to leader: ``term`` is over, as I know the higher term ``known``; or, where that is
-    ``term`` itself, I left this attachment and do not hear what you say in it: begin another."""
+    """Follower to leader: ``term`` is over, because I know the higher term ``known``. If ``known``
+    is ``term`` itself: I have left this attachment and ignore its messages; begin another."""
 
     term: int
     attach: int

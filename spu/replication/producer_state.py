@@ -1,11 +1,11 @@
 """Duplicate detection: what a partition remembers of each producer.
 
 A producer numbers its batches per partition and epoch, from 0 on. The leader remembers the last
-five of each producer: one of them sent again is a duplicate and gets the offset it got the first
-time; the successor of the last is new; anything else means that an earlier batch is missing, or
-that the duplicate is too old to be answered. The table follows from the log alone: it is rebuilt
-by recovery, so every replica of a log comes to the same one. Pure; bounded by forgetting the
-producers that were silent for longest.
+five batches of each producer. If one of them is sent again, it is a duplicate and gets the offset
+that it got the first time. The successor of the last batch is new. Any other sequence means that an
+earlier batch is missing, or that the duplicate is too old to be answered. The table follows from
+the log alone: recovery rebuilds it, so every replica of a log has the same one. Pure; bounded, as
+it forgets the producers that were silent for longest.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class ProducerSnapshot(NamedTuple):
     dump: ProducerDump
 
 
-#: The table of a log that begins: nobody has appended.
+#: The table of an empty log.
 NO_PRODUCERS: Final = ProducerSnapshot(0, ())
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """The batch stands in the log already."""
+    """The batch is in the log already."""
 
     base_offset: int
     next_offset: int
@@ -63,13 +63,13 @@ class ProducerTable:
         )
 
     def check(self, header: BatchHeader) -> Duplicate | None:
-        """Is this batch new (None) or there already?
+        """None if this batch is new, or the `Duplicate` that it is.
 
         Raises FencedError for an epoch that another instance of the producer has replaced,
-        NotReadyError where an earlier batch has not arrived (it may be on its way: send both
-        again in order), InvalidRequestError for a duplicate whose offset is forgotten and for a
-        new epoch that does not begin at 0. A producer nobody remembers may begin anywhere: its
-        batches may have been deleted by retention.
+        NotReadyError if an earlier batch has not arrived (it may still arrive: send both again in
+        order), InvalidRequestError for a duplicate whose offset is forgotten and for a new epoch
+        that does not begin at 0. An unknown producer may begin anywhere: retention may have
+        deleted its batches.
         """
         known = self._producers.get(header.producer_id)
         if known is None or not known.batches:
@@ -83,7 +83,7 @@ class ProducerTable:
             if header.sequence != 0:
                 raise InvalidRequestError(
                     f"epoch {header.producer_epoch} of producer {header.producer_id:#x} begins"
-                    f" with sequence {header.sequence}; an epoch begins with 0"
+                    f" with sequence {header.sequence}; an epoch must begin with 0"
                 )
             return None
         expected = (known.batches[-1][0] + 1) % _SEQUENCES
@@ -117,8 +117,8 @@ class ProducerTable:
         known.batches.append((header.sequence, base_offset, base_offset + header.record_count))
 
     def dump_before(self, offset: int) -> ProducerDump:
-        """What the table says of batches that lie below ``offset``. With the records from there on
-        it is the whole table again: it remembers the last batches only."""
+        """The part of the table that is about batches below ``offset``. Together with the records
+        from there on, it gives the whole table again."""
         found = []
         for producer_id, known in self._producers.items():
             batches = tuple(batch for batch in known.batches if batch[2] <= offset)
@@ -135,7 +135,7 @@ class ProducerTable:
 
 
 def dump_from(rows: Iterable[Any]) -> ProducerDump:
-    """A dump as it comes back from JSON. Raises ValueError, TypeError."""
+    """A dump from its JSON form. Raises ValueError, TypeError."""
     return tuple(
         (producer_id, epoch, tuple((a, b, c) for a, b, c in batches))
         for producer_id, epoch, batches in rows
@@ -143,10 +143,10 @@ def dump_from(rows: Iterable[Any]) -> ProducerDump:
 
 
 def with_last_id(dump: ProducerDump, last_id: int) -> ProducerDump:
-    """A dump that says the last transaction id of its log as well, where there is one.
+    """A dump that also holds the last transaction id of its log, if there is one.
 
-    It is the row of producer 0, which no producer is: SPUs of earlier versions take it for one that
-    is silent, keep it, and pass it on.
+    The id is in a row of producer 0, an id that no producer has: SPUs of earlier versions take the
+    row for a silent producer, keep it, and pass it on.
     """
     if last_id == NO_TRANSACTION:
         return dump
@@ -154,7 +154,7 @@ def with_last_id(dump: ProducerDump, last_id: int) -> ProducerDump:
 
 
 def split_last_id(dump: ProducerDump) -> tuple[ProducerDump, int]:
-    """What `with_last_id` made of: producers alone, and the id or `NO_TRANSACTION`."""
+    """The reverse of `with_last_id`: the producers alone, and the id or `NO_TRANSACTION`."""
     ids = [
         batch[0]
         for producer_id, _, batches in dump
@@ -166,7 +166,7 @@ def split_last_id(dump: ProducerDump) -> tuple[ProducerDump, int]:
 
 
 def newest_snapshot(snapshots: Iterable[ProducerSnapshot], leo: int) -> ProducerSnapshot:
-    """The one with the highest end that is not above ``leo``; `NO_PRODUCERS` where none is."""
+    """The snapshot with the highest end that is not above ``leo``, or `NO_PRODUCERS`."""
     return max(
         (snapshot for snapshot in snapshots if snapshot.leo <= leo),
         key=lambda snapshot: snapshot.leo,

@@ -1,7 +1,7 @@
-"""What one replica knows: its durable hard state, its log, and its part in replication.
+"""The state of one replica: its durable hard state, its log, and its part in replication.
 
-Everything is immutable and comparable: a step gives a new state, a simulator can keep every state
-it has seen, and two processes that start from the same state stay equal. Pure data.
+Everything is immutable and comparable: a step returns a new state, a simulator can keep every state
+that it has seen, and two replicas in the same state that get the same inputs stay equal. Pure data.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import Final, NamedTuple
 from spu.replication.history import History, cut, forgotten, last_term
 from spu.replication.producer_state import ProducerDump
 
-#: A follower that was behind for so long leaves the live replica set.
+#: A follower that was behind for this long leaves the live replica set.
 REPLICA_LAG_TIME_MS: Final = 10_000
-#: What was not answered is asked again after this.
+#: A request that was not answered is sent again after this time.
 RETRY_MS: Final = 1_000
-#: A follower that lacks something and says nothing for so long is attached again.
+#: A follower that lacks records and sends nothing for this long is attached again.
 STALLED_MS: Final = 3_000
-#: Pushes on their way to one follower.
+#: How many pushes to one follower may be in flight.
 CREDITS: Final = 4
 
-#: Why a replica is unfit whose host went down before the page cache, which its topic relies on, was
-#: on the disk: it has what it has, and may lead by an unclean election.
+#: Why a replica is unfit if its topic relies on the page cache, and its host went down before the
+#: cache was written to the disk. Such a replica may lead by an unclean election.
 UNCLEAN_BOOT: Final = "the host went down without a clean stop, and the topic relies on its memory"
-#: How the reason of a replica begins whose leader does not have what it knows to be committed.
+#: The beginning of the reason if the leader lacks records that the replica knows to be committed.
 RETRACTED: Final = "committed records differ"
 
 
 class Member(NamedTuple):
-    """A member of the live replica set: an SPU with the storage that it had when it joined."""
+    """A member of the live replica set: an SPU, and the storage id that it had when it joined."""
 
     spu: int
     storage: str
@@ -41,13 +41,14 @@ Members = tuple[Member, ...]
 
 @dataclass(frozen=True, slots=True)
 class HardState:
-    """What the journal holds of a replica; written as one, and never half.
+    """A replica's state in the journal; it is written as a whole.
 
-    ``term`` is the highest full term that it led or followed; ``replicas``, ``lrs`` and
-    ``min_in_sync`` are those of one ``revision`` of the partition, and ``leading`` says whether it
-    leads by that. ``pending`` is the set that it asked for as the leader, from this revision: until
-    a later one is known, commits need both. ``incarnation`` is that of the cluster at ``revision``:
-    it grows where the KV was restored from a backup, and revisions begin anew.
+    ``term`` is the highest full term that the replica led or followed; ``replicas``, ``lrs`` and
+    ``min_in_sync`` are those of one ``revision`` of the partition, and ``leading`` says whether the
+    replica leads by that revision. ``pending`` is the LRS that it asked for, as the leader, from
+    this revision: until it knows a later revision, commits need both sets. ``incarnation`` is the
+    cluster's at ``revision``: it grows when the KV was restored from a backup, where revisions
+    start again at a lower number.
     """
 
     storage: str
@@ -63,17 +64,17 @@ class HardState:
 
     @property
     def version(self) -> tuple[int, int]:
-        """What the SC is known to have said last: revisions of a later incarnation are newer."""
+        """The last known revision of the SC: those of a later incarnation are newer."""
         return self.incarnation, self.revision
 
     @property
     def required(self) -> frozenset[Member]:
-        """Who must hold a record before it is committed."""
+        """The members that must hold a record before it is committed."""
         return frozenset(self.lrs) | frozenset(self.pending or ())
 
     @property
     def smallest(self) -> int:
-        """What counts against the minimum: the smaller of the set and the one asked for."""
+        """The size to compare with the minimum: of the LRS or the one asked for, the smaller."""
         return min(len(self.lrs), len(self.lrs if self.pending is None else self.pending))
 
 
@@ -105,10 +106,10 @@ class LogView:
 class Progress:
     """What a leader knows of one follower.
 
-    ``attach`` is the number of the attachment, 0 without one. Only a ``matched`` follower, whose
-    log is a beginning of the leader's, is sent anything, and only its ``match_offset`` counts.
-    ``sent`` is the next offset to push, ``unacked`` are the ends of pushes on their way, ``acked``
-    is the highest end that was acknowledged, and ``last_sent_lac`` the last add confirmed that was
+    ``attach`` is the number of the attachment, 0 without one. A follower is ``matched`` if its log
+    is a prefix of the leader's; only then is it sent batches, and does its ``match_offset`` count.
+    ``sent`` is the next offset to push, ``unacked`` are the ends of pushes in flight, ``acked`` is
+    the highest end that was acknowledged, and ``last_sent_lac`` the last add confirmed that was
     sent to it.
     """
 
@@ -137,10 +138,10 @@ class Leading:
     """One leadership. ``control`` is the offset of the control record that began it, or of the last
     record before it where it began without one.
 
-    ``mark`` is where the log ended when time was looked at last: a follower that has that much
-    is not behind. ``asked_ms``: when it asked for another live replica set last; ``refused`` are
-    those that it asked for and did not get, the latest last. ``stuck_ms``: since when nothing was
-    committed beyond ``stuck_at`` though there is something to commit.
+    ``mark`` is where the log ended at the last tick: a follower that has that much is not behind.
+    ``asked_ms``: when it last asked for another live replica set; ``refused`` are those that it
+    asked for and did not get, the latest last. ``stuck_ms``: since when nothing was committed
+    beyond ``stuck_at``, although there are records to commit.
     """
 
     term: int
@@ -156,7 +157,7 @@ class Leading:
 
 
 class Phase(Enum):
-    """How far a follower is with an attachment."""
+    """How far an attachment has come, as the follower sees it."""
 
     PROMISING = "the term, a cut or a new storage is being made durable"
     AGREEING = "the leader compares the logs"
@@ -165,8 +166,8 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """One attachment to a leader. ``heard_lac`` is the last add confirmed that it has heard in it,
-    which may lie beyond what it holds."""
+    """One attachment to a leader. ``heard_lac`` is the last add confirmed that the leader sent in
+    it, which may be beyond the end of this log."""
 
     leader: int
     term: int
@@ -177,9 +178,9 @@ class Following:
 
 @dataclass(frozen=True, slots=True)
 class Rebuilding:
-    """Where to begin anew, once ``storage``, the new id, is durable: at ``start``, the record
-    before which is of ``last_term``, with what ``producers`` had appended before.
-    ``begun``: the log is being replaced."""
+    """Where to begin again, once the new storage id ``storage`` is durable: at ``start``, after a
+    record of ``last_term``, with the producer state ``producers``. ``begun``: the log is being
+    replaced."""
 
     start: int
     last_term: int
@@ -192,11 +193,12 @@ class Rebuilding:
 class ReplicaState:
     """All of one replica.
 
-    ``hard_state`` is durable; ``unpersisted`` is the newest one on its way to the disk.
-    ``becoming`` is the term that it leads in once that is durable; a term that an earlier process
-    persisted is never led in again. ``boot`` is random for each opening of the log; ``last_attach``
-    is the newest attachment, as (term, number), that was followed since. While the log is being cut
-    (``cutting``) or replaced (``rebuild``), nothing is written to it and nothing said of it.
+    ``hard_state`` is durable; ``unpersisted`` is the newest one that is not durable yet.
+    ``becoming`` is the term in which the replica will lead once the term is durable; it never leads
+    again in a term that an earlier process persisted. ``boot`` is random for each opening of the
+    log; ``last_attach`` is the newest attachment since then, as (term, number). While the log is
+    being cut (``cutting``) or replaced (``rebuild``), nothing is written to it, and no message
+    tells of it.
     """
 
     spu: int
@@ -224,14 +226,14 @@ class ReplicaState:
 
     @property
     def required(self) -> frozenset[Member]:
-        """Who must hold a record before it is committed: by its hard state, and whom it decided to
-        ask for since. Were these not needed before that is durable, one that holds all that is
-        committed when it is chosen might not when it joins."""
+        """The members that must hold a record before it is committed: those of the hard state, and
+        those of a set to ask for that is not durable yet. If commits did not need the latter, a
+        replica that holds all committed records when it is chosen might lack some when it joins."""
         return self.hard_state.required | frozenset(self.newest.pending or ())
 
     @property
     def durable_lac(self) -> int:
-        """How far the last add confirmed may be persisted: never beyond the durable end."""
+        """The last add confirmed that may be persisted: never beyond the durable end."""
         return min(self.lac, self.log.durable - 1)
 
     @property
@@ -241,11 +243,11 @@ class ReplicaState:
 
     @property
     def is_serving(self) -> bool:
-        """Leading, and what its leadership began with is committed."""
+        """Whether it leads, and has committed the records that its leadership began with."""
         return self.leading is not None and self.lac >= self.leading.control
 
 
 def recovered(spu: int, boot: str, hard_state: HardState, log: LogView, lac: int) -> ReplicaState:
     """A replica after a start, from what its disk holds; `Resume` comes next. ``log.durable`` is
-    its end: recovery makes durable what it keeps before anything is said of it."""
+    the log's end: recovery makes all that it keeps durable before the log is used."""
     return ReplicaState(spu, boot, hard_state, replace(log, durable=log.leo), lac)

@@ -1,8 +1,8 @@
-"""Which term does a leadership get? No term is used twice, whatever is sent how often.
+"""Computes the term of a leadership. No term is used twice, even if messages are repeated.
 
-The SC counts leader changes (the election term); the leader's disk counts restarts within one. A
-leadership that finds its election term on the disk already follows an earlier one in the same
-term, which may have appended: it takes the next restart count. Pure.
+The SC counts leader changes (the election term); the leader's disk counts restarts within one. If
+a leadership finds its election term on the disk already, an earlier leadership in that term may
+have appended records: the new one takes the next restart count. Pure.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from schemas.ids import MAX_RESTARTS, Term, election_term, format_term, restarts
 def next_term(wanted: int, on_disk: int) -> Term:
     """The full term for a leadership at election term ``wanted``.
 
-    ``on_disk`` is the largest term the disk holds, 0 for none. Raises FencedError for an election
-    term below it, and where no restart count is left.
+    ``on_disk`` is the largest term that the disk holds, 0 for none. Raises FencedError for an
+    election term below it, and if no restart count is left.
     """
     wanted = election_term(wanted)
     if election_term(on_disk) > wanted:
@@ -26,6 +26,6 @@ def next_term(wanted: int, on_disk: int) -> Term:
         return Term(wanted)
     if restarts_of(on_disk) == MAX_RESTARTS:
         raise FencedError(
-            f"the restarts of term {format_term(on_disk)} are used up; it needs an election"
+            f"the restarts of term {format_term(on_disk)} are used up; the SC must elect a leader"
         )
     return Term(on_disk + 1)

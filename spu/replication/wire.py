@@ -1,9 +1,9 @@
-"""The messages of replication as frames: what goes over the connection of two SPUs.
+"""The messages of replication as frames, for the connection between two SPUs.
 
 Frames are those of the client protocol (`schemas.wire.protocol`): a length, a frame header whose
-``api`` is one of `Kind`, a fixed part, a tail. Each says which partition it is about; the batches
-of an `Append` are its tail, as they stand in the log. Integers are little-endian. The first frame
-in each direction is `Greeting`. Pure.
+``api`` is one of `Kind`, a fixed part, a tail. Each names its partition; the tail of an `Append`
+holds the batches, as they are in the log. Integers are little-endian. The first frame in each
+direction is a `Greeting`. Pure.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAGIC: Final = b"RNLR"
 #: The producers of a `Reset` as JSON: 2,000 rows of at most 350 bytes fit well.
 MAX_PRODUCERS_BYTES: Final = 1 << 20
 _NUMBERS: Final = 1 << 64
-#: How much of the reason why a replica is unfit travels.
+#: How many bytes are sent of the reason why a replica is unfit.
 _MAX_REASON_BYTES: Final = 4096
 
 
@@ -57,7 +57,7 @@ class Kind(IntEnum):
     DAMAGED = 11
 
 
-#: Magic, versions, who speaks, whom it believes to speak to; the cluster uid is the tail.
+#: Magic, versions, id of the sender, id of the expected receiver; the tail is the cluster uid.
 _GREETING: Final = struct.Struct("<4sHHII")
 # All others begin with partition uid, term and attachment.
 _ATTACH: Final = struct.Struct("<16sQI")
@@ -71,7 +71,7 @@ _REFUSE: Final = struct.Struct("<16sQIQ")
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """The first frame of either end. ``to`` is the SPU that it takes the other for."""
+    """The first frame of each end. ``to`` is the SPU that the sender expects at the other end."""
 
     spu: int
     to: int
@@ -85,7 +85,7 @@ class Greeting:
 
     @classmethod
     def unpack(cls, fixed: memoryview, tail: memoryview) -> Self:
-        """Raises ProtocolError where it is none."""
+        """Raises ProtocolError if the frame is not a greeting."""
         magic, low, high, spu, to = _unpack(_GREETING, fixed)
         if magic != MAGIC:
             raise ProtocolError("this is not an SPU: the first frame does not say RNLR")
@@ -94,8 +94,8 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """Follower to leader: what you sent in this attachment is damaged. The core knows nothing of
-    it: who reads the leader's disk looks whether that is."""
+    """Follower to leader: a batch that you sent in this attachment is damaged. The core does not
+    handle it: the leader's `spu.replica.follower_push` checks its own disk."""
 
     term: int
     attach: int
@@ -140,14 +140,14 @@ def encode_append(
     log_start: int,
     *batches: Buffer,
 ) -> list[Buffer]:
-    """An `Append` of batches that were not taken apart; the attachment is (term, number, boot)."""
+    """An `Append` with batches as raw bytes; ``attachment`` is (term, number, boot)."""
     term, attach, boot = attachment
     fixed = _APPEND.pack(uid_bytes(uid), term, attach, bytes.fromhex(boot), lac, log_start)
     return pack_frame(Kind.APPEND, 0, fixed, *batches)
 
 
 def damaged(fixed: memoryview) -> tuple[PartitionUid, Damaged]:
-    """What to answer to a frame whose batches are damaged."""
+    """The answer to a frame whose batches are damaged."""
     uid, term, attach, *_ = _unpack(_APPEND, fixed)
     return uid_text(uid), Damaged(term, attach)
 
@@ -157,8 +157,8 @@ def decode(
 ) -> tuple[PartitionUid, Message | Damaged]:
     """The message of a frame. Batches are verified, and refer to the memory of ``tail``.
 
-    Raises ProtocolError for what no SPU sends, CorruptBatchError for batches that were damaged on
-    the way or on the leader's disk: `damaged` is the answer.
+    Raises ProtocolError for a frame that no SPU sends, CorruptBatchError for batches that were
+    damaged in transit or on the leader's disk: the answer is then `damaged`.
     """
     message: Message | Damaged
     match kind:
@@ -191,19 +191,19 @@ def decode(
             uid, term, attach, known = _unpack(_REFUSE, fixed)
             message = Reject(term, attach, known)
         case _:
-            raise ProtocolError(f"an SPU knows no replication message {kind}; upgrade it")
+            raise ProtocolError(f"this SPU does not know replication message {kind}; upgrade it")
     return uid_text(uid), message
 
 
 def _reason(text: bytes | memoryview) -> str:
-    """As much of a reason as travels, without half a character at its end."""
+    """The part of a reason that is sent, without half a character at its end."""
     return bytes(text[:_MAX_REASON_BYTES]).decode(errors="ignore")
 
 
 def _producers(tail: memoryview) -> ProducerDump:
     if len(tail) > MAX_PRODUCERS_BYTES:
         raise ProtocolError(
-            f"producers of {len(tail)} bytes; a log remembers no more than {MAX_PRODUCERS_BYTES}"
+            f"a producer table of {len(tail)} bytes; it may have at most {MAX_PRODUCERS_BYTES}"
         )
     try:
         dump = dump_from(json.loads(bytes(tail)))
@@ -211,16 +211,16 @@ def _producers(tail: memoryview) -> ProducerDump:
         raise ProtocolError(f"the producers of a message do not parse: {error}") from error
     for producer_id, epoch, batches in dump:
         for number in (producer_id, epoch, *chain.from_iterable(batches)):
-            # A table and a checkpoint take these as they are.
+            # The producer table and the checkpoint use these without another check.
             if type(number) is not int or not 0 <= number < _NUMBERS:
-                raise ProtocolError(f"{number!r} in the producers of a message is no number there")
+                raise ProtocolError(f"{number!r} in a producer table is not a valid number")
     return dump
 
 
 def _batches(data: memoryview) -> tuple[Batch, ...]:
     batches = split_batches(data)
     if sum(header.length for header, _ in batches) != len(data):
-        raise CorruptBatchError(f"{len(data)} bytes of batches do not end with a whole one")
+        raise CorruptBatchError(f"{len(data)} bytes of batches do not end with a whole batch")
     for _, batch in batches:
         verify(batch)
     return tuple(

@@ -114,7 +114,7 @@ class ReadableLog:
 
     def _below_start(self, offset: int) -> OffsetOutOfRangeError:
         return OffsetOutOfRangeError(
-            f"offset {offset} is gone; the first one available is {self.log_start}",
+            f"offset {offset} is gone; the first available offset is {self.log_start}",
             firstAvailable=self.log_start,
         )
 

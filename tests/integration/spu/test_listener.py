@@ -417,7 +417,7 @@ async def test_given_a_truncated_log_then_fetch_names_the_first_offset(served: S
         served.replica._log.truncate_prefix(1)
         served.replica.tick(served.spu.now_us)
         await until(lambda: served.replica.log_start == 1)
-        with pytest.raises(OffsetOutOfRangeError, match="first one available is 1"):
+        with pytest.raises(OffsetOutOfRangeError, match="first available offset is 1"):
             await client.fetch(0)
 
 

@@ -265,7 +265,7 @@ async def test_given_a_truncation_then_every_replica_follows_and_one_that_was_aw
         replica = cluster.replica(spu)
         assert replica.log_start == 23
         await until(lambda log=replica._log: log.log_start == 21)  # type: ignore[misc]
-    with pytest.raises(OffsetOutOfRangeError, match="first one available is 23"):
+    with pytest.raises(OffsetOutOfRangeError, match="first available offset is 23"):
         leader.fetch(fetch_request(22))
     assert headers(leader.fetch(fetch_request(23), wait=True).data)[0].base_offset == 21
     # Who was away leads next, and shows nothing that was truncated.

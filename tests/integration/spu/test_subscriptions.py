@@ -199,7 +199,7 @@ async def test_given_a_log_that_is_cut_under_its_reader_then_it_is_told(served: 
         client.grant(Grant(1, MANY))
         error = await client.refused()
         assert isinstance(error, OffsetOutOfRangeError)
-        assert "first one available is 9" in error.message
+        assert "first available offset is 9" in error.message
         await client.subscribe(entry(2, offset=9))
         assert (await client.pushed())[1] == PushResponse(9, 12, 13)
 

@@ -105,8 +105,10 @@ IDS = TRANSACTION_IDS_FLAG
         pytest.param(IDS, 9, 7, "ids are 9 to 7", id="given-falling-ids-then-refused"),
         pytest.param(IDS, -1, 7, "ids are -1 to 7", id="given-a-first-below-0-then-refused"),
         pytest.param(IDS, -1, -1, "ids are -1 to -1", id="given-a-flag-alone-then-refused"),
-        pytest.param(0, 7, 9, r"its flags that it has none", id="given-ids-alone-then-refused"),
-        pytest.param(0, -1, 9, r"its flags that it has none", id="given-a-last-alone-then-refused"),
+        pytest.param(0, 7, 9, r"its flags say that it has none", id="given-ids-alone-then-refused"),
+        pytest.param(
+            0, -1, 9, r"its flags say that it has none", id="given-a-last-alone-then-refused"
+        ),
         pytest.param(CONTROL_FLAG, -1, -1, "flags are 0x1", id="given-a-control-flag-then-refused"),
         pytest.param(IDS | 4, 7, 9, "flags are 0x6", id="given-an-unknown-flag-then-refused"),
     ],

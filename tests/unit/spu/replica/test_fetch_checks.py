@@ -20,7 +20,7 @@ async def test_given_offsets_then_fetch_says_what_there_is(spu: Spu) -> None:
     replica._log.truncate_prefix(1)
     replica.tick(spu.now_us)
     await until(lambda: replica.log_start == 1)
-    with pytest.raises(OffsetOutOfRangeError, match="first one available is 1"):
+    with pytest.raises(OffsetOutOfRangeError, match="first available offset is 1"):
         replica.fetch(fetch_request(0))
     bounds = replica.offsets.list_offsets(EARLIEST)
     assert (bounds.offset, bounds.log_start, bounds.lac) == (1, 1, 4)

@@ -251,7 +251,7 @@ async def test_given_an_id_below_the_last_one_then_refused_after_a_restart_too(
     replica = await spu.serve()
     assert (await produce(replica, batch_of(2, ids=(5, 9)))).base_offset == 1
     assert (await produce(replica, batch_of(2))).base_offset == 3
-    with pytest.raises(TransactionIdTooLowError, match=r"id 8, and orders-0 is at 9") as refused:
+    with pytest.raises(TransactionIdTooLowError, match=r"id 8, but orders-0 is at 9") as refused:
         await produce(replica, batch_of(ids=(8, 12)))
     assert refused.value.last_transaction_id == 9
     assert (await produce(replica, batch_of(ids=(9, 9)))).base_offset == 5

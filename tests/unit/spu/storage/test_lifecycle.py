@@ -177,6 +177,6 @@ def test_given_a_truncated_offset_then_there_is_no_batch(tmp_path: Path) -> None
     opened = three_segments(tmp_path)
     opened.log.truncate_prefix(4)
     opened.sync()
-    with pytest.raises(OffsetOutOfRangeError, match="first one available is 4"):
+    with pytest.raises(OffsetOutOfRangeError, match="first available offset is 4"):
         opened.log.batch_start(3)
     opened.crash()

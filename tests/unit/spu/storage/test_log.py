@@ -270,7 +270,7 @@ def test_given_truncation_then_the_start_is_durable_before_files_go(tmp_path: Pa
     again = open_log(tmp_path)
     assert again.log.log_start == second.base_offset + 1
     assert again.log.segments[0].base_offset == second.base_offset
-    with pytest.raises(OffsetOutOfRangeError, match=f"first one available is {log.log_start}"):
+    with pytest.raises(OffsetOutOfRangeError, match=f"first available offset is {log.log_start}"):
         again.log.read(0, 100, 60, wait=True)
     assert read_all(again, log.log_start)[0] == second.base_offset
     again.crash()
