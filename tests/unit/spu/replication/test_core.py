@@ -129,7 +129,7 @@ def test_given_a_higher_term_anywhere_then_it_steps_down() -> None:
     assert outputs[0] == SteppedDown("SPU 1 leads in a higher term")
     for dialogue in (refused, told, attached_itself):
         assert dialogue.state.leading is None
-        with pytest.raises(AssertionError, match="only a leader writes"):
+        with pytest.raises(AssertionError, match="only a leader appends"):
             dialogue.tell(Appended(2))
     following_now = attached_itself.state.following
     assert following_now is not None

@@ -30,7 +30,10 @@ def test_next_term(wanted: int, on_disk: int, term: int) -> None:
     [
         pytest.param(make_term(1, 1), make_term(1, 2), "1.1.0 is over", id="given-a-higher-one"),
         pytest.param(
-            make_term(1, 1), make_term(1, 1, MAX_RESTARTS), "needs an election", id="given-no-more"
+            make_term(1, 1),
+            make_term(1, 1, MAX_RESTARTS),
+            "SC must elect a leader",
+            id="given-no-more",
         ),
     ],
 )
