@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, with what completes them in a shell."""
+"""Arguments and options that several commands share, with their shell completion."""
 
 from __future__ import annotations
 
@@ -16,21 +16,19 @@ ScOption = Annotated[
     typer.Option(
         "--sc",
         metavar="HOST:PORT",
-        help="The SC to talk to; several, separated by commas. Else RUNNEL_SC, else the profile.",
+        help="The SC's address; separate several by commas. Default: RUNNEL_SC, else the profile.",
         show_default=False,
     ),
 ]
 OnlyPartitionsOption = Annotated[
     list[int] | None,
     typer.Option(
-        "--partition", "-p", min=0, help="Only this one; may be repeated.", show_default=False
+        "--partition", "-p", min=0, help="Only this partition; may be repeated.", show_default=False
     ),
 ]
 FilesOption = Annotated[
     list[str],
-    typer.Option(
-        "-f", "--filename", metavar="FILE|DIR|-", help="Manifests; may be given several times."
-    ),
+    typer.Option("-f", "--filename", metavar="FILE|DIR|-", help="Manifests; may be repeated."),
 ]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print.")]
 KindArgument = Annotated[
@@ -53,19 +51,19 @@ SelectorOption = Annotated[
         "-l",
         "--selector",
         metavar="SELECTOR",
-        help="Only objects with these labels: a=b, a!=b, a in (b,c), a notin (b,c), a, !a;"
-        " a comma between two means both.",
+        help="Only objects with these labels: a=b, a!=b, a in (b,c), a notin (b,c), a, !a; join"
+        " several with commas, all must match.",
         show_default=False,
     ),
 ]
-TimeoutOption = Annotated[str, typer.Option(metavar="DURATION", help="How long to wait at most.")]
+TimeoutOption = Annotated[str, typer.Option(metavar="DURATION", help="Wait at most this long.")]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Have the SC check everything, and change nothing.")
+    bool, typer.Option("--dry-run", help="The SC checks everything and changes nothing.")
 ]
 
 
 def is_consumers(kind: str) -> bool:
-    """Whether what stands for a kind means consumers: they are no objects of the SC."""
+    """Whether a KIND argument means consumers, which are not objects of the SC."""
     return kind.lower() in {"consumer", "consumers"}
 
 

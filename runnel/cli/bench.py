@@ -1,4 +1,4 @@
-"""``runnel bench``: what a running cluster does, beside what this machine could do at most."""
+"""``runnel bench``: measures a running cluster, and compares it with the limits of this machine."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from schemas.objects.quantities import format_size, parse_size
 from schemas.objects.topic import Compression, Durability
 
 app = typer.Typer(
-    help="Measure a running cluster, beside what this machine could do at most.",
+    help="Measure a running cluster, and compare it with the limits of this machine.",
     no_args_is_help=True,
 )
 _REFRESH_S: Final = 0.25
 
-_OF_ITS_OWN: Final = "Of the topic that is made for the run"
+_OF_ITS_OWN: Final = "For the topic that bench creates"
 TopicOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
         autocompletion=completion.topics,
-        help="A topic to use, and leave, to which nobody else writes."
-        " Default: one is made, and deleted at the end.",
+        help="Use this topic and keep it; nothing else may write to it. Default: a new topic,"
+        " deleted at the end.",
         show_default=False,
     ),
 ]
@@ -49,16 +49,16 @@ RecordsOption = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="How many records. Default: 256 MiB of them, at most 2,000,000 (--per-record:"
-        " 500,000); of e2e, 10 s of the rate.",
+        help="Number of records. Default: 256 MiB of records, at most 2,000,000 (--per-record:"
+        " 500,000); for e2e, 10 s at the rate.",
         show_default=False,
     ),
 ]
 SecondsOption = Annotated[
     float | None,
-    typer.Option(metavar="S", help="For so long, instead of --records.", show_default=False),
+    typer.Option(metavar="S", help="Run this long, instead of --records.", show_default=False),
 ]
-RecordSizeOption = Annotated[str, typer.Option(metavar="SIZE", help="Bytes of each record.")]
+RecordSizeOption = Annotated[str, typer.Option(metavar="SIZE", help="Size of each record.")]
 PartitionsOption = Annotated[
     int | None, typer.Option("--partitions", "-p", metavar="P", help=f"{_OF_ITS_OWN}. [default: 1]")
 ]
@@ -69,16 +69,16 @@ ReplicationOption = Annotated[
 DurabilityOption = Annotated[
     Durability | None, typer.Option(help=f"{_OF_ITS_OWN}. [default: fsync]", show_default=False)
 ]
-AcksOption = Annotated[AcksChoice, typer.Option(help="When a record counts.")]
+AcksOption = Annotated[AcksChoice, typer.Option(help="When a record counts as sent.")]
 CompressionOption = Annotated[
-    Compression | None, typer.Option(help="Default: the topic's.", show_default=False)
+    Compression | None, typer.Option(help="Default: that of the topic.", show_default=False)
 ]
-BatchOption = Annotated[str, typer.Option(metavar="SIZE", help="How large batches become.")]
+BatchOption = Annotated[str, typer.Option(metavar="SIZE", help="Size at which a batch is sent.")]
 LingerOption = Annotated[
     float | None,
     typer.Option(
         metavar="MS",
-        help="How long a batch waits. Default: 5 at most, while others are under way.",
+        help="How long a batch waits for more. Default: up to 5, while others are in flight.",
         show_default=False,
     ),
 ]
@@ -104,7 +104,10 @@ def produce(
     as_json: JsonOption = False,
     sc: ScOption = None,
 ) -> None:
-    """How fast records are taken. Latency: from sending a batch to its acknowledgement."""
+    """Measure how fast the cluster takes records.
+
+    Latency is the time from sending a batch to its acknowledgement.
+    """
     settings = Settings(
         mode=Mode.PRODUCE,
         topic=topic,
@@ -141,9 +144,10 @@ def consume(
     as_json: JsonOption = False,
     sc: ScOption = None,
 ) -> None:
-    """How fast records are read, after writing them unmeasured. Latency: what a reader waits.
+    """Measure how fast records are read, after writing them unmeasured.
 
-    With --seconds they are read again and again until the time is over.
+    Latency is the time that a reader waits for records. With --seconds the records are read again
+    and again until the time is over.
     """
     settings = Settings(
         mode=Mode.CONSUME,
@@ -167,7 +171,7 @@ def e2e(
     topic: TopicOption = None,
     records: RecordsOption = None,
     seconds: SecondsOption = None,
-    rate: Annotated[int, typer.Option(metavar="R", help="Records a second.")] = DEFAULT_RATE,
+    rate: Annotated[int, typer.Option(metavar="R", help="Records per second.")] = DEFAULT_RATE,
     record_size: RecordSizeOption = "1Ki",
     partitions: PartitionsOption = None,
     replication_factor: ReplicationOption = None,
@@ -182,10 +186,10 @@ def e2e(
     as_json: JsonOption = False,
     sc: ScOption = None,
 ) -> None:
-    """How long records take to a consumer, at a steady rate.
+    """Measure how long records take to reach a consumer, at a steady rate.
 
-    Latency counts from the moment at which a record was due by that rate, whether or not it could
-    be sent then.
+    Latency counts from the moment at which a record was due at that rate, even if it was sent
+    later.
     """
     settings = Settings(
         mode=Mode.E2E,
@@ -227,11 +231,11 @@ def _run(settings: Settings, sc: str | None, *, as_json: bool) -> None:
 
 
 class _Progress:
-    """What is going on, and how far it is, on a terminal's standard error."""
+    """Shows the current step and its progress on standard error, if that is a terminal."""
 
     def __init__(self) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        # Seldom: who draws takes processor time from what is measured.
+        # Seldom, because drawing takes processor time from the measurement.
         self._progress = Progress(
             *columns,
             console=stderr(),
@@ -307,7 +311,7 @@ def describe(result: Result) -> list[str]:
 def _headline(result: Result) -> list[str]:
     settings = result.settings
     how = "columnar" if settings.columnar else "record by record"
-    topic = settings.topic or "made for this, and deleted"
+    topic = settings.topic or "created for this run, then deleted"
     linger = "" if settings.mode is Mode.CONSUME else _linger(settings.linger_ms)
     partitions = count(settings.partitions or 1, "partition")
     replicas = count(settings.replication_factor or 1, "replica")
@@ -338,9 +342,9 @@ def _latency_of(settings: Settings) -> str:
         case Mode.PRODUCE:
             return f"from sending a {what} to its acknowledgement"
         case Mode.CONSUME:
-            return f"from asking for a {what} until it is there"
+            return f"from asking for a {what} to receiving it"
         case Mode.E2E:
-            return "from when a record was due until the consumer had it"
+            return "from when a record was due to when the consumer received it"
 
 
 def _against(

@@ -1,11 +1,11 @@
-"""All commands in one tree: ``runnel`` with kubectl's habits.
+"""The tree of all commands; they follow kubectl's conventions.
 
-Commands live in modules by what they are about. A module is imported when one of its commands is
-called or asked for its help: ``get`` does not wait for Arrow, and ``runnel --help``, a mistyped
-name and TAB wait for no command at all. So `COMMANDS` repeats the first sentence of each command's
-help; a test holds it equal to what the command says.
+Modules group commands by subject. A module is imported only when one of its commands runs or prints
+its help: ``get`` does not import Arrow, and ``runnel --help``, a mistyped name and TAB import no
+command at all. `COMMANDS` therefore repeats the first sentence of each command's help; a test
+compares them.
 
-Neighbours: `runnel.cli.main` starts it; `runnel.cli.interrupts` is about Ctrl-C while it imports.
+Neighbours: `runnel.cli.main` starts it; `runnel.cli.interrupts` handles Ctrl-C during imports.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class LazyCommand:
     help: str
 
 
-#: All commands in the order of ``runnel --help``. A name that stands for a `typer.Typer` is a
-#: group. Modules are named as relative imports name them.
+#: All commands in the order of ``runnel --help``. A name of a `typer.Typer` is a group. Modules are
+#: named as in relative imports.
 COMMANDS: Final = {
     "cluster": LazyCommand(
         ".cluster.cluster", "app", "Start, inspect and stop a cluster on this machine."
@@ -42,7 +42,7 @@ COMMANDS: Final = {
     "apply": LazyCommand(
         ".objects.apply",
         "apply",
-        "Create what manifests describe, or change it to what they say.",
+        "Create or update objects from manifests.",
     ),
     "diff": LazyCommand(".objects.edit", "diff", "Show what apply would change."),
     "edit": LazyCommand(
@@ -53,41 +53,41 @@ COMMANDS: Final = {
     "get": LazyCommand(
         ".objects.get",
         "get",
-        "List objects of a kind, or one of them; or consumers, and how far they are.",
+        "List objects of a kind, or one object; or named consumers and their lag.",
     ),
     "describe": LazyCommand(
         ".objects.describe",
         "describe",
-        "Show one object in full: why it is in its state, what belongs to it, and its history.",
+        "Show one object in full: the reason for its state, its parts, and its history.",
     ),
     "explain": LazyCommand(
         ".objects.explain",
         "explain",
-        "Say what a field of a manifest means, its type, its default, and what is below it.",
+        "Explain a field of a manifest: its meaning, type, default, and the fields below it.",
     ),
     "delete": LazyCommand(
         ".objects.apply",
         "delete",
-        "Delete objects by kind and name, or those that manifests describe; or a consumer.",
+        "Delete objects by kind and name or by manifests, or delete a named consumer.",
     ),
     "wait": LazyCommand(
-        ".objects.apply", "wait", "Wait until an object has a resolution, or is gone."
+        ".objects.apply", "wait", "Wait until an object has a resolution or is deleted."
     ),
-    "topic": LazyCommand(".partition.topic", "app", "See and change what a topic holds."),
+    "topic": LazyCommand(".partition.topic", "app", "Show the offsets of a topic, or truncate it."),
     "partition": LazyCommand(
-        ".partition.partition", "app", "Decide about single partitions, look into them."
+        ".partition.partition", "app", "Elect the leader of a partition, or inspect its log."
     ),
     "produce": LazyCommand(
         ".records.produce",
         "produce",
-        "Send records to a topic: one a line from standard input, or those of a file.",
+        "Send records to a topic: one per line from standard input, or those of a file.",
     ),
     "consume": LazyCommand(".records.consume", "consume", "Print records of a topic."),
-    "consumer": LazyCommand(
-        ".records.consumers", "app", "Decide where consumers with names read on."
-    ),
+    "consumer": LazyCommand(".records.consumers", "app", "Move named consumers to another offset."),
     "bench": LazyCommand(
-        ".bench", "app", "Measure a running cluster, beside what this machine could do at most."
+        ".bench",
+        "app",
+        "Measure a running cluster, and compare it with the limits of this machine.",
     ),
 }
 
@@ -101,9 +101,9 @@ def load(name: str) -> Any:
 
 
 class _Commands(TyperGroup):
-    """The top of the tree. Its commands only carry the help of `COMMANDS`: enough to list them, to
-    offer them on TAB and to say which one a mistyped name is near to. `resolve_command` puts the
-    command itself in the place of the one that is called.
+    """The root of the tree. Its commands carry only their help from `COMMANDS`: enough to list
+    them, to complete them on TAB and to suggest one for a mistyped name. `resolve_command` replaces
+    the one that is called with the command itself.
     """
 
     def __init__(self, **attributes: Any) -> None:
@@ -116,20 +116,20 @@ class _Commands(TyperGroup):
         """The options before a command."""
         found = super().get_params(ctx)
         for option in found:
-            # A flag that is False is what it shall be; to convert None, Typer imports Pydantic.
+            # A default of False gives the same result; to convert None, Typer imports Pydantic.
             if isinstance(option, TyperOption) and option.is_flag and option.default is None:
                 option.default = False
         return found
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The called command, imported. Raises what wrong usage is answered with."""
+        """The called command, imported. Raises click's error for wrong usage."""
         name, command, rest = super().resolve_command(ctx, args)
-        # While a shell completes a line, its words may name nothing.
+        # While a shell completes a line, its words may not name a command yet.
         return name, command and load(command.name or ""), rest
 
 
 def _built(name: str, target: Any) -> Any:
-    """What typer makes of a function, or of the `typer.Typer` of a group."""
+    """The command that typer builds from a function, or from the `typer.Typer` of a group."""
     tree = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     # Without a callback, typer would take a single command for the whole program.
     tree.callback()(lambda: None)

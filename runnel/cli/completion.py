@@ -1,8 +1,8 @@
-"""What a shell offers on TAB: kinds, names of objects, resolutions, paths of fields.
+"""Shell completion on TAB: kinds, names of objects, resolutions, paths of fields.
 
-A shell waits for it at every key press. So names are asked for with the standard library's small
-HTTP client, in a thread that is left behind after `PATIENCE_S`; whatever goes wrong, nothing is
-offered and nothing is said.
+The shell waits for the answer at every TAB. So this module asks for names with the standard
+library's small HTTP client, in a thread that it abandons after `PATIENCE_S`. On any error it offers
+nothing and prints nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PAGE_OBJECTS = 500
 
 
 def kinds(incomplete: str) -> list[str]:
-    """Kinds as ``get`` takes them: plurals, or what was begun differently."""
+    """Kinds as ``get`` takes them: plurals, or singulars if no plural begins like the word."""
     from schemas.objects.kinds import KINDS
 
     lower = incomplete.lower()
@@ -111,13 +111,13 @@ def _offered(kind: str, sc: str | None, incomplete: str) -> list[str]:
 
 
 def _within(look: Callable[[], Iterator[str]]) -> list[str]:
-    """What is found until it ends, fails, or `PATIENCE_S` are over."""
+    """The names found until the search ends, fails, or has taken `PATIENCE_S`."""
     found: list[str] = []
 
     def collect() -> None:
         try:
             for word in look():
-                found.append(word)  # noqa: PERF402 - what was found counts when it takes long
+                found.append(word)  # noqa: PERF402 - names found so far count if it takes too long
         except Exception:
             # There is nowhere to say it: the user is in the middle of a line.
             return

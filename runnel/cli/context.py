@@ -1,4 +1,4 @@
-"""What every command needs: an open connection to the right SC."""
+"""Opens the connection to the right SC that every command needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def who() -> str:
-    """Who runs the command, as the history of objects names them: ``user@host``."""
+    """The user of the command, as the history of objects names them: ``user@host``."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):

@@ -1,4 +1,4 @@
-"""``runnel sc run`` and ``runnel spu run``: become that daemon."""
+"""``runnel sc run`` and ``runnel spu run``: replace this process with that daemon."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ spu_app = typer.Typer(help="A streaming processing unit.", no_args_is_help=True)
 def _become(program: Program, config: Path) -> None:
     """Replace this process, so that signals and the exit code are the daemon's own."""
     if not config.is_file():
-        raise NotFoundError(f"{config}: there is no such configuration file")
+        raise NotFoundError(f"{config}: no such configuration file")
     command = program_command(program, "-c", str(config.absolute()))
     os.execv(command[0], command)  # noqa: S606 - the interpreter that runs us, with our own module
 

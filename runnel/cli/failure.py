@@ -3,8 +3,8 @@
 0 done · 1 failed · 2 wrong usage or invalid manifest · 3 not found · 4 conflict · 5 timed out or
 unreachable · 130 interrupted
 
-A reader of a pipe that has seen enough (``| head``) is no failure. Output is flushed here and not
-by the interpreter at its end, which could only complain about it.
+It is no failure if the reader of a pipe closes it early (``| head``). Output is flushed here
+because the interpreter, at its exit, could only complain about that.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def report(error: BaseException) -> int:
     from rich.markup import escape
 
     for line in _lines(error):
-        # There may be nobody left to tell.
+        # Standard error may be closed, too.
         with suppress(OSError):
             console.print(f"[bold red]error:[/] {escape(line)}")
     return exit_code(error)
@@ -95,7 +95,7 @@ def _lines(error: BaseException) -> list[str]:
 
 @runtime_checkable
 class _UsageMistake(Protocol):
-    """What typer raises for wrong usage, whichever click it brings along."""
+    """The error that typer raises for wrong usage, whichever click it bundles."""
 
     exit_code: int
 
@@ -103,13 +103,13 @@ class _UsageMistake(Protocol):
 
 
 def run(app: Callable[..., object]) -> int:
-    """Run the command line and give the exit code; standard output is written out then."""
+    """Run the command line and give the exit code; standard output is flushed by then."""
     return _finish_output(_outcome(app))
 
 
 def _outcome(app: Callable[..., object]) -> int:
     try:
-        # However it was started: completion looks for this name, and usage shows it.
+        # Whatever the path of the program: completion looks for this name, and usage shows it.
         result = app(standalone_mode=False, prog_name="runnel")
     except (typer.Abort, KeyboardInterrupt):
         result = EXIT_INTERRUPTED
@@ -137,7 +137,7 @@ def _outcome(app: Callable[..., object]) -> int:
 
 
 def _finish_output(code: int) -> int:
-    """Write out what is left; where that fails, nothing is left for the interpreter to try."""
+    """Flush standard output; if that fails, leave the interpreter nothing to flush."""
     try:
         sys.stdout.flush()
         return code
@@ -146,7 +146,7 @@ def _finish_output(code: int) -> int:
         return code
     except OSError as error:
         _discard_output()
-        # A command that failed has said so, most likely about the same.
+        # A command that failed has printed an error already, most likely the same one.
         if code == EXIT_OK:
             say(f"error: standard output: {error.strerror}")
             return EXIT_FAILED

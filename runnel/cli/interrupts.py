@@ -1,7 +1,6 @@
-"""What Ctrl-C does while modules are imported: the process ends at once.
-
-Nothing is open then that would want to be closed, and a traceback of somebody's import statement
-helps nobody. Only what is loaded anyway is imported here.
+"""Ctrl-C while modules are imported: the process ends at once.  Nothing needs to be closed at that
+point, and a traceback from an import statement helps nobody. This module imports only modules that
+are loaded anyway.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ EXIT_INTERRUPTED = 130
 
 
 def interrupt_ends_at_once(wanted: bool) -> None:
-    """From here on, or (not ``wanted``) raise KeyboardInterrupt again."""
-    # A shell starts what runs in the background with SIGINT ignored, and so it stays.
+    """Make Ctrl-C end the process, or (not ``wanted``) raise KeyboardInterrupt again."""
+    # A shell starts background jobs with SIGINT ignored; it stays ignored.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _end_at_once if wanted else signal.default_int_handler)
 
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """For a block that imports what a command needs."""
+    """A block of imports during which Ctrl-C ends the process at once."""
     if threading.current_thread() is not threading.main_thread():
-        # Only the main thread sets what a signal does.
+        # Only the main thread may set signal handlers.
         yield
         return
     before = signal.getsignal(signal.SIGINT)

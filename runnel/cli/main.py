@@ -1,12 +1,12 @@
 """Entry point of the command line: makes the process safe before anything heavy is imported.
 
 Two things must hold from the first moment. Descriptors 0, 1 and 2 are open: otherwise the first
-socket gets one of these numbers, and the event loop aborts over it. Ctrl-C during the imports
-ends the process with the documented code and without a traceback: nothing is open yet that would
-want to be closed. Only modules that are loaded anyway are imported at the top.
+socket gets one of these numbers, and the event loop aborts over it. Ctrl-C during the imports ends
+the process with the documented code and without a traceback: nothing needs to be closed yet. Only
+modules that are loaded anyway are imported at the top.
 
-Neighbours: `runnel.cli.commands` is the tree of commands, `runnel.cli.failure` turns what happens
-in them into a message and an exit code, `runnel.cli.interrupts` is about Ctrl-C.
+Neighbours: `runnel.cli.commands` is the tree of commands, `runnel.cli.failure` turns their errors
+into a message and an exit code, `runnel.cli.interrupts` handles Ctrl-C during imports.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> None:
 
     interrupt_ends_at_once(False)
     code = failure.run(app)
-    # From here on the interpreter winds itself up, and Ctrl-C would show its insides.
+    # From here on the interpreter shuts down, and Ctrl-C would print a traceback from inside it.
     interrupt_ends_at_once(True)
     sys.exit(code)
 
@@ -37,7 +37,7 @@ def _open_standard_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free number is given out, and all below are taken: it is this one.
+            # open() gives the lowest free number. All lower ones are taken, so it is this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     # The interpreter sets the streams of descriptors that were closed to None.
     if sys.stdin is None:

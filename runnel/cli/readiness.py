@@ -1,8 +1,8 @@
-"""Says what a command waits for, when a topic cannot take or give records yet.
+"""Says what a command waits for while a topic cannot take or give records yet.
 
-Clients wait for a leader and for enough replicas, as they should: a restart is over in a moment.
-A person in front of a terminal wants to know why nothing happens. The look at the topic is made
-once and never fails a command: whoever opens the topic next reports what is wrong with it.
+Clients wait for a leader and for enough replicas, as they should: a restart is over in a moment. A
+person in front of a terminal wants to know why nothing happens. The topic is looked at once, and
+that never fails a command: the client that opens the topic next reports any error.
 """
 
 from __future__ import annotations

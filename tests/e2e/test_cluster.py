@@ -54,7 +54,7 @@ def test_records_survive_a_stop_and_a_start(runnel: Command, tmp_path: Path) -> 
 def test_start_again_changes_nothing_and_status_lists_every_daemon(runnel: Command) -> None:
     base = free_base_port(runnel.home / "local", 1)
     runnel("cluster", "start", "--base-port", str(base))
-    assert "is running already" in runnel("cluster", "start")
+    assert "is already running" in runnel("cluster", "start")
     status = runnel.json("cluster", "status")
     (sc,) = status["sc"]
     (spu,) = status["spus"]
@@ -95,7 +95,7 @@ def test_an_sc_that_nobody_wrote_down_is_found(runnel: Command) -> None:
     data = json.loads(state.read_text())
     pid = data["processes"].pop("sc-0")["pid"]
     state.write_text(json.dumps(data))
-    assert "is running already" in runnel("cluster", "start")
+    assert "is already running" in runnel("cluster", "start")
     assert "sc-0" in runnel("cluster", "stop")
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
 

@@ -133,7 +133,7 @@ WRONG = {
     "bad-address": (("get", "topics", "--sc", "http://x"), "HOST:PORT"),
     "bad-resolution": (("wait", "topic", "t", "--for", "done"), "no resolution of topics"),
     "two-starts": (("consume", "t", "--from-beginning", "--tail", "1"), "give one of"),
-    "bad-time": (("consume", "t", "--at", "yesterday"), "is no time"),
+    "bad-time": (("consume", "t", "--at", "yesterday"), "is not a time"),
     "two-keys": (
         ("produce", "t", "--key-separator", ":", "--key-field", "k"),
         "not both",
@@ -222,7 +222,7 @@ def test_rows_of_files_become_json_objects(cluster: Command, tmp_path: Path, suf
 
 
 BAD_FILES = {
-    "given-no-such-file-then-exit-3": ("missing.txt", None, (), 3, "there is no such file"),
+    "given-no-such-file-then-exit-3": ("missing.txt", None, (), 3, "no such file"),
     "given-no-separator-in-line-2-then-the-line-is-named": (
         "lines.txt", "a:1\nb\n", ("--key-separator", ":"), 2, "lines.txt:2: no key separator",
     ),

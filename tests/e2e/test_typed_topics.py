@@ -52,7 +52,7 @@ def test_a_typed_topic_from_declaration_to_another_column(cluster: Command, tmp_
     assert orderId == f"error: {bad}:4: column orderId: 'x' is no int64"
     assert amount.startswith(f"{bad}:4: column amount: '1.234' is no decimal128(12, 2)")
     assert at.startswith(f"{bad}:5: column at: 'yesterday' is no timestamp(us, UTC)")
-    assert end.startswith("2 rows did not fit; nothing of the file was sent")
+    assert end.startswith("2 rows did not fit; no row of the file was sent")
     assert consumed(cluster) == []
 
     assert cluster("produce", "typed", "--file", str(good)).startswith("produced 2 records")

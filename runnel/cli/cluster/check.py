@@ -1,7 +1,7 @@
-"""``runnel cluster check``: whether a cluster does from here what a user needs of it.
+"""``runnel cluster check``: checks whether a cluster serves clients on this machine.
 
-It goes the way of a client: asks the SC, connects to every SPU at the address that it advertises,
-and has it say who it is. An SPU's private endpoint is not tried: only other SPUs have to reach it.
+It does what a client does: it asks the SC, connects to every SPU at its advertised address, and
+asks the SPU for its identity. It does not try private endpoints: only other SPUs must reach those.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from schemas.objects.topic import Topic, TopicResolution
 PATIENCE_S: Final = 3.0
 _AT_ONCE: Final = 32
 _NAMED: Final = 5
-#: Less space than this is worth a warning, or is as good as none.
+#: Less free space than this is a warning, or a failure.
 _LOW_BYTES, _LOW_SHARE = 1 << 30, 0.05
 _FULL_BYTES: Final = 64 << 20
 
 
 class Result(IntEnum):
-    """What came of a check; the worst of all is what came of them together."""
+    """The outcome of a check; the outcome of several checks is the worst of them."""
 
     OK = 0
     WARNING = 1
@@ -55,7 +55,7 @@ class Result(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at; ``detail`` says what to do unless it is ok."""
+    """One thing that was checked; ``detail`` says what to do unless it is ok."""
 
     check: str
     result: Result
@@ -68,7 +68,7 @@ def check(
 ) -> None:
     """Check that the cluster serves clients from here: SC, SPUs, endpoints, partitions, disks.
 
-    Ends with 0 if all is ok or a warning, with 1 if something failed, with 5 if no SC answers.
+    Exits with 0 if all is ok or a warning, with 1 if something failed, with 5 if no SC answers.
     """
     if output not in (Output.TABLE, Output.JSON):
         raise InvalidRequestError(f"-o {output.value}: cluster check prints table or json")
@@ -129,7 +129,7 @@ async def examine(addresses: Sequence[Address]) -> tuple[list[Check], bool]:
 
 
 async def _look_at_sc(address: Address) -> tuple[Check, dict[str, Any] | None]:
-    """Whether an SC answers, and what it says of its cluster."""
+    """Whether an SC answers, and what it says about its cluster."""
     client = ScClient((address,))
     name = f"sc {address}"
     try:
@@ -152,7 +152,7 @@ async def _look_at_sc(address: Address) -> tuple[Check, dict[str, Any] | None]:
 
 
 def check_recovery(info: Mapping[str, Any]) -> list[Check]:
-    """Whether the cluster recovers from a KV that was restored from a backup; nothing if not."""
+    """A warning if the cluster is recovering from a KV that was restored from a backup."""
     if not info.get("recovering"):
         return []
     detail = (
@@ -171,7 +171,7 @@ def check_online(spus: Iterable[Spu]) -> list[Check]:
         start = f"start it, or delete it: runnel delete spu {spu.name}"
         if spu.spec.group is not None:
             start = f"its SC starts it again; see: runnel cluster logs {spu.name}"
-        # One that is online has a reason only where it holds what belongs to no partition.
+        # An online SPU has a reason only if it holds replicas that belong to no partition.
         result, todo = {
             SpuResolution.ONLINE: (Result.WARNING if reason else Result.OK, ""),
             SpuResolution.DRAINING: (Result.WARNING, ""),
@@ -199,7 +199,7 @@ async def _check_endpoint(
         try:
             connection = await open_connection(address, PATIENCE_S)
         except RunnelError as error:
-            hint = "start the SPU, open the way to it, or "
+            hint = "start the SPU, open the network path to it, or "
             if is_loopback(address.host) and not is_loopback(sc.host):
                 hint = f"{address.host} is this machine, and the SC is elsewhere: "
             return Check(name, Result.FAILED, f"{error.message}; {hint}{change}")
@@ -221,7 +221,7 @@ async def _check_endpoint(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is the machine that asks, by its name or number alone."""
+    """Whether a host name or address means the machine that uses it: loopback, without a lookup."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -252,7 +252,7 @@ def check_topics(topics: Sequence[Topic]) -> list[Check]:
 
 
 def check_partitions(partitions: Sequence[Partition]) -> list[Check]:
-    """Whether every partition has a leader, and the live replicas it needs and wants."""
+    """Whether every partition has a leader, enough live replicas to commit, and all it wants."""
     checks = []
     leaderless = [p for p in partitions if p.status.resolution is PartitionResolution.OFFLINE]
     for p in leaderless[:_NAMED]:
@@ -309,7 +309,7 @@ def check_disk(spu: Spu, cluster_uid: str) -> Check | None:
 
 
 def _directories(spu: Spu) -> Iterator[Path]:
-    """Where the SPU's replicas may be: as it says, or where a local cluster keeps them."""
+    """The possible log directories of an SPU: the one in its spec, and that of a local cluster."""
     if spu.spec.storage.log_dir is not None:
         yield Path(spu.spec.storage.log_dir)
     if (local := load_profile().data_dir) is not None:
@@ -320,7 +320,7 @@ def _space(spu: Spu, directory: Path) -> Check:
     usage = psutil.disk_usage(str(directory))
     detail = f"{usage.free / (1 << 30):.1f} of {usage.total / (1 << 30):.1f} GiB free"
     name = f"disk {spu.name}"
-    todo = f"; free some under {directory}, or shorten the retention of topics"
+    todo = f"; free space under {directory}, or shorten the retention of topics"
     if usage.free < _FULL_BYTES:
         return Check(name, Result.FAILED, detail + todo)
     if usage.free < min(_LOW_BYTES, usage.total * _LOW_SHARE):

@@ -26,7 +26,7 @@ DataDirOption = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Where the cluster's data lies. Default: the one started last, or RUNNEL_HOME/local.",
+        help="The cluster's data directory. Default: the one started last, or RUNNEL_HOME/local.",
         show_default=False,
     ),
 ]
@@ -41,27 +41,29 @@ def _cluster(data_dir: Path | None) -> LocalCluster:
 
 @app.command()
 def start(
-    spus: Annotated[int | None, typer.Option(help="How many SPUs. [default: 1]")] = None,
+    spus: Annotated[int | None, typer.Option(help="Number of SPUs. [default: 1]")] = None,
     kv: Annotated[
         str | None,
         typer.Option(
-            help="Where objects are kept: sqlite, etcd (started for you), or etcd://HOST:PORT,…"
-            " that runs already. [default: sqlite]"
+            help="The KV store: sqlite, etcd (started for you), or etcd://HOST:PORT,… (already"
+            " running). [default: sqlite]"
         ),
     ] = None,
     base_port: Annotated[
         int | None,
-        typer.Option(help="SC at P and P+1; SPU i at P+10+3i and the two after. [default: 9003]"),
+        typer.Option(
+            help="The SC uses P and P+1; SPU i uses P+10+3i and the next two. [default: 9003]"
+        ),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="The cluster's name, of use where several share an etcd."),
+        typer.Option(help="The cluster's name; needed if several clusters share an etcd."),
     ] = None,
     data_dir: DataDirOption = None,
 ) -> None:
     """Start a local cluster in the background and wait until it takes records.
 
-    Started again it continues with the data and settings it had.
+    A cluster that is started again keeps its data and settings.
     """
     cluster = _cluster(data_dir)
     plan = cluster.plan(spus, base_port, kv, name)
@@ -70,7 +72,7 @@ def start(
     with stderr().status("starting the cluster") as spinner:
         started = cluster.start(plan, spinner.update)
     if not started:
-        print(f"the cluster is running already: SC at {plan.sc_address}, {spus_text}")
+        print(f"the cluster is already running: SC at {plan.sc_address}, {spus_text}")
         return
     took = time.monotonic() - begin
     spus_text = count(cluster.require().spus, "SPU")
@@ -88,25 +90,25 @@ def _print_notes(notes: list[str]) -> None:
 def migrate(
     kv: Annotated[
         str,
-        typer.Option(help="Where to: etcd (started for you), etcd://HOST:PORT,… or sqlite."),
+        typer.Option(help="The new store: etcd (started for you), etcd://HOST:PORT,… or sqlite."),
     ],
     source: Annotated[
         str | None,
         typer.Option(
             "--from",
             metavar="URL",
-            help="Move the cluster --name from this store to the store --kv, both KV URLs as in"
-            " sc.yaml, instead of a local one. Stop its SC first.",
+            help="Move the cluster --name, instead of a local one, from this store to --kv; both"
+            " are KV URLs as in sc.yaml. Stop its SC first.",
         ),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Of use with --from only.")] = None,
+    name: Annotated[str | None, typer.Option(help="The cluster's name; only with --from.")] = None,
     data_dir: DataDirOption = None,
 ) -> None:
     """Move the cluster's objects to another KV store, and verify them.
 
-    Records stay where they are, and SPUs go on serving; a running SC is restarted on the new
-    store. The old store keeps its copy, marked so that no SC starts on it. Interrupted, it is
-    ended by doing it again.
+    Records stay where they are, and SPUs continue to serve; a running SC is restarted on the new
+    store. The old store keeps its copy, marked so that no SC starts on it. If the command is
+    interrupted, run it again: it completes the move.
     """
     if (source is None) != (name is None):
         raise InvalidRequestError("--from and --name go together")
@@ -124,7 +126,7 @@ def migrate(
     took = time.monotonic() - begin
     to = without_password(kv)
     if moved is None:
-        print(f"all was moved to {to} earlier; the cluster uses it now")
+        print(f"everything was moved to {to} earlier; the cluster uses it now")
     else:
         print(
             f"moved {moved['keys']:,} keys ({moved['bytes']:,} bytes) to {to} in {took:.1f} s;"
@@ -174,10 +176,10 @@ def stop(data_dir: DataDirOption = None) -> None:
 @app.command()
 def delete(
     data_dir: DataDirOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     keep_objects: Annotated[
         bool,
-        typer.Option("--keep-objects", help="Leave the objects in an etcd that runs elsewhere."),
+        typer.Option("--keep-objects", help="Keep the objects in an etcd that runs elsewhere."),
     ] = False,
 ) -> None:
     """Stop the local cluster and delete all its data."""
@@ -185,7 +187,7 @@ def delete(
     cluster.require_something()
     if not yes:
         if not sys.stdin.isatty():
-            raise InvalidRequestError("this deletes all records; add --yes to do it unasked")
+            raise InvalidRequestError("this deletes all records; add --yes to confirm")
         typer.confirm(f"delete the cluster in {cluster.data_dir} with all its records?", abort=True)
     cluster.delete(keep_objects=keep_objects)
     print(f"deleted {cluster.data_dir}")
@@ -193,9 +195,13 @@ def delete(
 
 @app.command()
 def logs(
-    daemon: Annotated[str | None, typer.Argument(help="sc-0, spu-0, …; all without it.")] = None,
-    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="The last lines.")] = 50,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on printing.")] = False,
+    daemon: Annotated[str | None, typer.Argument(help="sc-0, spu-0, … Default: all.")] = None,
+    lines: Annotated[
+        int, typer.Option("-n", "--lines", min=0, help="Print the last N lines.")
+    ] = 50,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Keep printing new lines.")
+    ] = False,
     data_dir: DataDirOption = None,
 ) -> None:
     """Print what the daemons logged."""

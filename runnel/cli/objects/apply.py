@@ -39,10 +39,10 @@ create_app = typer.Typer(help="Create an object from options.", no_args_is_help=
 
 
 def apply(filename: FilesOption, dry_run: DryRunOption = False, sc: ScOption = None) -> None:
-    """Create what manifests describe, or change it to what they say.
+    """Create or update objects from manifests.
 
     The whole spec is replaced: a field left out returns to its default. Nothing is sent unless
-    every manifest is right.
+    every manifest is valid.
     """
     loaded = load_paths(filename, sys.stdin)
     with administered(sc) as cluster:
@@ -68,7 +68,7 @@ def create_topic(
     durability: Annotated[str | None, typer.Option(help="fsync or replicated")] = None,
     ignore_rack_assignment: Annotated[bool, typer.Option("--ignore-rack-assignment")] = False,
     wait_for_it: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Until it is placed.")
+        bool, typer.Option("--wait/--no-wait", help="Wait until the topic is placed.")
     ] = True,
     dry_run: DryRunOption = False,
     sc: ScOption = None,
@@ -107,7 +107,7 @@ def _tried(dry_run: bool) -> str:
 
 
 def _explain_placement(cluster: BlockingAdmin, name: str) -> None:
-    """Wait a moment for the placement, and say so when it cannot be made yet."""
+    """Wait a moment for the placement, and say so if it is not possible yet."""
     try:
         cluster.wait("topic", name, "provisioned", timeout=5.0)
     except DeadlineExceededError as error:
@@ -128,7 +128,7 @@ def delete(
         str | None,
         typer.Option(
             metavar="TOPIC",
-            help="Of a consumer, only how far it is in this topic.",
+            help="For a consumer: delete only its positions in this topic.",
             autocompletion=completion.topics,
             show_default=False,
         ),
@@ -137,28 +137,29 @@ def delete(
         bool,
         typer.Option(
             "--force",
-            help="An SPU that still holds replicas, or a topic of the system, too. What they hold"
+            help="Delete even an SPU that still holds replicas, or a system topic. What they hold"
             " is lost.",
         ),
     ] = False,
-    wait_for_it: Annotated[bool, typer.Option("--wait/--no-wait", help="Until it is gone.")] = True,
+    wait_for_it: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait until it is deleted.")
+    ] = True,
     timeout: TimeoutOption = "60s",
     dry_run: DryRunOption = False,
     sc: ScOption = None,
 ) -> None:
-    """Delete objects by kind and name, or those that manifests describe; or a consumer."""
+    """Delete objects by kind and name or by manifests, or delete a named consumer."""
     if kind is not None and is_consumers(kind):
         if name is None or filename or force or dry_run:
             raise InvalidRequestError(
-                "write delete consumer NAME, and perhaps --topic; neither -f nor --force nor"
-                " --dry-run"
+                "delete consumer takes NAME and --topic, but not -f, --force or --dry-run"
             )
         from runnel.cli.records.consumers import delete_consumer
 
         delete_consumer(name, topic, sc)
         return
     if topic is not None:
-        raise InvalidRequestError("--topic: goes with delete consumer NAME only")
+        raise InvalidRequestError("--topic: only with delete consumer NAME")
     if bool(filename) == (kind is not None) or (kind is not None and name is None):
         raise InvalidRequestError("name KIND and NAME, or manifests with -f; not both")
     if kind is not None and name is not None:
@@ -183,7 +184,7 @@ def delete(
                 missing.append(label)
                 continue
             except (ConflictError, InvalidRequestError) as error:
-                # The API's word for it is another.
+                # The API has another word for it.
                 error.message = error.message.replace("force=true", "--force")
                 raise
             deleted.append((cls, target, label))
@@ -210,9 +211,9 @@ def wait(
     timeout: TimeoutOption = "60s",
     sc: ScOption = None,
 ) -> None:
-    """Wait until an object has a resolution, or is gone.
+    """Wait until an object has a resolution or is deleted.
 
-    A resolution counts once it is about the spec that the object has now.
+    A resolution counts only if it is about the object's current spec.
     """
     seconds = parse_timeout(timeout)
     with administered(sc) as cluster:

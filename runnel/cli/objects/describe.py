@@ -1,4 +1,4 @@
-"""``describe``: one object in full, why it is in its state, what belongs to it, its history."""
+"""``describe``: one object in full, with the reason for its state, its parts and its history."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HISTORY_SHOWN = 10
 
 
 def describe(kind: KindArgument, name: NameArgument, sc: ScOption = None) -> None:
-    """Show one object in full: why it is in its state, what belongs to it, and its history."""
+    """Show one object in full: the reason for its state, its parts, and its history."""
     if is_consumers(kind):
         from runnel.cli.records.consumers import describe_consumer
 
@@ -79,7 +79,7 @@ def _print_partitions(cluster: BlockingAdmin, topic: Topic, sc: str | None) -> N
     if not partitions:
         return
     print("Partitions:")
-    # Any other would have its offsets only once it can commit, and let us wait for that.
+    # Any other partition would keep us waiting until it can commit.
     answering = [p.spec.index or 0 for p in partitions if commits(p)]
     offsets: dict[int, PartitionOffsets] = {}
     if answering:
@@ -120,7 +120,7 @@ def _print_replicas(cluster: BlockingAdmin, partition: Partition, sc: str | None
                 found = records.offsets(partition.spec.owner.name, [partition.spec.index])
                 end = found[partition.spec.index].latest
         except RunnelError as error:
-            print(f"(how far it is committed is not known: {error.message})")
+            print(f"(the committed offset is not known: {error.message})")
     print("Replicas:")
     headings = ["  SPU", "STATE", "FROM", "NEXT", "BEHIND", "REASON"]
     print_rows(headings, [replica_row(replica, end) for replica in replicas])
@@ -128,7 +128,8 @@ def _print_replicas(cluster: BlockingAdmin, partition: Partition, sc: str | None
 
 def replica_row(replica: ReplicaState, end: int | None) -> list[str]:
     """A row of a table of replicas; ``end`` is the offset after the last committed record, None
-    where that is not known. Live replicas are behind by nothing that is committed."""
+    where that is not known. Live replicas hold every committed record.
+    """
     if replica.role is None:
         state = "away"
     elif not replica.fit:
@@ -145,7 +146,7 @@ def replica_row(replica: ReplicaState, end: int | None) -> list[str]:
         f"  {replica.spu}",
         state,
         "-" if replica.log_start is None else str(replica.log_start),
-        # Of those that are up to date the report is older than the last append.
+        # For a replica that is up to date, the report is older than the last append.
         str(replica.next_offset) if known and replica.next_offset is not None else "-",
         behind,
         _printable(replica.reason or ""),

@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from runnel.admin.blocking import BlockingAdmin
 
 EXIT_DIFFERENT = 1
-#: Lines that the command puts on top of the text, and takes away again.
+#: Begins lines that the command puts on top of the text and removes again.
 _NOTE = "#: "
 _COLOURS = {"-": "31", "+": "32", "@": "36"}
 
 
 def diff(filename: FilesOption, sc: ScOption = None) -> None:
-    """Show what apply would change. Ends with 0 if nothing, with 1 if something.
+    """Show what apply would change. Exits with 0 if nothing would change, else with 1.
 
-    The SC checks everything as apply would have it, and changes nothing.
+    The SC checks everything as for apply, but changes nothing.
     """
-    # Here 1 says that there are differences: every error has a code above it.
+    # Here 1 means that there are differences, so every error gets a higher code.
     try:
         loaded = load_paths(filename, sys.stdin)
     except OSError as error:
@@ -101,7 +101,7 @@ def _painted(line: str) -> str:
 
 
 def _editable(obj: Object, *, version: bool = False) -> str:
-    """What a user may change of an object, as YAML; with its resourceVersion where wanted."""
+    """The part of an object that a user may change, as YAML; ``version``: with its version."""
     kept = obj.metadata.resource_version if version else None
     metadata = type(obj.metadata)(
         name=obj.name,
@@ -117,7 +117,7 @@ def _editable(obj: Object, *, version: bool = False) -> str:
 def edit(kind: KindArgument, name: NameArgument, sc: ScOption = None) -> None:
     """Change an object in an editor: RUNNEL_EDITOR, else EDITOR, else vi.
 
-    What the SC does not take comes back to the editor with the reason on top. An empty file
+    If the SC rejects the text, it comes back to the editor with the reason on top. An empty file
     cancels.
     """
     with administered(sc) as cluster:
@@ -127,9 +127,9 @@ def edit(kind: KindArgument, name: NameArgument, sc: ScOption = None) -> None:
 
 
 def _edited(cluster: BlockingAdmin, obj: Object) -> str:
-    """Let the user edit an object until the SC takes it. What became of it.
+    """Let the user edit an object until the SC accepts it. Gives the outcome in a word or two.
 
-    However it ends without that, a text that was changed stays in its file, which is named.
+    If it ends in any other way, a changed text stays in its file, and a message names the file.
     """
     original = body = _editable(obj, version=True)
     notes = ["Change the object, save and close. An empty file cancels."]
@@ -172,7 +172,7 @@ def _read(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise InvalidRequestError("the edited manifest is not UTF-8 text") from error
     except FileNotFoundError as error:
-        raise NotFoundError(f"the editor left no {path}") from error
+        raise NotFoundError(f"the editor removed {path}") from error
 
 
 def _without_notes(text: str) -> str:
@@ -187,7 +187,7 @@ def _is_empty(body: str) -> bool:
 
 
 def _keep(path: Path, body: str, original: str) -> None:
-    """Leave the file to the user, unless it holds nothing of theirs."""
+    """Keep the file for the user, unless its text is the original one."""
     if not path.exists():
         path.write_text(body, "utf-8")
     if _without_notes(path.read_bytes().decode(errors="replace")) == original:
@@ -197,14 +197,14 @@ def _keep(path: Path, body: str, original: str) -> None:
 
 
 def _applied(cluster: BlockingAdmin, obj: Object, body: str) -> str:
-    """Have the SC take a text. Raises what is wrong with it, NotFoundError where obj is gone."""
+    """Apply a text. Raises the SC's or the parser's error, NotFoundError if obj was deleted."""
     found = [item.object for item in load_text(body)]
     if [(new.kind, new.name) for new in found] != [(obj.kind, obj.name)]:
         raise InvalidRequestError(
-            f"this is to be {obj.kind} {obj.name} and nothing else; for other objects there is:"
-            " runnel apply -f FILE"
+            f"the text must describe {obj.kind} {obj.name} and nothing else; for other objects"
+            f" use: runnel apply -f FILE"
         )
-    # An object that was deleted meanwhile does not come back by an edit.
+    # An edit does not bring back an object that was deleted meanwhile.
     cluster.get(obj.kind, obj.name)
     return cluster.apply(found[0]).change
 
@@ -212,11 +212,13 @@ def _applied(cluster: BlockingAdmin, obj: Object, body: str) -> str:
 def _refusal(
     cluster: BlockingAdmin, obj: Object, body: str, path: Path, error: RunnelError
 ) -> tuple[RunnelError, list[str]]:
-    """The error as it ends the edit, and what to put on top of the text for another try."""
-    end = ["Change the text and save it. Unchanged, the edit ends; an empty file cancels it."]
+    """The error if the edit ends here, and the notes to put on top of the text otherwise."""
+    end = [
+        "Change the text and save it. An unchanged text ends the edit; an empty file cancels it."
+    ]
     lines = error.message.splitlines()
     if isinstance(error, ManifestError):
-        # The numbers of lines are to be those of the text with these notes on top.
+        # Line numbers count the notes on top of the text.
         try:
             load_text("\n" * (len(lines) + len(end)) + body, str(path))
         except ManifestError as again:
@@ -234,8 +236,8 @@ def _changes_meanwhile(obj: Object, current: Object) -> list[str]:
     changes = unified(_editable(obj), _editable(current), "when you began", "now")
     version = current.metadata.resource_version
     return [
-        f"To have your text replace what is there, write in metadata: resourceVersion: '{version}'",
-        *(["What was changed since you began:", *changes] if changes else []),
+        f"To replace the object with your text, write in metadata: resourceVersion: '{version}'",
+        *(["Changed since you began:", *changes] if changes else []),
     ]
 
 
@@ -260,7 +262,7 @@ def _open_editor(path: Path) -> None:
 @contextmanager
 def _interrupts_are_the_editors() -> Iterator[None]:
     """Ctrl-C goes to every process of the terminal; in an editor it is a key like others."""
-    # A function, because what ignores a signal makes its children ignore it.
+    # A function and not SIG_IGN, which child processes would inherit.
     before = signal.signal(signal.SIGINT, lambda _signal, _frame: None)
     try:
         yield

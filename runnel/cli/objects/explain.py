@@ -24,10 +24,10 @@ def explain(
         ),
     ],
     recursive: Annotated[
-        bool, typer.Option("--recursive", "-r", help="All fields below it, as a tree.")
+        bool, typer.Option("--recursive", "-r", help="Print all fields below it, as a tree.")
     ] = False,
 ) -> None:
-    """Say what a field of a manifest means, its type, its default, and what is below it."""
+    """Explain a field of a manifest: its meaning, type, default, and the fields below it."""
     kind, _, below = path.partition(".")
     cls = find_kind(kind)
     field = document(cls, below)

@@ -1,4 +1,4 @@
-"""What the fields of manifests are, from the models: types, defaults, descriptions. Pure."""
+"""The fields of manifests, taken from the models: types, defaults, descriptions. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FieldDoc:
 def document(cls: type[Object], path: str = "") -> FieldDoc:
     """The field at a path such as ``spec.retention``; indexes and ``[]`` in it do not matter.
 
-    Raises InvalidRequestError with the nearest path there is.
+    Raises InvalidRequestError that suggests the nearest path.
     """
     root = _Schema(cls).root()
     wanted = path.replace("[]", "")
@@ -106,7 +106,7 @@ class _Schema:
         )
 
     def _type(self, field: dict[str, Any]) -> str:
-        """What may stand there, in words: ``whole number, 1 to 32``."""
+        """The values that a field takes, in words: ``whole number, 1 to 32``."""
         if "const" in field:
             return f"always {field['const']}"
         if "enum" in field:
@@ -133,7 +133,7 @@ def _plural(type_: str) -> str:
 
 
 def _text(description: object) -> str:
-    """A docstring as a reader of manifests needs it: fields by the names that they have there."""
+    """A docstring for readers of manifests: with the fields' names as they are in manifests."""
     text = " ".join(str(description or "").split())
     return re.sub(r"``(\w+)``", lambda found: to_camel(found[1]), text)
 
@@ -157,7 +157,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def bounds_text(field: dict[str, Any], *, size: bool) -> str:
-    """What a field is bounded by, to follow its type: ``, 1 to 32``, or nothing."""
+    """The bounds of a field, to follow its type: ``, 1 to 32``, or nothing."""
     low, high = field.get("minimum"), field.get("maximum")
     low_text, high_text = (
         str(format_size(value) if size and value is not None else value) for value in (low, high)

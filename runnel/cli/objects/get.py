@@ -1,4 +1,4 @@
-"""``get``: objects of the cluster, as they are."""
+"""``get``: lists objects of the cluster."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def get(
     kind: KindArgument,
     name: Annotated[
         str | None,
-        typer.Argument(help="One object; all without it.", autocompletion=completion.names),
+        typer.Argument(help="One object. Default: all.", autocompletion=completion.names),
     ] = None,
     output: OutputOption = Output.TABLE,
     selector: SelectorOption = "",
     watch: Annotated[
-        bool, typer.Option("-w", "--watch", help="Go on with a line for every change.")
+        bool, typer.Option("-w", "--watch", help="Watch: print a line for every change.")
     ] = False,
     show_system: Annotated[
-        bool, typer.Option("--show-system", help="Those of the system, too: _positions.")
+        bool, typer.Option("--show-system", help="Include system objects: _positions.")
     ] = False,
     sc: ScOption = None,
 ) -> None:
-    """List objects of a kind, or one of them; or consumers, and how far they are."""
+    """List objects of a kind, or one object; or named consumers and their lag."""
     if is_consumers(kind):
         if selector:
             raise InvalidRequestError("-l: consumers have no labels")
@@ -47,12 +47,12 @@ def get(
     if name is not None and selector:
         raise InvalidRequestError("give NAME or -l, not both")
     if watch:
-        # It follows the changes with a client that stays connected.
+        # A watch needs a client that stays connected.
         from runnel.cli.objects.watch import follow
 
         with administered(sc) as cluster:
             if name is not None:
-                # Raises where there is none of that name.
+                # Raises NotFoundError if there is none of that name.
                 cluster.get(kind, name)
             follow(cluster, cls, name, selector, output, system=show_system)
     reads = OneShotReads(sc, who())

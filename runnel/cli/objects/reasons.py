@@ -9,21 +9,21 @@ from schemas.ids import format_term
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 
-#: What a state means, and what can be done about it where something can.
+#: What a state means, and how to change it if the user can.
 _MEANINGS: Final = {
     ("Topic", "init"): "no controller has looked at it yet",
     ("Topic", "pending"): "its partitions are not placed yet",
     ("Topic", "insufficientResources"): "there are too few SPUs to place it; it is placed as soon"
     " as there are enough",
-    ("Topic", "invalidConfig"): "its spec cannot be carried out; change it with: runnel edit"
+    ("Topic", "invalidConfig"): "its spec cannot be satisfied; change it with: runnel edit"
     " topic {name}",
     ("Topic", "provisioned"): "all of its partitions are placed on SPUs",
     ("Topic", "deleting"): "its partitions are being deleted",
-    ("Partition", "offline"): "nobody leads it: records can be neither written nor read",
+    ("Partition", "offline"): "it has no leader: records can be neither written nor read",
     ("Partition", "online"): "an SPU leads it",
-    ("Partition", "sealed"): "it is complete: it is read, and nothing is appended any more",
+    ("Partition", "sealed"): "it is complete: it can be read, but takes no more records",
     ("Partition", "deleting"): "its replicas are being deleted",
-    ("Spu", "init"): "it is registered, and was never connected",
+    ("Spu", "init"): "it is registered, but has never connected",
     ("Spu", "unknown"): "the SC started a moment ago and waits for it to report",
     ("Spu", "online"): "it is connected to the SC",
     ("Spu", "offline"): "it is not connected to the SC; its log says why: runnel cluster logs",
@@ -32,7 +32,7 @@ _MEANINGS: Final = {
 
 
 def explain_state(obj: Object) -> list[str]:
-    """Lines: the state and what it means, the reason, and whether that is about this spec."""
+    """Lines: the state and its meaning, the reason, and whether both are about the current spec."""
     state = state_of(obj)
     meaning = _MEANINGS.get((obj.kind, state), "")
     lines = [f"{state}: {meaning.format(name=obj.name)}" if meaning else state]

@@ -1,4 +1,4 @@
-"""``get -w``: what there is, and then a line for every change, until Ctrl-C."""
+"""``get -w``: lists objects, then prints a line for every change, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def follow(
     *,
     system: bool,
 ) -> NoReturn:
-    """Print the objects of a kind, or one of them, and what changes, until interrupted.
+    """Print the objects of a kind, or one of them, and every change, until interrupted.
 
-    ``system``: those of the system, too.
+    ``system``: include system objects.
     """
     printer = EventPrinter(output)
 
@@ -65,8 +65,8 @@ class Once:
 class EventPrinter:
     """Prints objects and changes to standard output, each at once.
 
-    Tables have one more column than without ``-w``: EVENT, empty for what was there at first.
-    ``-o json`` is one object a line: ``{"type": "added", "revision": 7, "object": {…}}``.
+    Tables have one more column than without ``-w``: EVENT, empty for objects that existed at the
+    start. ``-o json`` is one object a line: ``{"type": "added", "revision": 7, "object": {…}}``.
     """
 
     def __init__(self, output: Output) -> None:
@@ -74,7 +74,7 @@ class EventPrinter:
         self._widths: list[int] = []
 
     def begin(self, objects: Sequence[Object]) -> None:
-        """What there is at first."""
+        """Print the objects that exist at the start."""
         if self._output in (Output.TABLE, Output.WIDE):
             self._print_table(objects, "")
             return
@@ -82,7 +82,7 @@ class EventPrinter:
             self.change(WatchEvent("added", obj, obj.revision))
 
     def change(self, event: WatchEvent) -> None:
-        """One change."""
+        """Print one change."""
         obj = event.object
         match self._output:
             case Output.JSON:

@@ -1,4 +1,4 @@
-"""``runnel partition dump``: the batches of a partition, of its leader or of a directory."""
+"""``runnel partition dump``: the batches of a partition, from its leader or from a directory."""
 
 from __future__ import annotations
 
@@ -51,8 +51,9 @@ _MICROSECOND: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which batches are printed: from an offset or a time (µs) on, or the last ones; at most so
-    many. ``records``: with what is in them."""
+    """Which batches are printed: from an offset or a time (µs) on, or the last ones, up to a limit.
+    ``records``: with their records.
+    """
 
     offset: int | None = None
     at_us: int | None = None
@@ -64,7 +65,7 @@ class Choice:
 def make_choice(
     offset: int | None, at: str | None, tail: int | None, count: int | None, records: bool
 ) -> Choice:
-    """What the options say. Raises InvalidRequestError."""
+    """The choice that the options make. Raises InvalidRequestError."""
     if sum(option is not None for option in (offset, at, tail)) > 1:
         raise InvalidRequestError("give one of --offset, --at and --tail")
     at_us = None if at is None else int(parse_time(at, datetime.now(UTC)).timestamp() * 1_000_000)
@@ -108,7 +109,7 @@ def _from_leader(thread: LoopThread, log: BatchDump, choice: Choice) -> Iterator
     if choice.tail is None:
         yield from _walk(thread, log, start, end)
         return
-    # Batches are of any size: reach back further until they are enough.
+    # Batches are of any size: reach back further until there are enough.
     reach = max(choice.tail, 1)
     while True:
         begin = max(start, end - reach)
@@ -133,7 +134,7 @@ def _walk(thread: LoopThread, log: BatchDump, start: int, end: int) -> Iterator[
 
 
 def dump_stored(path: Path, name: str | None, choice: Choice, *, as_json: bool) -> None:
-    """Print a segment file, or what a directory says of a partition and then its batches."""
+    """Print a segment file; or the metadata in a partition's directory, then its batches."""
     if path.is_file():
         batches: Iterable[StoredBatch] = read_segment(path)
         label = path.stem
@@ -160,7 +161,7 @@ def _is_chosen(batch: StoredBatch, choice: Choice) -> bool:
 
 
 def print_log(found: dict[str, Any]) -> None:
-    """What a directory holds, before its batches."""
+    """The metadata of a directory, which is printed before its batches."""
     meta, checkpoint = found["meta"], found["checkpoint"]
     print(f"directory   {found['directory']}")
     if meta is not None:
@@ -218,7 +219,7 @@ def _print(
     columns = _COLUMNS | (_PLACE if places else {})
     widths = list(columns.values())
     found_batches = iter(batches)
-    # What cannot be asked for at all is an error and no table.
+    # A request that fails at once is an error without a table.
     first = list(islice(found_batches, 1))
     print(format_row(list(columns), widths))
     for batch in chain(first, found_batches):
@@ -231,7 +232,7 @@ def _print(
 
 
 def batch_json(batch: StoredBatch, name: str, *, records: bool) -> dict[str, Any]:
-    """One batch as JSON; what it says of itself may be wrong where ``crc`` is not ``ok``."""
+    """One batch as JSON; its fields may be wrong if ``crc`` is not ``ok``."""
     header = batch.header
     found: dict[str, Any] = {"partition": name}
     if header is not None:

@@ -1,4 +1,6 @@
-"""``runnel topic offsets``: where the partitions of a topic begin and end, and where a time is."""
+"""``runnel topic offsets``: the first and the next offset of each partition, and the offset of a
+time.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def offsets(
     partition: OnlyPartitionsOption = None,
     at: Annotated[
         str | None,
-        typer.Option(metavar="TIME|-1h", help="Find a time as well: ISO 8601, or ago."),
+        typer.Option(
+            metavar="TIME|-1h", help="Find a time as well: ISO 8601, or -1h for an hour ago."
+        ),
     ] = None,
     transaction_id: Annotated[
         int | None, typer.Option(min=0, help="Find this transaction id, or the next larger one.")
@@ -38,7 +42,7 @@ def offsets(
     """Show the first offset, the next one and the size of each partition.
 
     With --at or --transaction-id also the offset of the batch that has the first such record, or
-    the end where there is none; that batch may begin with earlier records.
+    the end if there is none. That batch may begin with earlier records.
     """
     if output not in (Output.TABLE, Output.JSON):
         raise InvalidRequestError(f"-o {output.value}: offsets are printed as table or json")

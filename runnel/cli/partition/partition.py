@@ -1,4 +1,4 @@
-"""``runnel partition``: decide about single partitions, and look into them."""
+"""``runnel partition``: elect the leader of a partition, or inspect its log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from schemas.errors import InvalidRequestError
 from schemas.ids import format_term
 from schemas.objects.partition import Partition
 
-app = typer.Typer(help="Decide about single partitions, look into them.", no_args_is_help=True)
+app = typer.Typer(help="Elect the leader of a partition, or inspect its log.", no_args_is_help=True)
 
 
 PathOption = Annotated[
@@ -26,8 +26,8 @@ PathOption = Annotated[
     typer.Option(
         "--dir",
         metavar="PATH",
-        help="Look into a directory of an SPU that is stopped, without a cluster: its log directory"
-        " or one of partitions/<uid> in it.",
+        help="Read the files of a stopped SPU, without a cluster: its log directory, or one"
+        " partitions/<uid> in it.",
         show_default=False,
     ),
 ]
@@ -56,31 +56,33 @@ def elect(
     ],
     unclean: Annotated[
         bool,
-        typer.Option("--unclean", help="Elect one that may lack committed records: they are lost."),
+        typer.Option(
+            "--unclean", help="Elect a replica that may lack committed records; those are lost."
+        ),
     ] = False,
     leader: Annotated[
         int | None,
         typer.Option(
             metavar="SPU",
             min=0,
-            help="The id of the SPU that is to lead; else the replica that holds most.",
+            help="The id of the new leader's SPU. Default: the replica that holds most.",
             show_default=False,
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     timeout: TimeoutOption = "60s",
     sc: ScOption = None,
 ) -> None:
-    """Have another replica lead a partition whose live replicas are all gone for good.
+    """Elect another leader for a partition whose live replicas are all gone for good.
 
-    Only for a partition that is offline. Records that were committed and that the new leader lacks
-    are lost; where a live replica can still be brought back, bring it back. The status records the
-    term of such an election. Ends with 4 where the partition has changed since it was looked at,
-    or a live replica can lead.
+    Only for a partition that is offline. Committed records that the new leader lacks are lost; if a
+    live replica can still be brought back, bring it back instead. The status records the term of
+    such an election. Exits with 4 if the partition has changed meanwhile, or if a live replica can
+    lead.
     """
     if not unclean:
         raise InvalidRequestError(
-            "live replicas are elected by themselves; --unclean elects one that is not live"
+            "the SC elects live replicas by itself; --unclean elects one that is not live"
         )
     seconds = parse_timeout(timeout)
     with administered(sc) as cluster:
@@ -98,9 +100,9 @@ def elect(
 
 
 def _ask(partition: Partition, leader: int | None) -> None:
-    """Have the user agree to what may be lost. Raises InvalidRequestError where nobody is there."""
+    """Ask the user to confirm the loss. Raises InvalidRequestError if there is no terminal."""
     if not sys.stdin.isatty():
-        raise InvalidRequestError("this may lose committed records; add --yes to do it unasked")
+        raise InvalidRequestError("this may lose committed records; add --yes to confirm")
     live = ", ".join(str(member.spu_id) for member in partition.status.lrs) or "unknown"
     print(f"partition {partition.name} is {partition.status.resolution.value}:")
     print(f"  {partition.status.reason or 'no reason is given'}")
@@ -126,11 +128,11 @@ def verify(
 ) -> None:
     """Verify every checksum and index of partitions on every replica, and compare the replicas.
 
-    Each SPU reads its own files while it serves, slowly enough not to be noticed. A replica whose
-    records are damaged stops and is rebuilt from the leader; a damaged index is built again.
+    Each SPU reads its own files while it serves, slowly enough not to disturb clients. A replica
+    whose records are damaged stops and is rebuilt from the leader; a damaged index is built again.
 
-    Ends with 0 if all is well, with 1 if anything was damaged or replicas differ, with 5 if nothing
-    was, but not all replicas could be asked.
+    Exits with 0 if all is well, with 1 if anything was damaged or replicas differ, with 5 if
+    nothing was damaged but not all replicas could be asked.
     """
     if [bool(names), everything, path is not None].count(True) != 1:
         raise InvalidRequestError("name partitions or topics, or give --all, or --dir PATH")
@@ -151,14 +153,15 @@ def dump(
     ] = None,
     offset: Annotated[int | None, typer.Option(min=0, help="From this offset on.")] = None,
     at: Annotated[
-        str | None, typer.Option(metavar="TIME|-1h", help="From a time on: ISO 8601, or ago.")
+        str | None,
+        typer.Option(metavar="TIME|-1h", help="From a time on: ISO 8601, or -1h for an hour ago."),
     ] = None,
     tail: Annotated[int | None, typer.Option(min=0, help="The last N batches.")] = None,
     count: Annotated[
         int | None, typer.Option("-n", "--count", min=0, help="Stop after N batches.")
     ] = None,
     records: Annotated[
-        bool, typer.Option("--records", help="Print the records of each batch below it.")
+        bool, typer.Option("--records", help="Print each batch's records below it.")
     ] = False,
     path: PathOption = None,
     output: Annotated[DumpOutput, typer.Option("-o", "--output")] = DumpOutput.TABLE,

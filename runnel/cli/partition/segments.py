@@ -1,4 +1,4 @@
-"""``runnel partition segments``: the files of a partition's log, and how far each is."""
+"""``runnel partition segments``: the segments of a partition's log, and their states."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def segments(
 ) -> None:
     """List the segments of a partition's log as its leader has them.
 
-    A segment is in progress until it is completed by its size, its age or another leader. Where
-    the log begins inside one, it is partially truncated; behind one, truncated: its file stays
-    for retention.grace and is deleted then.
+    A segment is in progress until its size, its age or a change of the leader completes it. If the
+    log begins inside a segment, that is partially truncated. A segment before the log's start is
+    truncated: its file is deleted after retention.grace.
     """
     if output not in (Output.TABLE, Output.JSON):
         raise InvalidRequestError(f"-o {output.value}: segments are printed as table or json")
     with connected(sc) as cluster:
         partition = cluster.get("partitions", name)
         if not isinstance(partition, Partition) or partition.spec.index is None:
-            raise InvalidRequestError(f"partition {name} is of no topic")
+            raise InvalidRequestError(f"partition {name} belongs to no topic")
         topic, index = partition.spec.owner.name, partition.spec.index
         if not watch:
             _print(cluster.segments(topic, index), output)
@@ -93,7 +93,7 @@ def _json(one: SegmentInfo) -> dict[str, Any]:
 
 
 def _state(one: SegmentInfo) -> str:
-    """As other states are written: ``inProgress``, ``partiallyTruncated``."""
+    """In the spelling of other states: ``inProgress``, ``partiallyTruncated``."""
     first, *more = one.state.name.lower().split("_")
     return first + "".join(word.capitalize() for word in more)
 

@@ -1,4 +1,4 @@
-"""``runnel topic``: the records of a topic as a whole: where they are, and their removal."""
+"""``runnel topic``: the offsets of a topic's records, and their truncation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from schemas.errors import InvalidRequestError
 if TYPE_CHECKING:
     from runnel.partition.truncate import Before
 
-app = typer.Typer(help="See and change what a topic holds.", no_args_is_help=True)
+app = typer.Typer(help="Show the offsets of a topic, or truncate it.", no_args_is_help=True)
 app.command()(offsets)
 
 
@@ -42,21 +42,21 @@ def truncate(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Keep records from a time on, as 2026-01-31T12:00:00 or -1h.",
+            help="Keep records from a time on: 2026-01-31T12:00:00, or -1h.",
             show_default=False,
         ),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Remove every record that is committed now.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     timeout: TimeoutOption = "60s",
     sc: ScOption = None,
 ) -> None:
     """Remove the oldest records of a topic, on every replica and for good.
 
-    Offsets stay what they were. A replica that is away truncates when it returns. Files that are
-    truncated as a whole stay on the disks for retention.grace of the topic.
+    The offsets of other records do not change. An offline replica truncates when it returns. Files
+    without any remaining record stay on disk for the topic's retention.grace.
     """
     wanted = _wanted(before, at, everything=everything)
     seconds = parse_timeout(timeout)
@@ -79,7 +79,7 @@ def _wanted(before: int | None, at: str | None, *, everything: bool) -> Before:
 
 
 def _ask(topic: str, offsets: int) -> None:
-    """Have the user agree. Raises InvalidRequestError where nobody is there."""
+    """Ask the user to confirm. Raises InvalidRequestError if there is no terminal."""
     if not sys.stdin.isatty():
-        raise InvalidRequestError("this removes records for good; add --yes to do it unasked")
-    typer.confirm(f"remove the oldest of {offsets} records of topic {topic!r}?", abort=True)
+        raise InvalidRequestError("this removes records for good; add --yes to confirm")
+    typer.confirm(f"remove the oldest of the {offsets} records of topic {topic!r}?", abort=True)

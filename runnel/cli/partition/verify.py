@@ -1,4 +1,4 @@
-"""``runnel partition verify``: what is wrong with replicas, as a table or as JSON."""
+"""``runnel partition verify``: the findings about replicas, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def _verify_all(
     client = ScClient(parse_addresses(default_sc() if sc is None else sc), who())
     try:
         located = await locate(Admin(client), names)
-        # One after the other: every SPU is asked for one at a time.
+        # One after another, so that no SPU verifies two at a time.
         return [await verify_partition(one, progress.of(one.name)) for one in located]
     finally:
         await client.close()
@@ -69,7 +69,7 @@ def exit_code(verdicts: Sequence[Verdict]) -> int:
 
 
 def print_results(results: Sequence[PartitionResult]) -> None:
-    """A row for each replica; below the table what is wrong, and which replicas are alike."""
+    """A row for each replica; below the table the findings, and which replicas are identical."""
     rows = [_row(one.partition, replica) for one in results for replica in one.replicas]
     print_rows([*_HEADINGS, "OFFSETS", "DIGEST"], rows)
     for one in results:
@@ -88,7 +88,9 @@ def _print_comparison(one: PartitionResult) -> None:
     if len(one.alike) > 1 and one.compared_upto > one.compared_from:
         spus = ", ".join(map(str, one.alike))
         upto = one.compared_upto - 1
-        print(f"{one.partition}: alike from offset {one.compared_from} to {upto} on SPUs {spus}")
+        print(
+            f"{one.partition}: identical from offset {one.compared_from} to {upto} on SPUs {spus}"
+        )
 
 
 def _row(partition: str, replica: ReplicaResult) -> list[str]:
@@ -111,7 +113,7 @@ def _row(partition: str, replica: ReplicaResult) -> list[str]:
 
 
 def _digest(replica: ReplicaResult) -> str | None:
-    """The digest of one that can be compared."""
+    """The digest of a replica; None if it cannot be compared."""
     checked = replica.checked
     if checked is None or not replica.is_whole or checked.compared_from < 0:
         return None
@@ -225,7 +227,7 @@ def _directory_json(one: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Bars:
-    """A bar on standard error for what is verified now, if that is a screen."""
+    """A progress bar on standard error, if that is a terminal."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

@@ -50,39 +50,46 @@ def consume(
     tail: Annotated[int | None, typer.Option(min=0, help="The last N records.")] = None,
     offset: Annotated[int | None, typer.Option(min=0, help="From this offset on.")] = None,
     at: Annotated[
-        str | None, typer.Option(metavar="TIME|-1h", help="From a time on: ISO 8601, or ago.")
+        str | None,
+        typer.Option(metavar="TIME|-1h", help="From a time on: ISO 8601, or -1h for an hour ago."),
     ] = None,
     transaction_id: Annotated[
         int | None,
         typer.Option(min=0, help="From the first record with this transaction id or a larger one."),
     ] = None,
-    count: Annotated[int | None, typer.Option("-n", "--count", min=0, help="Stop after N.")] = None,
+    count: Annotated[
+        int | None, typer.Option("-n", "--count", min=0, help="Stop after N records.")
+    ] = None,
     partition: Annotated[int | None, typer.Option("--partition", "-p", min=0)] = None,
     follow: Annotated[
-        bool, typer.Option("--follow/--no-follow", help="Wait for more, or end with what is there.")
+        bool, typer.Option("--follow/--no-follow", help="Wait for new records, or stop at the end.")
     ] = True,
     name: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Go on where this name has committed (the first time at the beginning, unless told"
-            " otherwise), and commit what is printed.",
+            help="Continue at the position that this consumer has committed (the first time at the"
+            " beginning, unless another option sets the start), and commit what is printed.",
             show_default=False,
         ),
     ] = None,
     on_truncated: Annotated[
         OnTruncatedChoice,
-        typer.Option(help="Where the next records are gone: end, or go on with the first there."),
+        typer.Option(
+            help="If the next records are gone: fail, or continue with the first that exist."
+        ),
     ] = OnTruncatedChoice.ERROR,
     key_separator: Annotated[
-        str | None, typer.Option(metavar="S", help="With -o value: print key, S, value.")
+        str | None,
+        typer.Option(metavar="S", help="With -o value: print the key and S before the value."),
     ] = None,
     output: Annotated[RecordOutput, typer.Option("-o", "--output")] = RecordOutput.VALUE,
     sc: ScOption = None,
 ) -> None:
-    """Print records of a topic. Starts at its end and follows, unless told otherwise.
+    """Print records of a topic. Starts at the end and waits for new records by default.
 
-    With --name it goes on where that name was, and whoever else reads under it is fenced (4).
+    With --name it continues where that consumer was; any other reader of that name is fenced and
+    exits with 4.
     """
     places = (tail, offset, at, transaction_id)
     if sum([from_beginning, *(place is not None for place in places)]) > 1:
@@ -90,7 +97,7 @@ def consume(
             "give one of --from-beginning, --tail, --offset, --at and --transaction-id"
         )
     if name is not None and tail is not None:
-        raise InvalidRequestError("--tail: not with --name, which goes on where it was")
+        raise InvalidRequestError("--tail: not with --name, which continues where it was")
     partitions = None if partition is None else [partition]
     with connected(sc) as cluster:
         say_what_is_awaited(cluster, topic, committing=True, wanted=partitions)
@@ -108,11 +115,11 @@ def consume(
                 topic, start, stop, partitions, name=name, settings=settings
             ) as consumer:
                 if (last := _write(consumer.batches(), write, count)) and name is not None:
-                    # More was handed out than was wanted.
+                    # The consumer has handed out more records than were printed.
                     consumer.commit({**consumer.position(), **last})
                     consumer.close(commit=False)
         except KeyboardInterrupt:
-            # Following has no other end than this one.
+            # Only Ctrl-C ends a consumer that follows.
             if not follow:
                 raise
 
@@ -120,8 +127,9 @@ def consume(
 def _write(
     batches: Iterator[pa.RecordBatch], write: Callable[[pa.RecordBatch], None], count: int | None
 ) -> dict[int, int]:
-    """Print batches until ``count`` records are printed; where that is in the middle of a batch,
-    its partition and the next offset of that."""
+    """Print batches until ``count`` records are printed. If that is in the middle of a batch, gives
+    its partition and the partition's next offset.
+    """
     if count == 0:
         return {}
     left = count
@@ -142,7 +150,7 @@ def _schema(cluster: runnel.Cluster, topic: str) -> TopicSchema | None:
     try:
         found = cluster.get("topic", topic)
     except NotFoundError:
-        # Whoever opens the topic says so, and how to create it.
+        # Opening the topic reports that, and how to create it.
         return None
     return found.spec.row_schema if isinstance(found, Topic) else None
 
@@ -177,7 +185,7 @@ def parse_time(text: str, now: datetime, option: str = "--at") -> datetime:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidRequestError(
-            f"{option}: {text!r} is no time; write 2026-01-31T12:00:00, or -1h for an hour ago"
+            f"{option}: {text!r} is not a time; write 2026-01-31T12:00:00, or -1h for an hour ago"
         ) from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
@@ -310,7 +318,7 @@ def _places(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def rows_json(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The columns of typed records as JSON has them, so that ``runnel produce`` takes them again.
+    """The columns of typed records in JSON, in the form that ``runnel produce`` takes.
 
     Decimals are text, for their digits; so are dates and times, and binary in base64.
     """
@@ -324,9 +332,9 @@ def rows_json(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 def typed_json(
     topic: str, batch: pa.RecordBatch, *, with_ids: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Typed records as JSON: where they stand, and their columns under ``value``.
+    """Typed records as JSON: their place, and their columns under ``value``.
 
-    ``with_ids``: the last column are transaction ids.
+    ``with_ids``: the last column holds transaction ids.
     """
     ids: list[int | None] = [None] * batch.num_rows
     if with_ids:
@@ -344,7 +352,7 @@ def typed_json(
 
 
 def value_json(value: Any) -> Any:
-    """One value of a column as JSON has it; what is no number in JSON is text."""
+    """One value of a column for JSON; a value that JSON cannot express becomes text."""
     match value:
         case float() if not math.isfinite(value):
             return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

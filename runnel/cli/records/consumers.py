@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 _LAG: Final = "LAG AT MOST"
 _HEADINGS: Final = ("NAME", "TOPIC", "STATE", "PARTITIONS", _LAG, "LAST COMMIT")
 _PROGRESS: Final = ("COMMITTED", "EARLIEST", "END", _LAG, "LAST COMMIT")
-#: How often consumers that are followed are looked at.
+#: How often ``-w`` looks at the consumers.
 _LOOK_S: Final = 2.0
 
-app = typer.Typer(help="Decide where consumers with names read on.", no_args_is_help=True)
+app = typer.Typer(help="Move named consumers to another offset.", no_args_is_help=True)
 
 
 @app.callback()
@@ -49,7 +49,7 @@ def reset(
         str | None,
         typer.Option(
             metavar="earliest|latest|TIME|-1h",
-            help="The first record, the end, or from a time on: ISO 8601, or ago.",
+            help="The first record, the end, or from a time on: ISO 8601, or -1h.",
             show_default=False,
         ),
     ] = None,
@@ -59,12 +59,16 @@ def reset(
     partition: Annotated[
         list[int] | None,
         typer.Option(
-            "--partition", "-p", min=0, help="Only this one; may be repeated.", show_default=False
+            "--partition",
+            "-p",
+            min=0,
+            help="Only this partition; may be repeated.",
+            show_default=False,
         ),
     ] = None,
     sc: ScOption = None,
 ) -> None:
-    """Have a consumer read on from somewhere else. Whoever reads under its name is fenced."""
+    """Move a consumer to another offset. A process that reads under its name is fenced."""
     wanted = _wanted(to, offset)
     with connected(sc) as cluster:
         done = cluster.reset_consumer(name, topic, wanted, partition)
@@ -102,18 +106,18 @@ def print_consumers(name: str | None, output: Output, sc: str | None) -> None:
 
 
 def follow_consumers(name: str | None, output: Output, sc: str | None) -> NoReturn:
-    """``get consumers -w``: what there is, and a line where one has moved, until interrupted.
+    """``get consumers -w``: all consumers, then a line for each that has moved, until interrupted.
 
-    Positions change with every record, and nobody tells: they are looked at now and then.
+    Positions change with every record and there is no watch on them, so this polls.
     """
     if output is not Output.TABLE:
-        raise InvalidRequestError("-w: of consumers as a table only")
+        raise InvalidRequestError("-w: consumers are printed as a table only")
     known: dict[tuple[str, str], list[str]] = {}
     widths: list[int] = []
     with connected(sc) as cluster:
         while True:
             rows = [_row(consumer) for consumer in cluster.consumers(name)]
-            # How long ago the last commit was always changes.
+            # The age of the last commit, in the last column, always changes.
             moved = [row for row in rows if known.get((row[0], row[1])) != row[:-1]]
             known = {(row[0], row[1]): row[:-1] for row in rows}
             if moved:
@@ -228,7 +232,7 @@ def _state(consumer: NamedConsumer) -> str:
 
 
 def _gone(consumer: NamedConsumer) -> str:
-    return " (deleted; one of that name begins afresh)" if consumer.topic_gone else ""
+    return " (deleted; a new one of that name starts from scratch)" if consumer.topic_gone else ""
 
 
 def _time(when: datetime | None) -> str | None:

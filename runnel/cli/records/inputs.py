@@ -1,10 +1,10 @@
-"""What ``runnel produce`` reads: lines, NDJSON, CSV, Parquet and Arrow, as columnar chunks.
+"""Inputs of ``runnel produce``: lines, NDJSON, CSV, Parquet and Arrow, as columnar chunks.
 
-Lines and NDJSON lines are values as they stand. Rows of CSV, Parquet and Arrow files become JSON
-objects, except that a Parquet or Arrow file with a ``value`` column is taken as records already
-(columns ``key``, ``value``, ``timestamp``, ``headers``). A key is what stands before the key
-separator, or the key field of the row; a transaction id is a field of the row. Every problem names
-the file and the line or row.
+Lines and NDJSON lines become values unchanged. Rows of CSV, Parquet and Arrow files become JSON
+objects, except that a Parquet or Arrow file with a ``value`` column holds records already (columns
+``key``, ``value``, ``timestamp``, ``headers``). A key is the text before the key separator, or the
+key field of the row; a transaction id is a field of the row. Every problem names the file and the
+line or row.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ SUFFIXES = {
 
 @dataclass(frozen=True, slots=True)
 class KeyRule:
-    """Where keys come from: a separator in the line, a field of the row, or nowhere; and in which
-    field transaction ids are, if there are any."""
+    """Where keys come from (a separator in the line, a field of the row, or nowhere), and the field
+    with transaction ids, if any.
+    """
 
     separator: bytes | None = None
     field: str | None = None
@@ -87,9 +88,9 @@ class Ids:
 
 
 def kind_of(path: Path) -> str:
-    """What a file is by its suffix. Raises NotFoundError, InvalidRequestError for a directory."""
+    """A file's kind by its suffix. Raises NotFoundError, InvalidRequestError for a directory."""
     if not path.exists():
-        raise NotFoundError(f"{path}: there is no such file")
+        raise NotFoundError(f"{path}: no such file")
     if path.is_dir():
         raise InvalidRequestError(f"{path}: is a directory; name a file")
     return SUFFIXES.get(path.suffix.lower(), "lines")
@@ -143,7 +144,7 @@ Line = tuple[bytes | None, bytes, int | None]
 
 
 def splitter(rule: KeyRule, source: str) -> Callable[[bytes, int], Line]:
-    """What makes a record of a line and its number, which counts from 1."""
+    """A function that makes a record from a line and its number, which counts from 1."""
     separator, field = rule.separator, rule.field
     ids = None if rule.id_field is None else Ids(rule.id_field)
 
@@ -218,7 +219,7 @@ class _IdColumn:
         self._rows = 0
 
     def of(self, table: pa.Table) -> list[int] | None:
-        """Those of the next table; None where there are none to be."""
+        """The ids of the next table; None if the input has no field for them."""
         if self._field is None:
             return None
         column = _column(table, self._field, self._path)

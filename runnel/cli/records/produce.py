@@ -37,7 +37,7 @@ def produce(
         typer.Option("--file", "-f", help="Lines, or .ndjson .csv .parquet .arrow by suffix."),
     ] = None,
     key_separator: Annotated[
-        str | None, typer.Option(metavar="S", help="The key is what stands before S in a line.")
+        str | None, typer.Option(metavar="S", help="The key is the text before S in a line.")
     ] = None,
     key_field: Annotated[
         str | None, typer.Option(metavar="F", help="The key is this field or column.")
@@ -46,28 +46,33 @@ def produce(
         str | None,
         typer.Option(metavar="F", help="The transaction id is this field or column; sort by it."),
     ] = None,
-    acks: Annotated[AcksChoice, typer.Option(help="When a record counts.")] = AcksChoice.COMMITTED,
+    acks: Annotated[
+        AcksChoice, typer.Option(help="When a record counts as sent.")
+    ] = AcksChoice.COMMITTED,
     compression: Annotated[
-        Compression | None, typer.Option(help="Default: the topic's.", show_default=False)
+        Compression | None, typer.Option(help="Default: that of the topic.", show_default=False)
     ] = None,
     linger_ms: Annotated[
         float | None,
         typer.Option(
             min=0,
             metavar="MS",
-            help="How long a batch waits. Default: 5 at most, while others are under way.",
+            help="How long a batch waits for more. Default: up to 5, while others are in flight.",
             show_default=False,
         ),
     ] = None,
     skip_bad_rows: Annotated[
-        bool, typer.Option("--skip-bad-rows", help="Typed topics: send the rows that fit.")
+        bool,
+        typer.Option(
+            "--skip-bad-rows", help="Typed topics: skip rows that do not fit, and send the others."
+        ),
     ] = False,
     sc: ScOption = None,
 ) -> None:
-    """Send records to a topic: one a line from standard input, or those of a file.
+    """Send records to a topic: one per line from standard input, or those of a file.
 
-    To a typed topic: rows with its columns, JSON objects where lines are read. A file with a row
-    that does not fit is refused before anything of it is sent.
+    A typed topic takes rows with its columns; a line is then a JSON object. A file with a row that
+    does not fit is refused before any of its rows is sent.
     """
     if key_separator is not None and key_field is not None:
         raise InvalidRequestError("give --key-separator or --key-field, not both")
@@ -99,7 +104,7 @@ def produce(
                     records, size = _produce_file(producer, file, rule)
                 producer.flush()
         except KeyboardInterrupt:
-            # Counted after the producer had its last try to get everything out.
+            # Counted after the producer's last attempt to send everything.
             done = producer.metrics.records_sent
             state = "sent" if acks is AcksChoice.NONE else "acknowledged"
             say(f"{count(done, 'record')} {state} before the interrupt")

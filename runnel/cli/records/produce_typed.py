@@ -1,8 +1,8 @@
-"""``runnel produce`` to a typed topic: rows from standard input or a file, or why not.
+"""``runnel produce`` to a typed topic: rows from standard input or a file.
 
-A file is read twice: it is checked before anything of it is sent. Lines of standard input are
-sent as they come, up to the first that does not fit. With ``--skip-bad-rows`` the rows that do
-not fit are reported, and the others sent.
+A file is read twice: it is checked before any of it is sent. Lines of standard input are sent as
+they come, up to the first that does not fit. With ``--skip-bad-rows`` the rows that do not fit are
+reported, and the others sent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from schemas.columns.topic_schema import TopicSchema
 
 @contextmanager
 def progress_of(file: Path) -> Iterator[Callable[[int, int], None]]:
-    """A bar for a file that is sent; told of bytes read since the last time and all records."""
+    """A progress bar for a file; its callback takes the bytes read since the last call and all
+    records.
+    """
     columns = (
         TextColumn(f"{file.name}"),
         BarColumn(),
@@ -117,7 +119,7 @@ class TypedInput:
         return records, size
 
     def _note(self, misfits: tuple[str, ...], rows: int) -> None:
-        """Count bad rows; the first are reported, here where the input goes on behind them."""
+        """Count bad rows, and report the first ones at once if the input goes on after them."""
         for text in self._misfits.add(misfits, rows):
             if self._skip or sys.stdin.isatty():
                 say(text)

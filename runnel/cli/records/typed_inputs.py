@@ -1,10 +1,10 @@
-"""What ``runnel produce`` reads for a typed topic: rows of files and lines, with their columns.
+"""Inputs of ``runnel produce`` for a typed topic: rows of files and lines, with their columns.
 
 NDJSON and plain lines hold a JSON object each, CSV has the columns' names in its first line,
 Parquet and Arrow have columns already (see `runnel.records.row_values` and
 `runnel.records.row_tables` for what fits). Every row that does not fit is reported as ``file:line:
 column name: reason``, or by its row in files without lines. `check_file` reads a file to its end
-and sends nothing: a bad file is known before the first record of it is on its way.
+and sends nothing: a bad file is refused before its first record is sent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_REPORTED = 20
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows that fit, as a table, and what became of the others; ``input_bytes`` were read."""
+    """Rows that fit, as a table, and the misfits of the others; ``input_bytes`` were read."""
 
     table: pa.Table
     input_bytes: int
@@ -44,20 +44,20 @@ class Piece:
 
 @dataclass(slots=True)
 class Misfits:
-    """Those of a whole input: the first are kept, all are counted."""
+    """The bad rows of a whole input: the first are kept, all are counted."""
 
     listed: list[str] = field(default_factory=list)
     rows: int = 0
 
     def add(self, misfits: Sequence[str], rows: int) -> list[str]:
-        """Take note; gives those that are to be reported one by one."""
+        """Add bad rows; gives those to report one by one."""
         new = list(misfits[: MAX_REPORTED - len(self.listed)])
         self.listed.extend(new)
         self.rows += rows
         return new
 
     def error(self, outcome: str) -> InvalidRequestError:
-        """All of it as one error; ``outcome`` says what was sent."""
+        """All bad rows as one error; ``outcome`` says what was sent."""
         lines = [*self.listed, f"{count(self.rows, 'row')} did not fit; {outcome}"]
         return InvalidRequestError("\n".join(lines))
 
@@ -68,13 +68,13 @@ def check_file(path: Path, columns: Sequence[Column]) -> None:
     for piece in read_pieces(path, columns):
         found.add(piece.misfits, piece.bad_rows)
     if found.rows:
-        raise found.error("nothing of the file was sent (--skip-bad-rows sends the others)")
+        raise found.error("no row of the file was sent (--skip-bad-rows sends the others)")
 
 
 def read_pieces(path: Path, columns: Sequence[Column]) -> Iterator[Piece]:
-    """The rows of a file in order, those that fit and what the others lack.
+    """The rows of a file in order: those that fit, and the misfits of the others.
 
-    Raises NotFoundError, and InvalidRequestError for what is not a file of rows at all.
+    Raises NotFoundError, and InvalidRequestError if it is not a file of rows at all.
     """
     kind = kind_of(path)
     try:
@@ -102,7 +102,7 @@ class LineReader:
         self._source = source
 
     def read(self, line: bytes, number: int) -> Row | Unfit:
-        """The row of a line, or (as text) what does not fit of it. ``number`` counts from 1."""
+        """The row of a line, or (as texts) its misfits. ``number`` counts from 1."""
         try:
             return self._reader.read(parse_json_row(line))
         except MisfitError as error:
@@ -130,7 +130,7 @@ def _csv_pieces(path: Path, columns: Sequence[Column]) -> Iterator[Piece]:
     reader = RowReader(columns, Source.CSV)
     gathered = _Gathered(columns)
     csv.field_size_limit(MAX_BATCH_BYTES)
-    # A byte order mark is what spreadsheets begin with.
+    # Spreadsheets begin a file with a byte order mark.
     with path.open(encoding="utf-8-sig", newline="") as file:
         lines = csv.reader(file, strict=True)
         try:
@@ -155,7 +155,7 @@ def _check_header(path: Path, header: Sequence[str], columns: Sequence[Column]) 
     known = {column.name for column in columns}
     problems = [
         *(f"there is no column {name!r}" for name in header if name not in known),
-        *(f"column {name} stands twice" for name in known if header.count(name) > 1),
+        *(f"column {name} appears twice" for name in known if header.count(name) > 1),
         *(
             f"column {column.name} is missing, and must not be null"
             for column in columns
@@ -179,7 +179,7 @@ def _csv_row(reader: RowReader, header: list[str], cells: list[str], place: str)
 
 
 class _Gathered:
-    """Rows on their way to a piece."""
+    """Rows that wait to become a piece."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self._columns = columns

@@ -169,9 +169,8 @@ def test_given_a_conflict_then_it_is_shown_and_the_user_decides(
     assert (done.code, done.out) == (0, "topic/orders configured\n")
     shown = editor.seen(1)
     assert "#: Topic orders was changed meanwhile" in shown
-    assert (
-        "#: To have your text replace what is there, write in metadata: resourceVersion: '3'"
-        in (shown)
+    assert "#: To replace the object with your text, write in metadata: resourceVersion: '3'" in (
+        shown
     )
     assert "#: +    team: a" in shown
     assert "\n  partitions: 3\n" in shown

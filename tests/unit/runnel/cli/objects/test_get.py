@@ -176,7 +176,7 @@ STATES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "given-an-older-generation-then-it-is-said": (
         {"resolution": "invalidConfig", "observedGeneration": 2},
         [
-            f"invalidConfig: its spec cannot be carried out; change it with: {EDIT}",
+            f"invalidConfig: its spec cannot be satisfied; change it with: {EDIT}",
             f"as of generation 2; the spec is at generation 3, {BEHIND}",
         ],
     ),

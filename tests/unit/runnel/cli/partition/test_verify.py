@@ -62,7 +62,7 @@ def test_a_table_a_line_for_each_problem_and_who_is_alike(
         f"t-0 on SPU 2: {finding_line(DAMAGE)}",
         "t-0 on SPU 2: it takes no part until it is rebuilt from its leader",
         "t-0 on SPU 3: SPU 3 is offline",
-        "t-0: alike from offset 0 to 9 on SPUs 0, 1",
+        "t-0: identical from offset 0 to 9 on SPUs 0, 1",
     ]
 
 
@@ -84,7 +84,7 @@ USAGE = {
     "given-another-output-then-usage": (["verify", "t", "-o", "yaml"], "prints table or json"),
     "given-nothing-to-dump-then-usage": (["dump"], "name a partition"),
     "given-two-starts-then-usage": (["dump", "t-0", "--offset", "1", "--tail", "2"], "give one of"),
-    "given-no-time-then-usage": (["dump", "t-0", "--at", "noon"], "is no time"),
+    "given-no-time-then-usage": (["dump", "t-0", "--at", "noon"], "is not a time"),
 }
 
 

@@ -85,7 +85,7 @@ BAD = {
                 " behind the point"
             ),
             "o.ndjson:3: not JSON: Expecting value: line 1 column 1 (char 0)",
-            "2 rows did not fit; nothing of the file was sent (--skip-bad-rows sends the others)",
+            "2 rows did not fit; no row of the file was sent (--skip-bad-rows sends the others)",
         ],
     ),
     "given-csv-with-line-breaks-in-cells-then-the-line-where-the-row-ends": (
@@ -94,7 +94,7 @@ BAD = {
         [
             "o.csv:4: column orderId: 'x' is no int64",
             "o.csv:5: 1 cell, and 2 columns",
-            "2 rows did not fit; nothing of the file was sent (--skip-bad-rows sends the others)",
+            "2 rows did not fit; no row of the file was sent (--skip-bad-rows sends the others)",
         ],
     ),
     "given-a-wrong-header-then-its-line-and-the-columns": (
@@ -102,7 +102,7 @@ BAD = {
         b"order,note,note\n1,a,b\n",
         [
             "o.csv:1: there is no column 'order'",
-            "o.csv:1: column note stands twice",
+            "o.csv:1: column note appears twice",
             "o.csv:1: column orderId is missing, and must not be null",
             "the topic's columns are orderId, amount, note; nothing was sent",
         ],
