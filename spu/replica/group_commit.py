@@ -13,10 +13,10 @@ from concurrent.futures import Executor
 from functools import partial
 
 from schemas.daemon.logs import get_logger
-from spu.storage.lifecycle import RetiredFiles
 from spu.storage.log import PartitionLog
 from spu.storage.segment import Segment
 from spu.storage.sync_plan import SyncPlan
+from spu.storage.truncated_segments import RetiredFiles
 
 _log = get_logger(__name__)
 

@@ -17,9 +17,9 @@ from spu.replica.group_commit import GroupCommit
 from spu.replication.state import ReplicaState
 from spu.storage.data_dir import PartitionMeta
 from spu.storage.disk_space import Room
-from spu.storage.lifecycle import RetiredFiles
 from spu.storage.log import PartitionLog
 from spu.storage.segment import Damage
+from spu.storage.truncated_segments import RetiredFiles
 
 _log = get_logger(__name__)
 

@@ -1,164 +1,19 @@
 """The life of a segment: in progress, completed, partially truncated, truncated, deleted.
 
 A segment is in progress until the log begins another. A log start inside it makes it partially
-truncated; one at or behind its end, truncated: its file gets a name that says which offsets it
-holds and when it was truncated, so that it is no part of the log any more, and an operator who
-truncated by mistake still finds it. It is deleted when its grace has passed, or before that where
-the disk is needed.
+truncated; one at or behind its end, truncated: then its file leaves the log
+(`spu.storage.truncated_segments`). `spu.storage.retention` says which segments go.
 
 After DistributedLog's design, *LogSegment Lifecycle* and *Truncation*.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from collections.abc import Iterable
 
-from schemas.objects.topic import LogSettings, Retention
 from schemas.wire.log_requests import SegmentInfo, SegmentState
-from spu.storage.file_pool import FilePool
 from spu.storage.segment import Segment
-
-TRUNCATED_SUFFIX: Final = ".truncated"
-
-
-@dataclass(frozen=True, slots=True)
-class TruncatedSegment:
-    """A file that is no part of the log any more. Offsets from ``base_offset`` to below
-    ``end_offset``; ``truncated_us`` is wall time."""
-
-    path: str
-    base_offset: int
-    end_offset: int
-    truncated_us: int
-    size: int
-
-
-#: Files that are no part of a log any more.
-RetiredFiles = tuple[TruncatedSegment, ...]
-
-
-class TruncatedSegments:
-    """The truncated segments of one log whose files are still there."""
-
-    def __init__(self, files: FilePool, found: Iterable[TruncatedSegment]) -> None:
-        self.segments = tuple(found)
-        #: Counts how often they have changed.
-        self.changes = 0
-        self._files = files
-
-    @property
-    def size_bytes(self) -> int:
-        """What they take of the disk."""
-        return sum(one.size for one in self.segments) if self.segments else 0
-
-    def retire_files(
-        self, segments: tuple[Segment, ...], grace_ms: int, now_us: int
-    ) -> RetiredFiles:
-        """Take the files of ``segments`` out of the log, or delete them where no grace is wanted;
-        `add` takes note of what this gives.
-
-        Blocks; a crash half-way is finished by recovery. Raises OSError.
-        """
-        retired = []
-        for segment in segments:
-            self._files.forget(segment.path)
-            if not grace_ms:
-                segment.remove()
-            elif (one := retire(segment, now_us)) is not None:
-                retired.append(one)
-        return tuple(retired)
-
-    def add(self, files: RetiredFiles) -> None:
-        """Take note of what `retire_files` gave."""
-        self.segments = (*self.segments, *files)
-        self.changes += 1
-
-    def take_expired(
-        self, grace_ms: int, now_us: int, *, all_of_them: bool = False
-    ) -> RetiredFiles:
-        """Those whose grace has passed, or all; `delete_files` is to delete them."""
-        if not self.segments:
-            return ()
-        horizon_us = now_us - grace_ms * 1000
-        expired = tuple(
-            one for one in self.segments if all_of_them or one.truncated_us <= horizon_us
-        )
-        if expired:
-            self.segments = tuple(one for one in self.segments if one not in expired)
-            self.changes += 1
-        return expired
-
-    @staticmethod
-    def delete_files(files: RetiredFiles) -> None:
-        """Delete what `take_expired` gave. Blocks. Raises OSError."""
-        for one in files:
-            Path(one.path).unlink(missing_ok=True)
-
-
-def retire(segment: Segment, now_us: int) -> TruncatedSegment | None:
-    """Give the file of a truncated segment its other name. None where there is no file any more.
-
-    Blocks. Raises OSError.
-    """
-    segment.index_path.unlink(missing_ok=True)
-    name = f"{segment.base_offset:020d}-{segment.end_offset:020d}-{now_us}{TRUNCATED_SUFFIX}"
-    path = f"{segment.directory}/{name}"
-    try:
-        os.rename(segment.path, path)
-        size = os.stat(path).st_size
-    except FileNotFoundError:
-        return None
-    return TruncatedSegment(path, segment.base_offset, segment.end_offset, now_us, size)
-
-
-def find_truncated(directory: Path) -> tuple[TruncatedSegment, ...]:
-    """The truncated segments that are still in a directory, the oldest offsets first."""
-    found = []
-    for path in directory.glob(f"*{TRUNCATED_SUFFIX}"):
-        parts = path.name[: -len(TRUNCATED_SUFFIX)].split("-")
-        if len(parts) == 3 and all(part.isdecimal() and part.isascii() for part in parts):
-            base, end, truncated_us = map(int, parts)
-            size = path.stat().st_size
-            found.append(TruncatedSegment(str(path), base, end, truncated_us, size))
-    return tuple(sorted(found, key=lambda one: (one.base_offset, one.truncated_us)))
-
-
-def retained_from(
-    segments: Sequence[Segment], retention: Retention, now_us: int, upto_offset: int
-) -> int | None:
-    """The log start that retention by time and size wants, at most ``upto_offset``; None where it
-    takes nothing.
-
-    Whole completed segments go, the oldest first. Their age counts from their last append by this
-    SPU's clock: old records written today are kept as long as any others.
-    """
-    start = None
-    size_bytes = sum(segment.size for segment in segments)
-    excess = None if retention.size is None else size_bytes - retention.size
-    horizon_us = None if retention.time is None else now_us - retention.time * 1000
-    for segment in segments[:-1]:
-        if segment.end_offset > upto_offset:
-            break
-        too_old = horizon_us is not None and segment.written_us < horizon_us
-        if excess is not None and excess >= segment.size:
-            excess -= segment.size
-        elif not too_old:
-            break
-        start = segment.end_offset
-    return start
-
-
-def outlived(active: Segment, settings: LogSettings, now_us: int) -> bool:
-    """Whether a segment that is in progress has been so for ``segment.time``, or got its last batch
-    longer ago than what is retained."""
-    retention_ms = settings.retention.time
-    return now_us - active.opened_us >= settings.segment.time * 1000 or (
-        retention_ms is not None and now_us - active.written_us > retention_ms * 1000
-    )
+from spu.storage.truncated_segments import TruncatedSegment
 
 
 def segment_infos(

@@ -12,8 +12,9 @@ the largest of its segments', each of which knows its own, and of the records be
 Nothing here is committed or refused: `spu.replica.replica` decides that. An OSError of a write or
 fsync leaves the log unusable, and the caller stops for good.
 
-Neighbours: `spu.storage.readable_log` (reads and look-ups), `spu.storage.lifecycle` (retention, and
-segments that were truncated), `spu.storage.sync_plan`, `spu.storage.truncation`.
+Neighbours: `spu.storage.readable_log` (reads and look-ups), `spu.storage.retention` (which segments
+go), `spu.storage.truncated_segments` (their files), `spu.storage.sync_plan`,
+`spu.storage.truncation`.
 """
 
 from __future__ import annotations
@@ -46,12 +47,14 @@ from spu.storage.checkpoint import Checkpoint, checkpoint_of, write_checkpoint
 from spu.storage.durable import sync_directory, sync_file
 from spu.storage.file_pool import FilePool
 from spu.storage.index import write_index
-from spu.storage.lifecycle import TruncatedSegments, outlived, retained_from, segment_infos
+from spu.storage.lifecycle import segment_infos
 from spu.storage.readable_log import ReadableLog, segment_of
 from spu.storage.reader import LogReader
 from spu.storage.recovery import RecoveredLog
+from spu.storage.retention import outlived, retained_from
 from spu.storage.segment import Segment
 from spu.storage.sync_plan import SyncPlan
+from spu.storage.truncated_segments import TruncatedSegments
 from spu.storage.truncation import cut_segment, finish_cut, producers_at
 
 #: A checkpoint is due after this much newly durable data.

@@ -44,13 +44,13 @@ from spu.storage.checkpoint import (
 )
 from spu.storage.durable import UNFINISHED, sync_directory, sync_file
 from spu.storage.index import IndexSummary, SparseIndex, read_index, read_summary, write_index
-from spu.storage.lifecycle import (
+from spu.storage.segment import INDEX_SUFFIX, Damage, Segment, bases_of, find_batch, scan
+from spu.storage.truncated_segments import (
     TRUNCATED_SUFFIX,
     TruncatedSegment,
     find_truncated,
     retire,
 )
-from spu.storage.segment import INDEX_SUFFIX, Damage, Segment, bases_of, find_batch, scan
 from spu.storage.truncation import finish_cut
 
 _log = get_logger(__name__)

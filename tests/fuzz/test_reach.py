@@ -33,7 +33,7 @@ from spu.replica import batch_checks
 from spu.replication import producer_state, wire
 from spu.server import requests as spu_requests
 from spu.server import subscriptions
-from spu.storage import checkpoint, data_dir, index, journal, lifecycle, recovery, segment
+from spu.storage import checkpoint, data_dir, index, journal, recovery, segment, truncated_segments
 from tests.fuzz.reach import lines_of, ways
 from tests.fuzz.seeds import seeds
 from tests.fuzz.targets import TARGETS
@@ -94,7 +94,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     recovery.Recovery._make_durable,
     segment.scan,
     segment.find_batch,
-    lifecycle.find_truncated,
+    truncated_segments.find_truncated,
     index.is_of_earlier_version,
     fold.Entry.unpack,
     fold.read_text,

@@ -9,8 +9,9 @@ import pytest
 from schemas.errors import OffsetOutOfRangeError
 from schemas.objects.topic import Retention
 from schemas.wire.log_requests import SegmentState
-from spu.storage.lifecycle import TruncatedSegment, find_truncated, retire, segment_infos
+from spu.storage.lifecycle import segment_infos
 from spu.storage.segment import Segment
+from spu.storage.truncated_segments import TruncatedSegment, find_truncated, retire
 from tests.unit.spu.builders import (
     NOW_US,
     OpenLog,
