@@ -11,8 +11,9 @@ import http.client
 import json
 import os
 import socket
+import threading
 from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -70,9 +71,10 @@ class _BlockingCalls(ScCalls):
         )
         with closing(connection), _asking(address):
             _connect(connection, address)
-            connection.request(method, target, data, headers)
-            response = connection.getresponse()
-            body = response.read()
+            with _ended_after(connection.sock, REQUEST_TIMEOUT_S):
+                connection.request(method, target, data, headers)
+                response = connection.getresponse()
+                body = response.read()
             if response.status >= 400:
                 raise refusal(address, response.status, response.reason, body)
             return json.loads(body)
@@ -88,6 +90,35 @@ def _connect(connection: http.client.HTTPConnection, address: Address) -> None:
     except OSError as error:
         raise unreachable(address, os.strerror(error.errno or 0).lower()) from error
     connection.sock.settimeout(REQUEST_TIMEOUT_S)
+
+
+@contextmanager
+def _ended_after(connected: socket.socket, seconds: float) -> Iterator[None]:
+    """Shuts the socket down when the whole request has taken so long, and raises TimeoutError.
+
+    The socket's own timeout bounds each read only: an SC that sends a byte now and then would hold
+    the command for ever.
+    """
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        with suppress(OSError):
+            connected.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (http.client.HTTPException, OSError):
+        if late.is_set():
+            raise TimeoutError from None
+        raise
+    finally:
+        timer.cancel()
+    if late.is_set():
+        raise TimeoutError
 
 
 @contextmanager

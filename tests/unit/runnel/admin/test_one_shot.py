@@ -5,11 +5,11 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
-from runnel.admin import reads
+from runnel.admin import one_shot, reads
 from runnel.admin.blocking import administer
 from runnel.admin.one_shot import OneShotReads
 from runnel.loop_thread import LoopThread
@@ -135,3 +135,34 @@ def test_given_a_bad_answer_then_the_error_is_that_of_a_connected_client(answer:
         mine, other = both_errors(address)
     assert type(mine) is type(other)
     assert mine.message == other.message
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        pytest.param(b"", id="given-a-slow-head"),
+        pytest.param(response("200 OK", b"[", 1_000_000), id="given-a-slow-body"),
+    ],
+)
+def test_given_an_sc_that_drips_then_the_whole_request_is_bounded(
+    begun: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_shot, "REQUEST_TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ended = threading.Event()
+
+        def drip() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                connection.sendall(begun)
+                while not ended.wait(0.02):
+                    connection.sendall(b" ")
+
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        raised = error_of(lambda: OneShotReads(address).get("topics", "orders"))
+        ended.set()
+        thread.join()
+    assert isinstance(raised, UnreachableError)
+    assert "(no answer in time)" in raised.message
