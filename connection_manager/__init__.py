@@ -1,4 +1,4 @@
 """Persistent SC-SPU connections: sessions, heartbeats, generations, reconnecting.
 
-Knows messages, and nothing of what they mean to the controller or to an SPU.
+This package knows the messages, but not what they mean to the controller or to an SPU.
 """

@@ -31,7 +31,7 @@ class LinkHandler(Protocol):
         """The first message of a new connection: the state as of now."""
 
     async def welcomed(self, welcome: Welcome, session: Session) -> None:
-        """The SC has accepted; ``session`` can send from here on."""
+        """The SC has accepted the SPU; ``session`` can send from now on."""
 
     async def handle(self, body: Message) -> None:
         """Do what the SC asks."""

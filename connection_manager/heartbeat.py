@@ -1,6 +1,6 @@
-"""Missed heartbeats, counted in ticks of the watcher and not in time that passed.
+"""Missed heartbeats, counted in ticks of the process that waits for them, not in time.
 
-A watcher that was itself stopped for a while (a stalled event loop, a suspended host) sees one
+A process that was itself stopped for a while (a stalled event loop, a suspended host) sees one
 long tick, not many misses: it must not blame its peer for its own absence.
 """
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class HeartbeatMonitor:
-    """Dead once ``misses`` whole intervals have passed without a word.
+    """Declares the peer dead once ``misses`` whole intervals have passed without a message.
 
-    The first silent tick may come right after a word, so it takes one tick more than that.
+    The first silent tick may come right after a message, so this takes one tick more.
     """
 
     misses: int
@@ -24,6 +24,6 @@ class HeartbeatMonitor:
         self.silent_ticks = 0
 
     def tick(self) -> bool:
-        """One heartbeat interval passed; whether the peer still counts as alive."""
+        """Call it once per heartbeat interval; gives whether the peer still counts as alive."""
         self.silent_ticks += 1
         return self.silent_ticks <= self.misses

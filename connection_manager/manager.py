@@ -1,8 +1,8 @@
-"""The SC's side: lets registered SPUs in and keeps one session for each.
+"""The SC's side: accepts registered SPUs and keeps one session for each.
 
-Sessions have generations, counted per SPU. The late end of an older connection says its own
-generation and so changes nothing about the newer one. Two processes that claim the same SPU id
-are told apart by the instance in their hello: the second is turned away while the first lives.
+Sessions have generations, counted per SPU. When an older connection ends late, it names its own
+generation, and so changes nothing about the newer one. The instance in a hello distinguishes two
+processes that claim the same SPU id: the second is refused while the first is connected.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ log = get_logger(__name__)
 
 
 class SessionEvents(Protocol):
-    """Who is told about sessions. All calls come from the event loop, in order per SPU."""
+    """Receives what happens to sessions. All calls come from the event loop, in order per SPU."""
 
     async def check(self, hello: Hello) -> None:
-        """Raise a RunnelError to turn a registered SPU away."""
+        """Raise a RunnelError to refuse a registered SPU."""
 
     def opened(self, generation: int, hello: Hello) -> None: ...
 
@@ -97,26 +97,26 @@ class ConnectionManager:
         self._registered[name] = spu_id
 
     def unregister(self, name: str) -> None:
-        """Let an SPU in no longer, and end its session."""
+        """Stop accepting an SPU, and end its session."""
         spu_id = self._registered.pop(name, None)
         if spu_id is not None and (found := self._connected.get(spu_id)) is not None:
             found.session.close("the SPU was deleted")
 
     async def request(self, spu_id: int, body: Message) -> None:
-        """Have an SPU do something. Raises UnreachableError when it has no session."""
+        """Send an SPU a request and await its reply. Raises UnreachableError without a session."""
         found = self._connected.get(spu_id)
         if found is None:
             raise UnreachableError(f"SPU {spu_id} is not connected")
         await found.session.request(body)
 
     def become(self, identity: ClusterIdentity, why: str) -> None:
-        """Welcome SPUs in another name from now on. All sessions end, and begin anew by that."""
+        """Send another identity in welcomes from now on. All sessions end; SPUs connect again."""
         self._identity = identity
         for found in tuple(self._connected.values()):
             found.session.close(why)
 
     def close(self) -> None:
-        """End every session, and let nobody in any more."""
+        """End every session, and accept no more."""
         self._closing = True
         for found in tuple(self._connected.values()):
             found.session.close("the SC is stopping")
@@ -148,7 +148,7 @@ class ConnectionManager:
             if not mine.session.closed:
                 self._events.opened(mine.generation, hello)
                 log.info("SPU connected", spu=hello.spu_id, generation=mine.generation)
-                # Said at once, not when the socket of a dead peer has been closed.
+                # Reported at once, not only when the socket of a dead peer has been closed.
                 mine.session.on_close = partial(self._ended, hello.spu_id, mine)
                 reason = await mine.session.run()
         except ConnectionError as error:
@@ -182,7 +182,7 @@ class ConnectionManager:
         return body
 
     def _refuse(self, hello: Hello) -> None:
-        """Raise what stands against letting this SPU in, if anything does."""
+        """Raise the error that refuses this SPU, if there is a reason to refuse it."""
         if self._closing:
             raise UnreachableError("the SC is stopping")
         if hello.min_version > SESSION_VERSION or hello.max_version < MIN_SESSION_VERSION:
@@ -199,7 +199,8 @@ class ConnectionManager:
         ours = self._identity.cluster_uid
         if hello.cluster_uid is not None and hello.cluster_uid != ours:
             raise UnauthorizedError(
-                f"SPU {hello.spu_id} holds data of cluster {hello.cluster_uid}, this is {ours}"
+                f"SPU {hello.spu_id} holds data of cluster {hello.cluster_uid};"
+                f" this is cluster {ours}"
             )
 
     async def _admit(
@@ -207,7 +208,7 @@ class ConnectionManager:
     ) -> tuple[_Connected, Welcome]:
         self._refuse(hello)
         await self._events.check(hello)
-        # The check took a while: the SPU may have been deleted, or the SC be stopping.
+        # The check took a while: the SPU may have been deleted, or the SC may be stopping.
         self._refuse(hello)
         before = self._connected.get(hello.spu_id)
         if before is not None and not before.session.closed:

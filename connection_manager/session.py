@@ -1,13 +1,13 @@
 """One open session, the same on both sides: requests, replies, heartbeats.
 
 The reader never waits for the handler, so heartbeats and replies flow while a request is being
-worked on; requests of the peer are handled one after the other, in order. What is queued is
-bounded: a peer that asks faster than it is served is disconnected.
+handled. Requests of the peer are handled one after the other, in order. The queue is bounded: a
+peer that sends requests faster than they are handled is disconnected.
 
-A request once begun is finished, also when the session ends meanwhile: half of what it changes on
-a disk would be worse than all or nothing. The end is told at once, but `run` returns only when
-the handler did, so whoever connects again never has two handlers at work. Requests that are only
-queued are dropped; the peer asks again.
+A request that has begun is finished, even when the session ends meanwhile: half of its changes on
+a disk would be worse than all or none. `on_close` is called at once, but `run` returns only after
+the handler, so that a peer that connects again never has two handlers running. Requests that are
+still queued are dropped; the peer sends them again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Handler = Callable[[Message], Awaitable[None]]
 
 
 class WebSocket(Protocol):
-    """What a session needs of either end of an aiohttp WebSocket."""
+    """The part of an aiohttp WebSocket, on either end, that a session needs."""
 
     async def send_str(self, data: str) -> None: ...
     async def receive(self) -> aiohttp.WSMessage: ...
@@ -79,9 +79,9 @@ class Session:
         return self._closed is not None
 
     async def run(self) -> str:
-        """Serve the session until it ends, and say why it ended.
+        """Serve the session until it ends, and give the reason.
 
-        Waits for the request in hand, without bound, even when it is cancelled itself.
+        Waits without limit for the request that is being handled, even when cancelled itself.
         """
         tasks = [
             asyncio.create_task(self._read(), name=f"{self.peer} reader"),
@@ -126,10 +126,10 @@ class Session:
         self.on_close(reason)
 
     async def request(self, body: Message, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        """Send a request and wait until the peer has done it.
+        """Send a request and wait until the peer has carried it out.
 
         Raises the peer's error; UnreachableError when the session ends first and
-        DeadlineExceededError after ``timeout_s``: in both cases it may have been done or not.
+        DeadlineExceededError after ``timeout_s``: both leave the outcome unknown.
         """
         if self._closed is not None:
             raise UnreachableError(f"session with {self.peer} ended: {self._closed}")
@@ -180,7 +180,9 @@ class Session:
                 try:
                     self._inbox.put_nowait(envelope)
                 except asyncio.QueueFull:
-                    raise SessionEndedError(f"{self.peer} sends faster than it is served") from None
+                    raise SessionEndedError(
+                        f"{self.peer} sends requests faster than they are handled"
+                    ) from None
 
     async def _work(self) -> None:
         while True:
@@ -191,7 +193,7 @@ class Session:
                 self._handling = asyncio.create_task(
                     self._handle(envelope.body), name=f"{self.peer} handler"
                 )
-                # The end of the session stops waiting and replying, not the work itself.
+                # When the session ends, waiting and replying stop; the handler runs on.
                 error = await asyncio.shield(self._handling)
                 if envelope.id is not None:
                     with contextlib.suppress(UnreachableError):
@@ -201,7 +203,7 @@ class Session:
                         )
 
     async def _handle(self, body: Message) -> dict[str, Any] | None:
-        """Have a request done; gives the error that goes back."""
+        """Handle a request; gives the error to reply with, or None."""
         try:
             await self._handler(body)
         except RunnelError as failure:
@@ -212,7 +214,7 @@ class Session:
         return None
 
     async def _finish_handling(self) -> None:
-        """Wait for the request in hand. Cancellations meanwhile are raised afterwards."""
+        """Wait for the request that is being handled. Cancellations are raised afterwards."""
         cancelled: asyncio.CancelledError | None = None
         while self._handling is not None and not self._handling.done():
             try:
@@ -228,7 +230,7 @@ class Session:
             await asyncio.sleep(self._heartbeat_s)
 
     async def _listen(self) -> None:
-        """Apart from `_beat`: towards a dead host with full buffers, sending waits for ever."""
+        """Separate from `_beat`: sending to a dead host with full buffers waits for ever."""
         while True:
             await asyncio.sleep(self._heartbeat_s)
             if not self._monitor.tick():

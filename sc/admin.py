@@ -1,7 +1,7 @@
-"""``python -m sc.admin``: work on a cluster's store while no SC runs on it.
+"""``python -m sc.admin``: operations on a cluster's store while no SC uses it.
 
-For the command line, which may not import the SC. Reads one JSON object from standard input, so
-that passwords in URLs do not show in the list of processes::
+The CLI runs it, because it may not import the SC. It reads one JSON object from standard input, so
+that the process list does not show passwords in URLs::
 
     {"verb": "census" | "erase" | "migrate", "cluster": NAME, "kv": URL, "to": URL,
      "most_offices": N}

@@ -10,7 +10,7 @@ from schemas.model import Model
 
 
 class LocalProvisioning(Model):
-    """Managed SPUs are processes on the SC's host, with what they need below ``directory``."""
+    """Managed SPUs are processes on the SC's host, with their files below ``directory``."""
 
     directory: str
     """Directory on the SC's host for managed SPUs: their data, configuration files and logs."""
@@ -31,10 +31,10 @@ class ScConfig(Model):
     """Where the SC listens to SPUs. SPUs that the SC itself starts must know the port: it cannot be
     0 with `provisioning`."""
     grace_ms: int = 5_000
-    """Milliseconds after the SC takes office in which an SPU that has not connected yet does not
+    """Milliseconds after the start of the SC in which an SPU that has not connected yet does not
     count as offline."""
     provisioning: LocalProvisioning | None = None
     """With it the SC starts the SPUs of SpuGroups, as processes of its own host. Without it the SC
     starts none, and SpuGroups are invalid."""
     log_level: str = "info"
-    """Least severe level that is logged: `debug`, `info`, `warning`, `error` or `critical`."""
+    """The lowest level that is logged: `debug`, `info`, `warning`, `error` or `critical`."""

@@ -105,7 +105,9 @@ async def acquire(kv: KV, keys: ClusterKeys) -> Leadership:
         await _check_here(kv, keys)
         entry = await kv.get(keys.office(holder))
         if entry is None:
-            raise DeadlineExceededError("taking office was interrupted; start the SC again")
+            raise DeadlineExceededError(
+                "acquiring the leadership was interrupted; start the SC again"
+            )
         revision = entry.mod_revision
     guard = ModRevisionIs(keys.current_office, revision)
     # Nobody else changes it from now on.
@@ -137,7 +139,7 @@ async def begin_recovery(
     if not result.succeeded:
         current = await kv.get(keys.current_office)
         if current is None or current.value != leadership.holder.encode():
-            raise FencedError("another SC took office; this one stops")
+            raise FencedError("another SC has taken over; this one stops")
         identity, revision = await _identity(kv, keys), current.mod_revision
         incarnation = identity.incarnation
         tenure = f"{leadership.holder}-{incarnation}"
@@ -155,7 +157,7 @@ async def end_recovery(kv: KV, keys: ClusterKeys, leadership: Leadership) -> Lea
     identity = replace(leadership.identity, recovering=False)
     result = await kv.txn([leadership.guard], [Put(keys.identity, identity.encode())])
     if not result.succeeded:
-        raise FencedError("another SC took office; this one stops")
+        raise FencedError("another SC has taken over; this one stops")
     return replace(leadership, identity=identity)
 
 

@@ -121,9 +121,11 @@ async def erase(kv: KV, keys: ClusterKeys, *, most_offices: int | None = None) -
     office = ModRevisionIs(keys.current_office, await _revision_of(kv, keys.current_office))
     offices = await kv.range(keys.office(""), limit=(most_offices or 0) + 1)
     if most_offices is not None and len(offices.items) > most_offices:
-        raise ConflictError(f"another SC took office over cluster {keys.cluster!r}; it stays")
+        raise ConflictError(f"another SC has led cluster {keys.cluster!r}; nothing is deleted")
     if not (await kv.txn([office], [DeletePrefix(keys.root)])).succeeded:
-        raise ConflictError(f"an SC took office over cluster {keys.cluster!r} meanwhile; it stays")
+        raise ConflictError(
+            f"an SC took over cluster {keys.cluster!r} meanwhile; nothing is deleted"
+        )
     return found.keys
 
 
@@ -140,7 +142,7 @@ async def migrate(source: Store, target: Store, keys: ClusterKeys, progress: Pro
     if found.arriving_from is not None:
         raise ConflictError(
             f"{source.url} does not hold all of cluster {keys.cluster!r}: its move from"
-            f" {found.arriving_from} did not end; repeat that one first"
+            f" {found.arriving_from} is not finished; repeat that move first"
         )
     if found.moved_to is None:
         await _make_room(source, target, keys, found, there)
@@ -176,8 +178,8 @@ async def _take_back(source: Store, keys: ClusterKeys, cause: BaseException) -> 
         await source.kv.txn((), [Delete(keys.moved)])
     except RetryableError as error:
         raise UnreachableError(
-            f"{source.url} cannot be told that it stays the cluster's store ({error.message});"
-            f" repeat the move when it answers. The move ended because: {cause}"
+            f"{source.url} stays the cluster's store, but this cannot be written there"
+            f" ({error.message}); repeat the move when it answers. The move ended because: {cause}"
         ) from cause
 
 

@@ -42,7 +42,7 @@ def divergence(
         if seen > kv_revision:
             return f"{who} has seen KV revision {seen}, the KV is at {kv_revision}"
         if stamp is not None and not leadership.remembers(stamp, seen):
-            return f"{who} has seen revision {seen} of an SC that was not in office then"
+            return f"{who} has seen revision {seen} of an SC that did not lead then"
     for report in hello.replicas:
         if (why := _of_replica(report, ours, store)) is not None:
             return f"{who} {why}"

@@ -1,1 +1,1 @@
-"""The leaf that everything shares: objects, keys, batches, frames, messages, errors."""
+"""What all packages share: objects, keys, batches, frames, messages, errors. It imports none."""

@@ -1,7 +1,7 @@
 """Causality ids: one string that follows a change through events, actions, writes and messages.
 
-An id names where the chain began and is unique: ``api-1f9c…``, ``spu3-77ab…``. Asynchronous code
-keeps the current one in a context variable; logs and messages take it from there.
+An id is unique and names where the chain began: ``api-1f9c…``, ``spu3-77ab…``. A context variable
+holds the current one; logs and messages take it from there.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _current: ContextVar[str] = ContextVar("runnel_cause", default="-")
 
 
 def new_cause(origin: str) -> str:
-    """A fresh id that says where the chain began."""
+    """A new id that names where the chain began."""
     return f"{origin}-{secrets.token_hex(6)}"
 
 
 def current_cause() -> str:
-    """The id of the chain this code runs in; ``-`` outside of any."""
+    """The id of the chain that this code runs in; ``-`` outside any chain."""
     return _current.get()
 
 

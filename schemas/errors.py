@@ -1,8 +1,8 @@
 """The error tree that every part of Runnel shares.
 
-Errors cross process boundaries (a broker's refusal reaches the client's caller), so each leaf
-carries a stable *code*: a short name in JSON, a number in binary frames. What a caller may do
-about an error is its place in the tree::
+Errors cross process boundaries (the caller of a client gets an SPU's refusal), so each leaf has a
+stable *code*: a short name in JSON, a number in binary frames. The place of an error in the tree
+says what a caller may do about it::
 
     RunnelError
     ├── RetryableError                 the same request may succeed later
@@ -69,7 +69,7 @@ class ErrorCode(IntEnum):
 
 
 class RunnelError(Exception):
-    """Base of everything Runnel raises on purpose. ``str(error)`` is fit for a user to read."""
+    """Base of all errors that Runnel raises on purpose. ``str(error)`` is written for users."""
 
     code: ClassVar[ErrorCode] = ErrorCode.INTERNAL
 
@@ -127,7 +127,7 @@ class NotEnoughReplicasError(RetryableError):
 
 
 class StorageFullError(RetryableError):
-    """The SPU that leads has no room left for records. The message says what is used of what.
+    """The leader's SPU has no room left for records. The message says how much of how much is used.
 
     The batch was not appended, so its outcome is known; there may be room again.
     """
@@ -136,7 +136,7 @@ class StorageFullError(RetryableError):
 
 
 class FencedError(RunnelError):
-    """A newer term, generation or owner exists; the one that asked must stop."""
+    """A newer term, generation or owner exists; the sender of the request must stop."""
 
     code = ErrorCode.FENCED
 
@@ -168,7 +168,7 @@ class NotFoundError(TerminalError):
 
 
 class CorruptBatchError(TerminalError):
-    """A checksum did not match: the bytes of a batch changed on the way or on the disk."""
+    """A checksum did not match: the bytes of a batch changed in transit or on a disk."""
 
     code = ErrorCode.CORRUPT_BATCH
 
@@ -188,8 +188,8 @@ class OffsetOutOfRangeError(TerminalError):
 class DivergedError(TerminalError):
     """The reader has read records that the log does not have any more.
 
-    Only an unclean election, which an operator decides on, makes that possible. From
-    ``diverged_at`` on what was read may differ from the log; before it both are alike.
+    Only an unclean election, which an operator decides on, makes that possible. The records read
+    may differ from the log at ``diverged_at`` and above; below it both are the same.
     """
 
     code = ErrorCode.DIVERGED
@@ -202,8 +202,8 @@ class DivergedError(TerminalError):
 class TransactionIdTooLowError(TerminalError):
     """A record has an application transaction id below the last one of its partition.
 
-    The batch was not appended. ``last_transaction_id`` is the largest id that stands there, in a
-    committed record.
+    The batch was not appended. ``last_transaction_id`` is the largest id in a committed record of
+    the partition.
     """
 
     code = ErrorCode.TRANSACTION_ID_TOO_LOW
@@ -259,8 +259,8 @@ def _leaves(cls: type[RunnelError]) -> dict[ErrorCode, type[RunnelError]]:
 def error_from(code: int | str, message: str, details: object = None) -> RunnelError:
     """Rebuild the error another process sent, by its code's number or name.
 
-    An unknown code becomes a plain `RunnelError`. ``details`` may be and hold anything; what is no
-    mapping is left out.
+    An unknown code becomes a plain `RunnelError`. ``details`` may be anything; a value that is not
+    a mapping is ignored.
     """
     try:
         known = ErrorCode[code] if isinstance(code, str) else ErrorCode(code)

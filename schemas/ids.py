@@ -1,8 +1,8 @@
-"""Identifiers and the term: small types that keep numbers of different meaning apart.
+"""Identifiers and the term: small types that distinguish numbers of different meaning.
 
 A *term* is 64 bits that order lexicographically: cluster incarnation (16), leader changes (32,
-counted in the KV), leader restarts (16, counted on the leader's disk). Where a term meets the
-KV the restarts are left out: that part is the *election term*.
+counted in the KV), leader restarts (16, counted on the leader's disk). The KV stores terms without
+the restarts: that part is the *election term*.
 """
 
 from __future__ import annotations
@@ -66,5 +66,5 @@ def uid_bytes(uid: str) -> bytes:
 @functools.lru_cache(1 << 14)
 def uid_text(raw: bytes) -> PartitionUid:
     """The canonical text of 16 uid bytes."""
-    # Remembered, as every request names a partition.
+    # Cached, because every request names a partition.
     return PartitionUid(str(uuid.UUID(bytes=raw)))

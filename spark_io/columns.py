@@ -158,7 +158,7 @@ def project(schema: StructType, columns: Sequence[Column] = COLUMNS) -> Projecti
                 f"schema: column {field.name} may be null, so it cannot be NOT NULL"
             )
         if column in chosen:
-            raise InvalidRequestError(f"schema: column {field.name} stands twice")
+            raise InvalidRequestError(f"schema: column {field.name} appears twice")
         chosen.append(column)
         fields.append(pa.field(column.name, column.arrow_type, nullable=field.nullable))
     if not chosen:

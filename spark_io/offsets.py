@@ -88,7 +88,7 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         repeated = next(name for name, _ in pairs if [n for n, _ in pairs].count(name) > 1)
-        raise ValueError(f"{repeated!r} stands twice")
+        raise ValueError(f"{repeated!r} appears twice")
     return found
 
 

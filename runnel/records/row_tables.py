@@ -73,7 +73,7 @@ def _misnamed(table: pa.Table, columns: Sequence[Column]) -> Iterator[Misfit]:
             hint = f"did you mean {meant}?" if meant else f"there are {names(columns)}"
             yield Misfit(None, name, f"there is no such column; {hint}")
         elif there.count(name) > 1:
-            yield Misfit(None, name, "stands twice")
+            yield Misfit(None, name, "appears twice")
     for column in columns:
         if column.name not in there and not column.nullable:
             yield Misfit(None, column.name, "is missing, and must not be null")

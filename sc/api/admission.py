@@ -1,7 +1,7 @@
 """What users may write: checks that a schema cannot express. Pure.
 
-An object that passes can be reconciled; trouble that depends on the cluster's state (missing
-SPUs, say) is not refused here but shows on the status.
+An object that passes can be reconciled. Trouble that depends on the cluster's state, such as
+missing SPUs, is not refused here; the object's status shows it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def admit_new(obj: Object) -> None:
     admit_kind(type(obj))
     if is_system_name(obj.name):
         raise InvalidRequestError(
-            f"metadata.name: {obj.name!r}: names that begin with _ are the system's"
+            f"metadata.name: {obj.name!r}: names that begin with _ belong to the system"
         )
     match obj:
         case Spu():
@@ -84,10 +84,10 @@ def admit_change(old: Object, new: Object, store: LocalStore) -> None:
             if old.spec.min_id != new.spec.min_id and store.spus_of(old.name):
                 raise InvalidRequestError(
                     f"spec.minId: cannot change from {old.spec.min_id} to {new.spec.min_id} while"
-                    " the group has SPUs: their ports follow from it; make another group"
+                    " the group has SPUs: their ports follow from it; create another group"
                 )
         case Topic(), Topic():
-            # Also before it is placed: partitions may be on their way to the mirror.
+            # Even before it is placed: the mirror may not show its partitions yet.
             if reason := incompatibility(old.spec.row_schema, new.spec.row_schema):
                 raise InvalidRequestError(reason)
             placed = store.partitions_of("Topic", old.name)
@@ -99,21 +99,21 @@ def admit_change(old: Object, new: Object, store: LocalStore) -> None:
 
 def admit_delete(obj: Object, store: LocalStore, *, force: bool = False) -> None:
     """Raises when an object may not be deleted now; ``force`` gives up the replicas of an SPU, or
-    what a topic of the system holds."""
+    the contents of a topic of the system."""
     admit_kind(type(obj))
     if isinstance(obj, Topic) and force and not is_system_name(obj.name):
         raise InvalidRequestError(
-            f"force: of topics only for those of the system; delete {obj.name} without it"
+            f"force: for topics of the system only; delete {obj.name} without it"
         )
     if is_system_name(obj.name) and not force:
         raise InvalidRequestError(
-            f"{obj.kind} {obj.name} is the system's; repeat with force=true to have it forget what"
-            " it holds: how far consumers with names are"
+            f"{obj.kind} {obj.name} belongs to the system; repeat with force=true to lose what it"
+            " holds: the positions of named consumers"
         )
     if isinstance(obj, Spu) and obj.spec.group is not None:
         raise ConflictError(
-            f"SPU {obj.name} belongs to SpuGroup {obj.spec.group}; lower the group's replicas: the"
-            " highest id ends first"
+            f"SPU {obj.name} belongs to SpuGroup {obj.spec.group}; lower the group's replicas:"
+            " the SPU with the highest id is removed first"
         )
     if isinstance(obj, SpuGroup):
         for spu in store.spus_of(obj.name):
@@ -141,8 +141,8 @@ def _admit_without_replicas(spu: Spu, store: LocalStore, advice: str) -> None:
 def _admit_spu(spu: Spu) -> None:
     if spu.spec.spu_type is SpuType.MANAGED:
         raise InvalidRequestError(
-            "spec.spuType: managed SPUs are made by an SpuGroup: apply one, or register this SPU as"
-            " custom and start it yourself"
+            "spec.spuType: managed SPUs are created by an SpuGroup: apply one, or register this SPU"
+            " as custom and start it yourself"
         )
     if spu.spec.group is not None:
         raise InvalidRequestError("spec.group: set by the system; leave it out")
@@ -152,16 +152,16 @@ def _admit_spu(spu: Spu) -> None:
     ):
         if encryption is Encryption.TLS:
             raise UnsupportedError(
-                f"spec.{name}.encryption: TLS is not available in this version, and it is never"
-                " replaced by plaintext silently; write encryption: plaintext, on a trusted network"
+                f"spec.{name}.encryption: TLS is not available in this version, and plaintext"
+                " never replaces it silently; on a trusted network, write encryption: plaintext"
             )
 
 
 def _admit_zones(spec: TopicSpec) -> None:
-    """Here and not in the schema: a stored topic parses wherever it is read."""
+    """Not checked in the schema, so that a stored topic parses on any machine."""
     for i, column in enumerate(spec.columns or ()):
         for zone in zones_of(column.parsed):
-            # An offset such as +02:00 is no name to look up.
+            # An offset such as +02:00 is not a name to look up.
             if zone[0] in "+-" or _zone_exists(zone):
                 continue
             raise InvalidRequestError(
@@ -174,15 +174,16 @@ def _zone_exists(zone: str) -> bool:
     try:
         zoneinfo.ZoneInfo(zone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        # UTC is known even where there is no data of time zones.
+        # UTC is known even without a time zone database.
         return zone == "UTC"
     return True
 
 
 def _placed_spec(topic: Topic, placed: list[Partition]) -> TopicSpec:
-    """What must stay of a placed topic: without the rows for which it was called invalid.
+    """The part of a placed topic's spec that must stay: without the rows that made it invalid.
 
-    Nothing places those before the status changes, and with it the revision that a write compares.
+    Those rows are not placed before the status changes, and with it the revision that a write
+    compares.
     """
     rows = topic.spec.assignment
     if rows is None or topic.status.resolution is not TopicResolution.INVALID_CONFIG:

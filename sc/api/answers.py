@@ -21,11 +21,11 @@ class ErrorAnswer(Model):
     message: str
     """What is wrong, where, and what to do, for people."""
     details: dict[str, Any]
-    """Facts of this error: who won a conflict, which revisions are left."""
+    """Facts about this error: who won a conflict, which revisions are left."""
 
 
 class Health(Model):
-    """The SC is in office and has looked at every object since it started."""
+    """The SC leads and has looked at every object since it started."""
 
     status: Literal["ok"] = "ok"
     revision: int
@@ -36,18 +36,18 @@ class ClusterAnswer(Model):
     """Which cluster this is, and who serves it."""
 
     cluster: str
-    """Its name."""
+    """Name of the cluster."""
     cluster_uid: str
-    """Its identity, given once."""
+    """Uid of the cluster; it never changes."""
     version: str
-    """Of the SC."""
+    """Version of the SC."""
     revision: int
     """The KV revision that this SC shows."""
     office: Stamp
-    """The SC in office: since which KV revision, its random id, and how often the cluster has
+    """The SC that leads: since which KV revision, its random id, and how often the cluster has
     recovered from a KV that was restored from a backup."""
     recovering: bool
-    """Whether it recovers now: partitions are elected anew, and nothing is deleted."""
+    """Whether the cluster is recovering: every partition gets a new leader, nothing is deleted."""
 
 
 class HistoryItem(Model):
@@ -58,18 +58,18 @@ class HistoryItem(Model):
     at: str | None
     """When: ISO 8601 in UTC with milliseconds. Null: written by a version that did not keep it."""
     by: str | None
-    """Who: a user, or `sc` for a controller. Null as `at`."""
+    """Who: a user, or `sc` for a controller. Null where `at` is."""
     cause: str
-    """The causality id of the write, which stands in the logs, too."""
+    """The causality id of the write, as in the logs."""
     generation: int
-    """How often the spec had been written by then."""
+    """The object's generation at that time: how often its spec had been written."""
     resolution: str | None
     """Of the status then."""
     reason: str | None
     """Of the status then."""
     changed: tuple[str, ...]
-    """Paths of the fields that differ from the write before; `metadata`, `spec` and `status` for
-    the creation. Empty where the write before is compacted."""
+    """Paths of the fields that differ from the previous write; `metadata`, `spec` and `status`
+    for the creation. Empty where the previous write is compacted."""
 
 
 class History(Model):
@@ -88,17 +88,17 @@ class ReplicaAnswer(Model):
     live: bool
     """Whether the KV has it in the live replica set."""
     role: str | None
-    """What it does: leader, follower, idle or stopped. Null while its SPU has not reported it, as
-    all that follows."""
+    """What it does: leader, follower, idle or stopped. Null while its SPU has not reported it;
+    so are all fields that follow."""
     fit: bool | None
     """Whether it may lead."""
     log_start: int | None
     """The first offset that it keeps."""
     next_offset: int | None
-    """Where its log ended when it reported last: a follower that catches up does so every second,
-    others when something else about them changes."""
+    """Where its log ended in its last report. A follower that is catching up reports every second,
+    any other replica when something else about it changes."""
     reason: str | None
-    """Why it is not fit, or takes no part."""
+    """Why it is unfit or stopped."""
 
 
 class Replicas(Model):
@@ -115,7 +115,7 @@ class Synced(Model):
 
 
 class Compacted(Model):
-    """Data of the event `compacted`: changes were missed, list or watch anew."""
+    """Data of the event `compacted`: changes were missed; list or watch again."""
 
     first_available: int
-    """A revision that is left."""
+    """A revision that can still be read."""

@@ -1,8 +1,8 @@
 """The assignment feed, computed from the local store.
 
-An answer is of one revision however long it takes: what it is made of is taken from the store at
-once, as objects do not change. The rest is done in slices, since there may be very many partitions
-and SPUs give an SC up that is silent for long.
+An answer is of one revision however long it takes: all objects are taken from the store at once,
+and objects are immutable. The rest is done in slices, because there may be very many partitions,
+and SPUs disconnect from an SC that is silent for long.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from schemas.objects.partition import Partition, PartitionResolution
 from schemas.objects.spu import Spu, SpuResolution
 from schemas.objects.topic import Topic
 
-#: So many partitions are written down before others have their turn.
+#: After this many partitions, other tasks get a turn.
 SLICE: Final = 250
 
 
@@ -92,7 +92,7 @@ def _partition(spus: Mapping[int, Spu], partition: Partition) -> PartitionLeader
 
 
 def _replicas(spus: Mapping[int, Spu], partition: Partition) -> tuple[ReplicaEndpoint, ...]:
-    """Where followers are read; nothing where there is none."""
+    """Where clients read from followers; empty if the partition has none."""
     if len(partition.spec.replicas) < 2:
         return ()
     live = {member.spu_id for member in partition.status.lrs}

@@ -1,4 +1,4 @@
-"""Conflicts that name who won: the write that stands in the way, by whom, when and why."""
+"""Conflicts that name the winner: the write that came first, by whom, when and why."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def changed_meanwhile(kv: KV, key: str, now: Object, wanted: str) -> Confl
 
 
 async def being_deleted(kv: KV, key: str, obj: Object) -> ConflictError:
-    """An object that goes cannot be changed."""
+    """An object that is being deleted cannot be changed."""
     won = await last_by_a_user(kv, key, 0)
     return ConflictError(
         f"{obj.kind} {obj.name} is being deleted; wait until it is gone", **_details(won)
@@ -44,13 +44,13 @@ async def changes_too_often(kv: KV, key: str, obj: Object) -> ConflictError:
 
 
 async def exists(kv: KV, key: str, message: str) -> ConflictError | None:
-    """What ``message`` says is taken, by the object at ``key``. None where there is none."""
+    """The conflict ``message`` with the object at ``key``; None if that is absent."""
     found = await kv.get(key)
     if found is None:
         return None
     won: KeyValue | None = found
     try:
-        # Not who wrote it last: who created it won.
+        # The creation won, not the last write.
         won = await kv.get(key, revision=found.create_revision) or found
     except CompactedError:
         won = None

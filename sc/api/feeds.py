@@ -1,12 +1,12 @@
 """Server-sent events: a stream that begins with the whole state, or where the reader left off.
 
-Objects are followed in the KV's history, from the revision of the state that was sent: every
-change, once, in order. Nothing is queued for a reader that is slow; its place is a revision, and
-when that is compacted it is told to begin anew. A reader that takes nothing at all is cut off.
+A stream follows the KV's history from the revision of the state that it sent: every change, once,
+in order. Nothing is queued for a slow reader; its place is a revision, and when that is compacted,
+the stream tells it to begin anew. A reader that stops reading is disconnected.
 
-``id`` is the revision up to which everything was told. Of the events of one revision the last
-carries it, and of the first state none does: a reader that breaks off in between goes on before
-them.
+``id`` is the revision up to which the reader has everything. Of the events of one revision only
+the last carries it, and none of the first state does: a reader that disconnects in between resumes
+before them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from schemas.objects.metadata import Object
 
 KEEPALIVE_S: Final = 15.0
 STALLED_S: Final = 60.0
-"""How long a reader may take nothing."""
+"""How long a reader may stop reading."""
 MAX_FEEDS: Final = 1_000
 _SENT_AT_ONCE: Final = 64
 
@@ -56,14 +56,14 @@ class EventStream:
         self._response = response
 
     async def send(self, events: Sequence[tuple[str, str]], revision: int | None = None) -> None:
-        """Send events by name and data; the last says that all up to ``revision`` was told."""
+        """Send events by name and data; the last one says that all up to ``revision`` were sent."""
         for start in range(0, len(events), _SENT_AT_ONCE):
             some = events[start : start + _SENT_AT_ONCE]
             text = [f"event: {name}\ndata: {data}\n\n" for name, data in some]
             if revision is not None and start + _SENT_AT_ONCE >= len(events):
                 text[-1] = f"id: {revision}\n{text[-1]}"
             await self._write("".join(text))
-            # Writing does not wait where the reader is quick; heartbeats of SPUs are due, too.
+            # Writing to a quick reader does not wait; heartbeats of SPUs need a turn, too.
             await asyncio.sleep(0)
 
     async def while_waiting(self, wait: Callable[[], Awaitable[T]]) -> T:
@@ -82,7 +82,7 @@ class EventStream:
         except TimeoutError:
             if self._request.transport is not None:
                 self._request.transport.abort()
-            raise ConnectionResetError("the reader takes nothing") from None
+            raise ConnectionResetError("the reader has stopped reading") from None
 
 
 class Feeds:
@@ -97,7 +97,7 @@ class Feeds:
         return len(self._scopes)
 
     def end(self) -> None:
-        """End all streams, and begin no more."""
+        """End all streams, and accept no more."""
         self._ended = True
         now = asyncio.get_running_loop().time()
         for scope in self._scopes:
@@ -154,10 +154,10 @@ class Feeds:
     ) -> web.StreamResponse:
         """Answer with what ``follow`` sends, until it or the server ends."""
         if self._ended:
-            raise NotReadyError("this SC stops; ask another one, or this one when it is back")
+            raise NotReadyError("this SC is stopping; ask another one, or this one when it is back")
         if len(self) >= MAX_FEEDS:
             raise OverloadedError(
-                f"{MAX_FEEDS} streams are open at this SC, it opens no more; close some"
+                f"this SC has {MAX_FEEDS} streams open, and opens no more; close some"
             )
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
@@ -173,7 +173,7 @@ class Feeds:
             if not scope.expired():
                 raise
         except ConnectionError:
-            # The reader is gone.
+            # The reader has disconnected.
             pass
         except RunnelError as error:
             # The reader connects again; it knows where it was.
@@ -183,7 +183,7 @@ class Feeds:
         return response
 
     async def _state(self, stream: EventStream, cls: type[Object], selection: Selection) -> int:
-        """Send what is, and give the revision at which it is."""
+        """Send the present state, and give its revision."""
         store = self._controller.view.store
         revision = store.revision
         existing = [o for o in store.objects(cls) if selection.matches(o.name, o.metadata.labels)]
@@ -197,21 +197,21 @@ class Feeds:
     async def _changes(
         self, stream: EventStream, cls: type[Object], selection: Selection, after: int
     ) -> None:
-        """Send every change after a revision. Ends by an error only."""
+        """Send every change after a revision. Ends only with an error."""
         controller = self._controller
         async with controller.kv.watch(controller.keys.kind(cls.PLURAL), after + 1) as watch:
             while True:
                 batch = await stream.while_waiting(partial(anext, watch))
                 revision = batch.revision
                 events = list(self._selected(batch, cls, selection))
-                # Who reads on after an event finds at least what it told.
+                # A reader that then reads the API finds at least what the event told it.
                 await stream.while_waiting(partial(controller.dispatcher.applied, revision))
                 await stream.send(events, revision)
 
     def _selected(
         self, batch: WatchBatch, cls: type[Object], selection: Selection
     ) -> Iterator[tuple[str, str]]:
-        """Events of a batch for a reader. What leaves its selection is gone for it."""
+        """Events of a batch for a reader. An object that leaves its selection counts as deleted."""
         for event in batch.events:
             new = event.kv if isinstance(event, PutEvent) else None
             old = event.previous
@@ -220,12 +220,12 @@ class Feeds:
                 continue
             if old is None and (new is None or new.version > 1):
                 raise CompactedError(
-                    f"what revision {batch.revision} replaced is compacted",
+                    f"the versions that revision {batch.revision} replaced are compacted",
                     first_available=batch.revision,
                 )
             before, now = _read(cls, old), _read(cls, new)
             if new is not None and now is None:
-                # As in the mirror: what was readable of it before stays.
+                # As in the mirror, the last version that parsed stays.
                 continue
             if now is not None and selection.matches(now.name, now.labels):
                 known = before is not None and selection.matches(before.name, before.labels)
@@ -236,7 +236,7 @@ class Feeds:
 
 @dataclass(frozen=True, slots=True)
 class _Readable:
-    """What streams need of a stored object; ``text`` is its JSON."""
+    """The parts of a stored object that streams need; ``text`` is its JSON."""
 
     name: str
     labels: Mapping[str, str]
@@ -244,7 +244,7 @@ class _Readable:
 
 
 def _read(cls: type[Object], stored: KeyValue | None) -> _Readable | None:
-    """None for what is absent, or does not parse."""
+    """None for an object that is absent or does not parse."""
     if stored is None:
         return None
     return _decoded(cls.PLURAL, stored.value, stored.mod_revision)

@@ -1,7 +1,7 @@
 """Who wrote an object, when, why and what: read from the KV's own history.
 
-The KV keeps old versions until it compacts them, so nothing is stored twice; what is compacted is
-gone from here, too.
+The KV keeps old versions until it compacts them, so nothing is stored twice; compacted versions
+are missing here, too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from schemas.errors import CompactedError, NotFoundError
 LOOKED_AT = 50
 """Most writes to look through for the one that a user made."""
 
-#: Set by the server with every write; they say nothing about what was meant.
+#: The server sets these with every write; they say nothing about what the writer wanted.
 _COUNTERS: Final = frozenset({"metadata.resourceVersion", "metadata.generation"})
 #: Not null, which some fields may hold.
 _ABSENT: Final = object()
@@ -42,7 +42,7 @@ async def history(kv: KV, key: str, label: str, limit: int) -> History:
     try:
         async for version in versions(kv, key):
             found.append(version)
-            # One more, to tell what the oldest of them changed.
+            # One more, to find out what the oldest of them changed.
             if len(found) > limit:
                 break
     except CompactedError:

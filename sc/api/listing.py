@@ -1,9 +1,9 @@
 """Lists of objects: whole from the mirror, or page by page as of one revision from the KV.
 
 A page's token holds the revision of the first page, the last name and the selectors, so that all
-pages show one moment and no server keeps anything between them. `check_ours` and `check_readable`
-refuse revisions that a reader may not name, here or in a watch (`sc.api.feeds`): those of another
-store, and those that this store has compacted.
+pages show one moment and no server keeps state between them. `check_ours` and `check_readable`
+refuse revisions of another store, and revisions that this store has compacted, both here and in a
+watch (`sc.api.feeds`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RENDERED_AT_ONCE: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the next page begins: after ``last``, as of ``revision``. ``of`` says of which list."""
+    """Where the next page begins: after ``last``, as of ``revision``. ``of`` names the list."""
 
     revision: int
     last: str
@@ -42,7 +42,7 @@ class Place:
 
     @classmethod
     def parse(cls, token: str, of: tuple[str, ...]) -> Place:
-        """Raises InvalidRequestError for what is not the token of such a list."""
+        """Raises InvalidRequestError for anything but the token of such a list."""
         try:
             text = base64.b64decode(
                 (token + "=" * (-len(token) % 4)).encode("ascii"), altchars=b"-_", validate=True
@@ -55,7 +55,7 @@ class Place:
             raise InvalidRequestError("continue: not the `continue` of a page")
         if tuple(found) != of:
             raise InvalidRequestError(
-                "continue: of another list; repeat the selectors of the page before"
+                "continue: belongs to another list; repeat the selectors of the previous page"
             )
         return cls(revision, last, of)
 
@@ -118,25 +118,25 @@ async def render(page: Page) -> str:
 async def check_ours(kv: KV, keys: ClusterKeys, revision: int) -> None:
     """Raise CompactedError for a revision of a store that the cluster was moved from.
 
-    A move ends by writing the identity anew (`sc.migration`), at a revision above all of the
-    source's: what lies below it was never written here as it was written there.
+    The last write of a move is the identity (`sc.migration`), at a revision above all of the
+    source's: a lower revision means one thing there and another one here.
     """
     identity = await kv.get(keys.identity)
     if identity is not None and identity.version > 1 and revision < identity.mod_revision:
         raise CompactedError(
-            f"resourceVersion {revision} is of the store that the cluster was moved from; list"
-            " again",
+            f"resourceVersion {revision} belongs to the store that the cluster was moved from;"
+            " list again",
             first_available=identity.mod_revision,
         )
 
 
 async def check_readable(kv: KV, keys: ClusterKeys, after: int) -> None:
-    """Raise CompactedError where changes after a revision cannot be told."""
+    """Raise CompactedError if changes after a revision cannot be read."""
     now = await kv.revision()
     if after > now:
         raise CompactedError(
-            f"resourceVersion {after} is none of this store, which is at {now}: it was restored"
-            " or moved; list again",
+            f"resourceVersion {after} is not in this store, which is at {now}: it was restored or"
+            " moved; list again",
             first_available=now,
         )
     await check_ours(kv, keys, after)

@@ -8,7 +8,7 @@ from schemas.errors import InvalidRequestError
 from schemas.objects.metadata import Object
 
 MEDIA_TYPE: Final = "application/merge-patch+json"
-#: Fields that say which object is meant; they must be those of the object.
+#: Fields that identify the object; a patch that gives them must repeat them.
 _IDENTITY: Final = ("apiVersion", "kind")
 _PATCHED: Final = ("labels", "annotations")
 
@@ -29,8 +29,8 @@ def merge(target: Any, patch: Any) -> Any:
 def patched(obj: Object, patch: Any) -> dict[str, Any]:
     """The manifest of ``obj`` after ``patch``: labels, annotations and spec may have changed.
 
-    Its resourceVersion is the one that the patch names, and left out where it names none. Raises
-    InvalidRequestError that names a field which a patch may not touch.
+    Its resourceVersion is the one in the patch, or left out if there is none. Raises
+    InvalidRequestError that names a field which a patch may not change.
     """
     if not isinstance(patch, dict):
         raise InvalidRequestError("a merge patch is a mapping of the fields to change")

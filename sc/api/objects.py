@@ -1,9 +1,9 @@
 """Reading and writing objects on behalf of users.
 
-A write checks, sets what the server sets, and is a compare-and-swap on the object's revision; it
-returns once the local store shows it, so that a read after a write sees it. A conflict that only
-the controllers caused (they write the status) is retried: users replace specs, not statuses. A
-dry run is the same transaction without its operations: it compares, and writes nothing.
+A write checks the object, fills in the server's fields, and is a compare-and-swap on the object's
+revision. It returns once the local store shows it, so that a later read sees it. A conflict that
+only the controllers caused (they write the status) is retried: users replace specs, not statuses.
+A dry run is the same transaction without its operations: it compares, and writes nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ATTEMPTS = 10
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How a user wants something written: ``by`` whom, and whether only to check."""
+    """Options of a write: ``by`` whom it is, and whether it is only checked."""
 
     by: str
     dry_run: bool = False
@@ -111,13 +111,13 @@ class ObjectService:
         return await self._create(obj, options)
 
     async def system_topic(self, name: str, options: WriteOptions) -> Object:
-        """The topic that is asked for as ``name``, made where there is none.
+        """The topic of the system that ``name`` stands for; created if it does not exist.
 
         Raises NotFoundError, ConflictError while it is being deleted.
         """
         if name not in SYSTEM_TOPICS:
             known = ", ".join(SYSTEM_TOPICS)
-            raise NotFoundError(f"there is no system topic {name!r}; there is {known}")
+            raise NotFoundError(f"there is no system topic {name!r}; known ones: {known}")
         controller = self._controller
         try:
             found = self.get(Topic, SYSTEM_TOPICS[name])
@@ -191,13 +191,13 @@ class ObjectService:
         """
         admit_kind(cls)
         if cls is Spu:
-            # What is being placed meanwhile would be placed on an SPU that is gone.
+            # Otherwise replicas could be placed meanwhile on an SPU that is gone.
             async with self._controller.placing:
                 return await self._delete(cls, name, options, wanted=wanted, force=force)
         return await self._delete(cls, name, options, wanted=wanted, force=force)
 
     def replicas(self, name: str) -> Replicas:
-        """What the replicas of a partition have said last. Raises NotFoundError."""
+        """What the replicas of a partition last reported. Raises NotFoundError."""
         partition, view = self.get(Partition, name), self._controller.view
         if not isinstance(partition, Partition):
             raise AssertionError(f"{name} is no partition")
@@ -206,8 +206,8 @@ class ObjectService:
     async def elect(self, name: str, election: UncleanElection, options: WriteOptions) -> Object:
         """Have the controller elect a replica of a partition that may lack committed records.
 
-        It decides; what is seen already to refuse is refused here. Raises NotFoundError,
-        ConflictError, NotReadyError while it is not known yet who may return.
+        The controller decides; obvious reasons to refuse are reported here. Raises NotFoundError,
+        ConflictError, NotReadyError while it is not known yet which SPUs return.
         """
         for _ in range(ATTEMPTS):
             old = await self._read(Partition, name)
@@ -236,8 +236,8 @@ class ObjectService:
             )
 
     async def truncate(self, name: str, truncation: Truncation, options: WriteOptions) -> Object:
-        """Have the log of a partition begin at an offset: its replicas are told, and one that is
-        away when it returns. A truncation is never taken back; one below it changes nothing.
+        """Have the log of a partition begin at an offset: the SC tells its replicas, and an offline
+        one when it returns. A truncation cannot be undone; a later one below it changes nothing.
 
         Raises NotFoundError, ConflictError.
         """
@@ -311,7 +311,8 @@ class ObjectService:
         raise await conflicts.changes_too_often(self._kv, self._key(old), old)
 
     def _deletion(self, old: Object, options: WriteOptions) -> tuple[Object, list[Op]]:
-        """Topics and groups are marked: partitions and SPUs go first. Others go at once."""
+        """Topics and groups are marked: their partitions or SPUs are removed first. Other objects
+        are removed at once."""
         if isinstance(old, Topic | SpuGroup):
             marked = old.with_metadata(deletion_timestamp=timestamp())
             return marked, [self._put(marked, options)]
@@ -324,7 +325,7 @@ class ObjectService:
     async def _commit(
         self, compares: Sequence[Compare], ops: Sequence[Op], options: WriteOptions
     ) -> TxnResult:
-        """Write, unless the cluster was moved to another store. Raises ConflictError then."""
+        """Write. Raises ConflictError if the cluster was moved to another store."""
         moved = self._keys.moved
         done = () if options.dry_run else ops
         here = [ModRevisionIs(moved, 0), ModRevisionIs(self._keys.arriving, 0)]
@@ -332,7 +333,7 @@ class ObjectService:
         if not result.succeeded:
             (found,) = result.responses
             if isinstance(found, GetResponse) and found.kv is not None:
-                raise ConflictError("the cluster was moved to another store; this SC stops")
+                raise ConflictError("the cluster was moved to another store; this SC is stopping")
         return result
 
     async def _read(self, cls: type[Object], name: str) -> Object:
@@ -349,7 +350,7 @@ class ObjectService:
         return obj.with_metadata(resource_version=str(revision))
 
     async def _taken(self, obj: Object) -> ConflictError | None:
-        """Why a name or an id cannot be had, or None where it can by now."""
+        """Why a name or an id is taken, or None if it is free by now."""
         if isinstance(obj, Spu):
             holder = await self._kv.get(self._keys.spu_id(obj.spec.spu_id))
             if holder is not None and (name := holder.value.decode()) != obj.name:

@@ -42,14 +42,14 @@ _PATTERNS: Final = {
 _STATUSES: Final = {
     200: "Done.",
     201: "Created.",
-    202: "It began; the object as it is until it is done, or as it was.",
+    202: "The change has begun, or is done; the object as it was written last.",
     400: "The request is wrong; the message says what to change.",
     404: "There is no such object.",
-    409: "It conflicts with what is: the name is taken, or somebody else wrote meanwhile. The"
-    " details are those of the write that won: resourceVersion, by, at, cause.",
+    409: "It conflicts with the present state: the name is taken, or somebody else wrote meanwhile."
+    " The details name the write that won: resourceVersion, by, at, cause.",
     410: "The revision is compacted; list again.",
     413: "The body is too large.",
-    415: "The body is of another media type.",
+    415: "The body has the wrong media type.",
     422: "This version does not serve it.",
     500: "A fault of the SC.",
     503: "The SC or its store is not ready; try again.",
@@ -150,12 +150,12 @@ def _parameters(route: Route) -> Iterator[Json]:
     if route.writes:
         yield _header(
             BY_HEADER,
-            "Who writes, in printable characters; the peer's address when left out.",
+            "Name of the writer, in printable characters; by default, the peer's address.",
             {"type": "string", "maxLength": MAX_HEADER},
         )
     yield _header(
         CAUSE_HEADER,
-        "The causality id of the request; a new one when left out.",
+        "The causality id of the request; by default, a new one.",
         {"type": "string", "pattern": f"^{CAUSE_PATTERN}$"},
     )
 
@@ -217,7 +217,7 @@ def _schemas() -> Json:
     for cls in KINDS:
         schemas[f"{cls.kind_name()}List"] = {
             "type": "object",
-            "description": "All of the list, or one page as of its revision.",
+            "description": "The whole list, or one page of it, as of its revision.",
             "required": ["items", "revision"],
             "additionalProperties": False,
             "properties": {

@@ -1,6 +1,6 @@
-"""What a request says beside its body: query parameters and headers, checked against the table.
+"""Query parameters and headers of a request, checked against the table of routes. Pure.
 
-Nothing unknown is passed over in silence: a misspelt ``dryRun`` would write. Pure.
+An unknown parameter is an error: with a misspelt ``dryRun``, the server would write.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Query parameters by name, as the table says that they are written."""
+    """Query parameters by name, in the forms that the table prescribes."""
 
     values: dict[str, list[str]]
 
@@ -47,7 +47,7 @@ class Query:
 
 
 def read_query(route: Route, pairs: Iterable[tuple[str, str]]) -> Query:
-    """Raises InvalidRequestError that names an unknown parameter, or one that is written wrong."""
+    """Raises InvalidRequestError that names an unknown or malformed parameter."""
     known = {parameter.name: parameter for parameter in route.query}
     values: dict[str, list[str]] = {}
     for name, value in pairs:
@@ -55,19 +55,19 @@ def read_query(route: Route, pairs: Iterable[tuple[str, str]]) -> Query:
         if parameter is None:
             raise InvalidRequestError(_unknown(name, list(known)))
         if name in values and not parameter.many:
-            raise InvalidRequestError(f"{name}: stands twice")
+            raise InvalidRequestError(f"{name}: appears twice")
         _check(parameter, value)
         values.setdefault(name, []).append(value)
     return Query(values)
 
 
 def read_by(header: str | None, peer: str | None) -> str:
-    """Who writes: what the header says, else the peer's address. Raises InvalidRequestError."""
+    """The writer's name: the header, else the peer's address. Raises InvalidRequestError."""
     by = (header or "").strip()
     if not by:
         return peer or "unknown"
     if by == CONTROLLERS:
-        raise InvalidRequestError(f"{BY_HEADER}: {by} is what controllers are called")
+        raise InvalidRequestError(f"{BY_HEADER}: {by} is reserved for controllers")
     if len(by) > MAX_HEADER or not by.isprintable():
         raise InvalidRequestError(
             f"{BY_HEADER}: write who you are in at most {MAX_HEADER} printable characters"
@@ -81,13 +81,13 @@ def read_cause(header: str | None) -> str | None:
         return None
     if not _CAUSE.fullmatch(header):
         raise InvalidRequestError(
-            f"{CAUSE_HEADER}: use at most {MAX_HEADER} characters of ASCII and no space"
+            f"{CAUSE_HEADER}: use at most {MAX_HEADER} ASCII characters, without spaces"
         )
     return header
 
 
 def read_last_event(header: str | None) -> int | None:
-    """The revision to go on after, or None. Raises InvalidRequestError."""
+    """The revision to resume after, or None. Raises InvalidRequestError."""
     if not header:
         return None
     if not is_number(header, 0, MAX_REVISION):
@@ -98,8 +98,9 @@ def read_last_event(header: str | None) -> int | None:
 def read_media_type(header: str | None) -> str:
     """The media type of a body, without its parameters; empty where the header is left out.
 
-    Parsed here and not by aiohttp, whose parser is that of mails: it takes parameters and comments
-    apart, which in a header of 8 KiB lasts most of a second, or is too deep for Python's stack.
+    It is parsed here and not by aiohttp, whose parser is made for mail headers: it also parses
+    parameters and comments, which for a header of 8 KiB takes most of a second, or exceeds Python's
+    recursion limit.
     """
     return (header or "").partition(";")[0].strip().lower()
 

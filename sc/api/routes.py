@@ -22,7 +22,7 @@ MAX_HEADER: Final = 256
 
 
 class Operation(Enum):
-    """What a route does; kinds share theirs."""
+    """What a route does; all kinds share theirs."""
 
     HEALTH = "health"
     METRICS = "metrics"
@@ -69,8 +69,8 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One method of one address. ``errors`` are the statuses that it may answer besides those of
-    every route; ``cls`` is the kind that it is about."""
+    """One method of one path. ``errors`` are the statuses that it may answer with besides those of
+    every route; ``cls`` is the kind of its objects."""
 
     method: str
     path: str
@@ -87,18 +87,20 @@ class Route:
 
     @property
     def versioned(self) -> bool:
-        """Under ``/v1``, where nothing unknown is accepted."""
+        """Whether it is under ``/v1``, where unknown parameters are refused."""
         return self.path.startswith("/v1/")
 
     @property
     def documented(self) -> bool:
-        """Not a write of a kind that users may not write: that one says only why."""
+        """False for a write of a kind that users may not write: it only answers why."""
         if self.cls is None or not self.writes or self.operation in _OF_PARTITIONS:
             return True
         return not self.cls.SYSTEM_WRITTEN and self.cls.NOT_SERVED is None
 
 
-_WATCH = Parameter("watch", "Answer server-sent events: what is, then every change.", Form.FLAG)
+_WATCH = Parameter(
+    "watch", "Answer with server-sent events: first the state, then every change.", Form.FLAG
+)
 _DRY_RUN = Parameter("dryRun", "Check everything, write nothing.", Form.FLAG)
 _REVISION = Parameter(
     "resourceVersion", "Only if the object is at this resourceVersion.", Form.NUMBER
@@ -111,22 +113,21 @@ _FORCE = Parameter(
 )
 _FORCE_SYSTEM = Parameter(
     "force",
-    "Delete it although it is the system's. What it holds is forgotten for good.",
+    "Delete it although it belongs to the system. Its contents are lost for good.",
     Form.FLAG,
 )
 _LIST = (
     Parameter(
         "labelSelector",
-        "Terms a=b, a!=b, a in (b,c), a notin (b,c), a, !a; all that are joined by commas hold.",
+        "Terms a=b, a!=b, a in (b,c), a notin (b,c), a, !a; joined by commas, all must hold.",
     ),
     Parameter("fieldSelector", "One object: metadata.name=NAME."),
     Parameter("limit", "Most objects of one page.", Form.NUMBER, low=1, high=MAX_LIMIT),
-    Parameter("continue", "The page after the one whose `continue` this is; same selectors."),
+    Parameter("continue", "The `continue` of the previous page; repeat its selectors."),
     _WATCH,
     Parameter(
         "resourceVersion",
-        "With watch: only changes after this one. The header Last-Event-ID says the same, and"
-        " more recently.",
+        "With watch: only changes after this one. The header Last-Event-ID takes precedence.",
         Form.NUMBER,
     ),
 )
@@ -145,14 +146,14 @@ def routes() -> tuple[Route, ...]:
     return (
         Route("GET", "/health", Operation.HEALTH, "Whether the SC is ready", errors=(503,)),
         Route("GET", "/metrics", Operation.METRICS, "Metrics in Prometheus' text format"),
-        Route("GET", "/v1/cluster", Operation.CLUSTER, "The cluster and the SC in office"),
+        Route("GET", "/v1/cluster", Operation.CLUSTER, "The cluster and the SC that leads it"),
         Route("GET", "/v1/schemas", Operation.SCHEMAS, "JSON Schema of every kind"),
         Route("GET", "/v1/openapi.json", Operation.OPENAPI, "This document"),
         Route(
             "GET",
             "/v1/assignments",
             Operation.ASSIGNMENTS,
-            "Where the partitions of topics are led",
+            "Leaders and replicas of the partitions of topics",
             query=(_TOPIC, _WATCH),
             errors=(503,),
         ),
@@ -161,7 +162,7 @@ def routes() -> tuple[Route, ...]:
             "GET",
             "/v1/partitions/{name}/replicas",
             Operation.REPLICAS,
-            "What the replicas of a partition have said last",
+            "What the replicas of a partition last reported",
             Partition,
             errors=(404,),
         ),
@@ -169,7 +170,7 @@ def routes() -> tuple[Route, ...]:
             "POST",
             "/v1/partitions/{name}/elect",
             Operation.ELECT,
-            "Have a replica lead that may lack committed records, where no live one will",
+            "Elect a replica that may lack committed records, where no live replica can lead",
             Partition,
             (_DRY_RUN,),
             202,
@@ -189,7 +190,7 @@ def routes() -> tuple[Route, ...]:
             "PUT",
             "/v1/system-topics/{name}",
             Operation.SYSTEM_TOPIC,
-            "A topic of the system, made where there is none: positions, of named consumers",
+            "Get a topic of the system, creating it if necessary: positions, of named consumers",
             Topic,
             (_DRY_RUN,),
             200,

@@ -1,11 +1,12 @@
-"""Which objects a request means: selectors of labels and of fields. Pure.
+"""Which objects a request selects: label selectors and field selectors. Pure.
 
 The grammar of label selectors is Kubernetes'; terms are joined by commas and all must hold::
 
     team=x   team==x   team!=x   team in (x,y)   team notin (x,y)   team   !team
 
 ``!=`` and ``notin`` hold for objects without the label, too. Keys and values are text without
-spaces and without ``, ( ) = !``; a value may be empty. Of fields, only ``metadata.name=NAME``.
+spaces and without ``, ( ) = !``; a value may be empty. The only field selector is
+``metadata.name=NAME``.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Objects whose labels fulfil all ``terms`` and, where ``name`` is given, that one only."""
+    """Objects whose labels match all ``terms`` and, if ``name`` is given, that have this name."""
 
     terms: tuple[Term, ...] = ()
     name: str | None = None
@@ -90,7 +91,7 @@ def parse_labels(selector: str) -> tuple[Term, ...]:
 
 
 def _split(selector: str) -> list[str]:
-    """Terms between those commas that stand in no parentheses."""
+    """The terms between the commas that are outside parentheses."""
     terms, depth, start = [], 0, 0
     for index, char in enumerate(selector):
         depth += (char == "(") - (char == ")")
@@ -122,6 +123,6 @@ def _parse_fields(selector: str) -> str | None:
     found = _EQUAL.fullmatch(selector.strip())
     if found is None or found[1] != _NAME_FIELD or found[2] == "!=" or not found[3]:
         raise InvalidRequestError(
-            f"fieldSelector: {selector!r} is not served; write {_NAME_FIELD}=NAME"
+            f"fieldSelector: {selector!r} is not supported; write {_NAME_FIELD}=NAME"
         )
     return found[3]

@@ -114,7 +114,7 @@ class PublicServer:
 
     def _add(self, route: Route, answer: Answer) -> None:
         async def handle(request: web.Request) -> web.StreamResponse:
-            # Probes and scrapers may say what they like.
+            # Probes and scrapers may send any parameters.
             pairs = request.query.items() if route.versioned else ()
             return await answer(request, route, read_query(route, pairs))
 
@@ -162,7 +162,9 @@ class PublicServer:
 
     async def _health(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
         if not self._controller.ready:
-            raise NotReadyError("the SC is looking at every object once; it is ready in a moment")
+            raise NotReadyError(
+                "the SC is looking at every object once after its start; try again in a moment"
+            )
         return _json(Health(revision=self._controller.view.store.revision).to_json())
 
     async def _metrics(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
@@ -210,16 +212,15 @@ class PublicServer:
         if query.flag("watch"):
             if limit is not None or token is not None:
                 raise InvalidRequestError("limit and continue: a watch has no pages")
-            # A browser that connects again repeats the address, and says in the header where
-            # it was.
+            # A browser that reconnects repeats the URL, and says in the header how far it got.
             last = read_last_event(request.headers.get(LAST_EVENT_HEADER))
             after = after if last is None else last
             return await self.feeds.objects(request, cls, selection, after)
         if after is not None:
-            raise InvalidRequestError("resourceVersion: goes with watch=true only")
+            raise InvalidRequestError("resourceVersion: allowed with watch=true only")
         if limit is None:
             if token is not None:
-                raise InvalidRequestError("continue: repeat the limit of the page before")
+                raise InvalidRequestError("continue: repeat the limit of the previous page")
             return _text(await render(self._objects.everything(cls, selection)))
         return _text(await render(await self._objects.page(cls, selectors, limit, token)))
 
@@ -293,7 +294,7 @@ class PublicServer:
 
 
 def _model(cls: type[ModelT], data: Any) -> ModelT:
-    """What a body says. Raises InvalidRequestError that names the fields that are wrong."""
+    """The model in a body. Raises InvalidRequestError that names the wrong fields."""
     try:
         return cls.model_validate(data)
     except ValidationError as error:
@@ -315,9 +316,9 @@ def _error(error: RunnelError, status: int | None = None) -> web.Response:
 
 
 def _http_error(request: web.Request, error: web.HTTPException) -> web.Response:
-    """What aiohttp found wrong, in the form of all errors."""
+    """An error of aiohttp, in the form of all other errors."""
     code = "NOT_FOUND" if error.status == 404 else "INVALID_REQUEST"
-    # As it was sent: decoded, it may hold what no terminal should see.
+    # As the client sent it: decoded, it may hold control characters that a terminal obeys.
     path = request.rel_url.raw_path
     message = f"{request.method} {path}: {error.reason}"
     kind = path.removeprefix("/v1/").partition("/")[0]
@@ -361,7 +362,7 @@ async def _body(request: web.Request, media_type: str) -> Any:
     """The JSON of a request. Raises InvalidRequestError, MediaTypeError."""
     found = read_media_type(request.headers.get("Content-Type"))
     if found != media_type:
-        # Not only tidiness: a page of another site may send forms and plain text unasked.
+        # This protects users, too: a page of another site may send forms and plain text unasked.
         raise MediaTypeError(f"send the body as Content-Type: {media_type}, not {short(found)}")
     try:
         data = json.loads(await request.read())
@@ -373,7 +374,7 @@ async def _body(request: web.Request, media_type: str) -> Any:
             f"the body holds half of a surrogate pair, which is no character, after: {before}"
         ) from error
     except RecursionError:
-        # Without its cause: that one is a thousand frames long.
+        # Without the cause, whose traceback has a thousand frames.
         raise _too_deep() from None
     except ValueError as error:
         raise InvalidRequestError(f"the body is not JSON: {error}") from error

@@ -1,7 +1,7 @@
-"""Topics of the system: what they are like when a client needs one for the first time. Pure.
+"""Topics of the system: their specs when a client first needs one. Pure.
 
-A topic's replication factor cannot change in this version, so it must not follow from a moment at
-which SPUs were away: two replicas it has at least, if there are two SPUs, and waits for them.
+A topic's replication factor cannot change in this version, so it must not depend on which SPUs are
+offline at that moment: the topic has at least two replicas if two SPUs exist, and waits for them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from schemas.objects.metadata import Metadata
 from schemas.objects.spu import Spu, SpuResolution
 from schemas.objects.topic import Durability, Retention, SegmentSettings, Topic, TopicSpec
 
-#: What concerns one consumer name stands in one partition; writers of one partition meet.
+#: All records of one consumer name are in one partition; writers of one partition compete.
 PARTITIONS: Final = 4
 LEAST_REPLICAS: Final = 2
 MOST_REPLICAS: Final = 3
-#: Logs of state are short: a segment's file goes once a snapshot stands behind it.
+#: Logs of state are short: a segment's file is removed once a later snapshot exists.
 SEGMENT_BYTES: Final = 1 << 20
 #: A snapshot is one record.
 MAX_RECORD_BYTES: Final = 32 << 20

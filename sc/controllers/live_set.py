@@ -72,8 +72,8 @@ def member_health(view: View, uid: str, member: LiveReplica, now_ms: int) -> Mem
         return MemberHealth(Fitness.UNKNOWN, f"SPU {spu_id} has not reported its replica yet")
     if report.storage_id != member.storage_id:
         why = (
-            f"SPU {spu_id} came back without its data: storage {report.storage_id},"
-            f" the live replica was {member.storage_id}"
+            f"SPU {spu_id} came back without its data: its storage is {report.storage_id},"
+            f" the live replica's was {member.storage_id}"
         )
         return MemberHealth(Fitness.UNFIT, why)
     if not report.fit:
@@ -135,7 +135,7 @@ def answer(
 def _leaving(lrs: LiveSet, kept: LiveSet, leader: int, minimum: int) -> list[str]:
     """What stands against leaving the set to those that are kept."""
     if leader not in {member.spu_id for member in kept}:
-        return [f"SPU {leader} leads: only an election may drop it"]
+        return [f"SPU {leader} leads: only an election may remove it"]
     gone = [member.spu_id for member in lrs if member not in kept]
     if gone and len(kept) < minimum:
         return [
@@ -149,7 +149,7 @@ def _joining(
 ) -> str | None:
     """What stands against a new member."""
     if member.spu_id not in replicas:
-        return f"SPU {member.spu_id} cannot join: it holds no replica by the spec"
+        return f"SPU {member.spu_id} cannot join: the spec gives it no replica"
     if member.spu_id in taken:
         return f"SPU {member.spu_id} cannot join twice"
     if not health.live:

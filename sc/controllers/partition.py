@@ -208,7 +208,7 @@ def _led(
     asked for and is turned down."""
     status = partition.status
     if leader not in partition.spec.replicas:
-        return _offline(status, f"SPU {leader} leads but holds no replica by the spec")
+        return _offline(status, f"SPU {leader} leads, but the spec gives it no replica")
     match view.liveness(leader, now_ms):
         case Liveness.UNKNOWN:
             return status
@@ -258,7 +258,7 @@ def _unfit(view: View, partition: Partition, leader: int, now_ms: int) -> str | 
             if _elected_unfit(view, partition, member):
                 return None
             return member_health(view, partition.uid, member, now_ms).why or None
-    return f"SPU {leader} leads but is no live replica"
+    return f"SPU {leader} leads, but is not a live replica"
 
 
 def _elected_unfit(view: View, partition: Partition, leader: LiveReplica) -> bool:
@@ -342,7 +342,7 @@ def _shortage(view: View, partition: Partition, lrs: LiveSet, now_ms: int) -> st
         if report is not None and not report.fit:
             found.append(unfit_text(spu_id, report))
     if len(lrs) < minimum:
-        found.append(f"nothing is committed until {minimum} are: bring others back, {help_}")
+        found.append(f"nothing is committed until {minimum} are live: bring others back, {help_}")
     health = members_health(view, partition.uid, lrs, now_ms)
     if any(s.fitness is Fitness.UNKNOWN for s in health.values()):
         return "; ".join(found) or None

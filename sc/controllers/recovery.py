@@ -66,9 +66,9 @@ def elect_of_all(view: View, partition: Partition, what: str, now_ms: int) -> Pa
             troubles.append(f"SPU {i} cannot lead: {report.reason or 'unfit'}")
     found = answers(view, partition)
     if troubles or len(found) < len(partition.spec.replicas):
-        why = f"{'; '.join(troubles)}; bring them back" if troubles else "they are asked now"
+        why = f"{'; '.join(troubles)}; bring them back" if troubles else "the SC is asking them"
         reason = (
-            f"{what}, all replicas are needed: {why}, or elect one that is there:"
+            f"{what}, all replicas are needed: {why}, or elect one that is online:"
             f" runnel partition elect {partition.name} --unclean"
         )
         update = {"resolution": PartitionResolution.OFFLINE, "reason": reason}

@@ -117,22 +117,25 @@ def _delete(view: View, group: SpuGroup) -> tuple[Action, ...]:
     if not spus and not view.recovering:
         return (RemoveObject(group),)
     removals, kept = _end(view, spus)
-    return (*removals, *_set(group, group.status.resolution, kept or "ending its SPUs"))
+    return (*removals, *_set(group, group.status.resolution, kept or "removing its SPUs"))
 
 
 def _end(view: View, spus: list[Spu]) -> tuple[list[Action], str | None]:
     """Removals from the highest id down to the first SPU that cannot end yet, and why."""
     removals: list[Action] = []
     if view.recovering:
-        return removals, "SPUs end when the recovery of the cluster is over" if spus else None
+        return (
+            removals,
+            "SPUs are removed when the recovery of the cluster is over" if spus else None,
+        )
     for spu in sorted(spus, key=lambda s: -s.spec.spu_id):
         spu_id = spu.spec.spu_id
         if view.store.holds_replicas(spu_id):
             held = [p.name for p in view.store.partitions_on(spu_id)]
             more = f" and {len(held) - 3} more" if len(held) > 3 else ""
-            return removals, f"{spu.name} cannot end: it holds {', '.join(held[:3])}{more}"
+            return removals, f"{spu.name} cannot be removed: it holds {', '.join(held[:3])}{more}"
         if spu_id in view.sessions and view.store.tombstones_of(spu_id):
-            return removals, f"{spu.name} is deleting replicas before it ends"
+            return removals, f"{spu.name} is deleting its replicas before it is removed"
         removals.append(RemoveSpu(spu))
     return removals, None
 
@@ -142,14 +145,12 @@ def _invalid(view: View, group: SpuGroup) -> str | None:
     if view.provisioning is None:
         return "this SC starts no SPUs: it has no `provisioning` in its configuration"
     if group.spec.last_id > MAX_SPU_ID:
-        return f"minId: ids up to {group.spec.last_id}; the highest is {MAX_SPU_ID}"
+        return f"minId: the group needs ids up to {group.spec.last_id}; the highest is {MAX_SPU_ID}"
     too_long = len(_spu_name(group, group.spec.last_id)) - MAX_NAME_LENGTH
     if group.spec.replicas and too_long > 0:
-        return (
-            f"metadata.name: too long by {too_long} characters: SPUs are named by it and their id"
-        )
+        return f"metadata.name: too long by {too_long} characters: an SPU's name is it and the id"
     if group.name in view.provisioning.groups:
-        return f"metadata.name: {group.name} is what another daemon on that host is called"
+        return f"metadata.name: another daemon on that host is called {group.name}"
     unusable = _unusable(view.provisioning, group)
     return unusable or _contest(view.store, view.provisioning, group)
 
@@ -158,7 +159,7 @@ def _unusable(provisioning: Provisioning, group: SpuGroup) -> str | None:
     """What is wrong with the group whatever else there is, or None."""
     wrong = _bad_template(provisioning, group)
     if wrong is None and (both := _ports_of(group, provisioning.port_step) & provisioning.ports):
-        return f"template: port {min(both)} is the SC's"
+        return f"template: the SC uses port {min(both)}"
     return wrong
 
 

@@ -58,20 +58,24 @@ def decide(
     status = partition.status
     if wish.term != status.term:
         asked, found = format_term(wish.term), format_term(status.term)
-        return f"it was asked for at term {asked}, and the term is {found} by now"
+        return f"it was requested at term {asked}, but the term is {found} now"
     lost = lost_live_set(view, partition)
     if lost is not None:
         if elect_of_all(view, partition, lost, now_ms).term != status.term:
-            return "all replicas have answered: the one that holds most leads"
+            return "all replicas have answered: the one whose log is furthest ahead leads"
     elif status.leader is None:
-        return "nobody has led it yet: the first replica that is online leads, and nothing is lost"
+        return (
+            "it has had no leader yet: the first replica that is online leads, and nothing is lost"
+        )
     else:
         health = members_health(view, partition.uid, status.lrs, now_ms)
         able = [m for m in status.lrs if health[m].live and m.spu_id in partition.spec.replicas]
         if able:
-            return f"SPU {able[0].spu_id} is a live replica, online and fit: nothing has to be lost"
+            return (
+                f"SPU {able[0].spu_id} is a live replica, online and fit: no record has to be lost"
+            )
         if after_unclean_boot(view, partition) is not None:
-            return "all live replicas are there: the one that kept most leads"
+            return "all live replicas are online: the one whose log is furthest ahead leads"
         if any(s.fitness is Fitness.UNKNOWN for s in health.values()):
             return None
     if any(view.liveness(i, now_ms) is Liveness.UNKNOWN for i in partition.spec.replicas):

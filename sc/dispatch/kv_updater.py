@@ -80,7 +80,7 @@ class KvUpdater:
                 and found.kv is not None
                 and found.kv.value == leadership.holder.encode()
             ):
-                raise FencedError("another SC took office; this one stops")
+                raise FencedError("another SC has taken over; this one stops")
             raise ConflictError(
                 f"{type(action).__name__}: the object changed meanwhile", revision=result.revision
             )

@@ -148,7 +148,7 @@ class KvReader:
 
     def _check_office(self, kv: KeyValue) -> None:
         if kv.key == self._keys.current_office and self._deposed_by(kv):
-            raise FencedError("another SC took office; this one stops")
+            raise FencedError("another SC has taken over; this one stops")
 
     def _add(self, listing: _Listing, kv: KeyValue) -> None:
         self._check_office(kv)

@@ -132,7 +132,7 @@ class SqliteKV(LocalKV):
         if self._full:
             raise OverloadedError(
                 f"the disk under {self._database.path} is full: nothing can be changed until there"
-                " is room; what is there is served as ever"
+                " is room; reads are answered as before"
             )
         if len(self._waiting) >= MAX_WAITING or self._waiting_bytes >= MAX_WAITING_BYTES:
             raise OverloadedError(

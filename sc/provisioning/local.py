@@ -149,7 +149,8 @@ class LocalProvisioner(Provisioner):
                 await self._until_ended(name, managed, began)
                 code = managed.child.poll() if managed.child is not None else None
                 said = last_trouble(self._log_file(name), log_begins)
-                why = f"{'' if code is None else f' (exit code {code})'}: {said or 'silently'}"
+                exit_code = "" if code is None else f" (exit code {code})"
+                why = f"{exit_code}: {said or 'it logged no reason'}"
             except OSError as error:
                 why = f": it cannot be started: {error}"
             delay = loop.ended(time.monotonic() - began)

@@ -101,7 +101,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.partitions < 0 or self.replication_factor < 1 or self.replica_bytes < 0:
-            raise ValueError(f"not a request for replicas: {self}")
+            raise ValueError(f"not a valid request for replicas: {self}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The types that a column of a topic may have: their text, and what the text means. Pure.
 
-A type is written as Arrow's users write it, and kept in one canonical spelling::
+A type is written as in Arrow, and kept in one canonical spelling::
 
     bool  int8 int16 int32 int64  uint8 uint16 uint32 uint64  float32 float64
     string  binary  date32
@@ -10,8 +10,8 @@ A type is written as Arrow's users write it, and kept in one canonical spelling:
     struct<city: string, zip: int32>
     map<string, float64>            keys are strings
 
-What is inside of lists, structs and maps may always be null. Left out on purpose is what Python's
-own types or Spark cannot hold: nanoseconds, times of day, durations, half floats.
+Values inside lists, structs and maps may always be null. Types that Python's own types or Spark
+cannot hold are left out on purpose: nanoseconds, times of day, durations, half floats.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ALIASES: Final = {
     "double": "float64",
     "date32[day]": "date32",
 }
-#: What others call a type, or a type that there is not, and what to write instead.
+#: Other systems' names of types, and types that do not exist here, with what to write instead.
 _INSTEAD: Final = {
     "tinyint": "int8", "byte": "int8", "smallint": "int16", "short": "int16",
     "int": "int32", "integer": "int32", "bigint": "int64", "long": "int64",
@@ -79,7 +79,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Decimal:
-    """Exact numbers of at most ``precision`` digits, ``scale`` of them after the point."""
+    """Exact numbers of at most ``precision`` digits, ``scale`` of them after the decimal point."""
 
     precision: int
     scale: int
@@ -90,7 +90,7 @@ class Decimal:
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """Points in time where there is a ``zone`` (in which they are shown), else wall clocks."""
+    """With a ``zone``, points in time, shown in that zone; without one, wall-clock times."""
 
     unit: str
     zone: str | None
@@ -187,7 +187,7 @@ def _decimal(text: str, inside: str) -> Decimal:
     if not 1 <= precision <= MAX_PRECISION:
         raise ValueError(f"{text!r}: the precision is 1 to {MAX_PRECISION} digits")
     if scale > precision:
-        raise ValueError(f"{text!r}: of {precision} digits, {scale} cannot be behind the point")
+        raise ValueError(f"{text!r}: the scale {scale} is above the precision {precision}")
     return Decimal(precision, scale)
 
 
@@ -203,7 +203,7 @@ def _timestamp(text: str, inside: str) -> Timestamp:
     zone = zone.removeprefix("tz=").strip()
     if zone and not _ZONE.fullmatch(zone):
         raise ValueError(
-            f"{text!r}: {zone!r} is no time zone; write for example timestamp(us, UTC)"
+            f"{text!r}: {zone!r} is not a time zone; write for example timestamp(us, UTC)"
         )
     return Timestamp(unit, zone or None)
 
@@ -225,19 +225,19 @@ def _struct(text: str, inside: str, depth: int) -> Struct:
         if not colon or not _FIELD_NAME.fullmatch(name):
             raise ValueError(f"{text!r}: {part.strip()!r} is not a field; write name: type")
         if name.lower() in {known.lower() for known, _ in fields}:
-            raise ValueError(f"{text!r}: the field {name} stands twice")
+            raise ValueError(f"{text!r}: the field {name} appears twice")
         fields.append((name, _parse(rest, depth - 1)))
     return Struct(tuple(fields))
 
 
 def _unnamed(text: str, *names: str) -> str:
-    """Without the name that Arrow prints for what is inside of lists and maps."""
+    """The text without the name that Arrow prints for the values inside lists and maps."""
     name, colon, rest = text.partition(":")
     return rest.strip() if colon and name.strip() in names else text.strip()
 
 
 def _split(text: str) -> list[str]:
-    """At the commas that are not within brackets."""
+    """Split at the commas that are not within brackets."""
     parts, depth, start = [], 0, 0
     for at, sign in enumerate(text):
         if sign in _PAIRS:
@@ -252,7 +252,7 @@ def _split(text: str) -> list[str]:
 
 def _unknown(text: str) -> str:
     if text.lower().endswith(" not null"):
-        return f"{text!r}: what is inside of a type may always be null; leave NOT NULL out"
+        return f"{text!r}: values inside a type may always be null; leave NOT NULL out"
     word = _WORD.match(text)
     instead = _INSTEAD.get(word[0].lower()) if word else None
     known = f"{', '.join(SCALARS)}, decimal(…), timestamp(…), list<…>, struct<…>, map<string, …>"

@@ -1,14 +1,14 @@
 """The columns of a typed topic: what may be declared, how it may change, and its schema id. Pure.
 
 A schema only ever grows, by nullable columns at its end. So every version of a topic's schema is
-a *prefix* of the current one, and an older batch is read by taking the missing columns as null.
+a *prefix* of the current one, and a reader of an older batch takes the missing columns as null.
 The reverse holds as well: a prefix after which only nullable columns follow is a version that a
-producer may write. Nothing needs to be remembered of the past.
+producer may write. Old versions need not be stored anywhere.
 
 A batch names its version by the *schema id* of its columns (see `schema_id`): their number in the
-upper 10 bits, and 22 bits of the CRC32C of their names, types and nullability. So a batch of
-other columns is refused without a look at its payload, and an SPU that has not been told of new
-columns yet knows by the larger number that they are new.
+upper 10 bits, and 22 bits of the CRC32C of their names, types and nullability. So an SPU refuses
+a batch with other columns without reading its payload, and an SPU that has not received the new
+columns yet recognises them by the larger number.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from schemas.model import Model
 
 MAX_COLUMNS: Final = 1_000
 MAX_COLUMN_NAME: Final = 249
-#: What readers see beside the columns of a schema.
+#: What readers get in addition to the columns of a schema.
 READER_COLUMNS: Final = ("partition", "offset", "timestamp")
 _HASH_BITS: Final = 22
 _MAX_LISTED: Final = 20
@@ -37,13 +37,15 @@ def _canonical(value: Any) -> Any:
 
 def _usable_name(name: str) -> str:
     if not name.strip() or name != name.strip() or not name.isprintable():
-        raise ValueError(f"{name!r} is no name of a column; it needs letters, and no space around")
+        raise ValueError(
+            f"{name!r} is not a column name: it is empty, unprintable or padded with spaces"
+        )
     if len(name) > MAX_COLUMN_NAME:
-        raise ValueError(f"names of columns have at most {MAX_COLUMN_NAME} characters")
+        raise ValueError(f"a column name has at most {MAX_COLUMN_NAME} characters")
     if name.lower() in READER_COLUMNS:
         also = ", and name that in timestampColumn" if name.lower() == "timestamp" else ""
         raise ValueError(
-            f"readers get {', '.join(READER_COLUMNS)} beside the columns; choose another name{also}"
+            f"readers get columns {', '.join(READER_COLUMNS)} anyway; choose another name{also}"
         )
     return name
 
@@ -52,15 +54,15 @@ class Column(Model):
     """One column of a topic's records."""
 
     name: Annotated[str, AfterValidator(_usable_name)]
-    """As in tables; case counts, but two names must differ by more than case."""
+    """As in a table. Names are case-sensitive, but two may not differ by case only."""
     type: Annotated[str, BeforeValidator(_canonical)]
-    """For example int64, string, decimal(12, 2), timestamp(us, UTC); or a list, struct or map."""
+    """For example int64, string, decimal(12, 2) or timestamp(us, UTC); or a list, struct or map."""
     nullable: bool = True
     """Whether values may be missing."""
 
     @cached_property
     def parsed(self) -> ColumnType:
-        """The type, taken apart."""
+        """The type, parsed."""
         return parse_type(self.type)
 
     def __str__(self) -> str:
@@ -68,13 +70,15 @@ class Column(Model):
 
 
 def check_columns(columns: tuple[Column, ...] | None) -> tuple[Column, ...] | None:
-    """The columns, if they can stand together. Raises ValueError."""
+    """The columns, if their names do not collide. Raises ValueError."""
     seen: dict[str, str] = {}
     for column in columns or ():
         first = seen.get(column.name.lower())
         seen[column.name.lower()] = column.name
         if first is not None:
-            twice = "stands twice" if first == column.name else f"differs from {first} only by case"
+            twice = (
+                "appears twice" if first == column.name else f"differs from {first} only by case"
+            )
             raise ValueError(f"column {column.name} {twice}")
     return columns
 
@@ -92,27 +96,27 @@ def check_timestamp_column(name: str, columns: Sequence[Column] | None) -> None:
     if not isinstance(column.parsed, Timestamp):
         raise ValueError(f"column {name} is {column.type}, not a timestamp(…)")
     if column.nullable:
-        raise ValueError(f"every record has a timestamp: write nullable: false at column {name}")
+        raise ValueError(f"every record needs a timestamp: write nullable: false for column {name}")
 
 
 def _column(name: str, columns: Sequence[Column] | None) -> Column:
     if columns is None:
-        raise ValueError("there is no schema; it names one of the columns of spec.schema")
+        raise ValueError("it must name a column of spec.schema, but there is no schema")
     for column in columns:
         if column.name == name:
             return column
-    raise ValueError(f"there is no column {name}; there are {names(columns)}")
+    raise ValueError(f"there is no column {name}; the columns are {names(columns)}")
 
 
 def names(columns: Sequence[Column]) -> str:
-    """The names of columns as an error lists them."""
+    """The names of columns, for an error message."""
     listed = ", ".join(column.name for column in columns[:_MAX_LISTED])
     more = len(columns) - _MAX_LISTED
     return f"{listed} and {more} more" if more > 0 else listed
 
 
 class TopicSchema(Model):
-    """What records of a typed topic look like; see the module's text."""
+    """What records of a typed topic look like; see the module's docstring."""
 
     columns: tuple[Column, ...] = Field(min_length=1, max_length=MAX_COLUMNS)
     """Columns of the records, in order."""
@@ -169,7 +173,7 @@ def column_count(id_: int) -> int:
 def incompatibility(old: TopicSchema | None, new: TopicSchema | None) -> str | None:
     """Why a topic's schema may not change like this, with the field at fault, or None.
 
-    The only change there is adds nullable columns at the end.
+    The only change that is allowed adds nullable columns at the end.
     """
     if old is None or new is None:
         return _between_typed_and_plain(old, new)
@@ -179,8 +183,8 @@ def incompatibility(old: TopicSchema | None, new: TopicSchema | None) -> str | N
     ):
         if before != after:
             return (
-                f"spec.{what}: cannot change from {before or 'none'} to {after or 'none'}: records"
-                " that are there were sent by it; create another topic"
+                f"spec.{what}: cannot change from {before or 'none'} to {after or 'none'}:"
+                " existing records were sent with it; create another topic"
             )
     known = {column.name for column in old.columns}
     there = {column.name for column in new.columns}
@@ -193,8 +197,8 @@ def incompatibility(old: TopicSchema | None, new: TopicSchema | None) -> str | N
     for i, column in enumerate(new.columns[len(old.columns) :], len(old.columns)):
         if not column.nullable:
             return (
-                f"spec.schema[{i}].nullable: the new column {column.name} must be nullable: records"
-                " that are there have no value for it"
+                f"spec.schema[{i}].nullable: the new column {column.name} must be nullable:"
+                " existing records have no value for it"
             )
     return None
 
@@ -214,15 +218,17 @@ def _between_typed_and_plain(old: TopicSchema | None, new: TopicSchema | None) -
 
 
 def _changed(before: Column, after: Column, known: set[str], there: set[str]) -> str | None:
-    """What is wrong with ``after`` in the place of ``before``, as the end of a path and why."""
+    """What is wrong with ``after`` in place of ``before``: the rest of the path, and the reason."""
     if after.name != before.name:
         if before.name in there:
             added = after.name not in known
-            why = "is new; new columns come last" if added else "cannot change its place"
+            why = "is new; new columns come last" if added else "cannot move"
             return f": column {after.name} {why}"
         if after.name in known:
             return f": {_removed(before)}"
-        return f".name: column {before.name} cannot become {after.name}, or go; {_AT_THE_END}"
+        return (
+            f".name: column {before.name} cannot become {after.name}, or be removed; {_AT_THE_END}"
+        )
     if after.type != before.type:
         return f".type: column {before.name} cannot change from {before.type} to {after.type}"
     if after.nullable != before.nullable:
@@ -235,4 +241,4 @@ _AT_THE_END: Final = "only nullable columns can be added, at the end"
 
 
 def _removed(column: Column) -> str:
-    return f"column {column.name} cannot be removed: records that are there have it"
+    return f"column {column.name} cannot be removed: existing records have it"

@@ -1,7 +1,7 @@
 """The assignment feed: where clients find the leaders of partitions.
 
-``GET /v1/assignments`` answers one `Assignments`; with ``watch=true`` it is a stream of
-server-sent events, each carrying a whole `Assignments` as of a KV revision.
+``GET /v1/assignments`` answers with one `Assignments`; with ``watch=true`` it is a stream of
+server-sent events, each with a whole `Assignments` as of a KV revision.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class ReplicaEndpoint(Model):
 class PartitionLeader(Model):
     """One partition; ``leader`` and ``endpoint`` are None while nobody leads: see ``reason``.
 
-    ``replicas`` are those of a replicated partition, the leader's among them; SPUs that are not
-    registered or known to be offline are left out, and so is all of it where the leader's replica
+    ``replicas`` are those of a replicated partition, including the leader's. SPUs that are not
+    registered, or known to be offline, are left out. The list is empty where the leader's replica
     is the only one.
     """
 

@@ -3,12 +3,12 @@
 One WebSocket per SPU, JSON text messages. Each is an `Envelope`; requests carry an ``id`` that
 the reply repeats in ``reply_to``. Every envelope carries the causality id of what led to it.
 
-The conversation: the SPU says `Hello`; the SC answers `Welcome` or `Reject` and closes. Then
-the SC sends the SPU's complete set of `AssignPartitions`, `LeadPartitions` for those it leads and
-`DeleteReplicas` for tombstones. The SPU sends `Report` whenever a replica's state changes,
-`SpuRequest` where a leader needs another live replica set or another leader, and `FindPeers` where
-it does not know how to reach another SPU.
-Messages are batched per SPU. Either side may start a request; `Heartbeat` flows both ways.
+The conversation: the SPU sends `Hello`; the SC answers with `Welcome`, or with `Reject` and closes.
+Then the SC sends the complete `AssignPartitions` of the SPU, `LeadPartitions` for those that it
+leads and `DeleteReplicas` for tombstones. The SPU sends `Report` whenever a replica's state
+changes, `SpuRequest` when a leader needs another live replica set or another leader, and
+`FindPeers` when it does not know how to reach another SPU.
+Messages are batched per SPU. Either side may start a request; both send `Heartbeat`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ReplicaRole(CaselessEnum):
 
 
 class Stamp(Model):
-    """Which SC sent something: the KV revision at which it took office and a random id.
+    """Which SC sent something: the KV revision at which it became the leader, and a random id.
 
     ``incarnation`` grows with each recovery of the cluster from a KV that was restored from a
     backup; revisions of different incarnations do not compare.
@@ -54,9 +54,9 @@ class ReplicaReport(Model):
     ``term`` is the full term (with restarts) of the last leadership the replica's disk holds, 0
     for none; ``revision`` the newest KV revision of its partition that it knows, and
     ``incarnation`` that of the stamp it came with; ``leo`` the next offset of its log. An unfit
-    replica never leads; ``reason`` says why. ``unclean_boot``: it is unfit for no other reason
-    than that the host lost its memory while the log was not fsynced; what it reports is what it
-    has, and told to lead by an unclean election it does.
+    replica never leads; ``reason`` says why. ``unclean_boot``: it is unfit for the only reason
+    that the host lost its memory while the log was not fsynced. It reports what it has, and it
+    leads when an unclean election chooses it.
     """
 
     uid: PartitionUid
@@ -76,13 +76,13 @@ class ReplicaReport(Model):
 
     @property
     def may_lead_uncleanly(self) -> bool:
-        """Whether it may lead by an election that is recorded as unclean."""
+        """Whether an election that is recorded as unclean may choose it."""
         return self.fit or self.unclean_boot
 
 
 class Hello(Model):
-    """SPU → SC, first message. ``instance`` is random per process: it tells twins apart.
-    ``free_bytes`` is what its disk has room for; None where that is not known."""
+    """SPU → SC, first message. ``instance`` is random per process: it distinguishes two processes
+    of one SPU id. ``free_bytes`` is the free space of its disk; None where it is not known."""
 
     type: Literal["hello"] = "hello"
     min_version: int = MIN_SESSION_VERSION
@@ -125,13 +125,13 @@ class Heartbeat(Model):
 class Assignment(Model):
     """A replica that the SPU is to hold, as of one KV revision of its partition.
 
-    ``leader``, ``term`` and ``lrs`` are taken together from that revision; an assignment of an
-    older one than is already known, by (incarnation of the stamp, revision), is ignored. One
-    without a leader ends every leadership of an earlier incarnation: while a cluster recovers,
-    the SPU's report that it knows it is its answer, and what it holds then must not grow by
-    itself any more. ``unclean_term`` is the last election term that was won uncleanly: only for a
-    leader of that term or a later one may records be discarded that were committed before it.
-    Records below ``truncate_before`` are to go, as far as they are committed.
+    ``leader``, ``term`` and ``lrs`` all come from that revision. An SPU ignores an assignment that
+    is older, by (incarnation of the stamp, revision), than the one it knows. An assignment without
+    a leader ends every leadership of an earlier incarnation: while a cluster recovers, the SPU
+    answers with the report that it knows this assignment, and its log must not grow by itself
+    after that. ``unclean_term`` is the last term that an unclean election began: only for a leader
+    of that term or a later one may a replica discard records that were committed before it.
+    Records below ``truncate_before`` are to be removed, as far as they are committed.
     """
 
     uid: PartitionUid
@@ -149,7 +149,7 @@ class Assignment(Model):
 
 
 class AssignPartitions(Model):
-    """SC → SPU request. ``complete``: this is everything the SPU is to hold."""
+    """SC → SPU request. ``complete``: these are all replicas that the SPU is to hold."""
 
     type: Literal["assign"] = "assign"
     complete: bool = False
@@ -159,8 +159,8 @@ class AssignPartitions(Model):
 
 
 class Lead(Model):
-    """Become the leader of a partition at an election term. If that is ``unclean_term``, a replica
-    that is unfit by an unclean boot alone is fit by this."""
+    """Become the leader of a partition at an election term. If that is ``unclean_term``, this makes
+    a replica fit that is unfit only because of an unclean boot."""
 
     uid: PartitionUid
     term: Term
@@ -178,7 +178,7 @@ class LeadPartitions(Model):
 
 
 class Tombstone(Model):
-    """Leave to delete a replica; ``storage_id`` None covers every storage of that uid."""
+    """Permission to delete a replica; ``storage_id`` None covers every storage of that uid."""
 
     uid: PartitionUid
     spu_id: int
@@ -194,8 +194,8 @@ class DeleteReplicas(Model):
 
 
 class Report(Model):
-    """SPU → SC request: replicas whose state changed, deletions that are done, and what its disk
-    has room for where that changed."""
+    """SPU → SC request: replicas whose state changed, deletions that are done, and the free space
+    of its disk if that changed."""
 
     type: Literal["report"] = "report"
     replicas: tuple[ReplicaReport, ...] = ()
@@ -206,9 +206,9 @@ class Report(Model):
 class LrsRequest(Model):
     """A leader needs another live replica set: ``lrs`` in place of the one of ``revision``.
 
-    ``term`` is its full term. Where the partition is still at that revision and led by this SPU
-    at that election term, the answer is a later revision: with the change, or without it and with
-    the reason on its status. All else has no answer but the later revision there is already.
+    ``term`` is its full term. If the partition is still at that revision and this SPU leads it at
+    that election term, the answer is a later revision: with the change, or without it and with the
+    reason in its status. Otherwise a later revision exists already, and is the only answer.
     """
 
     uid: PartitionUid
@@ -219,8 +219,8 @@ class LrsRequest(Model):
 
 
 class ElectionRequest(Model):
-    """A leader, or an SPU that was told to lead, asks that another one may; ``term`` is its full
-    term. It leads on where no other can."""
+    """A leader, or an SPU that was told to lead, asks for another leader; ``term`` is its full
+    term. It continues to lead if no other SPU can."""
 
     uid: PartitionUid
     term: Term
@@ -228,7 +228,7 @@ class ElectionRequest(Model):
 
 
 class SpuRequest(Model):
-    """SPU → SC request: what its replicas ask for as leaders. The reply says only that it came."""
+    """SPU → SC request: what its replicas ask for as leaders. The reply only confirms receipt."""
 
     type: Literal["ask"] = "ask"
     lrs: tuple[LrsRequest, ...] = ()
@@ -251,7 +251,7 @@ class Peer(Model):
 
 
 class Peers(Model):
-    """SC → SPU request: what `FindPeers` asked for. SPUs that are not registered are left out."""
+    """SC → SPU request: the answer to `FindPeers`. SPUs that are not registered are left out."""
 
     type: Literal["peers"] = "peers"
     peers: tuple[Peer, ...]

@@ -1,1 +1,1 @@
-"""What every daemon does the same way: configuration, logs, process, files."""
+"""What all daemons share: configuration, logs, processes, files."""

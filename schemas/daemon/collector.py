@@ -1,7 +1,7 @@
-"""Python's garbage collector beside very many objects that live long.
+"""Python's garbage collector in a process with very many long-lived objects.
 
-What the mirror holds makes no cycles: counting references frees it. The collector looks at all of
-it nevertheless, again and again while it grows, and nothing else runs meanwhile.
+The objects of the mirror form no cycles: reference counting frees them. The collector traverses
+all of them nevertheless, again and again while the mirror grows, and nothing else runs meanwhile.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-#: A young generation is collected when it has grown by so many objects: some milliseconds.
+#: The young generation is collected when it has grown by this many objects: some milliseconds.
 YOUNG: Final = 1_000
-#: The one above it, every so many times.
+#: The middle generation is collected once per this many collections of the young one.
 MIDDLE: Final = 5
-#: All, every so many times of that: when four million objects more have stayed than went. Less
-#: often would let garbage grow, more often would stop an SC again and again that creates very
-#: many partitions, each time for longer.
+#: Everything is collected once per this many collections of the middle one: when four million
+#: more objects were created than freed. Less often would let garbage grow; more often would stop
+#: an SC that creates very many partitions again and again, each time for longer.
 OLD: Final = 800
 
 
@@ -34,8 +34,8 @@ def held() -> Iterator[None]:
 
 
 def spare_what_is_there() -> None:
-    """Never look at the objects there are now again, and seldom at others that have become old:
-    for a process that has loaded its state. Young garbage is collected as ever."""
+    """Never traverse the objects that exist now again, and rarely others that have become old: for
+    a process that has loaded its state. Young garbage is collected as before."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, OLD)

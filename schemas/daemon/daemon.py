@@ -1,4 +1,4 @@
-"""What the daemons' command lines share: ``-c FILE``, clear failures, exit codes."""
+"""What the command lines of the daemons share: ``-c FILE``, error messages, exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small files that are replaced as a whole."""
+"""Replacing a small file as a whole."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ def _add_cause(
 
 
 class _Libraries(logging.Handler):
-    """What libraries say by Python's own logging, as lines like all others: a traceback of
-    aiohttp's, which any stranger's bytes at a port bring about, would be a dozen of no form."""
+    """Turns the records of Python's own logging, which libraries use, into lines like all others.
+    Otherwise each malformed request at a port would print a traceback of aiohttp."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logger = get_logger(record.name)
@@ -66,15 +66,15 @@ def configure_logs(process: str, *, level: str = "info") -> None:
 
 
 def get_logger(module: str) -> structlog.stdlib.BoundLogger:
-    """A logger that names the module it speaks for; ``module`` is that one's ``__name__``."""
+    """A logger whose lines name a module; ``module`` is that module's ``__name__``."""
     name = name_in_clone(module)
     logger: structlog.stdlib.BoundLogger = structlog.get_logger(module=name)
     return logger
 
 
 def last_trouble(log: Path, begin: int = 0) -> str:
-    """What a daemon said last behind a position of its log: a warning, an error, or words that
-    are no log line, such as why it cannot run. Empty where it complained of nothing."""
+    """The last complaint of a daemon after a position in its log: a warning, an error, or text
+    that is no log line, such as why it cannot run. Empty if there is none."""
     try:
         with log.open("rb") as file:
             file.seek(begin)

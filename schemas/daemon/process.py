@@ -1,7 +1,7 @@
 """Processes of the operating system, recognised by pid *and* start time.
 
-A pid alone may be somebody else's after a reboot; nothing is ever signalled that is not the very
-process that was started.
+After a reboot another process may have the same pid; only the very process that was started is
+ever signalled.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ POLL_S = 0.02
 class ProcessId:
     """A process that was started by us.
 
-    ``started`` tells it from a later one with the same pid: the boot of the machine and the time
-    since then at which it began. Neither moves when the wall clock is set.
+    ``started`` distinguishes it from a later one with the same pid: the boot of the machine and
+    the time from then to its start. Neither changes when the wall clock is set.
     """
 
     pid: int
@@ -40,7 +40,7 @@ def started_at(pid: int) -> str:
         # The name of the program may hold spaces and brackets: count from its end.
         ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
-        # Not Linux, or gone: psutil knows which.
+        # Not Linux, or the process is gone: psutil knows which.
         return f"{psutil.Process(pid).create_time():.0f}"
     return f"{boot}/{ticks}"
 

@@ -3,13 +3,13 @@
 ::
 
     /runnel/<cluster>/cluster                       identity of the cluster
-    /runnel/<cluster>/office                        the SC in office
-    /runnel/<cluster>/offices/<id>                  SCs that took office, ever
+    /runnel/<cluster>/office                        the SC that leads
+    /runnel/<cluster>/offices/<id>                  tenures of SCs, the latest ones
     /runnel/<cluster>/moved                         the cluster was moved to another store
     /runnel/<cluster>/arriving                      the cluster is being moved into this store
     /runnel/<cluster>/objects/<plural>/<name>       one object
     /runnel/<cluster>/spu-ids/<spu id>              the name of the SPU that has this id
-    /runnel/<cluster>/tombstones/<spu id>/<uid>     leave to delete replicas
+    /runnel/<cluster>/tombstones/<spu id>/<uid>     permission to delete replicas
 """
 
 from __future__ import annotations

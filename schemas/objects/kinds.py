@@ -20,7 +20,7 @@ BY_PLURAL: dict[str, type[Object]] = {cls.PLURAL: cls for cls in KINDS}
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word a typo most likely meant, or None where nothing is near."""
+    """The known word that a typo most likely means, or None where none is close."""
     by_lower = {name.lower(): name for name in known}
     found = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
     return by_lower[found[0]] if found else None

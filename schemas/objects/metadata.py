@@ -1,4 +1,4 @@
-"""What every object has around its spec and status, and the base of all kinds."""
+"""What every object has besides its spec and status, and the base of all kinds."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ class Metadata(Model):
     name: Name
     """Unique within its kind; cannot change."""
     labels: dict[str, str] = Field(default_factory=dict)
-    """What selectors choose by."""
+    """By these, selectors choose objects."""
     annotations: dict[str, str] = Field(default_factory=dict)
     """Anything else worth keeping with the object."""
     uid: str | None = None
-    """Set by the server: tells the object from another of its name."""
+    """Set by the server: tells the object from earlier ones of its name."""
     generation: int | None = None
     """Set by the server: counts changes of the spec."""
     resource_version: str | None = None
-    """Set by the server: revision of the last write. In a change, only that version is replaced."""
+    """Set by the server: revision of the last write. A change that gives it replaces that version
+    only."""
     creation_timestamp: str | None = None
     """Set by the server: when it was created."""
     deletion_timestamp: str | None = None
-    """Set by the server: since when it is being deleted."""
+    """Set by the server: when its deletion began."""
 
 
 class OwnerReference(Model):
-    """The object that created this one and answers for its spec."""
+    """The object that created this one and sets its spec."""
 
     kind: str
     """Kind of the owner."""
@@ -52,9 +53,9 @@ class Status(Model):
     """Common to the status of every kind."""
 
     observed_generation: int = 0
-    """The generation that the rest of the status is about."""
+    """The generation of the spec that the rest of the status describes."""
     reason: str | None = None
-    """Why it is as it is."""
+    """Why the object is in this state."""
 
 
 class Object(Model):
@@ -64,7 +65,7 @@ class Object(Model):
     SHORT_NAMES: ClassVar[tuple[str, ...]] = ()
     #: Why manifests of this kind are refused, or None where a controller serves them.
     NOT_SERVED: ClassVar[str | None] = None
-    #: The system writes these; users may only read them.
+    #: Whether the system writes objects of this kind; users may only read them.
     SYSTEM_WRITTEN: ClassVar[bool] = False
 
     api_version: Literal["runnel/v1"] = API_VERSION
@@ -79,7 +80,7 @@ class Object(Model):
 
     @property
     def uid(self) -> str:
-        """The server-set uid. Raises ValueError on an object no server has stored."""
+        """The uid that the server set. Raises ValueError for an object that was never stored."""
         if self.metadata.uid is None:
             raise ValueError(f"{self.kind} {self.name} was never stored: it has no uid")
         return self.metadata.uid

@@ -12,12 +12,12 @@ from schemas.objects.metadata import Object, OwnerReference, Status
 from schemas.objects.spu import MAX_SPU_ID
 from schemas.objects.topic import LogSettings, SharedLogSettings
 
-#: Annotation of a partition that waits for an `UncleanElection`, which is its value.
+#: Annotation of a partition that waits for an unclean election; its value is an `UncleanElection`.
 UNCLEAN_ELECTION: Final = "runnel/unclean-election"
 
 
 def incarnation_of(term: int) -> int:
-    """The incarnation of the cluster that a term is of: its upper 16 bits."""
+    """The incarnation of the cluster in which a term began: its upper 16 bits."""
     return term >> 48
 
 
@@ -36,13 +36,13 @@ class PartitionSpec(Model):
     segment_id: int | None = Field(default=None, ge=0)
     """Number within its stream."""
     replicas: tuple[int, ...] = Field(min_length=1)
-    """SPUs that hold it."""
+    """SPUs that hold a replica."""
     preferred_leader: int
-    """The SPU that leads when it can."""
+    """The preferred leader."""
     desired: DesiredState = DesiredState.OPEN
-    """open, or sealed: nothing is appended any more."""
+    """open, or sealed: it takes no more records."""
     truncate_before: int | None = Field(default=None, ge=0)
-    """Records below this offset are to go."""
+    """Records below this offset are to be removed."""
     log: SharedLogSettings = LogSettings()
     """Settings of the log."""
 
@@ -65,18 +65,18 @@ class PartitionStatus(Status):
     """``term`` is an election term: restarts of the leader are left out."""
 
     resolution: PartitionResolution = PartitionResolution.OFFLINE
-    """Whether it serves."""
+    """Whether it serves records."""
     leader: int | None = None
     """The SPU that leads, or led last."""
     term: Term = Term(0)
     """Grows with every change of the leader."""
     unclean_term: Term | None = None
-    """The last term whose leader may lack records that were committed before; kept for good."""
+    """The last term whose leader may lack records that were committed before; never forgotten."""
     lrs: tuple[LiveReplica, ...] = ()
     """The live replica set: replicas that hold every committed record."""
     start_offset: int = 0
-    """The last truncation that took effect: records below are gone. Retention may have taken more,
-    which is not written here: ask the partition's leader for its earliest offset."""
+    """The last truncation that took effect: records below are gone. Retention may have removed
+    more, which is not recorded here: ask the partition's leader for its earliest offset."""
     sealed_offset: int | None = None
     """Of a sealed partition, the offset after its last record."""
 
@@ -94,22 +94,22 @@ class PartitionStatus(Status):
 
 
 class UncleanElection(Model):
-    """An operator's wish: elect one of the replicas that are there, and lose what it lacks.
+    """An operator's request: elect one of the replicas that are online, and lose what it lacks.
 
-    It is void where the partition is at another term.
+    It is void when the partition is at another term.
     """
 
     term: Term = Field(ge=0, lt=1 << 64)
     """The term of the partition's status, as the operator saw it."""
     leader: int | None = Field(default=None, ge=0, le=MAX_SPU_ID)
-    """The SPU that is to lead; left out, the one that holds most of those that are there."""
+    """The SPU that is to lead; by default, of those online the one whose log is furthest ahead."""
 
 
 class Truncation(Model):
-    """A wish to remove the oldest records of a partition, on every replica, for good."""
+    """A request to remove the oldest records of a partition, on every replica, for good."""
 
     before: int = Field(ge=0, lt=1 << 62)
-    """Records below this offset go. What is not committed yet goes as soon as it is."""
+    """Records below this offset are removed; uncommitted ones as soon as they are committed."""
 
 
 class Partition(Object):

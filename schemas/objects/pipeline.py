@@ -21,12 +21,12 @@ class PipelineEnd(Model):
 
 
 class Trigger(Model):
-    """Micro-batches at an interval, or once over what is there."""
+    """Micro-batches at an interval, or one run over the records that exist."""
 
     interval: DurationMs | None = None
     """Time between micro-batches."""
     available_now: bool = False
-    """Process what is there, then end."""
+    """Process the records that exist, then end."""
 
 
 class PipelineSpec(Model):

@@ -19,7 +19,7 @@ NAME_PATTERN = r"^[A-Za-z0-9._-]{1,249}$"
 MAX_NAME_LENGTH = 249
 #: Sizes and durations fit a signed 64-bit integer wherever they are sent.
 MAX_QUANTITY = 2**63 - 1
-#: Longer text cannot be a quantity in range; numbers are not parsed at any length.
+#: Longer text cannot be a quantity in range, and is not parsed.
 _MAX_TEXT = 64
 
 _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50}
@@ -58,7 +58,7 @@ def format_size(size: int) -> str:
 
 
 class Millis(int):
-    """Milliseconds that were parsed already: a bare number means seconds, this one does not."""
+    """Milliseconds that were parsed already: unlike a bare number, they are not seconds."""
 
     @classmethod
     def __get_pydantic_core_schema__(
@@ -109,7 +109,7 @@ def check_name(value: Any) -> str:
     """The one rule for names of every kind. Raises ValueError that says what is allowed."""
     if not isinstance(value, str):
         raise ValueError(f'a name is text; write it in quotes: "{shortened(str(value))}"')
-    # fullmatch: to match(), a newline after the end is still the end.
+    # fullmatch, because match() with $ also accepts a newline at the end.
     if not re.fullmatch(NAME_PATTERN, value):
         raise ValueError(
             f"{short(value)} is not a valid name;"
@@ -121,18 +121,18 @@ def check_name(value: Any) -> str:
 
 
 def _text(value: str) -> str:
-    """A quantity's text without space around it; empty, which is none, when it is too long."""
+    """A quantity's text without surrounding spaces; empty, so that it is refused, when too long."""
     text = value.strip()
     return text if len(text) <= _MAX_TEXT else ""
 
 
 def short(value: Any) -> str:
-    """A value as an error shows it: on one line, and not longer than a user reads."""
+    """A value for an error message: on one line, and shortened."""
     return shortened(repr(value))
 
 
 def shortened(text: str) -> str:
-    """The beginning of a text, and whether it goes on."""
+    """The beginning of a text, with an ellipsis if it goes on."""
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
 
 

@@ -40,7 +40,7 @@ class Ingress(Model):
     @model_validator(mode="after")
     def _one_address(self) -> Ingress:
         if (self.hostname is None) == (self.ip is None):
-            raise ValueError("give one of hostname and ip")
+            raise ValueError("give either hostname or ip")
         return self
 
     @property
@@ -86,11 +86,11 @@ class Storage(Model):
     log_dir: str | None = None
     """Directory of the replicas, on the SPU's host."""
     size: Size | None = GIB
-    """How much space the replicas may take; null: the disk, but for a reserve."""
+    """How much space the replicas may take; null: all of the disk except a reserve."""
 
     @model_serializer(mode="wrap")
     def _say_unlimited(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Left out, as other fields that are None, it would be read back as its default.
+        # If it were left out, like other fields that are None, a reader would take its default.
         data: dict[str, Any] = handler(self)
         return {**data, "size": None} if self.size is None else data
 
@@ -103,9 +103,9 @@ class SpuSpec(Model):
     group: Name | None = None
     """The SpuGroup of a managed SPU; set by the system."""
     rack: str | None = None
-    """What may fail together; replicas are spread over racks."""
+    """SPUs of one rack may fail together; replicas are spread over racks."""
     region: str | None = None
-    """Where its rack stands; replicas are spread over regions first."""
+    """Region of the rack; replicas are spread over regions first."""
     storage: Storage = Storage()
     """Where replicas are kept."""
     public_endpoint: PublicEndpoint = PublicEndpoint()

@@ -14,7 +14,7 @@ MAX_REPLICAS = 1_000
 
 
 class SpuTemplate(Model):
-    """What every SPU of the group is given."""
+    """Settings of every SPU of the group."""
 
     rack: str | None = None
     """Rack of every SPU of the group."""
@@ -23,18 +23,18 @@ class SpuTemplate(Model):
     storage: Storage = Storage()
     """Storage of every SPU of the group."""
     public_endpoint: PublicEndpoint = PublicEndpoint()
-    """Where clients reach the SPUs. Those on one host count the port up by 3."""
+    """Where clients reach the SPUs. On one host, each SPU's port is 3 above the one before."""
     private_endpoint: PrivateEndpoint = PrivateEndpoint()
-    """Where other SPUs reach them. Those on one host count the port up by 3."""
+    """Where other SPUs reach them. On one host, each SPU's port is 3 above the one before."""
 
 
 class SpuGroupSpec(Model):
     replicas: int = Field(ge=0, le=MAX_REPLICAS)
-    """How many SPUs; fewer ends those with the highest ids."""
+    """How many SPUs; a lower number removes those with the highest ids."""
     min_id: int = Field(default=0, ge=0, le=MAX_SPU_ID)
     """Id of the first SPU; the others follow it."""
     template: SpuTemplate = SpuTemplate()
-    """What every SPU of the group is given."""
+    """Settings of every SPU of the group."""
 
     @property
     def last_id(self) -> int:

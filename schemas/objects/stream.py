@@ -66,7 +66,7 @@ class StreamSpec(Model):
     replication_factor: int = Field(default=1, ge=1)
     """Replicas of each segment."""
     min_in_sync_replicas: int | None = Field(default=None, ge=1)
-    """As of a topic."""
+    """The same as for a topic."""
 
 
 class StreamState(CaselessEnum):

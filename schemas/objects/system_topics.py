@@ -1,20 +1,20 @@
-"""Topics of the system: what Runnel keeps in its own logs. Their names begin with ``_``.
+"""Topics of the system: Runnel's own logs. Their names begin with ``_``.
 
-The SC makes one when a client needs it; users read them, and neither write to nor change them.
+The SC creates one when a client needs it. Users may read them, but not write to or change them.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Where names of the system begin, of every kind.
+#: The names of all objects of the system begin with this, of every kind.
 SYSTEM_PREFIX: Final = "_"
-#: Where named consumers keep how far they are.
+#: The topic that holds the positions of named consumers.
 POSITIONS: Final = "_positions"
-#: What is asked for in ``/v1/system-topics/NAME``, and the topic that it is.
+#: The NAME in ``/v1/system-topics/NAME``, and the topic that it stands for.
 SYSTEM_TOPICS: Final = {"positions": POSITIONS}
 
 
 def is_system_name(name: str) -> bool:
-    """Whether an object of this name is the system's."""
+    """Whether an object of this name belongs to the system."""
     return name.startswith(SYSTEM_PREFIX)

@@ -33,7 +33,7 @@ from schemas.objects.quantities import DurationMs, Millis, Size
 DEFAULT_MAX_RECORD_SIZE = 1 << 20
 MAX_PARTITIONS = 100_000
 MAX_REPLICATION_FACTOR = 32
-#: The largest batch any hop accepts, header included.
+#: The largest batch that an SPU or a client accepts, header included.
 MAX_BATCH_BYTES = 64 << 20
 
 
@@ -51,18 +51,18 @@ class Compression(CaselessEnum):
 
 
 class Retention(Model):
-    """How long and how much a log keeps; null is without limit."""
+    """How long and how much a log keeps; null means without limit."""
 
     time: DurationMs | None = Millis(7 * 86_400_000)
     """How long records are kept; null: for ever."""
     size: Size | None = None
     """How much each partition keeps; null: without limit."""
     grace: DurationMs = Millis(60_000)
-    """How long files of what is gone stay on the disk, for whoever truncated by mistake."""
+    """How long files of removed records stay on the disk, in case of a truncation by mistake."""
 
     @model_serializer(mode="wrap")
     def _say_unlimited(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Left out, as other fields that are None, the time would be read back as its default.
+        # If it were left out, like other fields that are None, a reader would take its default.
         data: dict[str, Any] = handler(self)
         return {"time": None, **data} if self.time is None else data
 
@@ -75,12 +75,12 @@ class SegmentSettings(Model):
 
 
 class LogSettings(Model):
-    """What the leader of a partition must know about its log."""
+    """Settings that the leader of a partition needs for its log."""
 
     min_in_sync_replicas: int = Field(default=1, ge=1)
     """Replicas that must hold a record before it counts as committed."""
     durability: Durability = Durability.FSYNC
-    """fsync: survives loss of power; replicated: in the page cache."""
+    """fsync: records survive a power cut; replicated: they are in the page cache."""
     retention: Retention = Retention()
     """What is kept."""
     segment: SegmentSettings = SegmentSettings()
@@ -88,17 +88,17 @@ class LogSettings(Model):
     max_record_size: Size = DEFAULT_MAX_RECORD_SIZE
     """The largest record that is accepted."""
     row_schema: TopicSchema | None = Field(default=None, alias="schema")
-    """Of a typed topic, the columns of its records: batches of others are refused."""
+    """Columns of a typed topic's records; the leader refuses batches with other columns."""
 
 
-#: What was parsed, by mode and content.
+#: Settings that were parsed before, by mode and content.
 _PARSED: Final[dict[tuple[str, bytes], LogSettings]] = {}
 _MOST_PARSED: Final = 1_000
 
 
 def _shared(data: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> LogSettings:
     try:
-        # Version 2 writes what is equal alike; what is not plain data is refused.
+        # Version 2 gives equal data equal bytes; it refuses what is not plain data.
         key = info.mode, marshal.dumps(data, 2)
     except ValueError:
         return handler(data)  # type: ignore[no-any-return]
@@ -111,7 +111,7 @@ def _shared(data: Any, handler: ValidatorFunctionWrapHandler, info: ValidationIn
     return found
 
 
-#: Settings of a partition: one object for all that say the same, as there may be very many.
+#: Settings of a partition. Equal ones share one object, because there may be very many.
 SharedLogSettings = Annotated[LogSettings, WrapValidator(_shared)]
 
 
@@ -142,9 +142,9 @@ class TopicSpec(Model):
     """Placement: computed (``partitions``, ``replication_factor``) or manual (``assignment``)."""
 
     partitions: int | None = Field(default=None, ge=1, le=MAX_PARTITIONS)
-    """How many partitions, if their placement is computed; null: 1."""
+    """How many partitions, if the placement is computed; null: 1."""
     replication_factor: int | None = Field(default=None, ge=1, le=MAX_REPLICATION_FACTOR)
-    """Replicas of each partition, if their placement is computed; null: 1."""
+    """Replicas of each partition, if the placement is computed; null: 1."""
     ignore_rack_assignment: bool = False
     """Place replicas without regard to racks."""
     assignment: Annotated[
@@ -152,8 +152,8 @@ class TopicSpec(Model):
     ] = None
     """Manual placement, one row for each partition; also as `0: [1, 2]`."""
     min_in_sync_replicas: int | None = Field(default=None, ge=1, le=MAX_REPLICATION_FACTOR)
-    """Replicas that must hold a record before it is acknowledged; null: a majority from three
-    replicas on, else 1."""
+    """Replicas that must hold a record before it is acknowledged; null: a majority of three or
+    more replicas, else 1."""
     retention: Retention = Retention()
     """What is kept."""
     segment: SegmentSettings = SegmentSettings()
@@ -161,23 +161,23 @@ class TopicSpec(Model):
     compression: Compression = Compression.NONE
     """Codec that producers use."""
     durability: Durability = Durability.FSYNC
-    """fsync: acknowledged records survive loss of power; replicated: they are in the page cache."""
+    """fsync: acknowledged records survive a power cut; replicated: they are in the page cache."""
     max_record_size: Size = Field(default=DEFAULT_MAX_RECORD_SIZE, ge=1, le=MAX_BATCH_BYTES // 2)
     """The largest record that is accepted; at most 32Mi."""
     columns: Annotated[tuple[Column, ...] | None, AfterValidator(check_columns)] = Field(
         default=None, alias="schema", min_length=1, max_length=MAX_COLUMNS
     )
-    """Columns of the records of a typed topic; null: records are keys, values and headers. Fixed
-    when the topic is created, but for nullable columns that are added at the end."""
+    """Columns of the records of a typed topic; null: records are keys, values and headers. After
+    the creation of the topic, only nullable columns can be added, at the end."""
     key_column: str | None = None
-    """Of a typed topic, the column that is the key: it decides about the partition."""
+    """In a typed topic, the column that holds the key, which decides the partition."""
     timestamp_column: str | None = None
-    """Of a typed topic, the column that is the time of a record; null: when it was sent."""
+    """In a typed topic, the column that holds a record's time; null: the time it was sent."""
 
     @field_validator("key_column")
     @classmethod
     def _key_is_there(cls, name: str | None, info: ValidationInfo) -> str | None:
-        # Where the schema itself is wrong, that is what is reported.
+        # If the schema itself is wrong, only that is reported.
         if name is not None and "columns" in info.data:
             check_key_column(name, info.data["columns"])
         return name
@@ -227,7 +227,7 @@ class TopicSpec(Model):
     def log_settings(self) -> LogSettings:
         """Settings as partitions carry them.
 
-        The minimum of in-sync replicas defaults to a majority from three replicas on, else 1.
+        The minimum of in-sync replicas defaults to a majority of three or more replicas, else 1.
         """
         count = self.replica_count
         minimum = self.min_in_sync_replicas or (count // 2 + 1 if count >= 3 else 1)
@@ -251,10 +251,10 @@ class TopicResolution(CaselessEnum):
 
 
 class TopicStatus(Status):
-    """What became of the topic."""
+    """State of the topic."""
 
     resolution: TopicResolution = TopicResolution.INIT
-    """How far it is with its placement."""
+    """How far its placement has come."""
     replica_map: tuple[tuple[int, ...], ...] = ()
     """Mirrors the partitions' specs: row i lists the SPUs of partition i."""
 

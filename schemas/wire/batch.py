@@ -170,7 +170,7 @@ def verify_client_part(batch: Buffer, header: BatchHeader | None = None) -> Batc
     """
     header = header or read_header(batch)
     if header.length != len(batch):
-        raise CorruptBatchError(f"batch says {header.length} bytes, {len(batch)} arrived")
+        raise CorruptBatchError(f"batch header says {header.length} bytes, {len(batch)} arrived")
     if header.record_count < 1:
         raise CorruptBatchError("a batch holds at least one record")
     if header.codec not in _CODEC_NAMES:
@@ -331,8 +331,8 @@ def read_payload(header: BatchHeader, batch: Buffer, schema: pa.Schema) -> pa.Re
         decompressed = _decompressed_bytes(message.metadata, message.body)
         if decompressed > MAX_DECODED_BYTES:
             raise CorruptBatchError(
-                f"payload says that it has {decompressed} bytes when it is decompressed; the limit"
-                f" is {MAX_DECODED_BYTES}"
+                f"payload claims {decompressed} bytes when decompressed; the limit is"
+                f" {MAX_DECODED_BYTES}"
             )
         records = pa.ipc.read_record_batch(message, schema)
         # Offsets inside of columns, too: who reads along false ones leaves the memory.
@@ -354,7 +354,7 @@ def require_transaction_ids(header: BatchHeader, records: pa.RecordBatch) -> Non
     # Not by `to_numpy`: that imports pandas, which can take a second.
     ids = np.frombuffer(column.buffers()[1] or b"", np.int64, len(column), 8 * column.offset)
     if (ids[1:] < ids[:-1]).any():
-        raise CorruptBatchError("transaction ids of the payload fall")
+        raise CorruptBatchError("transaction ids of the payload decrease")
     bounds = header.first_transaction_id, header.last_transaction_id
     if (ids[0], ids[-1]) != bounds:
         raise CorruptBatchError(
@@ -374,7 +374,7 @@ def _decompressed_bytes(metadata: pa.Buffer, body: pa.Buffer) -> int:
     (root,) = struct.unpack_from("<I", metadata)
     header_at = _table_field(metadata, root, _MESSAGE_HEADER)
     if not header_at:
-        raise CorruptBatchError("payload is an Arrow message of nothing")
+        raise CorruptBatchError("payload is an empty Arrow message")
     batch = header_at + struct.unpack_from("<I", metadata, header_at)[0]
     buffers_at = _table_field(metadata, batch, _RECORD_BATCH_BUFFERS)
     if not buffers_at or not _table_field(metadata, batch, _RECORD_BATCH_COMPRESSION):
@@ -382,7 +382,7 @@ def _decompressed_bytes(metadata: pa.Buffer, body: pa.Buffer) -> int:
     vector = buffers_at + struct.unpack_from("<I", metadata, buffers_at)[0]
     (count,) = struct.unpack_from("<I", metadata, vector)
     if count > _MAX_BUFFERS:
-        raise CorruptBatchError(f"payload says that it has {count} buffers")
+        raise CorruptBatchError(f"payload claims {count} buffers")
     total = 0
     for number in range(count):
         offset, length = struct.unpack_from("<qq", metadata, vector + 4 + 16 * number)

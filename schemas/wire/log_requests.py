@@ -98,7 +98,7 @@ class SegmentInfo:
     def unpack_all(cls, data: memoryview | bytes) -> list[Self]:
         """The segments of an answer's tail. Raises ProtocolError."""
         if len(data) % cls.LAYOUT.size:
-            raise ProtocolError(f"{len(data)} bytes are no whole number of segments")
+            raise ProtocolError(f"{len(data)} bytes are not a whole number of segments")
         found = []
         for base, end, size, state, opened, completed, truncated in cls.LAYOUT.iter_unpack(data):
             try:

@@ -106,7 +106,9 @@ def unpack_frame(frame: memoryview) -> tuple[FrameHeader, memoryview, memoryview
     header = FrameHeader(*FRAME_HEADER.unpack_from(frame))
     end = FRAME_HEADER.size + header.fixed_length
     if end > len(frame):
-        raise ProtocolError(f"fixed part of {header.fixed_length} bytes leaves the frame")
+        raise ProtocolError(
+            f"fixed part of {header.fixed_length} bytes does not fit into the frame"
+        )
     return header, frame[FRAME_HEADER.size : end], frame[end:]
 
 

@@ -62,7 +62,7 @@ class SubscriptionEntry:
         ProtocolError."""
         if entry_bytes < cls.LAYOUT.size or len(data) % entry_bytes:
             raise ProtocolError(
-                f"{len(data)} bytes are no entries of {entry_bytes} bytes; an entry has at least"
+                f"{len(data)} bytes are not entries of {entry_bytes} bytes; an entry has at least"
                 f" {cls.LAYOUT.size}"
             )
         found = []
@@ -87,7 +87,7 @@ class Grant:
     def unpack_all(cls, data: memoryview | bytes) -> list[Self]:
         """The rows of a tail. Raises ProtocolError."""
         if len(data) % cls.LAYOUT.size:
-            raise ProtocolError(f"{len(data)} bytes are no whole number of grants")
+            raise ProtocolError(f"{len(data)} bytes are not a whole number of grants")
         return [cls(*row) for row in cls.LAYOUT.iter_unpack(data)]
 
 
@@ -99,7 +99,7 @@ def pack_numbers(numbers: list[int]) -> bytes:
 def unpack_numbers(data: memoryview | bytes) -> list[int]:
     """The subscriptions that an UNSUBSCRIBE ends. Raises ProtocolError."""
     if len(data) % 4:
-        raise ProtocolError(f"{len(data)} bytes are no whole number of subscriptions")
+        raise ProtocolError(f"{len(data)} bytes are not a whole number of subscriptions")
     return list(struct.unpack(f"<{len(data) // 4}I", data))
 
 

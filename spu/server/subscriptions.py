@@ -107,7 +107,7 @@ class Subscriptions:
         return len(self._open)
 
     def check(self, entries: list[SubscriptionEntry]) -> None:
-        """Raise InvalidRequestError for a number that is in use, or that occurs twice here."""
+        """Raise InvalidRequestError for a number that is in use, or that appears twice here."""
         numbers = {entry.number for entry in entries}
         if len(numbers) < len(entries) or not numbers.isdisjoint(self._open):
             raise InvalidRequestError(

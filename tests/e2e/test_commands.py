@@ -43,9 +43,9 @@ BAD_MANIFESTS = {
     ),
     "given-the-same-name-twice-then-both-places-are-named": (
         manifest("t") + "---\n" + manifest("t"),
-        ["<stdin>:6: Topic t stands twice; the first is at <stdin>:1"],
+        ["<stdin>:6: Topic t appears twice; the first is at <stdin>:1"],
     ),
-    "given-an-empty-file-then-it-says-so": ("", ["<stdin>:1: nothing but space and comments"]),
+    "given-an-empty-file-then-it-says-so": ("", ["<stdin>:1: only blanks and comments"]),
     "given-broken-yaml-then-the-line-is-named": ("kind: [Topic\n", ["<stdin>:2: not valid YAML"]),
     "given-two-mistakes-then-both-are-reported": (
         manifest("t", "{partitions: 0, compresion: lz4}"),

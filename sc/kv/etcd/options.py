@@ -161,7 +161,9 @@ def _tls(options: dict[str, str], shown: str) -> Tls | None:
     if wanted != "true" and not files and name is None:
         return None
     if wanted == "false":
-        raise InvalidRequestError(f"KV URL {shown!r}: tls=false with options of TLS; drop one")
+        raise InvalidRequestError(
+            f"KV URL {shown!r}: tls=false contradicts the TLS options; drop one"
+        )
     if ("cert" in files) != ("key" in files):
         raise InvalidRequestError(f"KV URL {shown!r}: cert and key go together")
     pem = {name: _read(path, name, shown) for name, path in files.items()}

@@ -37,7 +37,7 @@ class LoadedObject:
 
     def located(self, message: str) -> str:
         """``message`` with file and line: of the field whose path it begins with, or of the nearest
-        thing around it."""
+        enclosing one."""
         field, colon, _ = message.partition(":")
         lines = {format_path(path): line for path, line in self.document.lines.items()}
         while colon and field and field not in lines:
@@ -93,7 +93,7 @@ def _read(path: str, stdin: TextIO, problems: list[str]) -> Iterator[tuple[str, 
     for file in files:
         try:
             text = file.read_bytes().decode()
-            # JSON may be indented with tabs, YAML may not; inside of JSON's strings are none.
+            # JSON may be indented with tabs, YAML may not; strings in JSON contain no raw tabs.
             yield str(file), text.replace("\t", " ") if file.suffix == ".json" else text
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
@@ -111,8 +111,7 @@ def _load_text(text: str, source: str, problems: list[str]) -> list[LoadedObject
         return []
     if not documents:
         problems.append(
-            f"{source}:1: nothing but space and comments; a manifest needs apiVersion, kind,"
-            " metadata"
+            f"{source}:1: only blanks and comments; a manifest needs apiVersion, kind, metadata"
         )
     for document in documents:
         obj, found = build_object(document.data)
@@ -129,7 +128,7 @@ def _check_duplicates(loaded: list[LoadedObject], problems: list[str]) -> None:
         first = seen.setdefault(key, item)
         if first is not item:
             problems.append(
-                f"{item.source}:{item.line}: {key[0]} {key[1]} stands twice;"
+                f"{item.source}:{item.line}: {key[0]} {key[1]} appears twice;"
                 f" the first is at {first.source}:{first.line}"
             )
 

@@ -1,7 +1,7 @@
-"""Turns data into objects, and what is wrong with it into words a user can act on.
+"""Turns data into objects, and mistakes in it into messages that a user can act on.
 
-Each problem names the path of the field as the user wrote it; an unknown field names the nearest
-known one. Manifests add file and line to this, the API sends it as it is.
+Each problem names the path of the field as the user wrote it; for an unknown field it suggests the
+nearest known one. Manifests add file and line to this, the API sends it unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from schemas.objects.quantities import MAX_NAME_LENGTH, short
 
 Path = tuple[str | int, ...]
 
-#: A longer name of a field is none of ours.
+#: No field of ours has a longer name.
 _MAX_PART = MAX_NAME_LENGTH
 
 
@@ -43,14 +43,14 @@ def format_path(path: Path) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
-            # One line for a problem, whatever stands in a key.
+            # One line for a problem, whatever a key contains.
             shown = part if part.isprintable() and len(part) <= _MAX_PART else short(part)
             text += f".{shown}" if text else shown
     return text
 
 
 def build_object(data: Any) -> tuple[Object | None, list[Problem]]:
-    """The object that plain data describes, or the problems that stand in the way."""
+    """The object that plain data describes, or the problems that prevent it."""
     if not isinstance(data, dict):
         return None, [Problem((), f"a manifest is a mapping, this is {_kind_of(data)}")]
     problems = []

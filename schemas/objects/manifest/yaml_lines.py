@@ -1,8 +1,8 @@
 """YAML documents as plain data that remembers the line of every field.
 
 Dates stay text, and only ``true`` and ``false`` are booleans: a topic called ``no`` is a topic.
-What is read is what JSON could say, but for keys that are numbers. Time and memory follow from the
-length of a text, however deep it is nested and whatever its aliases stand for.
+The result is data that JSON could express, except for keys that are numbers. Time and memory are
+bounded by the length of the text, however deeply it is nested and whatever its aliases repeat.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class YamlError(ValueError):
 
 #: Fields and entries that the aliases of a text add; a few lines of them can describe far more.
 MAX_ALIASED: Final = 100_000
-#: Mappings and lists around a value. No manifest comes near, and Python's stack holds them.
+#: Mappings and lists around a value. No manifest comes near it, and Python's stack has room for it.
 MAX_DEPTH: Final = 100
-#: A number of so many characters fits no field, and takes long to be computed.
+#: A longer number fits no field, and takes long to compute.
 _MAX_NUMBER: Final = 100
 
 _TAG: Final = "tag:yaml.org,2002:"
@@ -39,16 +39,16 @@ _SCALARS: Final = {*_NUMBERS, *(f"{_TAG}{name}" for name in ("str", "bool", "nul
 
 
 class _Loader(yaml.SafeLoader):
-    """``nodes_left``: how many more fields and entries the text may come to."""
+    """``nodes_left``: how many more fields and entries the text may have."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        # A field or an entry takes a character at least, unless it comes from an alias.
+        # A field or an entry takes at least one character, unless it comes from an alias.
         self.nodes_left = len(text) + 1 + MAX_ALIASED
         self._depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """As everywhere, but to a depth of `MAX_DEPTH`."""
+        """As in the base class, but only down to a depth of `MAX_DEPTH`."""
         if self._depth > MAX_DEPTH:
             raise _too_deep(self.line + 1)
         self._depth += 1
@@ -68,7 +68,7 @@ _Loader.add_implicit_resolver(
 
 @dataclass(slots=True)
 class Document:
-    """One document: its data, the line of each path, and fields that stand twice."""
+    """One document: its data, the line of each path, and fields that occur twice."""
 
     data: Any = None
     line: int = 1
@@ -76,7 +76,7 @@ class Document:
     problems: list[Problem] = field(default_factory=list)
 
     def line_of(self, path: Path) -> int:
-        """The line of a field, or of the nearest thing around it."""
+        """The line of a field, or of the nearest enclosing one."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, self.line)
@@ -135,7 +135,7 @@ def _plain(loader: _Loader, node: yaml.Node, path: Path, document: Document) -> 
             child = (*path, str(key))
             if key in data:
                 first = document.line_of(child)
-                message = f"stands twice, in lines {first} and {line}"
+                message = f"appears twice, in lines {first} and {line}"
                 document.problems.append(Problem(child, message))
                 continue
             document.lines[child] = line
@@ -167,19 +167,19 @@ def _value(loader: _Loader, node: yaml.Node) -> Any:
 
 
 def _check_tag(node: yaml.Node, known: set[str]) -> None:
-    """Others would be passed over in silence, or make what no field and no JSON can hold."""
+    """Other tags would be ignored silently, or make values that no field and no JSON can hold."""
     if node.tag == f"{_TAG}merge":
-        raise YamlError("`<<` is not merged here; write the fields out", node.start_mark.line + 1)
+        raise YamlError("`<<` does not merge here; write the fields out", node.start_mark.line + 1)
     if node.tag not in known:
-        message = f"the tag {_short_tag(node)} has no meaning here; text is put in quotes"
+        message = f"the tag {_short_tag(node)} has no meaning here; put text in quotes"
         raise YamlError(f"not valid YAML: {message}", node.start_mark.line + 1)
 
 
 def _short_tag(node: yaml.Node) -> str:
-    """A node's tag as it is written."""
+    """A node's tag as the user wrote it."""
     tag: str = node.tag
     return short(f"!!{tag.removeprefix(_TAG)}" if tag.startswith(_TAG) else tag)
 
 
 def _too_deep(line: int) -> YamlError:
-    return YamlError("nested too deep, or an alias within its own anchor", line)
+    return YamlError("nested too deeply, or an alias within its own anchor", line)

@@ -120,7 +120,7 @@ async def test_given_token_of_another_list_then_refused(sc: RunningSc) -> None:
         status, error = await call(sc, "GET", path)
         assert (status, error["message"]) == (
             400,
-            "continue: of another list; repeat the selectors of the page before",
+            "continue: belongs to another list; repeat the selectors of the previous page",
         )
 
 

@@ -200,5 +200,5 @@ async def test_given_moved_cluster_then_neither_writes_nor_dry_runs(sc: RunningS
         status, error = await call(sc, "POST", f"/v1/topics{query}", manifest("Topic", "t", {}))
         assert (status, error["message"]) == (
             409,
-            "the cluster was moved to another store; this SC stops",
+            "the cluster was moved to another store; this SC is stopping",
         )

@@ -76,7 +76,7 @@ async def test_given_method_that_is_not_served_then_those_that_are(
             " continue, watch, resourceVersion",
             id="given-nothing-near",
         ),
-        pytest.param("limit=1&limit=2", "limit: stands twice", id="given-one-twice"),
+        pytest.param("limit=1&limit=2", "limit: appears twice", id="given-one-twice"),
         pytest.param(
             "watch=yes", "watch: 'yes' is neither true nor false", id="given-a-flag-of-another-word"
         ),
@@ -90,12 +90,12 @@ async def test_given_method_that_is_not_served_then_those_that_are(
         ),
         pytest.param(
             "fieldSelector=spec.x=1",
-            "fieldSelector: 'spec.x=1' is not served; write metadata.name=NAME",
+            "fieldSelector: 'spec.x=1' is not supported; write metadata.name=NAME",
             id="given-another-field",
         ),
         pytest.param(
             "resourceVersion=3",
-            "resourceVersion: goes with watch=true only",
+            "resourceVersion: allowed with watch=true only",
             id="given-a-revision-without-watch",
         ),
         pytest.param(
@@ -105,7 +105,7 @@ async def test_given_method_that_is_not_served_then_those_that_are(
         ),
         pytest.param(
             "continue=xyz",
-            "continue: repeat the limit of the page before",
+            "continue: repeat the limit of the previous page",
             id="given-a-token-without-limit",
         ),
         pytest.param(
@@ -176,7 +176,7 @@ async def test_given_body_without_end_then_too_large(sc: RunningSc) -> None:
     ("header", "value", "message"),
     [
         pytest.param(
-            "X-Runnel-By", "sc", "X-Runnel-By: sc is what controllers are called", id="given-sc"
+            "X-Runnel-By", "sc", "X-Runnel-By: sc is reserved for controllers", id="given-sc"
         ),
         pytest.param(
             "X-Runnel-By",
@@ -187,7 +187,7 @@ async def test_given_body_without_end_then_too_large(sc: RunningSc) -> None:
         pytest.param(
             "X-Runnel-Cause",
             "a b",
-            "X-Runnel-Cause: use at most 256 characters of ASCII and no space",
+            "X-Runnel-Cause: use at most 256 ASCII characters, without spaces",
             id="given-a-cause-with-a-space",
         ),
     ],
@@ -251,8 +251,8 @@ REFUSED = [
         manifest("Spu", "s", {"spuId": 1, "publicEndpoint": {"encryption": "TLS"}}),
         422,
         "UNSUPPORTED",
-        "spec.publicEndpoint.encryption: TLS is not available in this version, and it is never"
-        " replaced by plaintext silently; write encryption: plaintext, on a trusted network",
+        "spec.publicEndpoint.encryption: TLS is not available in this version, and plaintext"
+        " never replaces it silently; on a trusted network, write encryption: plaintext",
         id="given-public-tls-then-refused",
     ),
     pytest.param(
@@ -260,8 +260,8 @@ REFUSED = [
         manifest("Spu", "s", {"spuId": 1, "privateEndpoint": {"encryption": "tls"}}),
         422,
         "UNSUPPORTED",
-        "spec.privateEndpoint.encryption: TLS is not available in this version, and it is never"
-        " replaced by plaintext silently; write encryption: plaintext, on a trusted network",
+        "spec.privateEndpoint.encryption: TLS is not available in this version, and plaintext"
+        " never replaces it silently; on a trusted network, write encryption: plaintext",
         id="given-private-tls-then-refused",
     ),
     pytest.param(
@@ -269,7 +269,7 @@ REFUSED = [
         manifest("Spu", "s", {"spuId": 1, "spuType": "Managed"}),
         400,
         "INVALID_REQUEST",
-        "spec.spuType: managed SPUs are made by an SpuGroup: apply one, or register this SPU as"
+        "spec.spuType: managed SPUs are created by an SpuGroup: apply one, or register this SPU as"
         " custom and start it yourself",
         id="given-managed-spu-then-refused",
     ),
@@ -278,7 +278,7 @@ REFUSED = [
         manifest("Topic", "_mine", {}),
         400,
         "INVALID_REQUEST",
-        "metadata.name: '_mine': names that begin with _ are the system's",
+        "metadata.name: '_mine': names that begin with _ belong to the system",
         id="given-leading-underscore-then-refused",
     ),
     pytest.param(

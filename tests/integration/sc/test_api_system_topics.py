@@ -37,7 +37,7 @@ async def test_given_another_name_then_not_found(sc: RunningSc) -> None:
     status, answer = await call(sc, "PUT", "/v1/system-topics/orders")
     assert (status, answer["message"]) == (
         404,
-        "there is no system topic 'orders'; there is positions",
+        "there is no system topic 'orders'; known ones: positions",
     )
 
 
@@ -56,7 +56,7 @@ async def test_given_force_on_a_topic_of_a_user_then_refused(sc: RunningSc) -> N
     status, answer = await call(sc, "DELETE", "/v1/topics/orders?force=true")
     assert (status, answer["message"]) == (
         400,
-        "force: of topics only for those of the system; delete orders without it",
+        "force: for topics of the system only; delete orders without it",
     )
 
 
@@ -73,6 +73,6 @@ async def test_given_users_then_it_is_left_alone(sc: RunningSc, method: str, bod
     status, answer = await call(sc, method, TOPIC, made if method == "PUT" else body)
     assert (status, answer["message"]) == (
         400,
-        "metadata.name: '_positions': names that begin with _ are the system's",
+        "metadata.name: '_positions': names that begin with _ belong to the system",
     )
     assert (await call(sc, "GET", TOPIC))[1]["spec"] == made["spec"]

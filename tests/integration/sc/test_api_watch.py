@@ -131,7 +131,7 @@ async def test_given_revision_that_is_compacted_then_gone(sc: RunningSc, kv: KV)
 async def test_given_revision_above_the_stores_then_list_again(sc: RunningSc, kv: KV) -> None:
     status, error = await call(sc, "GET", "/v1/topics?watch=true&resourceVersion=999999")
     assert (status, error["code"]) == (410, "COMPACTED")
-    assert "999999 is none of this store" in error["message"]
+    assert "999999 is not in this store" in error["message"]
 
 
 async def test_given_compacted_while_the_reader_is_slow_then_told_to_begin_anew(

@@ -85,7 +85,7 @@ async def test_given_another_sc_in_office_then_the_first_ends_before_it_tells_of
     with pytest.raises(ExceptionGroup) as ended:
         async with asyncio.timeout(15):
             await asyncio.shield(sc.work)
-    assert ended.group_contains(FencedError, match="another SC took office")
+    assert ended.group_contains(FencedError, match="another SC has taken over")
     current = await kv.get(ClusterKeys("test").current_office)
     assert current is not None
     assert sc.controller.view.store.revision < current.mod_revision

@@ -89,7 +89,7 @@ async def bench(sc: RunningSc) -> AsyncIterator[Bench]:
 async def test_given_live_replica_then_refused(bench: Bench) -> None:
     status, body = await bench.elect(term=bench.partition.status.term)
     assert (status, body["code"]) == (409, "CONFLICT")
-    assert "SPU 1 is a live replica, online and fit: nothing has to be lost" in body["message"]
+    assert "SPU 1 is a live replica, online and fit: no record has to be lost" in body["message"]
     assert bench.partition.metadata.annotations == {}
 
 
@@ -127,7 +127,7 @@ async def test_given_dry_run_then_checked_and_nothing_done(bench: Bench) -> None
         pytest.param(ELECT, {"term": 1, "leadr": 2}, 400, "leadr: ", id="given-a-misspelt-field"),
         pytest.param(ELECT, [], 400, "valid", id="given-no-mapping"),
         pytest.param(
-            ELECT, {"term": 1 << 17}, 409, "the term is 0.1.0 by now", id="given-another-term"
+            ELECT, {"term": 1 << 17}, 409, "the term is 0.1.0 now", id="given-another-term"
         ),
         pytest.param(
             "/v1/partitions/t-9/elect", {"term": 0}, 404, "does not exist", id="given-no-partition"
@@ -166,7 +166,7 @@ async def test_given_yes_then_the_command_elects_and_says_so(bench: Bench) -> No
     ("arguments", "code", "says"),
     [
         pytest.param(
-            ["t-0", "--unclean", "--yes"], 4, "nothing has to be lost", id="given-a-live-replica"
+            ["t-0", "--unclean", "--yes"], 4, "no record has to be lost", id="given-a-live-replica"
         ),
         pytest.param(["t-9", "--unclean", "--yes"], 3, "does not exist", id="given-no-partition"),
         pytest.param(["t-0", "--yes"], 2, "--unclean", id="given-no-unclean"),

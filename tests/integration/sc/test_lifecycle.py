@@ -136,7 +136,7 @@ async def test_deposed_sc_cannot_write_a_status(kv: KV) -> None:
         async with run_sc(kv) as new, SimulatedSpu(1, old.private):
             await eventually(old.work.done)
             assert old.work.exception() is not None
-            assert "another SC took office" in repr(old.work.exception())
+            assert "another SC has taken over" in repr(old.work.exception())
             assert (await new.until("spus", "spu-1", "init")).status.observed_generation == 1
 
 

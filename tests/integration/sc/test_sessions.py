@@ -72,7 +72,7 @@ async def test_given_registered_spu_then_welcomed_with_what_it_must_know(bench: 
         pytest.param(
             hello_of(cluster_uid="other"),
             "UNAUTHORIZED",
-            "SPU 1 holds data of cluster other, this is uid-of-this-cluster",
+            "SPU 1 holds data of cluster other; this is cluster uid-of-this-cluster",
             id="given-data-of-another-cluster-then-both-named",
         ),
         pytest.param(

@@ -65,7 +65,7 @@ async def test_given_leader_that_asks_then_its_follower_is_live_and_leads_after_
             await leader.ask(SpuRequest(lrs=(lrs_request_of(mirrored(), member(follower)),)))
             await eventually(lambda: mirrored().revision > before)
             assert mirrored().status.lrs == grown
-            refusal = "turned down: SPU 1 leads: only an election may drop it"
+            refusal = "turned down: SPU 1 leads: only an election may remove it"
             assert mirrored().status.reason == refusal
         await eventually(lambda: mirrored().status.leader == 2)
         await sc.until("partitions", "t-0", "online")

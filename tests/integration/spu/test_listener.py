@@ -233,7 +233,7 @@ async def test_given_a_corrupt_batch_then_refused_and_the_connection_lives(serve
         pytest.param(PREFIX.pack(3) + b"abc", "shorter", 0, id="given-a-short-length"),
         pytest.param(
             PREFIX.pack(FRAME_HEADER.size) + FRAME_HEADER.pack(2, 1, 0, 6, 999),
-            "leaves the frame",
+            "does not fit into the frame",
             0,
             id="given-a-fixed-part-beyond-the-frame",
         ),

@@ -3,7 +3,7 @@
 Everything random comes from the seed, but the scheduler of the machine has its say as well, so a
 seed says what is done, not exactly when. What is wrong is collected in `World.problems`: a record
 that was acknowledged is lost or another, a reader saw what was not committed or changed later, a
-record stands twice, a request is never answered, SPUs do not heal or cannot be stopped.
+record appears twice, a request is never answered, SPUs do not heal or cannot be stopped.
 """
 
 from __future__ import annotations

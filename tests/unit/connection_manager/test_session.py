@@ -301,7 +301,7 @@ async def test_given_peer_faster_than_it_is_served_then_disconnected(
         assert not task.done()
         for number in range(4, 6):
             socket.receives_message(REPORT, request_id=number)
-        assert await end_of(task) == "the peer sends faster than it is served"
+        assert await end_of(task) == "the peer sends requests faster than they are handled"
 
 
 async def test_given_connection_that_breaks_on_sending_then_the_session_says_so() -> None:

@@ -223,7 +223,7 @@ async def half_a_source(pair: Pair) -> None:
         (nothing, NotFoundError, "sqlite:old holds no cluster 'c'"),
         (another_in_target, ConflictError, "etcd://new holds a cluster 'c' already"),
         (moved_before, ConflictError, "moved to etcd://new already; start its SC there"),
-        (half_a_source, ConflictError, "its move from sqlite:elsewhere did not end"),
+        (half_a_source, ConflictError, "its move from sqlite:elsewhere is not finished"),
     ],
 )
 async def test_given_a_move_that_cannot_be_then_it_says_why_and_changes_nothing(
@@ -316,7 +316,7 @@ async def test_given_a_second_sc_in_office_then_a_failed_start_erases_nothing(pa
     assert await erase(kv, KEYS, most_offices=1) > 0
     await acquire(kv, KEYS)
     await acquire(kv, KEYS)
-    with pytest.raises(ConflictError, match="another SC took office over cluster 'c'; it stays"):
+    with pytest.raises(ConflictError, match="another SC has led cluster 'c'; nothing is deleted"):
         await erase(kv, KEYS, most_offices=1)
     assert await contents(kv)
 

@@ -60,7 +60,7 @@ def holding(index: int = 0, *, incarnation: int = 2, **more: Any) -> Hello:
         ),
         pytest.param(
             hello(75, stamped("x", 72)),
-            "SPU 1 has seen revision 75 of an SC that was not in office then",
+            "SPU 1 has seen revision 75 of an SC that did not lead then",
             id="given-an-sc-that-the-kv-never-had-then-it-went-on-differently",
         ),
         pytest.param(
@@ -68,7 +68,7 @@ def holding(index: int = 0, *, incarnation: int = 2, **more: Any) -> Hello:
         ),
         pytest.param(
             hello(50, stamped("a", 10)),
-            "SPU 1 has seen revision 50 of an SC that was not in office then",
+            "SPU 1 has seen revision 50 of an SC that did not lead then",
             id="given-an-sc-that-was-deposed-by-then-then-it-went-on-differently",
         ),
         pytest.param(

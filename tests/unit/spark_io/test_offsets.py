@@ -54,7 +54,7 @@ def test_wishes(
         pytest.param('{"0": 12', "bad JSON: Expecting", id="given-torn-JSON-then-refused"),
         pytest.param("{}", "names no partition", id="given-nothing-then-refused"),
         pytest.param('{"orders": {}}', "names no partition", id="given-no-partition-then-refused"),
-        pytest.param('{"0": 1, "0": 2}', "'0' stands twice", id="given-a-repetition-then-refused"),
+        pytest.param('{"0": 1, "0": 2}', "'0' appears twice", id="given-a-repetition-then-refused"),
         pytest.param('{"a": 1}', "'a' is not the number of a partition", id="partition-name"),
         pytest.param('{"-1": 1}', "'-1' is not the number of a partition", id="partition-sign"),
         pytest.param('{"00": 1}', "'00' is not the number of a partition", id="partition-zeros"),

@@ -210,7 +210,7 @@ def test_names_that_do_not_fit_are_listed_at_once() -> None:
     )
     assert [str(misfit) for misfit in caught.value.misfits] == [
         "column ordrId: there is no such column; did you mean orderId?",
-        "column a: stands twice",
+        "column a: appears twice",
         "column orderId: is missing, and must not be null",
     ]
 

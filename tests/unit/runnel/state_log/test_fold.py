@@ -165,7 +165,7 @@ class Log(RuleBasedStateMachine):
     def teardown(self) -> None:
         fold_module.KEPT_IDS = self.kept_ids  # type: ignore[misc]
         ids = [entry.id for entry in self.log if entry is not None]
-        assert len(ids) == len(set(ids)), "an attempt stands twice"
+        assert len(ids) == len(set(ids)), "an attempt appears twice"
         for attempt, outcome in self.outcomes.items():
             if outcome is not AppendOutcome.FORGOTTEN:
                 assert (attempt in ids) is (outcome is AppendOutcome.STANDS), (attempt, outcome)

@@ -65,5 +65,5 @@ def test_given_json_of_another_form_then_no_token(content: object) -> None:
     "of", [("spus", "team=x", ""), ("topics", "", ""), ("topics", "team=x", "metadata.name=t"), ()]
 )
 def test_given_token_of_another_list_then_refused(of: tuple[str, ...]) -> None:
-    with pytest.raises(InvalidRequestError, match="of another list"):
+    with pytest.raises(InvalidRequestError, match="belongs to another list"):
         Place.parse(Place(3, "t", of).token(), OF)

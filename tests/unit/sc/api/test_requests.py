@@ -56,7 +56,7 @@ def test_given_none_then_nothing_is_set() -> None:
             [("", "1")],
             "unknown query parameter ''; known here: text, flag, number, many",
         ),
-        ([("text", "a"), ("text", "a")], "text: stands twice"),
+        ([("text", "a"), ("text", "a")], "text: appears twice"),
         ([("flag", "True")], "flag: 'True' is neither true nor false"),
         ([("flag", "")], "flag: '' is neither true nor false"),
         ([("number", "0")], "number: '0' is not a whole number from 1 to 10"),

@@ -155,7 +155,7 @@ def test_rest_means_groups_have_their_spus_and_no_others_or_say_why(setting: Set
             # Ends with the first SPU that holds replicas, from the highest id down.
             assert held
             assert ids == [i for i in ids if i <= max(held)]
-            assert "cannot end" in (group.status.reason or "")
+            assert "cannot be removed" in (group.status.reason or "")
         elif group.status.resolution is SpuGroupResolution.RESERVED:
             assert set(wanted) <= set(ids)
             outside = [i for i in ids if i not in wanted]

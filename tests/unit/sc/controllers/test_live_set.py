@@ -59,7 +59,8 @@ def spus_1_and_2(*reports: Any, **more: Any) -> View:
             spus_1_and_2(report_of(P, 2, storage="new")),
             MemberHealth(
                 Fitness.UNFIT,
-                "SPU 2 came back without its data: storage new, the live replica was storage-2",
+                "SPU 2 came back without its data: its storage is new,"
+                " the live replica's was storage-2",
             ),
             id="given-another-storage-then-unfit",
         ),
@@ -179,7 +180,7 @@ STAY = "SPU {} must stay: {} would remain, minInSyncReplicas is {}"
             (live(2), live(3)),
             stands(LIVE),
             1,
-            Answer(ALL, "SPU 1 leads: only an election may drop it"),
+            Answer(ALL, "SPU 1 leads: only an election may remove it"),
             id="given-the-leader-left-out-then-it-stays",
         ),
         pytest.param(
@@ -189,7 +190,7 @@ STAY = "SPU {} must stay: {} would remain, minInSyncReplicas is {}"
             1,
             Answer(
                 BOTH,
-                "SPU 1 leads: only an election may drop it; SPU 1 cannot join: it is unfit",
+                "SPU 1 leads: only an election may remove it; SPU 1 cannot join: it is unfit",
             ),
             id="given-the-leader-with-another-storage-then-it-stays",
         ),
@@ -198,7 +199,7 @@ STAY = "SPU {} must stay: {} would remain, minInSyncReplicas is {}"
             (),
             stands(LIVE),
             1,
-            Answer((live(1),), "SPU 1 leads: only an election may drop it"),
+            Answer((live(1),), "SPU 1 leads: only an election may remove it"),
             id="given-nobody-asked-for-then-refused",
         ),
         pytest.param(
@@ -241,7 +242,7 @@ STAY = "SPU {} must stay: {} would remain, minInSyncReplicas is {}"
             (*BOTH, live(9)),
             {**stands(LIVE), live(9): LIVE},
             2,
-            Answer(BOTH, "SPU 9 cannot join: it holds no replica by the spec"),
+            Answer(BOTH, "SPU 9 cannot join: the spec gives it no replica"),
             id="given-an-spu-outside-the-spec-then-it-does-not-join",
         ),
         pytest.param(

@@ -227,7 +227,7 @@ PAIR = led(1, 2, reason=ONE_OF_TWO)
 LEADING = report_of(TAKING, role=LEADER, term=TERM_1 + 1)
 
 
-ADVICE = "or elect one that is there: runnel partition elect t-0 --unclean"
+ADVICE = "or elect one that is online: runnel partition elect t-0 --unclean"
 
 
 def lost(reason: str, partition: Partition | None = None) -> WriteStatus:
@@ -268,7 +268,7 @@ LOST = [
     ),
     pytest.param(
         past(history(9, OLD, term=OLD, role=LEADER, revision=0), history(9, OLD, spu_id=2)),
-        (SendAssignment(1, assignment_of(unled(1, 2))), lost("they are asked now")),
+        (SendAssignment(1, assignment_of(unled(1, 2))), lost("the SC is asking them")),
         id="given-object-removed-and-a-replica-that-may-lead-then-its-end-is-not-known-yet",
     ),
     pytest.param(
@@ -405,7 +405,8 @@ LED = [
             becomes(
                 led(1),
                 OFFLINE,
-                "SPU 1 came back without its data: storage new, the live replica was storage-1",
+                "SPU 1 came back without its data: its storage is new,"
+                " the live replica's was storage-1",
                 **TAKEN,
             ),
         ),
@@ -429,7 +430,7 @@ LED = [
             becomes(
                 partition_of("t", 0, (2,), leader=1, term=TERM_1, lrs=(live(1),)),
                 OFFLINE,
-                "SPU 1 leads but holds no replica by the spec",
+                "SPU 1 leads, but the spec gives it no replica",
                 **TAKEN,
             ),
         ),

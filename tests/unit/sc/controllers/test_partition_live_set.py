@@ -84,7 +84,7 @@ BLOCKED = (
     " minInSyncReplicas is 2; " + HELP
 )
 ALONE = (
-    "1 of 3 replicas are live, without SPU 2, SPU 3; {}nothing is committed until 2 are: bring"
+    "1 of 3 replicas are live, without SPU 2, SPU 3; {}nothing is committed until 2 are live: bring"
     " others back, or lower minInSyncReplicas of the topic"
 )
 #: What the SC does to the live replicas by itself.
@@ -179,8 +179,8 @@ SHRINK = [
             set_of(
                 trio(),
                 "the replica on SPU 1 is unfit: wet; no other live replica may lead; SPU 2 came"
-                " back without its data: storage new, the live replica was storage-2; SPU 3 is"
-                " offline",
+                " back without its data: its storage is new, the live replica's was storage-2;"
+                " SPU 3 is offline",
                 1,
                 2,
                 3,
@@ -277,8 +277,8 @@ ASKS = [
             set_of(
                 PART,
                 turned_down(
-                    "SPU 3 cannot join: SPU 3 came back without its data: storage new, the live"
-                    " replica was storage-3",
+                    "SPU 3 cannot join: SPU 3 came back without its data: its storage is new,"
+                    " the live replica's was storage-3",
                     TWO_OF_THREE.format(3),
                 ),
                 1,

@@ -129,7 +129,7 @@ BRING = "bring them back"
         pytest.param(None, f"SPU 3 is offline; {BRING}", id="given-one-away-then-waited-for"),
         pytest.param(
             {"incarnation": 1, "revision": 9_000},
-            "they are asked now",
+            "the SC is asking them",
             id="given-one-that-may-still-lead-then-waited-for",
         ),
         pytest.param(
@@ -151,7 +151,7 @@ def test_given_not_all_have_answered_then_nobody_leads_and_the_reason_says_who_a
         update={
             "resolution": PartitionResolution.OFFLINE,
             "reason": f"the KV was restored from a backup, all replicas are needed: {why},"
-            " or elect one that is there: runnel partition elect t-0 --unclean",
+            " or elect one that is online: runnel partition elect t-0 --unclean",
         }
     )
 

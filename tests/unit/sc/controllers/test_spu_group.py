@@ -81,33 +81,33 @@ SCALE = [
         (
             RemoveSpu(FOUR),
             RemoveSpu(THREE),
-            becomes(SHRUNK, RESERVED, "g-2 cannot end: it holds t-0"),
+            becomes(SHRUNK, RESERVED, "g-2 cannot be removed: it holds t-0"),
         ),
         id="given-replicas-on-a-lower-one-then-down-to-that",
     ),
     pytest.param(
         seen(SHRUNK, ONE, TWO, THREE, on(3)),
-        (becomes(SHRUNK, RESERVED, "g-3 cannot end: it holds t-0"),),
+        (becomes(SHRUNK, RESERVED, "g-3 cannot be removed: it holds t-0"),),
         id="given-replicas-on-the-highest-then-the-empty-one-below-stays",
     ),
     pytest.param(
         seen(SHRUNK, ONE, TWO, *(on(2, name=n) for n in "abc")),
-        (becomes(SHRUNK, RESERVED, "g-2 cannot end: it holds a-0, b-0, c-0"),),
+        (becomes(SHRUNK, RESERVED, "g-2 cannot be removed: it holds a-0, b-0, c-0"),),
         id="given-three-partitions-then-all-named",
     ),
     pytest.param(
         seen(SHRUNK, ONE, TWO, *(on(2, name=n) for n in "abcde")),
-        (becomes(SHRUNK, RESERVED, "g-2 cannot end: it holds a-0, b-0, c-0 and 2 more"),),
+        (becomes(SHRUNK, RESERVED, "g-2 cannot be removed: it holds a-0, b-0, c-0 and 2 more"),),
         id="given-five-partitions-then-three-named-and-the-rest-counted",
     ),
     pytest.param(
         seen(SHRUNK, ONE, TWO, partition_of("t", 0, (2,), deleting=True)),
-        (becomes(SHRUNK, RESERVED, "g-2 cannot end: it holds t-0"),),
+        (becomes(SHRUNK, RESERVED, "g-2 cannot be removed: it holds t-0"),),
         id="given-partition-on-its-way-out-then-it-counts",
     ),
     pytest.param(
         seen(GROUP, ONE, TWO, THREE, sessions=[session_of(3)], tombstones=[tombstone_of(GONE, 3)]),
-        (becomes(GROUP, RESERVED, "g-3 is deleting replicas before it ends"),),
+        (becomes(GROUP, RESERVED, "g-3 is deleting its replicas before it is removed"),),
         id="given-deletions-to-confirm-then-waits",
     ),
     pytest.param(
@@ -121,10 +121,10 @@ SCALE = [
         id="given-deletions-of-another-spu-then-no-wait",
     ),
     pytest.param(
-        seen(group_of(reason="g-3 cannot end: it holds t-0"), ONE, TWO, THREE),
+        seen(group_of(reason="g-3 cannot be removed: it holds t-0"), ONE, TWO, THREE),
         (
             RemoveSpu(THREE),
-            becomes(group_of(reason="g-3 cannot end: it holds t-0"), RESERVED),
+            becomes(group_of(reason="g-3 cannot be removed: it holds t-0"), RESERVED),
         ),
         id="given-partition-gone-then-ended-and-the-reason-is-withdrawn",
     ),
@@ -143,7 +143,7 @@ SCALE = [
         (
             *created(MOVED, 3, 4),
             RemoveSpu(TWO),
-            becomes(MOVED, RESERVED, "g-1 cannot end: it holds t-0"),
+            becomes(MOVED, RESERVED, "g-1 cannot be removed: it holds t-0"),
         ),
         id="given-min-id-moved-and-replicas-on-the-lowest-then-that-stays",
     ),
@@ -207,7 +207,7 @@ def test_given_the_largest_group_then_each_id_once() -> None:
 
 BROKEN = "its process ended 3 times in a row (exit code 1): no such directory"
 GOING = group_of(deleting=True)
-ENDING = "ending its SPUs"
+ENDING = "removing its SPUs"
 
 
 def troubled(*spus: Spu, why: str | None = BROKEN) -> dict[str, Provisioned]:
@@ -237,7 +237,7 @@ TROUBLE = [
     ),
     pytest.param(
         seen(SHRUNK, ONE, TWO, on(2), provisioned=troubled(ONE)),
-        (becomes(SHRUNK, RESERVED, "g-2 cannot end: it holds t-0"),),
+        (becomes(SHRUNK, RESERVED, "g-2 cannot be removed: it holds t-0"),),
         id="given-blocked-and-trouble-then-what-blocks",
     ),
 ]
@@ -262,12 +262,12 @@ DELETION = [
     ),
     pytest.param(
         seen(GOING, ONE, TWO, on(1)),
-        (RemoveSpu(TWO), becomes(GOING, RESERVED, "g-1 cannot end: it holds t-0")),
+        (RemoveSpu(TWO), becomes(GOING, RESERVED, "g-1 cannot be removed: it holds t-0")),
         id="given-replicas-then-waits-for-them",
     ),
     pytest.param(
         seen(GOING, ONE, sessions=[session_of(1)], tombstones=[tombstone_of(GONE, 1)]),
-        (becomes(GOING, RESERVED, "g-1 is deleting replicas before it ends"),),
+        (becomes(GOING, RESERVED, "g-1 is deleting its replicas before it is removed"),),
         id="given-deletions-to-confirm-then-waits",
     ),
     pytest.param(

@@ -83,7 +83,7 @@ def invalid(case: str, group: SpuGroup, reason: str, *others: Object) -> Any:
         invalid(
             "id-above-the-maximum",
             group_of(resolution=INIT, min_id=MAX_SPU_ID),
-            f"minId: ids up to {MAX_SPU_ID + 1}; the highest is {MAX_SPU_ID}",
+            f"minId: the group needs ids up to {MAX_SPU_ID + 1}; the highest is {MAX_SPU_ID}",
         ),
         invalid(
             "tls-for-clients",
@@ -151,17 +151,17 @@ def invalid(case: str, group: SpuGroup, reason: str, *others: Object) -> Any:
         invalid(
             "names-that-get-too-long",
             group_of(LONG, INIT),
-            "metadata.name: too long by 1 characters: SPUs are named by it and their id",
+            "metadata.name: too long by 1 characters: an SPU's name is it and the id",
         ),
         invalid(
             "name-of-another-daemon",
             group_of("sc", INIT),
-            "metadata.name: sc is what another daemon on that host is called",
+            "metadata.name: another daemon on that host is called sc",
         ),
         invalid(
             "port-of-the-sc",
             group_of(resolution=INIT, template=template(8998, 8999)),
-            "template: port 9003 is the SC's",
+            "template: the SC uses port 9003",
         ),
         invalid(
             "ports-of-another-group",

@@ -149,25 +149,25 @@ def test_elected(wish: UncleanElection, reports: dict[str, dict[str, Any]], lead
         pytest.param(
             led(wish=asked(term=TERM_2)),
             {"s2": {}},
-            "it was asked for at term 0.2.0, and the term is 0.1.0 by now",
+            "it was requested at term 0.2.0, but the term is 0.1.0 now",
             id="given-another-term-then-void",
         ),
         pytest.param(
             led(wish=asked()),
             {"s1": {}, "s2": {}},
-            "SPU 1 is a live replica, online and fit: nothing has to be lost",
+            "SPU 1 is a live replica, online and fit: no record has to be lost",
             id="given-the-leader-returned-then-aborted",
         ),
         pytest.param(
             led((live(1), live(3)), wish=asked(2)),
             {"s2": {"leo": 99}, "s3": {}},
-            "SPU 3 is a live replica, online and fit: nothing has to be lost",
+            "SPU 3 is a live replica, online and fit: no record has to be lost",
             id="given-another-live-one-returned-then-aborted",
         ),
         pytest.param(
             led((live(1), live(3)), wish=asked(3)),
             {"s1": {**BOOTED, "leo": 9}, "s3": BOOTED},
-            "all live replicas are there: the one that kept most leads",
+            "all live replicas are online: the one whose log is furthest ahead leads",
             id="given-all-live-ones-booted-uncleanly-then-the-one-that-kept-most",
         ),
         pytest.param(
@@ -194,7 +194,7 @@ def test_elected(wish: UncleanElection, reports: dict[str, dict[str, Any]], lead
         pytest.param(
             with_wish(partition_of("t", 0, (1, 2)), asked(term=NO_TERM)),
             {"s2": {}},
-            "nobody has led it yet: the first replica that is online leads, and nothing is lost",
+            "it has had no leader yet: the first replica that is online leads, and nothing is lost",
             id="given-never-led-then-not-needed",
         ),
         pytest.param(

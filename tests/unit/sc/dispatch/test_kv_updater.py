@@ -313,7 +313,7 @@ async def test_given_another_sc_in_office_then_fenced_and_nothing_done(
         CreateSpu(unborn(2)),
         RemoveTombstone(tombstone_of(partition, 1)),
     ]
-    with pytest.raises(FencedError, match="another SC took office"):
+    with pytest.raises(FencedError, match="another SC has taken over"):
         await bench.updater.carry_out(actions[number])
     assert await bench.raw() == before
 

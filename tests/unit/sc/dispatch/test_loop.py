@@ -225,12 +225,12 @@ async def test_given_start_and_end_of_a_process_then_they_do_not_go_to_the_store
 
 async def test_given_deposed_then_the_loop_ends(bench: Bench) -> None:
     bench.actions[A] = [(write(),)]
-    bench.writes = [FencedError("another SC took office")]
+    bench.writes = [FencedError("another SC has taken over")]
     async with bench.running() as task:
         bench.queue.add(A, "c")
         await bench.until(task.done)
         assert isinstance(task.exception(), BaseExceptionGroup)
-        assert "another SC took office" in repr(task.exception())
+        assert "another SC has taken over" in repr(task.exception())
 
 
 async def test_given_wake_at_then_the_key_comes_back_by_itself(bench: Bench) -> None:

@@ -391,5 +391,5 @@ def test_given_an_id_twice_then_error() -> None:
 def test_given_counts_that_cannot_be_then_error(
     partitions: int, factor: int, replica_bytes: int
 ) -> None:
-    with pytest.raises(ValueError, match="not a request"):
+    with pytest.raises(ValueError, match="not a valid request"):
         Request(partitions, factor, replica_bytes=replica_bytes)

@@ -66,7 +66,7 @@ WRONG = {
     "given-a-column-twice-then-its-name": (
         "name: tags",
         "name: amount",
-        "o.yaml:5: spec.schema: column amount stands twice",
+        "o.yaml:5: spec.schema: column amount appears twice",
     ),
     "given-names-that-differ-by-case-then-both": (
         "name: tags",
@@ -76,13 +76,16 @@ WRONG = {
     "given-a-name-that-readers-have-then-another": (
         "name: amount",
         "name: Timestamp",
-        "beside the columns; choose another name, and name that in timestampColumn",
+        "timestamp anyway; choose another name, and name that in timestampColumn",
     ),
-    "given-a-blank-name-then-refused": ("name: amount", "name: ' '", "is no name of a column"),
+    "given-a-blank-name-then-refused": ("name: amount", "name: ' '", "is not a column name"),
     "given-a-key-that-is-not-there-then-those-that-are": (
         "keyColumn: orderId",
         "keyColumn: order",
-        "o.yaml:11: spec.keyColumn: there is no column order; there are orderId, amount, at, tags",
+        (
+            "o.yaml:11: spec.keyColumn: there is no column order;"
+            " the columns are orderId, amount, at, tags"
+        ),
     ),
     "given-a-key-without-one-form-then-which-have": (
         "keyColumn: orderId",
@@ -97,7 +100,7 @@ WRONG = {
     "given-a-time-that-may-be-missing-then-how": (
         'UTC)", nullable: false',
         'UTC)"',
-        "every record has a timestamp: write nullable: false at column at",
+        "every record needs a timestamp: write nullable: false for column at",
     ),
 }
 
@@ -138,7 +141,7 @@ def schema(text: str, key: str | None = None, time: str | None = None) -> TopicS
 
 OLD = "a int64!, b string, c timestamp(us)!"
 
-MUST_BE_NULLABLE = "must be nullable: records that are there have no value for it"
+MUST_BE_NULLABLE = "must be nullable: existing records have no value for it"
 AT_THE_END = "only nullable columns can be added, at the end"
 
 CHANGES = {
@@ -179,19 +182,19 @@ CHANGES = {
     ),
     "given-another-name-then-both": (
         "a int64!, bb string, c timestamp(us)!",
-        f"spec.schema[1].name: column b cannot become bb, or go; {AT_THE_END}",
+        f"spec.schema[1].name: column b cannot become bb, or be removed; {AT_THE_END}",
     ),
     "given-another-order-then-which": (
         "b string, a int64!, c timestamp(us)!",
-        "spec.schema[0]: column b cannot change its place",
+        "spec.schema[0]: column b cannot move",
     ),
     "given-the-last-gone-then-which": (
         "a int64!, b string",
-        "spec.schema: column c cannot be removed: records that are there have it",
+        "spec.schema: column c cannot be removed: existing records have it",
     ),
     "given-one-gone-from-the-middle-then-which": (
         "a int64!, c timestamp(us)!",
-        "spec.schema[1]: column b cannot be removed: records that are there have it",
+        "spec.schema[1]: column b cannot be removed: existing records have it",
     ),
 }
 

@@ -60,7 +60,7 @@ def test_given_nothing_then_the_defaults(tmp_path: Path, text: str) -> None:
         ),
         pytest.param(
             b"logDir: /d\nlogDir: /e\n",
-            ":1: logDir: stands twice, in lines 1 and 2",
+            ":1: logDir: appears twice, in lines 1 and 2",
             id="given-a-field-twice",
         ),
         pytest.param(b"- a\n", ":1: must be a mapping of fields, not a list", id="given-a-list"),

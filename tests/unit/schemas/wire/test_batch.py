@@ -229,7 +229,7 @@ def test_given_an_offset_beyond_the_values_then_corrupt() -> None:
 
 
 def test_given_more_bytes_than_the_batch_then_corrupt() -> None:
-    with pytest.raises(CorruptBatchError, match="batch says 104 bytes, 112 arrived"):
+    with pytest.raises(CorruptBatchError, match="batch header says 104 bytes, 112 arrived"):
         verify(GOLDEN + bytes(8))
 
 
@@ -266,7 +266,9 @@ def test_headers_a_client_may_not_send(changes: dict[str, int], says: str) -> No
     [
         pytest.param(28, b"\0\0", "batch magic is 0x0000, not 0x4252", id="given-another-magic"),
         pytest.param(24, b"\x5f\0\0\0", "length 95 is less than its header", id="given-short"),
-        pytest.param(24, b"\xff\0\0\0", "batch says 255 bytes, 104 arrived", id="given-long"),
+        pytest.param(
+            24, b"\xff\0\0\0", "batch header says 255 bytes, 104 arrived", id="given-long"
+        ),
         pytest.param(
             96, b"X", "client CRC32C is 0x.*, the header says 0x1b7a335c", id="given-damage"
         ),

@@ -175,12 +175,12 @@ def test_law_any_bytes_are_a_frame_or_a_protocol_error(data: bytes) -> None:
         pytest.param(bytes(11), "a frame of 11 bytes is shorter", id="given-one-byte-less"),
         pytest.param(
             struct.pack("<BBHII", 2, 1, 0, 1, 1),
-            "fixed part of 1 bytes leaves the frame",
+            "fixed part of 1 bytes does not fit into the frame",
             id="given-a-fixed-part-that-is-not-there",
         ),
         pytest.param(
             struct.pack("<BBHII", 2, 1, 0, 1, 2**32 - 1) + bytes(9),
-            "fixed part of 4294967295 bytes leaves the frame",
+            "fixed part of 4294967295 bytes does not fit into the frame",
             id="given-the-longest-fixed-part",
         ),
     ],

@@ -28,7 +28,7 @@ def test_law_subscriptions_round_trip_and_later_fields_are_ignored(
     tail = b"".join(entry.pack() + more for entry in wanted)
     length = SubscriptionEntry.LAYOUT.size + len(more)
     assert SubscriptionEntry.unpack_all(memoryview(tail), length) == wanted
-    with pytest.raises(ProtocolError, match="are no entries of"):
+    with pytest.raises(ProtocolError, match="are not entries of"):
         SubscriptionEntry.unpack_all(tail + b"x", length)
     with pytest.raises(ProtocolError, match="has at least 48"):
         SubscriptionEntry.unpack_all(tail, 47)
@@ -39,7 +39,7 @@ def test_law_grants_and_numbers_round_trip(grants: list[Grant], numbers: list[in
     tail = b"".join(grant.pack() for grant in grants)
     assert Grant.unpack_all(memoryview(tail)) == grants
     assert unpack_numbers(memoryview(pack_numbers(numbers))) == numbers
-    with pytest.raises(ProtocolError, match="no whole number of grants"):
+    with pytest.raises(ProtocolError, match="not a whole number of grants"):
         Grant.unpack_all(tail + b"x")
-    with pytest.raises(ProtocolError, match="no whole number of subscriptions"):
+    with pytest.raises(ProtocolError, match="not a whole number of subscriptions"):
         unpack_numbers(pack_numbers(numbers) + b"x")

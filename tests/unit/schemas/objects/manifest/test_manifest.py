@@ -220,7 +220,7 @@ from tests.unit.schemas.manifests import HEAD, SPU, TOPIC, problems
         ),
         pytest.param(
             SPU + "  publicEndpoint:\n    ingress:\n    - {hostname: a, ip: b}\n",
-            "f.yaml:9: spec.publicEndpoint.ingress[0]: give one of hostname and ip",
+            "f.yaml:9: spec.publicEndpoint.ingress[0]: give either hostname or ip",
             id="given-two-addresses-in-one",
         ),
         pytest.param(
@@ -236,12 +236,12 @@ from tests.unit.schemas.manifests import HEAD, SPU, TOPIC, problems
         ),
         pytest.param(
             TOPIC + "  partitions: 4\n",
-            "f.yaml:6: spec.partitions: stands twice, in lines 6 and 7",
+            "f.yaml:6: spec.partitions: appears twice, in lines 6 and 7",
             id="given-a-field-twice",
         ),
         pytest.param(
             TOPIC.replace("name: orders", "name: orders\n  labels: {1: a, true: b}"),
-            "f.yaml:5: metadata.labels.True: stands twice, in lines 5 and 5",
+            "f.yaml:5: metadata.labels.True: appears twice, in lines 5 and 5",
             id="given-keys-that-only-look-different",
         ),
         pytest.param(
@@ -254,12 +254,12 @@ from tests.unit.schemas.manifests import HEAD, SPU, TOPIC, problems
         ),
         pytest.param(
             "",
-            "f.yaml:1: nothing but space and comments; a manifest needs apiVersion, kind, metadata",
+            "f.yaml:1: only blanks and comments; a manifest needs apiVersion, kind, metadata",
             id="given-nothing",
         ),
         pytest.param(
             "# a topic\n---\n# another\n",
-            "f.yaml:1: nothing but space and comments; a manifest needs apiVersion, kind, metadata",
+            "f.yaml:1: only blanks and comments; a manifest needs apiVersion, kind, metadata",
             id="given-only-comments",
         ),
     ],
@@ -340,7 +340,7 @@ spec:
 
 def test_given_twice_in_one_text_then_both_places_are_named() -> None:
     assert problems(f"{TOPIC}---\n{TOPIC}") == [
-        "f.yaml:8: Topic orders stands twice; the first is at f.yaml:1"
+        "f.yaml:8: Topic orders appears twice; the first is at f.yaml:1"
     ]
 
 

@@ -76,7 +76,7 @@ def test_given_stdin_that_is_no_text_then_said() -> None:
 
 def test_given_an_empty_stdin_then_said() -> None:
     (found,) = path_problems("-")
-    assert found.startswith("<stdin>:1: nothing but space and comments")
+    assert found.startswith("<stdin>:1: only blanks and comments")
 
 
 def test_given_a_directory_without_manifests_then_which_files_count(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_given_an_object_twice_across_files_then_both_places(tmp_path: Path) -> 
     one.write_text(SPU + "---\n" + TOPIC)
     other.write_text("# again\n" + TOPIC)
     assert path_problems(tmp_path) == [
-        f"{other}:2: Topic orders stands twice; the first is at {one}:8"
+        f"{other}:2: Topic orders appears twice; the first is at {one}:8"
     ]
 
 
