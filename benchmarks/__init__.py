@@ -1,1 +1,1 @@
-"""Measurements. Each prints what it measured beside the machine's floor of the same run."""
+"""Benchmarks. Each prints its results beside what the machine itself can do, in the same run."""

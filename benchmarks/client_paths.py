@@ -2,14 +2,13 @@
 
     python -m benchmarks.client_paths [--rounds 7] [--records 200000] [--mb 100] [--json]
 
-The SPU is a stand-in in a process of its own, which keeps what it is sent, as it is, and hands it
-out again by fetches: no checksums, no disk, no replicas. So everything slow here is the client, or
-the socket. Every round measures each row once, beside its yardstick of the same round; the table
-shows the median of the ratios. Yardsticks: a loop that appends key and value to two lists, and a
-bare socket (`runnel.bench.floor`). "calls" is the time of the calls of `send` alone; the client's
-loop works beside them. The last column is the ratio of processor time, of the calling thread for
-"calls" and of the process otherwise: where other work takes the processors, that one still means
-something.
+The SPU is a stand-in in a process of its own. It keeps batches unchanged and returns them to
+fetches: no checksums, no disk, no replicas. So everything slow here is the client, or the socket.
+Every round measures each row once, beside its yardstick in the same round; the table shows the
+median of the ratios. The yardsticks are a loop that appends key and value to two lists, and a bare
+socket (`runnel.bench.floor`). "calls" is the time of the calls of `send` alone, while the client's
+loop works in parallel. The last column is the ratio of processor time, of the calling thread for
+"calls" and of the process otherwise: it means something even on a busy machine.
 """
 
 from __future__ import annotations
@@ -69,14 +68,14 @@ from schemas.wire.record_requests import (
 
 RECORD_SIZE = 100
 TABLE_RECORD_SIZE = 1_024
-#: Records per second and how many, for latency.
+#: For latency: records per second, and how many records.
 RATE = 5_000
 LATENCY_RECORDS = 10_000
 
 
 @dataclass
 class Log:
-    """What one partition was sent."""
+    """The batches of one partition."""
 
     batches: list[tuple[int, int, memoryview]] = field(default_factory=list)
     end: int = 0
@@ -129,7 +128,7 @@ class StandIn(asyncio.BufferedProtocol):
                 self._waiting.add(task)
                 task.add_done_callback(self._waiting.discard)
             elif header.api in (Api.SUBSCRIBE, Api.CREDIT, Api.UNSUBSCRIBE):
-                # It is an SPU of the time before subscriptions: the client fetches.
+                # It acts like an SPU without subscriptions, so that the client fetches.
                 refusal = UnsupportedError("the stand-in pushes nothing")
                 self._transport.writelines(pack_error(header.api, header.correlation, refusal))
             else:
@@ -154,7 +153,7 @@ class StandIn(asyncio.BufferedProtocol):
 
     def _log(self, uid: PartitionUid) -> Log:
         if uid not in self._logs:
-            # Only what is measured now is kept.
+            # Only the partitions of the current measurement are kept.
             self._logs.clear()
             self._logs[uid] = Log()
         return self._logs[uid]
@@ -210,7 +209,7 @@ class Topic:
         self._connections = ConnectionPool("bench", random.random)
 
     async def assignments(self, topic: str) -> Assignments:
-        """What the SC would answer."""
+        """The SC's answer for a topic."""
         return Assignments(
             cluster="bench", cluster_uid="bench", revision=1, topics=(self._assignment,)
         )
@@ -249,14 +248,14 @@ class Topic:
 
 @dataclass(frozen=True)
 class Took:
-    """Seconds on the clock, and of the processor."""
+    """Seconds of wall time, and of processor time."""
 
     wall: float
     cpu: float
 
 
 class Watch:
-    """Measures from its making to each `took`."""
+    """Measures from its creation to each `took`."""
 
     def __init__(self, cpu: Callable[[], float]) -> None:
         self._cpu = cpu
@@ -359,7 +358,7 @@ class Bench:
         assert pa.Table.from_batches(list(reading.batches())).num_rows == self._table.num_rows
 
     def _latency(self) -> None:
-        """From `send` until a consumer has the record, both in this process."""
+        """Measure from `send` until a consumer has the record, both in this process."""
         topic = Topic(self._thread, self._port, 1)
         waits: list[float] = []
         with topic.producer() as sending, topic.consumer({0: 0}, {0: LATENCY_RECORDS}) as reading:

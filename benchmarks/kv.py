@@ -1,13 +1,13 @@
-"""Every backend of the KV side by side, beside the floor of the same directory in the same run.
+"""Compares the KV backends with each other, and with the bare disk in the same run.
 
     python -m benchmarks.kv [--backends memory,sqlite,etcd] [--seconds 5] [--keys 100000] [--json]
 
-Fresh stores behind the interface and the event loop that the SC uses, values of 256 B. SQLite and
-etcd sync every commit to files in a temporary directory; etcd is one member, started as a local
-cluster starts its own. The backends take turns, several for each phase, and so does the floor of
-one synced write in that directory: what else the machine does meets all of them. The other floor
-is the round trip of a value between two processes. ``memory:`` answers without ever waiting: its
-column is what Python costs, and no more than one of its calls is ever in flight.
+Fresh stores are used through the interface and the event loop of the SC, with values of 256 B.
+SQLite and etcd sync every commit to files in a temporary directory; etcd has one member, started
+the way a local cluster starts it. The backends take turns, several for each phase, and so does the
+first floor, one synced write in that directory: other load on the machine affects all of them. The
+second floor is the round trip of a value between two processes. ``memory:`` never waits: its column
+shows what Python costs, and at most one of its calls is ever in flight.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ Outcome = Measured | Unavailable
 
 
 def sync_times(path: Path) -> list[float]:
-    """Seconds of synced writes of one value into a file that is as long already."""
+    """Seconds of synced writes of one value into a file that already has its length."""
     size = 1 << 22
     times: list[float] = []
     with path.open("wb", buffering=0) as file:
@@ -116,9 +116,9 @@ def _echo(port: int) -> None:
 
 @contextmanager
 def store(backend: str, directory: Path) -> Iterator[tuple[str, str]]:
-    """URL of an empty store in a directory, and the version of the program that keeps it.
+    """URL of an empty store in a directory, and the version of the backend's program.
 
-    Raises NotFoundError where there is no etcd.
+    Raises NotFoundError if there is no etcd.
     """
     if backend == "memory":
         yield "memory:", ""
@@ -167,7 +167,7 @@ def _healthy(port: int) -> bool:
 
 
 def machine(directory: Path) -> dict[str, object]:
-    """What the numbers depend on; ``load`` is the average of one minute."""
+    """The facts about the machine that the numbers depend on; loads are averages of one minute."""
     names = [
         line.partition(":")[2].strip()
         for line in _read("/proc/cpuinfo").splitlines()
@@ -216,7 +216,7 @@ def _rows(keys: int) -> list[tuple[str, str, str]]:
 def report(
     facts: dict[str, object], floor: dict[str, float], found: dict[str, Outcome], keys: int
 ) -> str:
-    """A table with a column for each backend; what could not be measured is said below it."""
+    """A table with a column for each backend; below it, the backends that were not measured."""
     headings = [
         f"{name} {outcome.version}".rstrip() if isinstance(outcome, Measured) else name
         for name, outcome in found.items()
@@ -262,7 +262,7 @@ def _directory(text: str) -> Path:
 async def run(
     stores: dict[str, tuple[str, str]], between: Callable[[], None], *, seconds: float, keys: int
 ) -> dict[str, Outcome]:
-    """Measure stores, each a URL and a version, that are there and empty."""
+    """Measure stores, each given as a URL and a version; they exist and are empty."""
     found: dict[str, Outcome] = {}
     opened: dict[str, KV] = {}
     async with AsyncExitStack() as stack:

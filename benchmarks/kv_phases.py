@@ -1,4 +1,4 @@
-"""What `benchmarks.kv` asks of the stores it compares, through the interface that the SC uses."""
+"""The phases of `benchmarks.kv`: operations on each store, through the interface of the SC."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ VALUE: Final = os.urandom(256)
 IN_FLIGHT: Final = 64
 BATCH_OPS: Final = 100
 BATCHES_IN_FLIGHT: Final = 8
-#: Keys that single puts go around: enough that none is always the last one written.
+#: Single puts cycle through this many keys, so that none is always the last one written.
 PUT_KEYS: Final = 1_000
 EVENTS_TIMEOUT_S: Final = 30.0
 #: Turns of each backend in each phase.
 ROUNDS: Final = 5
-#: The share of a turn's time that runs before it and does not count.
+#: The time before each turn that does not count, as a share of the turn's time.
 WARM_UP: Final = 0.2
 
 
@@ -48,7 +48,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """What all backends did, by their names; one list for each turn where there are samples."""
+    """The results of all backends, by name; samples are one list for each turn."""
 
     puts: dict[str, list[list[float]]]
     transactions_per_s: dict[str, list[float]]
@@ -92,7 +92,8 @@ async def measure(
         return found
 
     turn = seconds / ROUNDS
-    # Last what leaves most objects in this process, which make Python's garbage collector slower.
+    # The phase that leaves most objects in this process comes last: they slow down Python's garbage
+    # collector.
     puts = await rounds(lambda kv: put_times(kv, turn))
     transactions = await rounds(lambda kv: transactions_per_s(kv, turn))
     events = await rounds(lambda kv: event_times(kv, turn))
@@ -116,7 +117,7 @@ async def put_times(kv: KV, seconds: float) -> list[float]:
 
 
 async def transactions_per_s(kv: KV, seconds: float) -> float:
-    """Transactions that write a key unless somebody else did; each worker has its own key."""
+    """Transactions that write a key if nobody else has written it; each worker has its own key."""
     keys = [f"transact/{worker}" for worker in range(IN_FLIGHT)]
     found = [await kv.get(key) for key in keys]
     revisions = [0 if item is None else item.mod_revision for item in found]
@@ -141,7 +142,7 @@ async def batches_per_s(kv: KV, seconds: float) -> float:
 
 
 async def event_times(kv: KV, seconds: float) -> list[float]:
-    """Seconds from the call of a put until a watch tells of it, one after the other."""
+    """Seconds from the call of a put until a watch delivers its event, one after the other."""
     # Bounded, because a put that fails has no event.
     async with (
         asyncio.timeout(EVENTS_TIMEOUT_S + 2 * seconds),
@@ -153,7 +154,7 @@ async def event_times(kv: KV, seconds: float) -> list[float]:
             put = asyncio.create_task(kv.txn((), (Put(f"event/{number % PUT_KEYS}", VALUE),)))
             batch = await anext(watch)
             taken = time.perf_counter() - begin
-            # The put's own answer may come after the event, and is no part of the time to it.
+            # The put's own answer may come after the event, and does not count.
             assert batch.revision == (await put).revision
             return taken
 
@@ -161,7 +162,7 @@ async def event_times(kv: KV, seconds: float) -> list[float]:
 
 
 async def fill(kv: KV, keys: int) -> None:
-    """Put so many keys."""
+    """Put ``keys`` keys."""
     puts = _puts("list/", keys)
     starts = iter(range(0, keys, BATCH_OPS))
 
@@ -188,7 +189,7 @@ def _puts(prefix: str, count: int) -> list[Op]:
 
 
 async def _one_by_one(sample: Callable[[int], Awaitable[float]], seconds: float) -> list[float]:
-    """What the samples took by their own account; each is told its number."""
+    """The times that the samples return; each gets its number."""
     times: list[float] = []
     for span in (WARM_UP * seconds, seconds):
         times.clear()
@@ -199,7 +200,7 @@ async def _one_by_one(sample: Callable[[int], Awaitable[float]], seconds: float)
 
 
 async def _together(step: Callable[[int], Awaitable[None]], workers: int, seconds: float) -> float:
-    """Steps a second of so many workers at once, each one step after the other."""
+    """Steps per second of ``workers`` workers at once, each doing one step after the other."""
 
     async def work(worker: int, end: float) -> int:
         steps = 0

@@ -1,4 +1,4 @@
-"""A cluster of real processes for one benchmark, gone afterwards."""
+"""A cluster of real processes for one benchmark, which is removed afterwards."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""One SPU with very many partitions: files, processor, memory, and how fast it is back.
+"""One SPU with very many partitions: files, processor, memory, and how fast it restarts.
 
     python -m benchmarks.many_partitions [--partitions 10000] [--topics 1] [--files 1024]
         [--idle-s 20] [--megabytes 4] [--json]
 
-An SC and an SPU as processes of their own, one replica of each partition, ``durability: fsync``.
-The SPU may open ``--files`` files at most. Records go in and out through the Python library;
-"served" is when the SPU has told where every partition ends, which it does once it leads it and
-has committed the first record of that.
+The SC and the SPU are processes of their own; each partition has one replica and ``durability:
+fsync``. The SPU may open at most ``--files`` files. Records are written and read with the Python
+library. "served" means that the SPU has answered where every partition ends: it does so once it
+leads the partition and has committed the first record of its leadership.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from schemas.wire.record_requests import LATEST, ListOffsetsRequest
 _POLL_S: Final = 0.5
 _LIMIT_S: Final = 900.0
 _IN_FLIGHT: Final = 200
-#: A daemon is measured as idle once it was no busier than this for so long: the checkpoints of logs
-#: that became idle are written then.
+#: A daemon counts as idle once it was no busier than this for this long: the checkpoints of logs
+#: that became idle are written by then.
 _SETTLE_S: Final = 5.0
 _SETTLED: Final = 0.15
 _VALUE: Final = 100
@@ -75,7 +75,7 @@ ROWS: Final = (
 
 @dataclass(frozen=True)
 class Plan:
-    """How many of what."""
+    """The sizes of one run."""
 
     partitions: int = 10_000
     topics: int = 1
@@ -93,7 +93,7 @@ class Plan:
 
 
 async def until(what: str, done: Callable[[], Awaitable[bool]], daemons: OwnDaemons) -> float:
-    """Seconds until ``done``. Raises RuntimeError where a daemon ended or it takes too long."""
+    """Seconds until ``done``. Raises RuntimeError if a daemon ended or it takes too long."""
     began = time.perf_counter()
     while not await done():
         daemons.spu.check()
@@ -105,7 +105,7 @@ async def until(what: str, done: Callable[[], Awaitable[bool]], daemons: OwnDaem
 
 
 class Spu:
-    """What the SPU says itself, on its public port."""
+    """The SPU, as its public port shows it."""
 
     def __init__(self, port: int) -> None:
         self._address = Address(HOST, port)
@@ -118,7 +118,7 @@ class Spu:
         return True
 
     async def serves(self, uids: list[PartitionUid]) -> bool:
-        """Whether every partition is served; looks at no more than it must."""
+        """Whether every partition is served; asks about as few as possible."""
         try:
             connection = await open_connection(self._address, 5.0)
         except (RunnelError, OSError):
@@ -145,7 +145,7 @@ class Spu:
 
 
 class Bench:
-    """All phases, in order; ``found`` gains their figures."""
+    """All phases, in order; ``found`` collects their figures."""
 
     def __init__(self, plan: Plan, daemons: OwnDaemons, cluster: Cluster, sc: ScClient) -> None:
         self.found: dict[str, float] = {}
@@ -207,7 +207,7 @@ class Bench:
             await asyncio.sleep(_SETTLE_S)
             return spu.cpu_s - cpu_s < _SETTLED * _SETTLE_S
 
-        # It takes ten seconds until logs are looked at as idle ones.
+        # It takes ten seconds until logs count as idle.
         await asyncio.sleep(2 * _SETTLE_S)
         await until("idleness", settled, self._daemons)
         daemons = {"spu": spu, "sc": self._daemons.sc}
@@ -285,7 +285,7 @@ class Bench:
         self.found["delete_s"] = time.perf_counter() - began
 
     async def _online(self) -> bool:
-        """Whether the SC says that all partitions are online and its SPU is there."""
+        """Whether the SC says that all partitions and its SPU are online."""
         try:
             spus = (await self._sc.call("GET", "/v1/spus"))["items"]
             topics = (await self._sc.call("GET", "/v1/assignments"))["topics"]

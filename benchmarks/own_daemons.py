@@ -1,4 +1,4 @@
-"""An SC and one SPU whose processes a benchmark owns: to limit, watch, kill and restart them.
+"""An SC and one SPU as processes that a benchmark itself limits, watches, kills and restarts.
 
 `benchmarks.local_cluster` leaves its daemons to `runnel cluster`, which restarts an SPU by itself.
 """
@@ -32,9 +32,9 @@ _STOP_S: Final = 120.0
 
 @dataclass
 class Daemon:
-    """One process that may be started again; ``files`` bounds its descriptors, None as ours.
+    """One process that can be started again; ``files`` bounds its descriptors, None: as this one's.
 
-    ``most_files`` is the highest number of them that was seen, over all starts.
+    ``most_files`` is the highest number of open descriptors that was seen, over all starts.
     """
 
     command: list[str]
@@ -53,11 +53,11 @@ class Daemon:
     @property
     def pid(self) -> int:
         if self._process is None:
-            raise RuntimeError(f"{self.command} does not run")
+            raise RuntimeError(f"{self.command} is not running")
         return self._process.pid
 
     def end(self, number: signal.Signals) -> float:
-        """Signal it and wait for its end; gives the seconds that took."""
+        """Signal it and wait for its end; returns how many seconds that took."""
         if self._process is None:
             return 0.0
         began = time.perf_counter()
@@ -67,7 +67,7 @@ class Daemon:
         return time.perf_counter() - began
 
     def check(self) -> None:
-        """Raises RuntimeError with the end of its log where it has ended by itself."""
+        """Raise RuntimeError with the end of its log if it has ended by itself."""
         if self._process is not None and self._process.poll() is not None:
             said = self.log.read_text(errors="replace")[-2_000:]
             raise RuntimeError(f"{self.command[2]} ended:\n{said}")
@@ -79,7 +79,7 @@ class Daemon:
 
     @property
     def cpu_s(self) -> float:
-        """Seconds of the processor since its start."""
+        """Seconds of processor time since its start."""
         times = psutil.Process(self.pid).cpu_times()
         return float(times.user + times.system)
 
@@ -140,7 +140,7 @@ class OwnDaemons:
 
 @contextmanager
 def own_daemons(spu_files: int | None) -> Iterator[OwnDaemons]:
-    """An SC that runs, and an SPU that does not yet, in a temporary directory."""
+    """A running SC, and an SPU that is not started yet, in a temporary directory."""
     directory = Path(tempfile.mkdtemp(prefix="runnel-bench-"))
     plan = ClusterPlan(directory, base_port=free_base_port(directory, 1), spus=1)
     ports = plan.spu_ports(SPU_ID)

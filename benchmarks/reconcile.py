@@ -1,11 +1,11 @@
-"""What a partition costs the control loop, and whether that depends on how many there are.
+"""Measures what a partition costs the control loop, and whether that grows with their number.
 
     python -m benchmarks.reconcile [--sizes 1000,10000,100000] [--backends memory,sqlite,etcd]
         [--spus 1000] [--topic-size 1000] [--offline 10000] [--directory D] [--json]
 
-The real SC over real KVs with simulated SPUs, each backend and size in a process of its own;
-`benchmarks.reconcile_phases` says what exactly is real. SQLite and etcd sync every commit to files
-in a temporary directory.
+It runs the real SC over real KVs with simulated SPUs, each backend and size in a process of its
+own; `benchmarks.reconcile_phases` says what exactly is real. SQLite and etcd sync every commit to
+files in a temporary directory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from schemas.daemon.logs import configure_logs
 from schemas.errors import NotFoundError, UnsupportedError
 
 SIZES: Final = (1_000, 10_000, 100_000)
-#: The largest size may cost this many times the smallest, for each partition.
+#: A partition may cost at most this many times as much at the largest size as at the smallest.
 FLAT: Final = 1.5
 
 ROWS: Final = (
@@ -59,7 +59,7 @@ Results = dict[str, list[Measured]]
 
 
 def measure_apart(plan: Plan) -> Measured:
-    """Measure in a process of its own. Raises RuntimeError with what went wrong there."""
+    """Measure in a process of its own. Raises RuntimeError with the error of that process."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(plan, theirs))
@@ -88,7 +88,7 @@ def _serve(plan: Plan, pipe: Connection) -> None:
 
 
 def ratio(results: list[Measured]) -> float:
-    """How many times the largest size costs the smallest, for each partition."""
+    """The cost of a partition at the largest size, divided by that at the smallest."""
     ordered = sorted(results, key=lambda m: m.partitions)
     return ordered[-1].partition_ms / ordered[0].partition_ms
 
@@ -124,7 +124,8 @@ def report(
             times = ratio(found)
             verdict = "flat" if times <= FLAT else f"not flat: more than {FLAT:g}"
             lines.append(
-                f"{name}: a partition of the most costs {times:.2f} of the fewest, {verdict}"
+                f"{name}: a partition of the most costs {times:.2f} times that of the fewest,"
+                f" {verdict}"
             )
     lines += [f"{name} was not measured: {why}" for name, why in missing.items()]
     return "\n".join(lines)

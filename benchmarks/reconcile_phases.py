@@ -1,9 +1,9 @@
-"""What `benchmarks.reconcile` does to one SC: the phases of one backend at one size.
+"""The phases of `benchmarks.reconcile`, for one backend at one size.
 
-Real: the KV, the controller with all that it starts (reader, mirror, dispatchers, workers,
-controllers, placement, updaters), the encoding of what it says to SPUs and the decoding of what
-they report, its log at level info (written to nowhere). Simulated: the SPUs, which do at once what
-they are asked and have no disks, and their connections: no socket, no heartbeat. The SPUs share
+Real are the KV, the controller with all that it starts (reader, mirror, dispatchers, workers,
+controllers, placement, updaters), the encoding of its messages to SPUs and the decoding of their
+reports, and its log at level info (which is discarded). Simulated are the SPUs, which carry out
+orders at once and have no disks, and their connections: no socket, no heartbeat. The SPUs share
 the process and the event loop; their time is counted and shown.
 """
 
@@ -51,7 +51,7 @@ CLUSTER: Final = "bench"
 OFFLINE_TOPIC: Final = "offline"
 OFFLINE_SPU: Final = 1
 TICK_S: Final = 0.01
-#: Nothing is left to do when nothing moved for so many ticks.
+#: Nothing is left to do if nothing has happened for this many ticks.
 QUIET_TICKS: Final = 10
 #: As many transactions are in flight as the SC has workers.
 IN_FLIGHT: Final = 64
@@ -72,19 +72,18 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Seconds are of the wall clock. ``held``: the longest time that a phase kept the event loop
-    from everything else, in ms, the heartbeats of SPUs among it.
+    """Seconds are wall time. ``held``: the longest time, in ms, for which a phase kept the event
+    loop from everything else, for example from heartbeats of SPUs.
 
     ``partition_ms``: from the first topic created to the last partition online, divided by the
-    partitions; ``processor_ms`` what this process took of the processor for that, which tells more
-    where the machine does other things as well; ``simulation`` is the share of the time that the
-    simulated SPUs took, and ``transactions_ms`` what as many bare transactions of that size take,
-    per partition.
+    partitions; ``processor_ms``: this process's processor time for that, which says more on a busy
+    machine; ``simulation``: the share of the time that the simulated SPUs took;
+    ``transactions_ms``: the time of as many bare transactions of that size, per partition.
     ``restart_s`` ends at `Controller.ready`, ``return_s`` when all SPUs are back as well and
     nothing is left to do. ``resync_s`` is one periodic pass over everything with nothing to do,
-    ``resync_cpu_s`` what it took of the processor.
-    ``memory_kib``: growth of resident memory per partition when they are online, the KV's part
-    included where it lives in the process; ``restart_memory_kib`` the same after the restart.
+    ``resync_cpu_s`` its processor time.
+    ``memory_kib``: growth of resident memory per partition when they are online, including the KV
+    if it is in this process; ``restart_memory_kib``: the same after the restart.
     """
 
     partitions: int
@@ -109,7 +108,7 @@ class Measured:
 
 
 class SimulatedSpus:
-    """What all SPUs hold, and how they answer. ``seconds``: time spent here."""
+    """The replicas of all SPUs, and their answers. ``seconds``: time spent here."""
 
     def __init__(self, count: int) -> None:
         self.ids = range(1, count + 1)
@@ -121,7 +120,7 @@ class SimulatedSpus:
         return Hello(software="simulated", spu_id=spu_id, instance="i", replicas=replicas)
 
     def answer(self, spu_id: int, message: Message) -> str:
-        """Do what a message asks, and give the report as it would come over the session."""
+        """Carry out a message; returns the report as it would come over the session."""
         begin = time.perf_counter()
         envelope = Envelope(id=1, cause=current_cause(), body=self._handle(spu_id, message))
         text = envelope.encode()
@@ -153,7 +152,7 @@ class SimulatedSpus:
                     held.pop(tombstone.uid, None)
                 return Report(deleted=message.tombstones)
             case _:
-                raise ValueError(f"an SC does not say {message.type}")
+                raise ValueError(f"an SC does not send {message.type}")
         held.update((report.uid, report) for report in changed)
         return Report(replicas=tuple(changed))
 
@@ -165,7 +164,7 @@ class MeasuredController(Controller):
     messages = 0
 
     def connect(self, spus: SimulatedSpus) -> None:
-        """Sessions of all SPUs begin, each in its first generation."""
+        """Begin the sessions of all SPUs, each in its first generation."""
         self.spus = spus
         for spu_id in spus.ids:
             with caused_by(new_cause(f"spu{spu_id}")):
@@ -187,7 +186,7 @@ class MeasuredController(Controller):
 
 @dataclass
 class Loop:
-    """Ticks on the event loop; ``held_s`` is the longest time that a tick came late."""
+    """Ticks on the event loop; ``held_s`` is the longest delay of a tick."""
 
     held_s: float = 0.0
     last: float = field(default_factory=time.perf_counter)
@@ -221,7 +220,7 @@ async def _ticking() -> AsyncIterator[Loop]:
 
 @asynccontextmanager
 async def _running(controller: Controller) -> AsyncIterator[None]:
-    """A controller at work. An error of it is raised here, at once."""
+    """Run a controller. Its errors are raised here, at once."""
     owner = asyncio.current_task()
     work = asyncio.create_task(controller.run())
     work.add_done_callback(lambda done: owner.cancel() if owner and not done.cancelled() else None)
@@ -240,8 +239,8 @@ async def _running(controller: Controller) -> AsyncIterator[None]:
 async def _change(
     controller: Controller, topic: str | None, resolution: PartitionResolution, count: int
 ) -> float:
-    """When, by `time.perf_counter`, the mirror showed so many partitions (of a topic, or of any)
-    change to a resolution. Begins to count when it is first awaited."""
+    """The time, by `time.perf_counter`, at which the mirror had shown that many partitions (of a
+    topic, or of any) change to a resolution. It begins to count when it is first awaited."""
     done: asyncio.Future[float] = asyncio.get_running_loop().create_future()
     left = count
 
@@ -270,7 +269,7 @@ async def _until(condition: Callable[[], bool]) -> None:
 
 
 async def _quiet(controller: MeasuredController) -> float:
-    """Wait until nothing moves; when, by `time.perf_counter`, something did last."""
+    """Wait until nothing happens; returns when, by `time.perf_counter`, the last event came."""
     moved, before, quiet = time.perf_counter(), (-1, -1), 0
     while quiet < QUIET_TICKS:
         now = (controller.view.store.revision, controller.messages)
@@ -283,7 +282,7 @@ async def _quiet(controller: MeasuredController) -> float:
 
 
 def _resident() -> int:
-    """Resident memory of this process in bytes, without what only waits to be collected."""
+    """Resident memory of this process in bytes, after a garbage collection."""
     gc.collect()
     return int(psutil.Process().memory_info().rss)
 
@@ -312,7 +311,7 @@ async def _register(kv: KV, spus: SimulatedSpus) -> None:
 
 
 async def _connect_all(controller: MeasuredController, spus: SimulatedSpus) -> None:
-    """Connect SPUs as soon as all of them are let in, and wait until their objects say so."""
+    """Connect the SPUs once the SC admits all of them, and wait until their objects say so."""
     await _until(lambda: len(controller.connections.registered) == len(spus.ids))
     controller.connect(spus)
     store = controller.view.store
@@ -349,7 +348,7 @@ async def _transactions_ms(kv: KV, plan: Plan, writes: float) -> float:
 
 
 async def measure(plan: Plan) -> Measured:
-    """All phases of one backend at one size, in this process and nothing else beside them."""
+    """Run all phases of one backend at one size; this process does nothing else."""
     found: dict[str, float] = {}
     spus = SimulatedSpus(plan.spus)
     kv = await open_kv(plan.url)
@@ -357,7 +356,7 @@ async def measure(plan: Plan) -> Measured:
         async with _ticking() as loop:
             await _register(kv, spus)
             base = await _first_life(kv, plan, spus, loop, found)
-            # The next life is that of another process: nothing is spared for it.
+            # The second life stands for another process: it must not reuse anything.
             gc.unfreeze()
             if not plan.url.startswith("memory:"):
                 await kv.close()
@@ -381,7 +380,7 @@ async def measure(plan: Plan) -> Measured:
 async def _first_life(
     kv: KV, plan: Plan, spus: SimulatedSpus, loop: Loop, found: dict[str, float]
 ) -> int:
-    """Partitions come online, and are looked at again. Gives the resident memory before them."""
+    """Bring partitions online, and reconcile all again. Returns the resident memory before them."""
     controller = await MeasuredController.acquire(kv, CLUSTER)
     spare_what_is_there()
     async with _running(controller):
@@ -427,10 +426,10 @@ async def _second_life(
     base: int,
     begin: float,
 ) -> None:
-    """A restart, and an SPU that leads many partitions going away."""
+    """Restart, then take away an SPU that leads many partitions."""
     controller = await MeasuredController.acquire(kv, CLUSTER)
     spare_what_is_there()
-    # Until here no SPU could connect; a held loop concerns nobody.
+    # No SPU could connect until now, so a held loop did not matter.
     loop.restart()
     async with _running(controller):
         back = asyncio.create_task(_connect_all(controller, spus))

@@ -1,9 +1,9 @@
-"""``runnel bench`` on a local cluster of its own, for the main cases.
+"""Runs ``runnel bench`` for the main cases, on a local cluster of its own.
 
     python -m benchmarks.records [--spus 1] [--seconds 10] [--json]
 
-One partition, one replica, ``acks: committed``, ``durability: fsync``. What the figures mean:
-docs/reference/performance.md.
+One partition, one replica, ``acks: committed``, ``durability: fsync``.
+docs/reference/performance.md explains the figures.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CASES: Final = (
 
 
 def bench(address: str, case: tuple[str, ...], *options: str) -> str:
-    """What ``runnel bench`` prints for a case; its progress goes where ours would."""
+    """The output of ``runnel bench`` for a case; its progress is not captured."""
     command = [sys.executable, "-m", "runnel.cli.main", "bench", *case, *options]
     done = subprocess.run(
         [*command, "--sc", address], stdout=subprocess.PIPE, text=True, check=True

@@ -1,12 +1,12 @@
-"""The SPU alone: what a small batch costs it, from many producers at once.
+"""Measures what a small batch costs the SPU alone, with many producers at once.
 
     python -m benchmarks.small_batches [--connections 1,16] [--partitions 1,16] [--seconds 4]
         [--durability replicated,fsync] [--spus 1] [--replication-factor 1] [--rounds 3] [--json]
 
-A cluster of real processes; in place of clients, bare sockets that send frames which were made
-beforehand and count the bytes of the answers. Each connection keeps ``--window`` requests under
-way, each a batch of one record of 100 B, spread over the partitions. Every round measures each
-case once; the table shows medians. "us" is the SPUs' processor time (user and system) for a batch.
+The cluster consists of real processes. The clients are bare sockets, which send prepared frames and
+count the bytes of the answers. Each connection keeps ``--window`` requests in flight, each a batch
+of one record of 100 B, spread over the partitions. Every round measures each case once; the table
+shows medians. "us" is the SPUs' processor time (user and system) for a batch.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Case:
 
 
 class Producer:
-    """A bare connection to the leader of all partitions, with ``window`` requests under way."""
+    """A bare connection to the leader of all partitions, with ``window`` requests in flight."""
 
     def __init__(self, topic: TopicAssignment, index: int, window: int) -> None:
         endpoint = topic.partitions[0].endpoint
         if endpoint is None:
-            raise SystemExit(f"nobody leads {topic.name}")
+            raise SystemExit(f"{topic.name} has no leader")
         self.socket = socket.create_connection((endpoint.host, endpoint.port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         hello = HelloRequest(MIN_PROTOCOL_VERSION, PROTOCOL_VERSION)
@@ -85,14 +85,14 @@ class Producer:
         self._left_over = 0
 
     def send(self, count: int) -> None:
-        """Send so many requests."""
+        """Send ``count`` requests."""
         window = len(self._requests)
         numbers = range(self._next, self._next + count)
         self.socket.sendall(b"".join(self._requests[number % window] for number in numbers))
         self._next = (self._next + count) % window
 
     def answered(self) -> int:
-        """How many requests were answered by what has arrived now; waits for something."""
+        """Wait for answers; returns how many requests they answer."""
         data = self.socket.recv(1 << 20)
         if not data:
             raise SystemExit("the SPU closed the connection; see its log")
@@ -100,7 +100,7 @@ class Producer:
         return answers
 
     def begin(self) -> None:
-        """Have a window of requests under way."""
+        """Send the first window of requests."""
         self.send(len(self._requests))
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class Producer:
 
 
 def run(producers: list[Producer], seconds: float) -> int:
-    """Keep all windows full for so long; gives the number of batches that were committed."""
+    """Keep all windows full for ``seconds``; returns how many batches were committed."""
     done = 0
     under_way = 0
     with selectors.DefaultSelector() as selector:
@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--durability", default="replicated,fsync")
     parser.add_argument("--replication-factor", type=int, default=1)
     parser.add_argument("--spus", type=int, default=1)
-    parser.add_argument("--window", type=int, default=32, help="requests under way on each")
+    parser.add_argument("--window", type=int, default=32, help="requests in flight on each")
     parser.add_argument("--seconds", type=float, default=4.0, help="for each case and round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")

@@ -1,4 +1,4 @@
-"""How fast Spark scans a topic, beside its own Parquet reader on the same rows in the same run.
+"""Measures how fast Spark scans a topic, beside its Parquet reader on the same rows and run.
 
 ``python -m benchmarks.spark_scan [--mb N] [--runs N] [--json]`` starts a local cluster in a
 temporary directory, fills one topic per record size, writes the same rows as Parquet, and runs
@@ -37,9 +37,9 @@ _CHUNK_ROWS: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """One query on one source; rates count the bytes of values, in 10^6 bytes a second.
+    """One query on one source; rates count the bytes of values, in 10^6 bytes per second.
 
-    ``seconds`` is the median of the runs; the other two show how far they lie apart.
+    ``seconds`` is the median of the runs; the other two are the shortest and the longest.
     """
 
     query: str
@@ -72,7 +72,7 @@ def measure(
     """Fill a new topic and a Parquet directory with the same rows and scan both ``runs`` times.
 
     The topic (``bench-<record bytes>`` unless it is named) must not exist. Runs alternate between
-    the sources, after two of each that do not count: the JVM is still compiling then.
+    the sources. Two runs of each come first and do not count, because the JVM is still compiling.
     """
     name = topic or f"bench-{record_bytes}"
     rows = max(_CHUNK_ROWS, total_mb * 1_000_000 // record_bytes)
@@ -177,7 +177,7 @@ def _range(scan: Scan) -> str:
 
 
 def as_json(scans: list[Scan]) -> str:
-    """The same as data: a list of scans with their rates."""
+    """The same as JSON: a list of scans with their rates."""
     return json.dumps(
         [{**asdict(s), "mb_per_s": s.mb_per_s, "rows_per_s": s.rows_per_s} for s in scans], indent=2
     )
