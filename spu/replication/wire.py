@@ -203,7 +203,7 @@ def _reason(text: bytes | memoryview) -> str:
 def _producers(tail: memoryview) -> ProducerDump:
     if len(tail) > MAX_PRODUCERS_BYTES:
         raise ProtocolError(
-            f"a producer table of {len(tail)} bytes; it may have at most {MAX_PRODUCERS_BYTES}"
+            f"producers of {len(tail)} bytes; a message has at most {MAX_PRODUCERS_BYTES}"
         )
     try:
         dump = dump_from(json.loads(bytes(tail)))
@@ -213,7 +213,7 @@ def _producers(tail: memoryview) -> ProducerDump:
         for number in (producer_id, epoch, *chain.from_iterable(batches)):
             # The producer table and the checkpoint use these without another check.
             if type(number) is not int or not 0 <= number < _NUMBERS:
-                raise ProtocolError(f"{number!r} in a producer table is not a valid number")
+                raise ProtocolError(f"{number!r} in the producers of a message is invalid")
     return dump
 
 

@@ -1,1 +1,1 @@
-"""Everything of the SPU that touches a disk: its directory, its journal and its logs."""
+"""The SPU's files on disk: its log directory, its journal and its logs."""

@@ -1,9 +1,9 @@
 """The checkpoint of a log: what was durable when it was written, and where to scan from.
 
 It never claims more than the disk holds: its values are taken before an fsync and written after
-it. It points a little back: recovery verifies the last stretch below the durable point again,
-so that damage there is noticed before the log is served. A log without a readable checkpoint
-has lost its durable point; recovery then accepts nothing but an undamaged log.
+it. Its scan position is a little before the durable end: recovery verifies the last stretch below
+that end again, so that damage there is noticed before the log is served. Without a readable
+checkpoint, nobody knows what was durable; recovery then accepts only an undamaged log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from spu.storage.durable import read_document, write_document
 from spu.storage.segment import Segment
 
 CHECKPOINT_NAME: Final = "checkpoint"
-#: How much of what is durable already recovery verifies again.
+#: How many durable bytes recovery verifies again.
 VERIFY_AGAIN_BYTES: Final = 256 << 10
 _NUMBERS: Final = 1 << 64
 _MAX_OFFSET: Final = (1 << 63) - 1
@@ -39,15 +39,15 @@ class Checkpoint:
     """Offsets are absolute; ``segment`` is a base offset, ``scan_position`` a byte in it.
 
     ``id_before_start`` is the last transaction id of the records below ``log_start``.
-    ``durable_leo`` is the offset after the last durable record, ``lac`` the last committed one
-    known then (never above it), ``history`` the terms up to ``durable_leo`` with that of the
+    ``durable_leo`` is the offset after the last durable record, ``lac`` the last offset known to be
+    committed then (never above that), ``history`` the terms up to ``durable_leo`` with that of the
     record before ``log_start``, ``opened_us`` when the segment got its first batch, ``producers``
     the dump of the producer table as of ``durable_leo``, ``settled`` that table at an earlier
-    place, below which nothing is cut but by an unclean election.
+    offset, below which only an unclean election can cut.
 
     ``cut_at`` is set while files may hold more than the log: the log ends at this byte of
-    ``segment``. ``history_known`` is False where an earlier version wrote the checkpoint:
-    ``history`` then knows the last term only.
+    ``segment``. ``history_known`` is False if an earlier version wrote the checkpoint: ``history``
+    then holds only the last term.
     """
 
     log_start: int = 0
@@ -75,7 +75,7 @@ def checkpoint_of(
     producers: ProducerDump,
     settled: ProducerSnapshot,
 ) -> Checkpoint:
-    """A checkpoint at the end of ``active`` as it is now. True once that much is durable."""
+    """A checkpoint at the current end of ``active``. It holds once that much is durable."""
     if active is None:
         return Checkpoint()
     entry = None
@@ -98,7 +98,7 @@ def checkpoint_of(
 
 
 def write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
-    """Replace the checkpoint durably. The caller has made durable what it claims."""
+    """Replace the checkpoint durably. The caller has already made durable what it claims."""
     write_document(
         directory / CHECKPOINT_NAME,
         {
@@ -113,7 +113,7 @@ def write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
             "history": checkpoint.history,
             "openedUs": checkpoint.opened_us,
             "producers": checkpoint.producers,
-            # Mostly all is committed: one table says both.
+            # Usually everything is committed, and the two tables are the same.
             "settled": None
             if checkpoint.settled == (checkpoint.durable_leo, checkpoint.producers)
             else checkpoint.settled,
@@ -123,8 +123,8 @@ def write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
 
 
 def read_checkpoint(directory: Path) -> Checkpoint | None:
-    """The checkpoint; None where it is missing, damaged, of another version, or says what cannot
-    be: a checkpoint that is believed decides what is deleted. Raises OSError."""
+    """The checkpoint; None if it is missing, damaged, of another version, or impossible. It is
+    checked with care because it decides what recovery deletes. Raises OSError."""
     try:
         data = read_document(directory / CHECKPOINT_NAME)
         if data is None or data["version"] != 1:
@@ -137,7 +137,7 @@ def read_checkpoint(directory: Path) -> Checkpoint | None:
 
 def _parsed(data: dict[str, Any]) -> Checkpoint:
     durable_leo = data["durableLeo"]
-    # An earlier version was told of the last id as of a producer, and wrote it as one.
+    # An earlier version took the last id for a producer's, and wrote it as a producer.
     producers, told_id = split_last_id(dump_from(data["producers"]))
     settled = data.get("settled", NO_PRODUCERS)
     return Checkpoint(
@@ -160,7 +160,7 @@ def _parsed(data: dict[str, Any]) -> Checkpoint:
 
 
 def _is_possible(checkpoint: Checkpoint) -> bool:
-    """Are all fields numbers, and offsets and terms in an order that a log can have?"""
+    """Whether all fields are numbers, and offsets and terms in an order that a log can have."""
     history = checkpoint.history
     cut_at = 0 if checkpoint.cut_at is None else checkpoint.cut_at
     last_id = checkpoint.id_before_start
@@ -183,7 +183,7 @@ def _is_possible(checkpoint: Checkpoint) -> bool:
         and checkpoint.segment <= checkpoint.scan_offset <= checkpoint.durable_leo <= _MAX_OFFSET
         and checkpoint.log_start <= checkpoint.durable_leo
         and NO_TRANSACTION <= last_id <= MAX_TRANSACTION_ID
-        # A segment begins with its first record, and a scan before the end of what is durable.
+        # A segment begins with its first record, and a scan begins before the durable end.
         and (
             checkpoint.scan_offset < checkpoint.durable_leo
             if checkpoint.scan_position

@@ -8,10 +8,10 @@
     <log dir>/run.json                  the boot that an SPU last ran in, and whether it stopped
     <log dir>/partitions/<uid>/         one replica: meta.json, checkpoint, segments, indexes
 
-A directory belongs to one SPU of one cluster for ever; opening it as another is refused before
-anything is read. The cluster is unknown until the SC has said which one it is. A partition
-directory appears with all its files or not at all, and is renamed before it is deleted, so that
-a crash leaves whole directories and leftovers that are recognised by their first letter, a dot.
+A directory belongs to one SPU of one cluster for ever; opening it as another SPU is refused before
+anything is read. The cluster is unknown until the SC has named it. A partition directory appears
+with all its files or not at all, and is renamed before it is deleted. So a crash leaves only whole
+directories, and leftovers whose names begin with a dot.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class PartitionMeta:
-    """What a partition directory says about itself; fixed when it is made, but for ``storage_id``:
+    """What a partition directory says about itself. It never changes, except for ``storage_id``:
     a replica that is rebuilt takes a new one.
 
-    ``log`` are the settings of that day; the journal holds the current ones.
+    ``log`` are the settings at its creation; the journal holds the current ones.
     """
 
     cluster_uid: str
@@ -84,9 +84,9 @@ class PartitionMeta:
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """What became of directories that were to be made, besides those that were made.
+    """The directories that were not created, of those that were to be created.
 
-    ``present`` were there before and are untouched; ``failed`` are not there.
+    ``present`` existed before and are untouched; ``failed`` do not exist.
     """
 
     present: tuple[PartitionUid, ...]
@@ -104,10 +104,10 @@ class DataDir:
 
     @classmethod
     def open(cls, path: Path, spu_id: int, cluster_uid: str | None = None) -> Self:
-        """Lock the directory, making it where it is missing.
+        """Lock the directory; create it if it is missing.
 
-        Raises StorageFailedError where another process holds it, or where it belongs to another
-        SPU or, if ``cluster_uid`` is given, to another cluster.
+        Raises StorageFailedError if another process holds it, or if it belongs to another SPU or,
+        with ``cluster_uid``, to another cluster.
         """
         path.mkdir(parents=True, exist_ok=True)
         lock_fd = _lock(path)
@@ -115,7 +115,7 @@ class DataDir:
             known = _read_identity(path)
             if known is not None and known["spuId"] != spu_id:
                 raise StorageFailedError(
-                    f"{path} belongs to SPU {known['spuId']}, this is SPU {spu_id};"
+                    f"{path} belongs to SPU {known['spuId']}, but this is SPU {spu_id};"
                     " give each SPU a log directory of its own"
                 )
             directory = cls(path, spu_id, known["clusterUid"] if known else None, lock_fd)
@@ -143,7 +143,7 @@ class DataDir:
             return
         if self.cluster_uid is not None:
             raise StorageFailedError(
-                f"{self.path} belongs to cluster {self.cluster_uid}, the SC is of cluster"
+                f"{self.path} belongs to cluster {self.cluster_uid}, but the SC to cluster"
                 f" {cluster_uid}; connect to the right SC or use an empty log directory"
             )
         self.cluster_uid = cluster_uid
@@ -151,7 +151,7 @@ class DataDir:
 
     def went_down_uncleanly(self) -> bool:
         """Whether the host has booted since an SPU used this directory and did not stop cleanly:
-        what was in the page cache may be gone."""
+        the contents of the page cache may be lost."""
         try:
             run = json.loads((self.path / _RUN).read_bytes())
         except FileNotFoundError:
@@ -185,15 +185,15 @@ class DataDir:
         return [PartitionUid(name) for name in sorted(names) if not name.startswith(_LEFTOVER)]
 
     def read_meta(self, uid: PartitionUid) -> PartitionMeta:
-        """What a partition directory says about itself.
+        """The meta of a partition directory.
 
-        Raises StorageFailedError where it says nothing readable or belongs elsewhere.
+        Raises StorageFailedError if it cannot be read, or is of another partition or cluster.
         """
         path = self.partition_path(uid) / "meta.json"
         try:
             meta = PartitionMeta.from_json(json.loads(path.read_bytes()))
             if not _is_uuid(meta.storage_id):
-                raise ValueError(f"{meta.storage_id!r} is no storage id")
+                raise ValueError(f"{meta.storage_id!r} is not a storage id")
         except (OSError, LookupError, TypeError, ValueError, RecursionError) as error:
             raise StorageFailedError(f"{path} cannot be read: {error}") from error
         if meta.uid != uid or meta.cluster_uid != self.cluster_uid:
@@ -216,10 +216,10 @@ class DataDir:
         return PartitionMeta(self.cluster_uid, uid, new_storage_id(), name, topic, index, log)
 
     def create_partitions(self, metas: Iterable[PartitionMeta]) -> Creation:
-        """Make the directories of new replicas; they are durable when this returns.
+        """Create the directories of new replicas; they are durable when this returns.
 
-        One that cannot be made does not stop the others. A directory that is there already, of a
-        creation that was never noted in the journal, is left for the caller to read.
+        One that cannot be created does not stop the others. A directory that exists already,
+        because its creation never reached the journal, is left for the caller to read.
         """
         present: list[PartitionUid] = []
         failed: dict[PartitionUid, OSError] = {}
@@ -231,15 +231,15 @@ class DataDir:
                     self._create_partition(meta)
             except OSError as error:
                 failed[meta.uid] = error
-        # Also for what was present: its creation may have ended before this.
+        # Also for directories that were present: their creation may have ended before this sync.
         sync_directory(self.path / "partitions")
         return Creation(tuple(present), failed)
 
     def remove_partitions(self, uids: Iterable[PartitionUid]) -> dict[PartitionUid, OSError]:
-        """Delete replicas' directories; gone for good from the moment of the renames.
+        """Delete replicas' directories; once they are renamed, the deletion is final.
 
-        Finishes removals that were begun before; does nothing where there is no directory. Gives
-        those that failed: they do not stop the others. Raises OSError where all did.
+        Finishes removals that were begun before; ignores directories that do not exist. Returns
+        the errors of those that failed: they do not stop the others. Raises OSError if all failed.
         """
         parent = self.path / "partitions"
         failed: dict[PartitionUid, OSError] = {}
@@ -296,7 +296,7 @@ class DataDir:
 
 
 def new_storage_id() -> StorageId:
-    """One that was never used."""
+    """A storage id that was never used."""
     return StorageId(str(uuid.uuid4()))
 
 

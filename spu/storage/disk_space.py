@@ -1,16 +1,16 @@
 """How much room an SPU has left for records: plenty, scarce, or none; refuses records in time.
 
-Two bounds count: what the replicas may take (``storage.size``), and the disk itself, of which a
-reserve is kept free, so that checkpoints, the journal, control records and what followers still
-get have a place when clients are refused already. Followers are stopped when half of it is gone, or
-when they take a tenth more than ``storage.size``: the rest is for the journal and checkpoints. Once
-the SPU refuses clients it goes on doing so until a little more than the bound is free: otherwise
-every deleted segment would let in one batch.
+There are two bounds: the bytes that the replicas may use (``storage.size``), and the disk itself,
+of which a reserve is kept free. The reserve leaves room for checkpoints, the journal, control
+records and followers' records when clients are already refused. Followers are stopped when half of
+the reserve is used, or when the replicas use a tenth more than ``storage.size``: the rest is for
+the journal and checkpoints. Once the SPU refuses clients, it does so until a little more than the
+bound is free: otherwise every deleted segment would let in one batch.
 
-`Space` computes from what was seen. `SpaceWatch` looks with every tick: it logs scarce room, and
-has replicas delete what was truncated, whatever its grace. Where there is no room, it refuses the
-records of clients, and lets them in again by itself when there is some. Followers that use up the
-reserve halt; `spu.host.recovery` opens them again.
+`Space` computes from the sizes that were read. `SpaceWatch` reads them with every tick: if room is
+scarce, it logs that and tells replicas to delete truncated segments, whatever their grace. If there
+is no room, it refuses clients' records, and accepts them again by itself once there is some.
+Followers that use up the reserve halt; `spu.host.recovery` reopens them.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from schemas.objects.quantities import format_size
 _log = get_logger(__name__)
 
 MIB: Final = 1 << 20
-#: Of a large disk so much is kept free, of a small one a fiftieth.
+#: The reserve of a large disk; that of a small disk is a fiftieth of it.
 MAX_RESERVE_BYTES: Final = 512 * MIB
 _WARN_PERCENT: Final = 85
 _REOPEN_PERCENT: Final = 95
 
 
 class Room(Enum):
-    """How much there is left."""
+    """How much room is left."""
 
     PLENTY = "plenty"
     SCARCE = "scarce"
@@ -47,8 +47,8 @@ class Room(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What was seen of the disk, in bytes. ``used``: by replicas, truncated segments included;
-    ``limit``: what they may take, None for all of the disk."""
+    """Sizes in bytes. ``used``: by replicas, truncated segments included; ``limit``: what they may
+    use, None for the whole disk; ``free`` and ``total``: of the disk."""
 
     used: int
     limit: int | None
@@ -61,14 +61,14 @@ class Space:
 
     @property
     def available(self) -> int:
-        """What may still be written."""
+        """Bytes that may still be written."""
         if self.limit is None:
             return self._of_disk
         return min(self._of_disk, max(0, self.limit - self.used))
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether followers, too, must not write any more."""
+        """Whether followers must stop writing, too."""
         over = 0 if self.limit is None else self.used - self.limit - self.limit // 10
         return self.free < self.reserve // 2 or over > 0
 
@@ -77,11 +77,11 @@ class Space:
         return max(0, self.free - self.reserve)
 
     def room(self, before: Room) -> Room:
-        """How much room there is, where it was ``before`` a moment ago."""
+        """How much room there is, if it was ``before`` at the last look."""
         if self.available <= 0:
             return Room.NONE
         limit = self.used + self.available
-        # Others may fill the disk: what replicas use says little of it then.
+        # Other programs may fill the disk: the replicas' bytes alone do not show that.
         enough = self.used * 100 <= limit * _REOPEN_PERCENT and self._of_disk >= self.reserve // 4
         if before is Room.NONE and not enough:
             return Room.NONE
@@ -89,18 +89,18 @@ class Space:
         return Room.PLENTY if much else Room.SCARCE
 
     def describe(self) -> str:
-        """What is used of what, and what helps."""
+        """What is used, and of what, for texts."""
         if self.limit is not None and self.used >= self.limit:
-            what = f"replicas take {format_size(self.used)} of storage.size"
+            what = f"replicas use {format_size(self.used)} of storage.size"
             return f"{what} {format_size(self.limit)}"
         return (
-            f"replicas take {format_size(self.used)}, and {format_size(self.free)} of a disk of"
+            f"replicas use {format_size(self.used)}, and {format_size(self.free)} of a disk of"
             f" {format_size(self.total)} are free, {format_size(self.reserve)} of them in reserve"
         )
 
 
 class Stored(Protocol):
-    """A replica, as far as it takes room."""
+    """The part of a replica that this module needs."""
 
     @property
     def stored_bytes(self) -> int: ...
@@ -109,8 +109,8 @@ class Stored(Protocol):
 
 
 class SpaceWatch:
-    """``limit_bytes`` is what ``replicas`` may take together, None for all of the disk. ``room`` is
-    how much there was when it was looked last."""
+    """``limit_bytes`` is what ``replicas`` may use together, None for the whole disk. ``room`` is
+    how much room there was at the last look."""
 
     def __init__(
         self, path: Path, limit_bytes: int | None, replicas: Mapping[PartitionUid, Stored]
@@ -124,7 +124,7 @@ class SpaceWatch:
         self._exhausted: str | None = None
 
     def look(self) -> Space:
-        """What there is now. Raises OSError."""
+        """Read the sizes now. Raises OSError."""
         disk = shutil.disk_usage(self._path)
         used = sum(replica.stored_bytes for replica in self._replicas.values())
         self._seen = Space(used, self.limit_bytes, disk.free, disk.total)
@@ -132,21 +132,21 @@ class SpaceWatch:
 
     @property
     def seen(self) -> Space:
-        """What there was when it was looked last, which is with every tick. Raises OSError."""
+        """The sizes at the last look; every tick looks. Raises OSError."""
         return self.look() if self._seen is None else self._seen
 
     def require_room(self) -> None:
-        """Raise StorageFullError where records are refused."""
+        """Raise StorageFullError while clients' records are refused."""
         if self._refusal is not None:
             raise StorageFullError(self._refusal)
 
     def require_last_room(self) -> None:
-        """Raise OSError, as of a full disk, where followers may not write any more."""
+        """Raise OSError, like that of a full disk, while followers must not write."""
         if self._exhausted is not None:
             raise OSError(errno.ENOSPC, self._exhausted)
 
     def tick(self) -> None:
-        """Look, free what can be freed, and begin or cease to refuse."""
+        """Look, free what can be freed, and begin or stop to refuse records."""
         space = self.look()
         room = space.room(self.room)
         if room is not Room.PLENTY:
@@ -158,10 +158,11 @@ class SpaceWatch:
         self.room = room
         self._exhausted = None
         if space.is_exhausted:
-            self._exhausted = f"no room for records of leaders either: {space.describe()}"
+            self._exhausted = f"no room for replicated records either: {space.describe()}"
         self._refusal = None
         if room is Room.NONE:
             self._refusal = (
                 f"no room for records: {space.describe()}. Lower the retention of topics, truncate"
-                " or delete some, raise storage.size, or add SPUs; producers go on by themselves"
+                " or delete some, raise storage.size, or add SPUs; producers then go on by"
+                " themselves"
             )

@@ -1,9 +1,9 @@
-"""The few ways in which the SPU makes bytes outlive a crash.
+"""The few ways in which the SPU makes bytes survive a crash.
 
-Files that are replaced whole go through a temporary name, an fsync, a rename and an fsync of
-their directory, so that a reader finds the old content or the new one and nothing between.
-Documents carry their length and a CRC32C; one that does not match is reported as damage, never
-guessed at. Nothing here retries: an error of the disk belongs to the caller, who stops.
+A file that is replaced as a whole is written under a temporary name and fsynced, then renamed, and
+its directory is fsynced: a reader finds the old content or the new one, and nothing in between.
+Documents carry their length and a CRC32C; a mismatch is reported as damage, and nothing is guessed.
+Nothing here retries: after an error of the disk, the caller stops.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from schemas.wire.batch import Buffer, crc32c
 
 _DOCUMENT: Final = struct.Struct("<4sII")
 _DOCUMENT_MAGIC: Final = b"RNLD"
-#: Suffix of files that are being written; whoever opens a directory may delete them.
+#: Suffix of files that are being written; a process that opens a directory may delete them.
 UNFINISHED: Final = ".unfinished"
 
 
 def sync_file(fd: int) -> None:
     """Wait until the data of ``fd``, and the size that reaches it, are on the disk."""
-    # fdatasync leaves out only metadata that no reader of the data needs.
+    # fdatasync only omits metadata that no reader of the data needs.
     getattr(os, "fdatasync", os.fsync)(fd)
 
 
@@ -43,7 +43,7 @@ def write_all(fd: int, data: Buffer, position: int) -> None:
     """Write all of ``data`` at ``position``. Raises OSError."""
     written = os.pwrite(fd, data, position)
     while written < len(data):
-        # A short write is rare (a full disk, a signal) and is followed by an error or the rest.
+        # A short write is rare (a full disk, a signal); the next one writes the rest, or fails.
         written += os.pwrite(fd, memoryview(data)[written:], position + written)
 
 
@@ -80,7 +80,7 @@ def write_document(path: Path, value: dict[str, Any]) -> None:
 
 
 def read_document(path: Path) -> dict[str, Any] | None:
-    """The document at ``path``; None where it is missing. Raises StorageFailedError on damage."""
+    """The document at ``path``; None if it is missing. Raises StorageFailedError on damage."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""How an SPU divides the files that its process may have open: pure, but for `allowed`.
+"""Divides the files that an SPU's process may have open. Pure, except for `allowed`.
 
-Clients are refused before files of logs cannot be opened, as a write that fails halts its replica.
-What is left over is for everything else: threads that write checkpoints and sync directories, the
-journal, the sessions with the SC and other SPUs.
+Clients are refused before log files cannot be opened, because a write that fails halts its replica.
+The rest is for everything else: threads that write checkpoints and sync directories, the journal,
+the sessions with the SC and other SPUs.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ LEAST: Final = _OTHERS + _MIN_LOGS + _MIN_CLIENTS
 
 @dataclass(frozen=True, slots=True)
 class OpenFiles:
-    """How many files logs may have open together, and how many clients may be connected."""
+    """How many files all logs together may have open, and how many clients may be connected."""
 
     logs: int
     clients: int
 
 
 def allowed() -> int:
-    """How many files this process may open, when it has asked for as many as it may have."""
+    """Raise this process's limit of open files as far as allowed; returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        # Some systems lie about the upper limit: what there is will do then.
+        # Some systems lie about the hard limit: the current limit must do then.
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
@@ -42,10 +42,10 @@ def allowed() -> int:
 
 
 def divide(limit: int) -> OpenFiles:
-    """Each its part of ``limit``. Raises InvalidRequestError where that is too little."""
+    """Divide ``limit``. Raises InvalidRequestError if it is too low."""
     if limit < LEAST:
         raise InvalidRequestError(
-            f"an SPU needs {LEAST} open files at least, and this process may have {limit}: raise"
+            f"an SPU needs at least {LEAST} open files, but this process may have {limit}: raise"
             " the limit (ulimit -n)"
         )
     logs = min(_MAX_LOGS, max(_MIN_LOGS, (limit - _OTHERS) // 4))

@@ -1,17 +1,17 @@
 """A bounded set of open files that all logs of an SPU share.
 
-Ten thousand partitions do not fit a process's file descriptors, so no log owns one: it asks for
-a file when it needs it, and the pool closes the files that were not used for longest. A file is
-in use for the length of a block or a write, and stays open for that. What was written and not yet
-synced is *held* open until its log says `release`, so that the error of a write in between is
-reported to the fsync that covers it. Where more files are held than the pool may have, it syncs
-the one that was not used for longest, and closes it: no log waits for others, and none is refused.
-If that fsync fails, so does whatever its log does with the file next: the fsync it relies on.
+Ten thousand partitions need more files than a process has descriptors, so no log owns one. A log
+asks for a file when it needs it, and the pool closes the least recently used files. A file is in
+use, and stays open, for the length of a block or a write. A file with unsynced data is *held* open
+until its log calls `release`: the kernel then reports an error of writing that data back to the
+log's own fsync. If more files are held than the pool may have, it syncs and closes the least
+recently used one: no log waits for others, and none is refused. If that fsync fails, the log's next
+use of the file fails as well: it relies on that fsync.
 
-A path that was forgotten may name another file soon (a log that was cut uses its names again):
-whoever has the old one open keeps it to the end of his block, and nobody else gets it. The pool
-is shared by the event loop and storage threads and guards itself; it opens and closes with its lock
-held, and syncs without it.
+A path that was forgotten may soon name another file (a log that was cut uses its names again). A
+block that has the old file open keeps it until it ends, and no other user gets it. The event loop
+and storage threads share the pool, which has a lock of its own; it opens and closes files with the
+lock held, and syncs without it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 
 
 class _OpenFile:
-    """``users`` counts blocks and writes that use it now, ``writes`` all writes there were."""
+    """``users`` counts the blocks and writes that use it now, ``writes`` all writes so far."""
 
     __slots__ = ("fd", "forgotten", "held", "path", "users", "writes")
 
@@ -46,13 +46,13 @@ class _OpenFile:
 
 
 class FilePool:
-    """Open files by path. ``capacity`` counts all of them; those that are in use at once (one for
-    each thread) may exceed it."""
+    """Open files by path. ``capacity`` bounds all of them, except that files in use at once (one
+    for each thread) may exceed it."""
 
     def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
         self._capacity = capacity
         self._files: dict[str, _OpenFile] = {}
-        # Those that nobody uses just now, least recently used first: with and without data that its
+        # Files that are not in use, the least recently used first: with and without data that their
         # log has not synced.
         self._held: OrderedDict[str, _OpenFile] = OrderedDict()
         self._idle: OrderedDict[str, _OpenFile] = OrderedDict()
@@ -73,12 +73,12 @@ class FilePool:
             self._leave(file)
 
     def create(self, path: str) -> None:
-        """Make an empty file. Raises OSError, FileExistsError among them."""
+        """Create an empty file. Raises FileExistsError and other OSErrors."""
         self._leave(self._use(path, os.O_CREAT | os.O_EXCL))
 
     def write(self, path: str, data: Buffer, position: int) -> None:
-        """Write all of ``data`` at ``position`` of a file that is there, and hold it from now on,
-        however far that came. Raises OSError."""
+        """Write all of ``data`` at ``position`` of an existing file, and hold the file from now on,
+        even if the write fails. Raises OSError."""
         file = self._use(path)
         try:
             file.held = True
@@ -88,7 +88,7 @@ class FilePool:
             self._leave(file)
 
     def release(self, path: str) -> None:
-        """All that was written to ``path`` is durable, or nobody's business any more."""
+        """All that was written to ``path`` is durable, or no longer needed."""
         with self._lock:
             if (file := self._files.get(path)) is not None and file.held:
                 file.held = False
@@ -126,7 +126,7 @@ class FilePool:
                     except OSError as error:
                         if error.errno not in _NO_DESCRIPTORS:
                             raise
-                        # Others have what the process may have: what is left is made do with.
+                        # The process is out of descriptors: make do with fewer than the capacity.
                         if self._evict_idle():
                             continue
                         if not self._held:
@@ -170,7 +170,7 @@ class FilePool:
         with self._lock:
             if failure is not None and not file.forgotten:
                 self._failed[file.path] = failure
-            # Somebody may have written behind that fsync, or be about to.
+            # Another thread may have written since that fsync began, or may be about to.
             if file.users == 1 and (file.writes == writes or failure is not None):
                 file.users = 0
                 if not file.forgotten:

@@ -1,14 +1,14 @@
 """The sparse index of a segment: where to start looking for an offset, a time, a transaction id.
 
-One entry about every 64 KiB: the offset of a batch, its position, and the largest timestamp and
-the largest transaction id of all batches before it in the segment. The last two columns only grow,
-so that the first batch at or after a timestamp is found by bisection whatever order the records'
-own timestamps have.
+There is an entry about every 64 KiB: the offset of a batch, its position, and the largest timestamp
+and transaction id of all batches before it in the segment. The last two columns never fall, so that
+bisection finds the first batch at or after a timestamp, whatever the order of the records' own
+timestamps.
 
-The index of the active segment lives in memory and is written with checkpoints; that of a
-completed segment is written once and loaded when somebody reads there. An index is only a
-shortcut: its file carries checksums and the length of log it covers, and one that is missing,
-stale, damaged or of an earlier version is rebuilt from the log. It is therefore never fsynced.
+The index of the active segment is kept in memory and written with checkpoints; that of a completed
+segment is written once and loaded when the segment is read. An index is only a shortcut: its file
+carries checksums and the length of the log that it covers, and an index that is missing, stale,
+damaged or of an earlier version is rebuilt from the log. So it is never fsynced.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SMALL_BATCHES_BYTES: Final = INDEX_INTERVAL_BYTES * 5 // 4
 NO_TIMESTAMP: Final = -(1 << 63)
 _HEADER: Final = struct.Struct("<4sIqqqqqqqI")
 _MAGIC: Final = b"RNI2"
-#: Of files that know nothing of transaction ids.
+#: Magic of index files without transaction ids.
 _EARLIER_MAGIC: Final = b"RNLI"
 _CRC: Final = struct.Struct("<I")
 _COLUMNS: Final = 4
@@ -49,7 +49,7 @@ class SparseIndex:
         self._next_at = 0
 
     def note(self, offset: int, position: int, max_before_us: int, max_id_before: int) -> None:
-        """Take up a batch if the last entry lies far enough back."""
+        """Add an entry for a batch if the last entry is far enough back."""
         if position >= self._next_at:
             self.offsets.append(offset)
             self.positions.append(position)
@@ -61,9 +61,9 @@ class SparseIndex:
         """How many bytes to read from ``position``, where a batch begins, for whole batches of at
         most ``most`` bytes, or for one that is longer, in a segment that ends at ``end``.
 
-        What is read of a batch that does not fit any more is read for nothing. Where batches are
-        long that is much, and the index knows where they begin; where they are small it is little,
-        and the index does not know all of them.
+        The part of the last batch that does not fit is read for nothing. With long batches this is
+        much, but the index knows where they begin; with small ones it is little, and the index
+        does not know all of them.
         """
         at = bisect_right(self.positions, position + most)
         following = self.positions[at] if at < len(self.positions) else end
@@ -78,12 +78,12 @@ class SparseIndex:
         return self.positions[at] if at >= 0 else 0
 
     def position_before_time(self, timestamp_us: int) -> int:
-        """A position with no record at or after the timestamp before it."""
+        """A position before which no record is at or after the timestamp."""
         at = bisect_left(self.max_before_us, timestamp_us) - 1
         return self.positions[at] if at >= 0 else 0
 
     def position_before_id(self, transaction_id: int) -> int:
-        """A position with no record of that transaction id or a larger one before it."""
+        """A position before which no record has that transaction id or a larger one."""
         at = bisect_left(self.max_id_before, transaction_id) - 1
         return self.positions[at] if at >= 0 else 0
 
@@ -98,8 +98,8 @@ class SparseIndex:
         return (self.offsets[at], self.positions[at]) if at >= 0 else None
 
     def cut(self, position: int) -> tuple[int, int]:
-        """Drop entries at or after ``position``; gives the largest timestamp and the largest
-        transaction id before the first of those, where there is one."""
+        """Drop entries at or after ``position``; returns the largest timestamp and transaction id
+        before the first of them, if there is one."""
         keep = bisect_left(self.positions, position)
         known = NO_TIMESTAMP, NO_TRANSACTION
         if keep < len(self.positions):
@@ -129,7 +129,8 @@ class SparseIndex:
 
 @dataclass(frozen=True, slots=True)
 class IndexSummary:
-    """What an index file says about its segment; ``covered`` is the length of log it is about."""
+    """What an index file says about its segment; ``covered`` is the length of the log that it
+    covers."""
 
     base_offset: int
     end_offset: int
@@ -158,7 +159,7 @@ def write_index(path: Path, summary: IndexSummary, entries: bytes) -> None:
 
 
 def read_summary(path: Path) -> IndexSummary | None:
-    """The summary of an index file; None where it cannot be trusted."""
+    """The summary of an index file; None if it cannot be trusted."""
     try:
         with path.open("rb") as file:
             found = _summary(file.read(_HEADER.size + _CRC.size))
@@ -168,7 +169,7 @@ def read_summary(path: Path) -> IndexSummary | None:
 
 
 def read_index(path: Path) -> tuple[IndexSummary, SparseIndex] | None:
-    """Summary and entries of an index file; None where they cannot be trusted."""
+    """Summary and entries of an index file; None if they cannot be trusted."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -181,7 +182,7 @@ def read_index(path: Path) -> tuple[IndexSummary, SparseIndex] | None:
 
 
 def is_of_earlier_version(path: Path) -> bool:
-    """Was this index file written by a version that knew no transaction ids?"""
+    """Whether a version without transaction ids wrote this index file."""
     try:
         with path.open("rb") as file:
             return file.read(len(_EARLIER_MAGIC)) == _EARLIER_MAGIC

@@ -1,11 +1,11 @@
-"""The journal: what the SC told this SPU, and the hard state of all its replicas, in one file.
+"""The journal: the SC's assignments, and the hard state of all replicas of this SPU, in one file.
 
 Terms, live replica sets, revisions, roles and assignments of thousands of partitions change
 together (an election after a failure, a start), so they share one file: however many entries
 change at once, they cost one write and one fsync. A write is one frame with one checksum: after
-a crash it is there whole or it is a torn tail. A frame is only written once the one before it is
-durable, hence a bad frame with a good one behind it is damage, and the SPU refuses to start on
-it: to skip it could mean to use a term twice.
+a crash, the file holds the whole frame, or the frame is a torn tail. A frame is written only once
+the frame before it is durable. So a bad frame with a good one behind it is damage, and the SPU
+refuses to start: skipping it might mean to use a term twice.
 
 The file is rewritten atomically when most of it is out of date.
 """
@@ -35,7 +35,7 @@ _COMPACT_ABOVE_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """What is known of one replica: its hard state, and what it is to hold."""
+    """The entry of one replica: its hard state and its assignment."""
 
     uid: PartitionUid
     hard_state: HardState
@@ -43,7 +43,7 @@ class JournalEntry:
     assignment: Assignment | None = None
 
     def to_json(self) -> str:
-        """One row of a frame. The assignment is most of it, and writes itself."""
+        """One row of a frame. Most of it is the assignment, which writes its own JSON."""
         hard_state = self.hard_state
         row = {
             "uid": self.uid,
@@ -66,14 +66,14 @@ class JournalEntry:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """The entry of `to_json`, or of an earlier version's."""
+        """The entry from its JSON form, also from that of an earlier version."""
         row = data["assignment"]
         assignment = Assignment.model_validate(row) if row else None
         pending = data.get("pending")
         hard_state = HardState(
             storage=data["storageId"],
             term=data["term"],
-            # Without these an earlier version wrote it, which knew no followers.
+            # If these are missing, an earlier version wrote it, which had no followers.
             incarnation=data.get("incarnation", 0),
             revision=data["revision"],
             replicas=tuple(data.get("replicas", assignment.replicas if assignment else ())),
@@ -95,7 +95,7 @@ class JournalEntry:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The highest KV revision this SPU has heard of, and the tenure it came from."""
+    """The highest KV revision that this SPU has seen, and the stamp of the tenure it came from."""
 
     revision: int
     stamp: Stamp
@@ -103,8 +103,8 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class JournalChange:
-    """Entries to set, uids to forget, the newest revision seen, if it is newer, and where peers
-    listen."""
+    """Entries to set, uids to forget, the newest revision seen, if it is newer than before, and
+    where peers listen."""
 
     entries: tuple[JournalEntry, ...] = ()
     removed: tuple[PartitionUid, ...] = ()
@@ -127,7 +127,7 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read the journal, cut a torn tail. Raises StorageFailedError on damage before it, and
+        """Read the journal and cut a torn tail. Raises StorageFailedError for damage before it, and
         for entries that cannot be understood."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         journal = cls(path, fd)
@@ -142,8 +142,8 @@ class Journal:
     def append(self, changes: Iterable[JournalChange]) -> None:
         """Make all of ``changes`` durable with one write and one fsync.
 
-        Raises StorageFailedError; after that every later call fails too, as nobody can say
-        what the file holds.
+        Raises StorageFailedError; every later call then fails too, because nobody knows what the
+        file holds.
         """
         if self._failure is not None:
             raise StorageFailedError(self._failure)
@@ -177,7 +177,7 @@ class Journal:
 
     def _load(self, data: bytes) -> None:
         at = place = 0
-        # The last row of each uid and where its frame begins: only that one is made an entry of.
+        # The last row of each uid, and where its frame begins: only the last becomes an entry.
         newest: dict[str, tuple[dict[str, Any], int]] = {}
         try:
             while (body := _read_frame(data, at)) is not None:
@@ -190,9 +190,9 @@ class Journal:
                 self.entries[entry.uid] = entry
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise StorageFailedError(
-                f"{self.path} holds at byte {place} what no version of this SPU writes"
-                f" ({type(error).__name__}: {error}); restore the file, or replace this SPU's"
-                " log directory by an empty one"
+                f"{self.path} holds an entry at byte {place} that no version of this SPU writes"
+                f" ({type(error).__name__}: {error}); restore the file, or give this SPU an empty"
+                " log directory"
             ) from error
         self._size = at
         if at == len(data):
@@ -202,7 +202,7 @@ class Journal:
             if _read_frame(data, behind) is not None:
                 raise StorageFailedError(
                     f"{self.path} is damaged at byte {at}: valid entries follow at byte {behind};"
-                    " restore the file, or replace this SPU's log directory by an empty one"
+                    " restore the file, or give this SPU an empty log directory"
                 )
             behind = data.find(_MAGIC, behind + 1)
         os.ftruncate(self._fd, at)
@@ -269,10 +269,10 @@ def _frame(rows: list[str]) -> bytes:
 
 
 def _read_frame(data: bytes, at: int) -> bytes | None:
-    """What the frame at ``at`` holds; None where no whole, valid frame stands there.
+    """The payload of the frame at ``at``; None if there is no whole, valid frame.
 
-    Every frame holds something: zeros behind the magic, as a torn write leaves them where a block
-    ends there, have a checksum that fits.
+    An empty payload is not valid: a torn write may leave zeros behind the magic, if a block ends
+    there, and these have a matching checksum.
     """
     if len(data) - at < _FRAME.size:
         return None

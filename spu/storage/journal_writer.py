@@ -1,9 +1,9 @@
 """Group commit for the journal: changes that arrive together share one write and one fsync.
 
-An SPU that takes over a thousand partitions records a thousand terms at once; each leadership
-waits for its own entry, and they travel in a few frames. A frame holds a bounded number of them:
-who waited goes on within one turn of the event loop, and heartbeats are due in between. Order is
-the order of the calls.
+An SPU that takes over a thousand partitions records a thousand terms at once. Each leadership
+waits for its own entry, and a few frames hold all of them. A frame holds a bounded number of
+entries, because all that waited for it go on in one turn of the event loop, and heartbeats must be
+sent in between. Changes are written in the order of the calls.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 from spu.storage.journal import Journal, JournalChange
 
-#: So many changes share a write.
+#: At most this many changes share a write.
 MAX_SHARED: Final = 64
 
 
@@ -25,12 +25,12 @@ class JournalWriter:
     def __init__(self, journal: Journal, executor: Executor) -> None:
         self._journal = journal
         self._executor = executor
-        # Changes that share a write, and who waits for it, in order.
+        # Changes that share a write, and the futures that wait for it, in order.
         self._pending: deque[tuple[list[JournalChange], asyncio.Future[None]]] = deque()
         self._task: asyncio.Task[None] | None = None
 
     def submit(self, change: JournalChange) -> asyncio.Future[None]:
-        """A future that is done once ``change`` is durable, or has a StorageFailedError."""
+        """A future that is done once ``change`` is durable, or fails with StorageFailedError."""
         loop = asyncio.get_running_loop()
         if not self._pending or len(self._pending[-1][0]) >= MAX_SHARED:
             self._pending.append(([], loop.create_future()))
@@ -42,7 +42,7 @@ class JournalWriter:
 
     async def record(self, change: JournalChange) -> None:
         """Return once ``change`` is durable. Raises StorageFailedError."""
-        # A caller that is cancelled must not take the others' write with it.
+        # A caller that is cancelled must not cancel the write, which others share.
         await asyncio.shield(self.submit(change))
 
     async def close(self) -> None:
@@ -59,7 +59,7 @@ class JournalWriter:
                 await loop.run_in_executor(self._executor, self._journal.append, changes)
             except Exception as error:
                 written.set_exception(error)
-                # Nobody may be left to look at it.
+                # There may be no caller left to retrieve the error.
                 written.exception()
             else:
                 written.set_result(None)

@@ -1,8 +1,8 @@
 """The life of a segment: in progress, completed, partially truncated, truncated, deleted.
 
-A segment is in progress until the log begins another. A log start inside it makes it partially
-truncated; one at or behind its end, truncated: then its file leaves the log
-(`spu.storage.truncated_segments`). `spu.storage.retention` says which segments go.
+A segment is in progress until the log begins another one. A log start inside a segment makes it
+partially truncated; a log start at or after its end makes it truncated, and its file leaves the log
+(`spu.storage.truncated_segments`). `spu.storage.retention` decides which segments are truncated.
 
 After DistributedLog's design, *LogSegment Lifecycle* and *Truncation*.
 """
@@ -19,7 +19,7 @@ from spu.storage.truncated_segments import TruncatedSegment
 def segment_infos(
     segments: Iterable[Segment], truncated: Iterable[TruncatedSegment], log_start: int
 ) -> list[SegmentInfo]:
-    """What is known of each segment of a log that begins at ``log_start``, truncated ones first."""
+    """A description of each segment of a log that begins at ``log_start``, truncated ones first."""
     gone = [
         SegmentInfo(one.base_offset, one.end_offset, one.size, SegmentState.TRUNCATED,
                     truncated_us=one.truncated_us)

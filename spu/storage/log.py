@@ -1,16 +1,16 @@
 """The log of one partition on this SPU: append, sync, truncate at either end.
 
-Appends go to the page cache on the event loop; `plan_sync` takes a picture of what was written,
+Appends go to the page cache on the event loop; `plan_sync` takes a snapshot of what was written,
 `SyncPlan.run` makes it durable in a storage thread, and `synced` takes note on the loop again.
-One plan runs at a time. `syncable_leo` stops at a segment boundary until what lies before it is
+One plan runs at a time. `syncable_leo` stops at a segment boundary until everything before it is
 durable; nothing beyond it is acknowledged.
 
-A segment holds records of one term: a change of it begins another, on followers as on the leader.
-Which terms there are, and where each begins, is the log's ``history``. Its last transaction id is
-the largest of its segments', each of which knows its own, and of the records below the log start.
+A segment holds records of one term: a change of term begins another segment, on followers as on the
+leader. The log's ``history`` says which terms it holds, and where each begins. Its last transaction
+id is the largest of its segments and of the records below the log start.
 
-Nothing here is committed or refused: `spu.replica.replica` decides that. An OSError of a write or
-fsync leaves the log unusable, and the caller stops for good.
+This module does not decide what is committed or refused: `spu.replica.replica` does. An OSError of
+a write or fsync leaves the log unusable, and the caller stops for good.
 
 Neighbours: `spu.storage.readable_log` (reads and look-ups), `spu.storage.retention` (which segments
 go), `spu.storage.truncated_segments` (their files), `spu.storage.sync_plan`,
@@ -57,7 +57,7 @@ from spu.storage.sync_plan import SyncPlan
 from spu.storage.truncated_segments import TruncatedSegments
 from spu.storage.truncation import cut_segment, finish_cut, producers_at
 
-#: A checkpoint is due after this much newly durable data.
+#: A checkpoint is due after this many newly durable bytes.
 CHECKPOINT_BYTES: Final = 64 << 20
 _BACKGROUND_SYNC_BYTES: Final = 16 << 20
 #: Completed segments smaller than this do not ask for a checkpoint of their own.
@@ -65,7 +65,7 @@ _ROLL_CHECKPOINT_BYTES: Final = 1 << 20
 
 
 class PartitionLog(ReadableLog):
-    """An open, fit log. Used from the event loop only, but for what `ReadableLog` says."""
+    """An open, fit log. Use it from the event loop only, except as `ReadableLog` says."""
 
     def __init__(
         self, directory: Path, settings: LogSettings, files: FilePool, found: RecoveredLog
@@ -77,17 +77,17 @@ class PartitionLog(ReadableLog):
         self.log_start = found.log_start
         self.history = found.history
         self.producers = found.producers
-        #: The last transaction id below the log start; `NO_TRANSACTION` where there is none.
+        #: The last transaction id below the log start; `NO_TRANSACTION` if there is none.
         self.id_before_start = found.id_before_start
         self.size_bytes = sum(segment.size for segment in found.segments)
         self._files = files
         self._segments = tuple(found.segments)
-        #: Segments that are no part of the log any more.
+        #: Segments that are no longer part of the log.
         self.truncated = TruncatedSegments(files, found.truncated)
-        # Not what it was before a restart, whatever a watcher has seen then.
+        # Random, so that it differs from every version that a client saw before a restart.
         self._version = random.getrandbits(62) | 1
         self._reader = LogReader(files)
-        # Whether the active segment has something that waits for its fsync.
+        # Whether the active segment has data that waits for its fsync.
         self._holds = False
         self._unsynced: list[Segment] = []
         self._new_names = False
@@ -96,25 +96,27 @@ class PartitionLog(ReadableLog):
         self._written_bytes = self.size_bytes
         self._checkpoint_bytes = self.size_bytes - found.beyond_checkpoint
         self._checkpoint_due = False
-        # The segment that the checkpoint on the disk is about; its file stays until another is.
+        # The segment that the checkpoint on the disk names; its file stays until a later
+        # checkpoint names another one.
         self._checkpoint_segment = found.segments[0].base_offset if found.segments else 0
         self._lac = found.lac
-        # Producers to roll back from: where all is committed, and at the last checkpoint.
+        # Producer tables to start from after a cut: one where all is committed, and the one of the
+        # last checkpoint.
         self._settled = found.settled
         self._latest = ProducerSnapshot(found.leo, found.producers.dump())
-        #: The largest transaction id of all records, those below the log start among them; and an
-        #: offset at or behind the end of the batch that has it.
+        #: The largest transaction id of all records, also of those below the log start, and an
+        #: offset at or after the end of the batch that has it.
         self.last_id, self.last_id_end = NO_TRANSACTION, 0
         self._find_last_id()
 
     @property
     def last_term(self) -> int:
-        """The term of the last record, 0 where there never was one."""
+        """The term of the last record, 0 if there never was one."""
         return last_term(self.history)
 
     @property
     def version(self) -> int:
-        """Another one whenever a segment began, was completed, truncated or deleted."""
+        """Changes whenever a segment begins, is completed, truncated or deleted."""
         return self._version + self.truncated.changes
 
     def segment_infos(self) -> list[SegmentInfo]:
@@ -132,7 +134,7 @@ class PartitionLog(ReadableLog):
 
     @property
     def needs_sync(self) -> bool:
-        """Is there anything that a plan would make durable?"""
+        """Whether there is anything that a plan would make durable."""
         return (
             self.leo > self.durable_leo
             or self._wanted_start > self.log_start
@@ -143,12 +145,12 @@ class PartitionLog(ReadableLog):
 
     @property
     def is_checkpointed(self) -> bool:
-        """Does the checkpoint on the disk speak of all records?"""
+        """Whether the checkpoint on the disk covers all records."""
         return self._written_bytes == self._checkpoint_bytes
 
     @property
     def _awaits_checkpoint(self) -> bool:
-        """Would the oldest segment go, if the checkpoint were not about it?"""
+        """Whether a segment below the log start stays only because the checkpoint names it."""
         return any(
             one.base_offset >= self._checkpoint_segment and one.end_offset <= self.log_start
             for one in self._segments[:-1][:1]
@@ -156,8 +158,8 @@ class PartitionLog(ReadableLog):
 
     @property
     def sync_is_due(self) -> bool:
-        """Should a plan run now? With ``durability: replicated`` only now and then: the page
-        cache is what counts there, but it must not grow without bound."""
+        """Whether a plan should run now. With ``durability: replicated`` this is rare: the page
+        cache counts there, but unsynced data must not grow without bound."""
         if self.settings.durability is Durability.FSYNC:
             return self.needs_sync
         return (
@@ -169,7 +171,7 @@ class PartitionLog(ReadableLog):
 
     @property
     def written_bytes(self) -> int:
-        """Bytes appended since ever, as this process counts; differences are what matters."""
+        """A count of bytes, which grows with every append; only its differences mean something."""
         return self._written_bytes
 
     def append(
@@ -187,18 +189,18 @@ class PartitionLog(ReadableLog):
         return base_offset
 
     def append_batches(self, batches: Iterable[Buffer], now_us: int) -> None:
-        """Append batches as their leader stamped them. The caller has verified their checksums.
+        """Append a leader's batches unchanged. The caller has verified their checksums.
 
-        Raises CorruptBatchError where one is no batch or too long, OffsetOutOfRangeError where one
-        does not begin at the end of what is before it, FencedError where a term falls: nothing
-        was written then. Raises OSError; the log is unusable then.
+        Raises CorruptBatchError if one is not a batch or is too long, OffsetOutOfRangeError if one
+        does not begin where the one before it ends, FencedError if a term falls: nothing was
+        written then. Raises OSError; the log is unusable then.
         """
         found = [(read_header(batch), batch) for batch in batches]
         leo, term = self.leo, self.last_term
         for header, batch in found:
             if header.length != len(batch):
                 raise CorruptBatchError(
-                    f"a batch of {len(batch)} bytes says that it has {header.length}"
+                    f"a batch of {len(batch)} bytes says that it has {header.length} bytes"
                 )
             if header.length > MAX_BATCH_BYTES:
                 raise CorruptBatchError(
@@ -206,7 +208,7 @@ class PartitionLog(ReadableLog):
                 )
             if header.base_offset != leo:
                 raise OffsetOutOfRangeError(
-                    f"a batch begins at offset {header.base_offset}, the log ends at {leo}",
+                    f"a batch begins at offset {header.base_offset}, but the log ends at {leo}",
                     expectedOffset=leo,
                 )
             if header.term < term:
@@ -228,13 +230,13 @@ class PartitionLog(ReadableLog):
             self._checkpoint_due = True
 
     def begin_next(self, now_us: int) -> None:
-        """Complete the active segment and begin an empty one, so that retention may take the
-        completed one though nothing is appended any more. Raises OSError as `append` does."""
+        """Complete the active segment and begin an empty one, so that retention can remove the
+        completed one even if nothing more is appended. Raises OSError as `append` does."""
         self.roll(now_us)
         self._begin_segment(now_us)
 
     def plan_sync(self, lac: int, *, checkpoint: bool = False) -> SyncPlan:
-        """A picture of all that is not durable; ``lac`` goes into a checkpoint if one is due."""
+        """A snapshot of all that is not durable; ``lac`` goes into a checkpoint if one is due."""
         active = self._segments[-1] if self._segments else None
         if active is not None and active.completed_us:
             active = None
@@ -277,13 +279,13 @@ class PartitionLog(ReadableLog):
         return plan
 
     def synced(self, plan: SyncPlan) -> tuple[Segment, ...]:
-        """Take note that ``plan`` has run; gives the segments that are to be retired now."""
+        """Take note that ``plan`` has run; returns the segments that are to be retired now."""
         self.durable_leo = max(self.durable_leo, plan.leo)
         self._durable_bytes = plan.size_bytes
         for segment in plan.completed:
             self._unsynced.remove(segment)
             self._files.release(segment.path)
-            # Read again from its file, if anybody asks.
+            # A reader loads it again from its file.
             segment.index = None
         active = plan.active
         if (
@@ -305,8 +307,9 @@ class PartitionLog(ReadableLog):
         return self._drop_below_start()
 
     def truncate_prefix(self, offset: int) -> None:
-        """Ask for ``offset`` (at most LEO), where a batch begins, as the log start; it counts once
-        a plan has run. A follower that begins anew there is sent whole batches."""
+        """Ask for ``offset`` as the log start; it takes effect once a plan has run. It is at most
+        the LEO, and a batch begins there, so that a follower that is reset to it gets whole
+        batches."""
         self._wanted_start = max(self._wanted_start, min(offset, self.leo))
 
     def apply_retention(self, now_us: int, upto_offset: int) -> None:
@@ -316,40 +319,40 @@ class PartitionLog(ReadableLog):
             self.truncate_prefix(start)
 
     def roll_is_due(self, now_us: int) -> bool:
-        """Has the active segment been open for ``segment.time``, outlived the retention, or been
-        truncated to its end?"""
+        """Whether the active segment has been open for ``segment.time``, has outlived the
+        retention, or was truncated to its end."""
         active = self._segments[-1] if self._segments else None
         if active is None or active.completed_us or not active.size:
             return False
         return self.log_start >= self.leo or outlived(active, self.settings, now_us)
 
     def truncate_suffix(self, offset: int) -> None:
-        """Let the log end at ``offset``, a batch boundary from the log start to its end.
+        """Cut the log to end at ``offset``, a batch boundary between the log's start and end.
 
-        Records, index entries, terms and producer state from there on are gone, durably, when
-        this returns, and what is left is durable. A crash before leaves the log as it was, or
-        cut. A truncation of the prefix that has not run yet stays asked for.
+        When this returns, the records, index entries, terms and producer state from there on are
+        durably gone, and all that is left is durable. A crash before that leaves the log as it was,
+        or cut. A pending truncation of the prefix stays pending.
 
-        Blocks on the disk: call it from a storage thread. Until it returns the caller appends
-        nothing, rolls nothing, neither makes, runs nor takes note of a sync plan, and has no
-        `delete_files` running. Reads may go on; they find the old log or the cut one, or raise
-        NotReadyError. That nothing committed is cut is the caller's business, too.
+        Blocks on the disk: call it from a storage thread. Until it returns, the caller must not
+        append or roll, must not make, run or note a sync plan, and must have no `delete_files`
+        running. Reads may go on; they find the old log or the cut one, or raise NotReadyError. The
+        caller also ensures that nothing committed is cut.
 
-        Raises OffsetOutOfRangeError, or InvalidRequestError inside a batch; then nothing
-        happened. Raises Damage, OSError; the log is unusable then.
+        Raises OffsetOutOfRangeError, or InvalidRequestError inside a batch; nothing has changed
+        then. Raises Damage, OSError; the log is unusable then.
         """
         segments = self._segments
         if not self.log_start <= offset <= self.leo:
             raise OffsetOutOfRangeError(
-                f"{self.directory} holds offsets {self.log_start} to {self.leo - 1}; it cannot end"
-                f" at {offset}",
+                f"{self.directory} holds offsets {self.log_start} to {self.leo - 1}; it cannot be"
+                f" cut to end at {offset}",
                 firstAvailable=self.log_start,
             )
         if not segments:
             return
         at = segments.index(segment_of(segments, offset))
         last = cut_segment(self._reader, self._files, segments[at], offset)
-        # What the log start has left behind goes with the cut.
+        # Segments below the log start are removed with the cut.
         before = segments[:at] if last.base_offset > self.log_start else ()
         first = ProducerSnapshot(segments[0].base_offset, ())
         base = newest_snapshot((self._settled, self._latest, first), offset)
@@ -366,18 +369,18 @@ class PartitionLog(ReadableLog):
             settled=settled,
         )
         self._replace((*before, last), checkpoint)
-        # Not before: what the file said of the removed part is gone durably now.
+        # Only now: what the checkpoint said of the removed part is durably gone.
         if last.index is not None:
             write_index(last.index_path, last.summary(), last.index.to_bytes())
 
     def rebuild(self, start: int, last_term: int, producers: ProducerDump = ()) -> None:
         """Replace the log by an empty one that begins at ``start``, after a record of
-        ``last_term``; 0 and 0 for one that nothing was ever appended to. ``producers`` is what
-        another log's `snapshot_before` says of records below ``start``.
+        ``last_term``; 0 and 0 if nothing was ever appended. ``producers`` is the result of another
+        log's `snapshot_before` for ``start``.
 
-        Durable when this returns; a crash before leaves the log as it was, or the new one. Works
-        on an unfit log, too. The caller guarantees what `truncate_suffix` asks for. Raises
-        OSError; the log is unusable then.
+        Durable when this returns; a crash before that leaves the old log or the new one. Works on
+        an unfit log, too. The caller guarantees what `truncate_suffix` requires. Raises OSError;
+        the log is unusable then.
         """
         producers, last_id = split_last_id(producers)
         checkpoint = Checkpoint(
@@ -394,16 +397,16 @@ class PartitionLog(ReadableLog):
         self._replace((Segment(str(self.directory), start, start),), checkpoint)
 
     def snapshot_before(self, start: int) -> ProducerDump:
-        """What another log that begins at ``start``, at most this one's own start, has to know of
-        what was before: producers, and the last transaction id.
+        """The producer state that another log needs if it begins at ``start``, at most this log's
+        own start: producers, and the last transaction id.
 
-        The id may be that of a committed record from ``start`` on, which the other log is sent.
+        The id may be that of a committed record from ``start`` on, which the other log will get.
         """
         return with_last_id(self.producers.dump_before(start), self.id_before_start)
 
     def quarantine(self, name: str) -> Path:
-        """Move the segments to another directory below the log's, which it gives; durable when
-        this returns. What is left is a damaged log, to be rebuilt. Blocks. Raises OSError."""
+        """Move the segments to a directory ``name`` below the log's, and return its path; durable
+        when this returns. What is left is a damaged log, to be rebuilt. Blocks. Raises OSError."""
         place = self.directory / f"aside-{name}"
         place.mkdir(exist_ok=True)
         for segment in self._segments:
@@ -415,7 +418,7 @@ class PartitionLog(ReadableLog):
         return place
 
     def close(self) -> None:
-        """Give back the files. Sync first: what is not durable may be lost."""
+        """Close the files. Sync first: data that is not durable may be lost."""
         self._release()
         for segment in self._segments:
             self._files.forget(segment.path)
@@ -442,12 +445,12 @@ class PartitionLog(ReadableLog):
             self.last_id, self.last_id_end = active.max_transaction_id, self.leo
 
     def _find_last_id(self) -> None:
-        """Learn the last transaction id of a log that is opened or was replaced."""
+        """Set the last transaction id of a log that was opened or replaced."""
         ids = (one.max_transaction_id for one in self._segments)
         self.last_id, self.last_id_end = max(self.id_before_start, *ids, NO_TRANSACTION), self.leo
 
     def _room_for(self, length: int, term: int, now_us: int) -> Segment:
-        """The segment that a batch of ``term`` goes to, made where there is none."""
+        """The segment that a batch of ``term`` goes to, created if there is none."""
         active = self._segments[-1] if self._segments else None
         if active is not None and active.size and not active.completed_us:
             if active.size + length > self.settings.segment.size:
@@ -468,14 +471,14 @@ class PartitionLog(ReadableLog):
         return segment
 
     def _next_checkpoint(self, last: Segment | None) -> Checkpoint:
-        """A checkpoint of the log as it is now, which moves on what producers roll back from."""
+        """A checkpoint of the current log; it also advances the committed producer table."""
         latest = ProducerSnapshot(self.leo, self.producers.dump())
         self._settled = newest_snapshot((self._settled, self._latest, latest), self._lac + 1)
         self._latest = latest
         return checkpoint_of(
             last,
             log_start=self._wanted_start,
-            # As of the log start; the plan looks for what was left behind since.
+            # As of the current log start; the plan adds the records between it and the new one.
             id_before_start=self.id_before_start,
             lac=self._lac,
             history=forgotten(self.history, self._wanted_start),
@@ -484,7 +487,7 @@ class PartitionLog(ReadableLog):
         )
 
     def _sync_remaining(self, segments: tuple[Segment, ...]) -> None:
-        """Make ``segments`` durable, which a cut leaves."""
+        """Make ``segments``, which a cut leaves, durable."""
         for segment in segments:
             if segment in self._unsynced or (self._holds and segment is self._segments[-1]):
                 with self._files.open(segment.path) as fd:
@@ -493,7 +496,7 @@ class PartitionLog(ReadableLog):
             sync_directory(self.directory)
 
     def _replace(self, segments: tuple[Segment, ...], checkpoint: Checkpoint) -> None:
-        """Become the log that ``checkpoint`` speaks of: ``segments``, the last one cut."""
+        """Become the log that ``checkpoint`` describes: ``segments``, the last one cut."""
         last = segments[-1]
         write_checkpoint(self.directory, replace(checkpoint, cut_at=last.size))
         self._release()
@@ -521,7 +524,7 @@ class PartitionLog(ReadableLog):
         finish_cut(self.directory, replace(checkpoint, cut_at=last.size))
 
     def _release(self) -> None:
-        """Hold no more what waits for its fsync."""
+        """Release the files that wait for an fsync."""
         for segment in self._unsynced:
             self._files.release(segment.path)
         self._unsynced.clear()

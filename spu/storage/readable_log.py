@@ -1,14 +1,14 @@
-"""What reads of a log's records need: where it begins and ends, its segments, and their reader.
+"""The readable side of a log: its start and end, its segments, and reads and look-ups in them.
 
-The event loop changes a log while threads read it. Readers are safe by two rules. The segments are
-a tuple that the log replaces and never changes in place, so a reader holds on to the one it saw.
-And a reader looks at ``_reader`` first and at the segments after it, because what it remembers is
-never of an older log than its own; a log that is replaced sets its end first, then its segments,
-then its reader.
+The event loop changes a log while threads read it. Two rules keep readers safe. The segments are a
+tuple that the log replaces and never changes in place, so a reader keeps the tuple that it saw. And
+a reader takes ``_reader`` first and the segments after it, so that ``_reader`` never remembers
+positions of an older log than its own; a log that is replaced sets its end first, then its
+segments, then its reader.
 
-A read that meets damage in a segment that the log has meanwhile cut has met no damage: it raises
-NotReadyError, and the client tries again. Neighbours: `spu.storage.log` changes the log,
-`spu.storage.reader` reads one segment.
+A read may meet what looks like damage in a segment that the log has cut meanwhile. That is not
+damage: the read raises NotReadyError, and the client tries again. Neighbours: `spu.storage.log`
+changes the log, `spu.storage.reader` reads one segment.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class ReadableLog:
         """Whole batches from the one that holds ``offset`` on, none at or above ``upto_offset``.
 
         The first is whole even if it is longer than ``max_bytes``. Reads stop at the end of a
-        segment. Without ``wait`` only what needs no disk is read, else BlockingIOError; with
-        it, call from a thread. Raises OffsetOutOfRangeError below the log start, NotReadyError
-        where the log is being cut there, Damage, OSError.
+        segment. Without ``wait``, raises BlockingIOError if the disk is needed; with it, call from
+        a thread. Raises OffsetOutOfRangeError below the log start, NotReadyError if the log is
+        being cut there, Damage, OSError.
         """
         if offset < self.log_start:
             raise self._below_start(offset)
@@ -55,10 +55,11 @@ class ReadableLog:
             self._raise_unless_cut(error, segment, offset)
 
     def batch_start(self, offset: int) -> int:
-        """Base offset of the batch that holds ``offset``; the end of the log from there on.
+        """Base offset of the batch that holds ``offset``; the log's end, if ``offset`` is not below
+        it.
 
-        Blocks on the disk. Raises OffsetOutOfRangeError below the log start, NotReadyError where
-        the log is being cut there, Damage, OSError.
+        Blocks on the disk. Raises OffsetOutOfRangeError below the log start, NotReadyError if the
+        log is being cut there, Damage, OSError.
         """
         if offset < self.log_start:
             raise self._below_start(offset)
@@ -74,7 +75,7 @@ class ReadableLog:
     def offset_for_timestamp(self, timestamp_us: int, upto_offset: int) -> int:
         """Base offset of the first batch with a record at or after a time; else ``upto_offset``.
 
-        Never below the log start. Blocks on the disk. Raises NotReadyError where the log is being
+        Never below the log start. Blocks on the disk. Raises NotReadyError if the log is being
         cut, Damage, OSError.
         """
         reader, log_start = self._reader, self.log_start
@@ -100,7 +101,7 @@ class ReadableLog:
         find: Callable[[Segment], int | None],
         upto_offset: int,
     ) -> int:
-        """Where the first batch is that ``find`` finds in one of ``segments``."""
+        """Base offset of the first batch that ``find`` finds in one of ``segments``."""
         log_start = self.log_start
         for segment in segments:
             if segment.end_offset > log_start:
@@ -114,14 +115,14 @@ class ReadableLog:
 
     def _below_start(self, offset: int) -> OffsetOutOfRangeError:
         return OffsetOutOfRangeError(
-            f"offset {offset} is gone; the first available offset is {self.log_start}",
+            f"offset {offset} was truncated; the first available offset is {self.log_start}",
             firstAvailable=self.log_start,
         )
 
     def _raise_unless_cut(
         self, error: Damage, segment: Segment, offset: int | None = None
     ) -> NoReturn:
-        """Raise the damage that a read met, or NotReadyError where the log was cut meanwhile."""
+        """Raise the damage that a read met, or NotReadyError if the log was cut meanwhile."""
         if segment in self._segments and (offset is None or offset < self.leo):
             raise error
         below = "" if offset is None else f" below offset {offset}"
@@ -129,6 +130,6 @@ class ReadableLog:
 
 
 def segment_of(segments: tuple[Segment, ...], offset: int) -> Segment:
-    """The segment that ``offset`` lies in, or the first of them where it is below all."""
+    """The segment that holds ``offset``, or the first one if ``offset`` is below all of them."""
     at = bisect_right(segments, offset, key=attrgetter("base_offset")) - 1
     return segments[max(at, 0)]

@@ -1,9 +1,9 @@
 """Reading batches out of segments.
 
-The broker reads headers only: from an index entry it walks to the batch that holds an offset,
-and cuts what it sends after the last whole batch. A read tries the page cache first without
-waiting (``RWF_NOWAIT``); where the disk is needed the caller repeats it in a thread, so that a
-reader of old data never stops the loop that serves everybody else.
+An SPU reads only headers: from an index entry it walks to the batch that holds an offset, and it
+sends data up to the end of the last whole batch. A read first tries the page cache without waiting
+(``RWF_NOWAIT``). If the disk is needed, the caller repeats the read in a thread, so that a reader
+of old data never stops the loop that serves all other clients.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from spu.storage.segment import Damage, Segment, scan
 _WALK: Final = struct.Struct("<qQIHBBII8xq")
 _WALK_AT: Final = 8
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
-#: How many places where a sequential reader will go on are remembered.
+#: How many positions are remembered at which sequential readers will go on.
 _REMEMBERED_ENDS: Final = 32
 
 
 class IndexNotLoadedError(BlockingIOError):
-    """Where to read is not known without the disk; what is to be read may well be in memory."""
+    """The position is not known without the disk; the data itself may well be in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """Whole batches, the offset after the last of them, and its term; 0 where there is none."""
+    """Whole batches, the offset after the last one, and the last one's term, 0 if there is none."""
 
     data: memoryview
     next_offset: int
@@ -50,14 +50,14 @@ class LogReader:
 
     def __init__(self, files: FilePool) -> None:
         self._files = files
-        # The loop and read threads share what follows.
+        # The event loop and read threads share the following fields.
         self._lock = threading.Lock()
         self._ends: dict[int, tuple[int, int]] = {}
 
     def read(
         self, segment: Segment, offset: int, max_bytes: int, upto_offset: int, *, wait: bool
     ) -> ReadResult:
-        """See `PartitionLog.read`; ``offset`` lies in ``segment`` and below ``upto_offset``."""
+        """See `ReadableLog.read`; ``offset`` is in ``segment`` and below ``upto_offset``."""
         limit = segment.size
         base, position = self._ends.get(offset, (-1, 0))
         if base != segment.base_offset:
@@ -81,7 +81,7 @@ class LogReader:
         return ReadResult(data[:end], next_offset, last_term)
 
     def _remember(self, next_offset: int, base_offset: int, end: int) -> None:
-        """A sequential reader comes back for ``next_offset``: spare it the way there."""
+        """A sequential reader will come back for ``next_offset``: remember its position."""
         with self._lock:
             if len(self._ends) >= _REMEMBERED_ENDS:
                 del self._ends[next(iter(self._ends))]
@@ -100,7 +100,7 @@ class LogReader:
         return None
 
     def find_id(self, segment: Segment, transaction_id: int, log_start: int) -> int | None:
-        """As `find_time`, of the first batch with a record of that transaction id or a larger
+        """Like `find_time`, for the first batch with a record of that transaction id or a larger
         one."""
         position = self.index(segment, wait=True).position_before_id(transaction_id)
         for header in self._headers(segment, position):
@@ -134,7 +134,7 @@ class LogReader:
     def _headers(self, segment: Segment, position: int) -> Iterator[BatchHeader]:
         """The headers of a segment from the batch at ``position`` on; nothing is verified.
 
-        Blocks on the disk. Raises Damage where no header can stand, OSError.
+        Blocks on the disk. Raises Damage if the bytes are not a header, OSError.
         """
         limit = segment.size
         while position < limit:
@@ -147,7 +147,7 @@ class LogReader:
             position += header.length
 
     def batch_start(self, segment: Segment, offset: int) -> int:
-        """Base offset of the batch that holds ``offset``, which lies in ``segment``. Blocks."""
+        """Base offset of the batch that holds ``offset``, which is in ``segment``. Blocks."""
         limit = segment.size
         position = self.locate(segment, offset, limit, wait=True)
         return self._header(segment, position, limit, wait=True)[0]
@@ -198,7 +198,7 @@ class LogReader:
 
     def _pread(self, segment: Segment, position: int, count: int, *, wait: bool) -> memoryview:
         """Exactly ``count`` bytes."""
-        # Not a bytearray: that would be filled with zeros first.
+        # A bytearray would be filled with zeros first.
         view = np.empty(count, np.uint8).data
         filled = 0
         with self._files.open(segment.path) as fd:
@@ -220,7 +220,7 @@ class LogReader:
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            # This file system cannot say whether it would wait.
+            # This file system does not support RWF_NOWAIT.
             return os.preadv(fd, [view], position)
 
 
@@ -241,7 +241,7 @@ def _whole_batches(
     data: memoryview, segment: Segment, position: int, upto_offset: int, most: int
 ) -> tuple[int, int, int]:
     """Length, next offset and last term of the whole batches below ``upto_offset`` at the start
-    of data: the first, and all within ``most`` bytes."""
+    of data: the first batch, and all others that end within ``most`` bytes."""
     at, next_offset, last_term = 0, -1, 0
     size = len(data)
     while size - at >= HEADER_SIZE:

@@ -1,21 +1,21 @@
-"""Opening a log after its process or host went away, however it went.
+"""Opens a log after a stop or crash of its process or host.
 
-The checkpoint says what was durable and where to scan from. From there every batch is verified.
-Three things can be found at the end:
+The checkpoint says what was durable and where to scan from. From there, every batch is verified.
+The scan can find three things at the end:
 
-- a clean end: all is kept;
-- damage above the durable point: a torn tail. It is cut; if a whole valid batch stands behind
-  the damage, the bytes are first set aside in a ``cut-…`` file, as somebody may want them;
-- damage below the durable point, or less log than was durable: the disk lost what was promised.
+- a clean end: everything is kept;
+- damage above the durable end: a torn tail. It is cut. If a whole valid batch follows the damage,
+  the bytes are first copied to a ``cut-…`` file, in case an operator wants them;
+- damage below the durable end, or less log than was durable: the disk lost durable records.
   Nothing is cut or deleted; the log is unfit, with a reason that names file and position.
 
-A log that was being cut when its process went away is cut first, as its checkpoint says.
+A cut that was in progress when the process ended is finished first, as its checkpoint says.
 
-What is kept beyond the checkpoint is fsynced before the log is handed out, since a crash of the
-process alone leaves bytes that were never on the disk. A log that ends where its checkpoint says is
-on the disk: the checkpoint was written behind the fsyncs of all that it speaks of. A short stretch
-beyond it gets no new checkpoint here: who opens ten thousand logs waits for it, and once they are
-idle each gets one.
+Data beyond the checkpoint is fsynced before the log is used, because a crash of the process alone
+leaves bytes that were never on the disk. A log that ends where its checkpoint says is on the disk:
+the checkpoint was written after the fsyncs of everything that it covers. A short stretch beyond it
+gets no new checkpoint here: an SPU that opens ten thousand logs would wait for ten thousand
+checkpoints. Each log gets one later, once it is idle.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ _log = get_logger(__name__)
 
 
 class UnfitError(Exception):
-    """The log lost something that was durable; the text names file and position."""
+    """The log has lost durable records; the text names file and position."""
 
 
 @dataclass(slots=True)
 class RecoveredLog:
     """A log as it was found. All of it is durable. ``unfit`` says what is wrong, if anything.
 
-    ``beyond_checkpoint`` is how many bytes the checkpoint on the disk does not speak of;
-    ``settled`` are the producers at a place that is committed, to roll back from;
-    ``id_before_start`` is the last transaction id below the log start.
+    ``beyond_checkpoint`` is how many bytes the checkpoint on the disk does not cover; ``settled``
+    is the producer table at a committed offset, to start from after a cut; ``id_before_start`` is
+    the last transaction id below the log start.
     """
 
     segments: list[Segment] = field(default_factory=list)
@@ -86,10 +86,10 @@ class RecoveredLog:
 
 class Recovery:
     """The recovery of the log in ``directory``, in two steps, each of which blocks: reading, which
-    is mostly computing, and fsyncs, which are needed only where ``is_durable`` is False.
+    is mostly computing, and fsyncs, which are needed only if ``is_durable`` is False.
 
-    ``log`` is what was found; it may be used when both are done. Neither step raises for what the
-    disk holds: see ``unfit``."""
+    ``log`` is the result; it may be used when both steps are done. Neither step raises for what
+    the disk holds: see ``unfit``."""
 
     def __init__(self, directory: Path, now_us: int) -> None:
         self.log = RecoveredLog()
@@ -98,16 +98,16 @@ class Recovery:
         self._now_us = now_us
         self._trusted = True
         self._checkpoint = Checkpoint()
-        # Terms never fall along a log; this is the last one met.
+        # The last term that the scan has met; terms never fall along a log.
         self._term = 0
         self._retired = False
 
     def read(self) -> None:
-        """Find out what there is, and cut what is to be cut."""
+        """Read and verify the log, and cut a torn tail."""
         self._guarded(self._read)
 
     def make_durable(self) -> None:
-        """Put on the disk what was kept, and note it in a new checkpoint."""
+        """Fsync what was kept, and write a new checkpoint for it."""
         if not self.is_durable:
             self._guarded(self._make_durable)
             self.is_durable = True
@@ -121,7 +121,7 @@ class Recovery:
         except OSError as error:
             log.unfit = f"{error.filename or self._directory}: {error.strerror}"
         if log.unfit is not None:
-            # Nothing of it is relied on.
+            # Nothing of an unfit log is used.
             self.is_durable = True
             _log.error("log is unfit", directory=str(self._directory), reason=log.unfit)
 
@@ -131,7 +131,7 @@ class Recovery:
             self._trusted = False
         else:
             self._checkpoint = checkpoint
-        # Looked at once: there may be ten thousand directories.
+        # Listed only once, because there may be ten thousand directories.
         names = os.listdir(self._directory)
         for name in names:
             if name.endswith(UNFINISHED):
@@ -187,7 +187,8 @@ class Recovery:
             )
 
     def _without_checkpoint(self, bases: list[int]) -> None:
-        """Nobody knows what was durable: only a log that is whole from end to end is fit."""
+        """Recover without a checkpoint. Nobody knows what was durable, so only a log that is whole
+        from end to end is fit."""
         log = self.log
         log.log_start = log.leo = bases[0] if bases else 0
         try:
@@ -203,15 +204,15 @@ class Recovery:
     def _require_start(self, bases: list[int]) -> None:
         if bases[0] > self._checkpoint.log_start:
             raise UnfitError(
-                f"{self._directory} begins at offset {bases[0]}, its log at"
+                f"the files in {self._directory} begin at offset {bases[0]}, but the log at"
                 f" {self._checkpoint.log_start}: segments are missing"
             )
         if self._checkpoint.durable_leo and self._checkpoint.segment not in bases:
             raise UnfitError(f"{self._segment(self._checkpoint.segment).path} is missing")
 
     def _drop_truncated(self, bases: list[int]) -> list[int]:
-        """Finish a truncation: whole segments below the log start go, up to the one that the
-        checkpoint is about, where the scan begins."""
+        """Finish a truncation: remove whole segments below the log start, up to the one that the
+        checkpoint names, where the scan begins."""
         kept = list(bases)
         while kept[0] < self._checkpoint.segment and kept[1] <= self._checkpoint.log_start:
             segment = self._segment(kept.pop(0))
@@ -221,14 +222,14 @@ class Recovery:
         return kept
 
     def _remove_orphans(self, bases: list[int], names: list[str]) -> None:
-        """Indexes of segments that are gone: another segment may get their name."""
+        """Remove indexes of segments that are gone: another segment may get their name."""
         ours = {self._segment(base).index_path.name for base in bases}
         for name in names:
             if name.endswith(INDEX_SUFFIX) and name not in ours:
                 (self._directory / name).unlink()
 
     def _read_history(self, bases: list[int]) -> History:
-        """The terms of what was durable, from the log itself."""
+        """The terms of the durable records, read from the log itself."""
         history: History = ()
         for base in bases:
             path = self._segment(base).path
@@ -243,7 +244,7 @@ class Recovery:
         return forgotten(history, self._checkpoint.log_start)
 
     def _completed(self, completed: list[int], bases: list[int]) -> None:
-        """Take up segments below the checkpoint by their index; rebuild what is not there."""
+        """Add segments below the checkpoint by their indexes; rebuild missing indexes."""
         for number, base in enumerate(completed):
             segment = self._segment(base)
             size = os.stat(segment.path).st_size
@@ -287,7 +288,7 @@ class Recovery:
             self._cut(error, [base for base in bases if base > log.segments[-1].base_offset])
 
     def _scan_from(self, bases: list[int], offset: int, position: int) -> None:
-        """Verify and take up segments; the first one from ``position`` on."""
+        """Verify and add segments; the first one from ``position`` on."""
         log = self.log
         log.leo = offset
         for number, base in enumerate(bases):
@@ -324,7 +325,7 @@ class Recovery:
         return True
 
     def _scan_segment(self, segment: Segment, position: int, offset: int, *, learn: bool) -> None:
-        """Walk one segment; with ``learn`` the log's end, terms and producers follow it."""
+        """Scan one segment; with ``learn``, update the log's end, terms and producers."""
         log, durable_leo = self.log, self._checkpoint.durable_leo
         fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -344,7 +345,7 @@ class Recovery:
             os.close(fd)
 
     def _cut(self, damage: Damage, later: list[int]) -> None:
-        """Cut the tail at the end of the last segment taken up, and every later segment."""
+        """Cut the tail of the last segment that was added, and remove every later segment."""
         log = self.log
         segment = log.segments[-1]
         tails: list[tuple[str, bytes]] = []
@@ -376,7 +377,7 @@ class Recovery:
         # The last file goes first: a crash in between leaves a shorter tail, never a gap.
         for base in reversed(later):
             self._segment(base).remove()
-        # An index may have been written since, for more than is left.
+        # An index may have been written for more than is left.
         segment.index_path.unlink(missing_ok=True)
         os.truncate(segment.path, segment.size)
 
@@ -405,7 +406,7 @@ class Recovery:
                 producers=log.producers.dump(),
                 settled=log.settled,
             )
-            # Of use only to a scan that begins inside the segment, or where one was deleted.
+            # Only useful to a scan that begins inside the segment, or if one was deleted.
             wanted = checkpoint.scan_position or log.cut_bytes
             if active is not None and active.index is not None and wanted:
                 write_index(active.index_path, active.summary(), active.index.to_bytes())
@@ -414,14 +415,14 @@ class Recovery:
 
     @property
     def _is_as_checkpointed(self) -> bool:
-        """Whether nothing but what the checkpoint calls durable is there, and nothing was cut."""
+        """Whether the log holds exactly what the checkpoint covers, and nothing was cut."""
         log, checkpoint = self.log, self._checkpoint
         last = log.segments[-1].base_offset if log.segments else checkpoint.segment
         return (
             self._trusted
             and checkpoint.history_known
             and log.leo == checkpoint.durable_leo
-            # A segment that was begun behind it holds nothing yet, and its name may be lost.
+            # A segment that began after the checkpoint is empty, and its name may be lost.
             and last == checkpoint.segment
             and not log.cut_bytes
         )

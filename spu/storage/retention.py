@@ -14,11 +14,11 @@ from spu.storage.segment import Segment
 def retained_from(
     segments: Sequence[Segment], retention: Retention, now_us: int, upto_offset: int
 ) -> int | None:
-    """The log start that retention by time and size wants, at most ``upto_offset``; None where it
-    takes nothing.
+    """The log start that retention by time and size wants, at most ``upto_offset``; None if it
+    removes nothing.
 
-    Whole completed segments go, the oldest first. Their age counts from their last append by this
-    SPU's clock: old records written today are kept as long as any others.
+    It removes whole completed segments, the oldest first. Their age counts from their last append
+    by this SPU's clock: old records that are written today are kept as long as any others.
     """
     start = None
     size_bytes = sum(segment.size for segment in segments)
@@ -37,8 +37,8 @@ def retained_from(
 
 
 def outlived(active: Segment, settings: LogSettings, now_us: int) -> bool:
-    """Whether a segment that is in progress has been so for ``segment.time``, or got its last batch
-    longer ago than what is retained."""
+    """Whether a segment has been in progress for ``segment.time``, or got its last batch longer ago
+    than the retention."""
     retention_ms = settings.retention.time
     return now_us - active.opened_us >= settings.segment.time * 1000 or (
         retention_ms is not None and now_us - active.written_us > retention_ms * 1000

@@ -1,8 +1,8 @@
 """A segment: one file of batches back to back, named by the offset of its first record.
 
-Nothing stands between batches, and a batch never crosses into the next file. This module knows
-how a segment is named and described, how to verify it batch by batch, and how to look for a
-batch behind damage; what follows from damage is decided in `spu.storage.recovery`.
+There is nothing between batches, and a batch never crosses into the next file. This module knows
+how a segment is named and described, how to verify it batch by batch, and how to look for a batch
+after damage; `spu.storage.recovery` decides what follows from damage.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _MAGIC_BYTES: Final = struct.pack("<H", MAGIC)
 _MAGIC_AT: Final = 28
 _NAME: Final = re.compile(f"([0-9]{{20}}){re.escape(LOG_SUFFIX)}")
 _MAX_OFFSET: Final = (1 << 63) - 1
-#: A search for batches gives up after checksums over so many times the bytes that it looks at.
+#: A search for batches stops after checksums over this many times the bytes that it searches.
 _SEARCH_FACTOR: Final = 8
 
 
 class Damage(Exception):  # noqa: N818 - what was found, not yet an error: recovery decides
-    """Bytes at ``position`` of ``path`` are not the batch that should stand there."""
+    """The bytes at ``position`` of ``path`` are not the batch that should be there."""
 
     def __init__(self, path: str, position: int, why: str) -> None:
         super().__init__(f"{path} at byte {position}: {why}")
@@ -49,10 +49,10 @@ class Damage(Exception):  # noqa: N818 - what was found, not yet an error: recov
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """One segment. ``size`` and ``end_offset`` are where its next batch would go.
+    """One segment. ``size`` and ``end_offset`` are the position and offset of its next batch.
 
     ``completed_us`` is 0 while it is in progress; ``written_us`` is when it got its last batch.
-    ``index`` is None for a completed segment: it is read from its file when needed.
+    ``index`` is None for a completed segment: readers load it from its file.
     """
 
     directory: str
@@ -75,7 +75,7 @@ class Segment:
         return Path(f"{self.directory}/{self.base_offset:020d}{INDEX_SUFFIX}")
 
     def note(self, header: BatchHeader, offset: int) -> None:
-        """Take up a batch that was written at the end."""
+        """Count in a batch that was written at the end."""
         if self.index is not None:
             self.index.note(offset, self.size, self.max_timestamp_us, self.max_transaction_id)
         if header.last_timestamp_us > self.max_timestamp_us:
@@ -108,7 +108,7 @@ def segment_bases(directory: Path) -> list[int]:
 
 
 def bases_of(names: Iterable[str]) -> list[int]:
-    """Base offsets of the segment files among ``names``, in order. Other names are not ours."""
+    """Base offsets of the segment files among ``names``, in order. Other names are ignored."""
     found = (int(name[1]) for name in map(_NAME.fullmatch, names) if name)
     return sorted(base for base in found if base <= _MAX_OFFSET)
 
@@ -118,8 +118,8 @@ def scan(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of every batch from ``position`` to the end of the file.
 
-    Each is verified: both CRCs, that it begins at the offset after the one before, and that
-    terms do not fall. Raises Damage where one does not fit, OSError where the disk fails.
+    Each is verified: both CRCs, that it begins where the one before it ends, and that terms do not
+    fall. Raises Damage if one does not fit, OSError if the disk fails.
     """
     end = os.fstat(fd).st_size
     chunk = memoryview(b"")
@@ -136,7 +136,7 @@ def scan(
         if length > end - position or length > MAX_BATCH_BYTES:
             raise Damage(path, position, f"a batch of {length} bytes does not fit the file")
         if length > len(chunk) - at:
-            # The claim grew with the chunk; read exactly what it says.
+            # The batch is longer than the chunk; read exactly as much as its header says.
             chunk, start, at = memoryview(os.pread(fd, length, position)), position, 0
         try:
             header = verify(chunk[at : at + length])
@@ -153,10 +153,10 @@ def scan(
 
 
 def find_batch(data: bytes) -> int | None:
-    """Where the first whole, valid batch begins in ``data``, if one does.
+    """Where the first whole, valid batch begins in ``data``, if there is one.
 
-    A payload may be made of headers that all claim the rest of the log: where checksums over
-    those take too long, the next one is taken for a batch.
+    A payload may consist of headers that all claim the rest of the log. If checksums over these
+    take too long, the next header counts as a batch.
     """
     view = memoryview(data)
     left = _SEARCH_FACTOR * len(data)

@@ -1,7 +1,7 @@
 """A log that no SPU has open: what its directory holds, and whether it is whole.
 
-The directory is read as it is; recovery is what changes it. The checkpoint says what must be
-there: damage behind the durable end is a torn tail, which the next start of the SPU cuts.
+Reading never changes the directory; only recovery does. The checkpoint says what must be there:
+damage above the durable end is a torn tail, which the next start of the SPU cuts.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from spu.storage.verification import TO_THE_END, Problem, Severity, Verification
 
 _STEP_BYTES: Final = 8 << 20
 
-#: Bytes that were verified, and bytes that there are.
+#: Called with the bytes that were verified, and the bytes in total.
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class StoppedLog:
-    """The segments of a directory. An index is read from its file; that of the last segment may
-    cover a part of it only."""
+    """The segments of a directory. Indexes are read from their files; that of the last segment may
+    cover only a part of it."""
 
     directory: Path
     segments: tuple[Segment, ...]
@@ -41,7 +41,7 @@ class StoppedLog:
 
 
 def open_stopped(directory: Path) -> StoppedLog:
-    """Look at a partition's directory. Raises OSError."""
+    """Read a partition's directory. Raises OSError."""
     bases = segment_bases(directory)
     segments = []
     for base, end in zip(bases, [*bases[1:], TO_THE_END], strict=False):
@@ -77,7 +77,7 @@ def describe(log: StoppedLog) -> dict[str, Any]:
 
 
 def verify_stopped(log: StoppedLog, progress: Progress) -> Verification:
-    """Verify all of a log, also what lies behind damage. Never raises for what the disk holds."""
+    """Verify a whole log, also after damage. Never raises for what the disk holds."""
     verification = Verification(TO_THE_END)
     while not verification.finished:
         try:
@@ -98,17 +98,17 @@ def verify_stopped(log: StoppedLog, progress: Progress) -> Verification:
 
 
 def _compare(checkpoint: Checkpoint, log: StoppedLog, verification: Verification) -> None:
-    """Note what there must be by the checkpoint, and is not."""
+    """Note what the checkpoint says must be there, and is not."""
     last = log.segments[-1:]
     first = log.segments[0].base_offset if log.segments else checkpoint.log_start
     end = verification.offset if log.segments else checkpoint.log_start
     if first > checkpoint.log_start:
-        reason = f"the log begins at offset {checkpoint.log_start}, its files at {first}"
+        reason = f"the log begins at offset {checkpoint.log_start}, but its files at {first}"
         verification.note(Problem(CHECKPOINT_NAME, 0, reason))
     damaged = {one.file for one in verification.problems if one.severity is Severity.DAMAGE}
-    # Where the last segment is damaged, that says all.
+    # If the last segment is damaged, that says it already.
     if end < checkpoint.durable_leo and not damaged & {Path(one.path).name for one in last}:
-        reason = f"offset {checkpoint.durable_leo - 1} was durable, the files end at {end}"
+        reason = f"offset {checkpoint.durable_leo - 1} was durable, but the files end at {end}"
         verification.note(Problem(CHECKPOINT_NAME, 0, reason))
     if checkpoint.cut_at is not None:
         reason = f"a cut at byte {checkpoint.cut_at} was begun; the next start finishes it"

@@ -1,7 +1,7 @@
-"""What one run of group commit makes durable: a picture of a log, made on the event loop.
+"""One run of group commit: a snapshot of a log, taken on the event loop, to be made durable.
 
-It runs in a storage thread while the log goes on. Order on the disk: completed segments first, then
-the directory, then the active segment, then the index and checkpoint that speak of them.
+It runs in a storage thread while appends go on. Order on the disk: completed segments first, then
+the directory, then the active segment, then the index and checkpoint that cover them.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ class SyncPlan:
     reader: LogReader
 
     def run(self) -> None:
-        """Blocks on the disk. Raises OSError; then nothing of the plan may be relied on.
+        """Make it durable. Blocks. Raises OSError; nothing of the plan is known to be durable then.
 
-        CheckpointFailedError: the records are durable, and what speeds up the next start is not.
+        CheckpointFailedError: the records are durable, but the index or checkpoint, which speed up
+        the next start, is not.
         """
         for segment in self.completed:
             with self.files.open(segment.path) as fd:
@@ -71,7 +72,7 @@ class SyncPlan:
                 try:
                     found = self.reader.id_before(segment, checkpoint.log_start)
                 except Damage:
-                    # Who reads there will be told. It is no larger than this.
+                    # A reader of that segment will get the error. Its ids are not above this one.
                     found = segment.max_transaction_id
                 last_id = max(last_id, found)
         return last_id

@@ -1,11 +1,11 @@
 """Files of truncated segments: out of the log, and kept until their grace has passed.
 
 A truncated segment's file gets a name that says which offsets it holds and when it was truncated.
-It is no part of the log any more, and an operator who truncated by mistake still finds it. It is
-deleted when its grace has passed, or earlier where the disk needs the room.
+It is no longer part of the log, but an operator who truncated by mistake still finds it. It is
+deleted when its grace has passed, or earlier if the SPU needs the room on the disk.
 
-Neighbours: `spu.storage.lifecycle` has the states of a segment, `spu.storage.retention` says which
-segments go.
+Neighbours: `spu.storage.lifecycle` has the states of a segment, `spu.storage.retention` decides
+which segments are truncated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TRUNCATED_SUFFIX: Final = ".truncated"
 
 @dataclass(frozen=True, slots=True)
 class TruncatedSegment:
-    """A file that is no part of the log any more. Offsets from ``base_offset`` to below
+    """A file that is no longer part of the log. It holds offsets from ``base_offset`` to below
     ``end_offset``; ``truncated_us`` is wall time."""
 
     path: str
@@ -34,7 +34,7 @@ class TruncatedSegment:
     size: int
 
 
-#: Files that are no part of a log any more.
+#: Files that are no longer part of a log.
 RetiredFiles = tuple[TruncatedSegment, ...]
 
 
@@ -43,22 +43,22 @@ class TruncatedSegments:
 
     def __init__(self, files: FilePool, found: Iterable[TruncatedSegment]) -> None:
         self.segments = tuple(found)
-        #: Counts how often they have changed.
+        #: How often they have changed.
         self.changes = 0
         self._files = files
 
     @property
     def size_bytes(self) -> int:
-        """What they take of the disk."""
+        """Bytes of their files."""
         return sum(one.size for one in self.segments) if self.segments else 0
 
     def retire_files(
         self, segments: tuple[Segment, ...], grace_ms: int, now_us: int
     ) -> RetiredFiles:
-        """Take the files of ``segments`` out of the log, or delete them where no grace is wanted;
-        `add` takes note of what this gives.
+        """Rename the files of ``segments`` out of the log, or delete them if there is no grace;
+        pass the result to `add`.
 
-        Blocks; a crash half-way is finished by recovery. Raises OSError.
+        Blocks; recovery finishes it after a crash. Raises OSError.
         """
         retired = []
         for segment in segments:
@@ -70,14 +70,14 @@ class TruncatedSegments:
         return tuple(retired)
 
     def add(self, files: RetiredFiles) -> None:
-        """Take note of what `retire_files` gave."""
+        """Take note of the result of `retire_files`."""
         self.segments = (*self.segments, *files)
         self.changes += 1
 
     def take_expired(
         self, grace_ms: int, now_us: int, *, all_of_them: bool = False
     ) -> RetiredFiles:
-        """Those whose grace has passed, or all; `delete_files` is to delete them."""
+        """Take out those whose grace has passed, or all; pass them to `delete_files`."""
         if not self.segments:
             return ()
         horizon_us = now_us - grace_ms * 1000
@@ -91,13 +91,13 @@ class TruncatedSegments:
 
     @staticmethod
     def delete_files(files: RetiredFiles) -> None:
-        """Delete what `take_expired` gave. Blocks. Raises OSError."""
+        """Delete what `take_expired` returned. Blocks. Raises OSError."""
         for one in files:
             Path(one.path).unlink(missing_ok=True)
 
 
 def retire(segment: Segment, now_us: int) -> TruncatedSegment | None:
-    """Give the file of a truncated segment its other name. None where there is no file any more.
+    """Give the file of a truncated segment its new name. None if the file no longer exists.
 
     Blocks. Raises OSError.
     """

@@ -1,14 +1,14 @@
 """Cutting the end of a log, or all of it, so that a crash leaves the old log or the cut one.
 
-A cut is a checkpoint that says where the log ends now, with ``cut_at`` set: the byte of its
-segment at which it does. Once that is durable the log is cut, whatever its files hold; before,
-it is not. Then `finish_cut` removes what lies behind the end, makes that durable, and only then
-replaces the checkpoint by one without the mark. Recovery finds a mark and does the same again,
-so that nothing of a removed suffix comes back to life behind what is appended afterwards. A log
-that begins anew is one that is cut to nothing at its new start.
+A cut is a checkpoint that says where the log ends now, with ``cut_at`` set to the byte of the
+segment at which it ends. Once this checkpoint is durable, the log is cut, whatever its files hold;
+before, it is not. Then `finish_cut` removes everything after the end, makes that durable, and only
+then replaces the checkpoint by one without ``cut_at``. If recovery finds ``cut_at`` set, it does
+the same again, so that no removed record reappears after records that are appended later. A log
+that is reset is cut to nothing at its new start.
 
-What is not in the log any more is gone from what speaks of it, too: indexes are deleted with
-their segments, that of the last one is built from what is left.
+Indexes follow the log: they are deleted with their segments, and the index of the last segment is
+built again from what is left.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _ANY_TERM: Final = 0
 
 
 def cut_segment(reader: LogReader, files: FilePool, segment: Segment, offset: int) -> Segment:
-    """``segment`` as it is when it ends at ``offset``: in progress, its index in memory.
+    """``segment`` as it will be when it ends at ``offset``: in progress, its index in memory.
 
-    Changes nothing. Raises InvalidRequestError where no batch ends there, Damage, OSError.
+    Changes nothing. Raises InvalidRequestError if no batch ends there, Damage, OSError.
     """
     index = SparseIndex.from_bytes(reader.index(segment, wait=True).to_bytes())
     start, position = index.entry_for(offset) or (segment.base_offset, 0)
@@ -72,8 +72,8 @@ def producers_at(
     snapshot: ProducerSnapshot,
     offset: int,
 ) -> ProducerTable:
-    """The producer table of a log that ends at ``offset``, a batch boundary: ``snapshot`` and
-    what stands in ``segments`` between the two. Raises Damage, OSError."""
+    """The producer table of a log that ends at ``offset``, a batch boundary: ``snapshot``, and the
+    batches in ``segments`` from its end up to ``offset``. Raises Damage, OSError."""
     table = ProducerTable(snapshot.dump)
     at = snapshot.leo
     for segment in segments:
@@ -90,10 +90,10 @@ def producers_at(
 
 
 def finish_cut(directory: Path, checkpoint: Checkpoint) -> Checkpoint:
-    """Remove what lies behind the end of the log that ``checkpoint``, which is durable, has cut.
+    """Remove everything after the end of the log that ``checkpoint``, which is durable, has cut.
 
-    Gives the checkpoint that holds afterwards, durable as well. May be repeated. Blocks. Raises
-    Damage where the log itself is not there, before anything is removed; OSError.
+    Returns the checkpoint that holds afterwards, which is durable as well. May be repeated. Blocks.
+    Raises Damage if the log itself is missing, before anything is removed; OSError.
     """
     cut_at = checkpoint.cut_at
     if cut_at is None:
@@ -105,7 +105,7 @@ def finish_cut(directory: Path, checkpoint: Checkpoint) -> Checkpoint:
     try:
         size = os.fstat(fd).st_size
         if size < cut_at:
-            raise Damage(last.path, size, f"the log was cut at byte {cut_at}, the file ends before")
+            raise Damage(last.path, size, f"the log was cut at byte {cut_at}, the file is shorter")
         for base in reversed(segment_bases(directory)):
             if base > last.base_offset or base < last.base_offset <= checkpoint.log_start:
                 Segment(str(directory), base, base).remove()

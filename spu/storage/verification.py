@@ -1,17 +1,17 @@
-"""Checking a log against its checksums and indexes, a piece at a time, while it is used or not.
+"""Checks a log against its checksums and indexes, piece by piece, even while the log is in use.
 
-`Verification.advance` goes on where it stopped: it verifies both CRCs of every batch, that offsets
-follow each other and terms do not fall, that each segment is as long as it should be, and that
-every index leads where it says. It knows nothing of threads, pauses and replicas: the caller
-decides how much is read at once (`spu.server.verifications` for a replica that serves, `spu.admin`
-for a directory that nobody uses).
+`Verification.advance` continues where it stopped: it verifies both CRCs of every batch, that
+offsets follow each other and terms do not fall, that each segment is as long as it should be, and
+that every index entry leads to its batch. It knows nothing of threads, pauses and replicas: the
+caller decides how much is read at once (`spu.server.verifications` for a replica that serves,
+`spu.admin` for a directory that no SPU uses).
 
-Damage of records ends it: what that means is the caller's business. A damaged index is only a
-shortcut; it is noted and built again from the log, which was verified just before. Nothing is
-concluded from a file that was cut or deleted meanwhile: the segment is looked for again first.
+Damaged records end it; the caller decides what that means. An index is only a shortcut: a damaged
+one is noted and built again from the log, which was verified just before. A file may be cut or
+deleted during the check: the segment is looked up again before a problem counts.
 
-Equal logs give equal digests: a digest covers the first 28 bytes of every batch header, in which
-the leader's CRC covers offset, term and the client's CRC, and that one everything else.
+Equal logs have equal digests: a digest covers the first 28 bytes of every batch header. The
+leader's CRC in them covers offset, term and the client's CRC, and that covers everything else.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from spu.storage.index import SparseIndex, is_of_earlier_version, read_index, wr
 from spu.storage.segment import Damage, Segment, scan
 
 DIGEST_BYTES: Final = 16
-#: More problems than this are only counted.
+#: Problems beyond this number are only counted.
 MAX_PROBLEMS: Final = 100
 _DIGESTED: Final = struct.Struct("<IIqQI")
-#: The end of a log that nobody has open: where its files end.
+#: For a log that no SPU has open: verify to the end of its files.
 TO_THE_END: Final = (1 << 63) - 1
 
 
@@ -42,14 +42,14 @@ class Severity(StrEnum):
     """What a finding means."""
 
     DAMAGE = "damage"
-    #: What a crash or an older version leaves behind, and what the SPU mends by itself.
+    #: What a crash or an older version leaves behind, and what the SPU repairs by itself.
     NOTE = "note"
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is not as it should be. ``file`` is a name within the directory, or all of
-    a path; ``position`` a byte in it. ``rebuilt``: an index that is in order again."""
+    """Something that is not as it should be. ``file`` is a name within the directory, or a whole
+    path; ``position`` a byte in it. ``rebuilt``: an index that is in order again."""
 
     file: str
     position: int
@@ -68,7 +68,7 @@ class Problem:
 
 
 class VerifiableLog(Protocol):
-    """What is verified: `spu.storage.log.PartitionLog`, or a log that nobody has open."""
+    """A log to verify: `spu.storage.log.PartitionLog`, or a log that no SPU has open."""
 
     @property
     def directory(self) -> Path: ...
@@ -97,14 +97,14 @@ class Verification:
     checked_bytes: int = field(default=0, init=False)
     compared_from: int = field(default=-1, init=False)
     problems: list[Problem] = field(default_factory=list, init=False)
-    #: All up to ``end`` was looked at, or it was ended by damage.
+    #: Everything up to ``end`` was checked, or damage ended the verification.
     finished: bool = field(default=False, init=False)
     _digest: Any = field(init=False)
     #: The segment in progress, its file, and what is left to verify of it.
     _segment: Segment | None = field(default=None, init=False)
     _file: BinaryIO | None = field(default=None, init=False)
     _batches: Iterator[tuple[int, BatchHeader]] | None = field(default=None, init=False)
-    #: That segment as its records say that it is, with the index that follows from them.
+    #: That segment as its records describe it, with the index that follows from them.
     _seen: Segment = field(init=False)
     _term: int = field(default=0, init=False)
 
@@ -114,15 +114,15 @@ class Verification:
 
     @property
     def digest(self) -> bytes:
-        """`DIGEST_BYTES` bytes over what was compared so far."""
+        """A digest of `DIGEST_BYTES` bytes over the batches compared so far."""
         found: bytes = self._digest.digest()
         return found
 
     def advance(self, log: VerifiableLog, max_bytes: int) -> None:
         """Verify about ``max_bytes`` more (at least one batch). Blocks on the disk.
 
-        Raises Damage of records and OSError of the log as it is now, NotReadyError where the log
-        was cut below what was verified or is to be.
+        Raises Damage of records and OSError of the log as it is now, NotReadyError if the log was
+        cut below what was verified or is still to be verified.
         """
         if self.offset < 0:
             self._begin(log)
@@ -141,21 +141,21 @@ class Verification:
                 self.close()
                 if segment in log.segments:
                     raise
-                # It was cut or deleted in the middle of it: `_find` sees which.
+                # The segment was cut or deleted during the scan: `_find` looks it up again.
 
     def note(self, problem: Problem) -> None:
-        """Keep a problem, of so many as are worth showing."""
+        """Keep a problem, as long as there are not too many to show."""
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(problem)
 
     def fail(self, error: Damage | OSError) -> None:
-        """Let damage that `advance` raised be the end of it."""
+        """End the verification with damage that `advance` raised."""
         self.note(self.problem_of(error))
         self.finished = True
         self._leave()
 
     def problem_of(self, error: Damage | OSError) -> Problem:
-        """What an error that `advance` raised says of the segment it came from."""
+        """The problem that an error of `advance` describes, in the segment it came from."""
         path = self._segment.path if self._segment is not None else ""
         if isinstance(error, Damage):
             reason = str(error).removeprefix(f"{path} at byte {error.position}: ")
@@ -164,7 +164,7 @@ class Verification:
         return Problem(Path(path or str(error.filename)).name, self._seen.size, reason)
 
     def skip(self) -> None:
-        """Go on behind the segment in progress, which is damaged."""
+        """Go on after the current segment, which is damaged."""
         if self._segment is None or self._segment.end_offset >= self.end:
             self.end = self.offset
         else:
@@ -172,7 +172,7 @@ class Verification:
         self._leave()
 
     def close(self) -> None:
-        """Give back the file."""
+        """Close the file."""
         self._batches = None
         if self._file is not None:
             self._file.close()
@@ -185,9 +185,9 @@ class Verification:
         if not segments and self.end == TO_THE_END:
             self.end = 0
         self.offset = segments[0].base_offset if segments else self.end
-        # Twice, as it may be replaced in the middle of a look at it.
+        # Checked twice, because it may be replaced while it is read.
         if read_checkpoint(log.directory) is None and read_checkpoint(log.directory) is None:
-            reason = "is missing, or its checksum does not fit"
+            reason = "is missing, or its checksum does not match"
             self.note(Problem(CHECKPOINT_NAME, 0, reason))
 
     def _find(self, log: VerifiableLog) -> Segment | None:
@@ -202,7 +202,7 @@ class Verification:
                     f"the log was cut near offset {self.offset} while it was verified; try again"
                 )
         if segments and self.offset < segments[0].base_offset:
-            # Retention took what was to be verified next.
+            # Retention removed what was to be verified next.
             self.offset = segments[0].base_offset
         if self.offset >= self.end:
             return None
@@ -214,7 +214,7 @@ class Verification:
                 return segment
         if self.end == TO_THE_END:
             return None
-        raise NotReadyError(f"the log does not reach offset {self.offset} any more; try again")
+        raise NotReadyError(f"the log no longer reaches offset {self.offset}; try again")
 
     def _scan(self, segment: Segment, goal: int) -> None:
         seen, end = self._seen, min(segment.end_offset, self.end)
@@ -226,7 +226,7 @@ class Verification:
                 raise Damage(
                     segment.path,
                     position,
-                    f"holds offset {header.next_offset - 1}, the next segment begins at"
+                    f"holds offset {header.next_offset - 1}, but the next segment begins at"
                     f" {segment.end_offset}",
                 )
             seen.note(header, header.base_offset)
@@ -261,7 +261,7 @@ class Verification:
             )
 
     def _complete(self, log: VerifiableLog, segment: Segment) -> None:
-        """All of a segment was verified that is to be."""
+        """Finish a segment, all of which was verified."""
         behind = segment.size - self._seen.size if segment.completed_us else 0
         if behind and self.offset == segment.end_offset:
             raise Damage(segment.path, self._seen.size, f"{behind} bytes follow the last batch")
@@ -277,7 +277,7 @@ class Verification:
     def _check_index(self, log: VerifiableLog, segment: Segment) -> None:
         """Compare the index file with the segment, which was verified up to `_seen`."""
         path, seen = segment.index_path, self._seen
-        # A segment in progress has its index in memory; who has that may write the file any time.
+        # The SPU has the index of a segment in progress in memory, and may write it at any time.
         is_settled = segment.index is None and seen.size == segment.size
         found = read_index(path) or (read_index(path) if path.exists() else None)
         if found is None and not path.exists():
@@ -288,7 +288,7 @@ class Verification:
         if found is None and is_of_earlier_version(path):
             problem, severity = "is of an earlier version", Severity.NOTE
         elif found is None:
-            problem, severity = "its checksum does not fit", Severity.DAMAGE
+            problem, severity = "its checksum does not match", Severity.DAMAGE
         elif is_settled and found[0].covered != seen.size:
             problem = f"it covers {found[0].covered} bytes of a log of {seen.size}"
             severity = Severity.NOTE
@@ -319,7 +319,7 @@ class Verification:
 
 
 def _agree(one: SparseIndex, other: SparseIndex | None, size: int) -> bool:
-    """Whether two indexes say the same of the first ``size`` bytes."""
+    """Whether two indexes agree about the first ``size`` bytes."""
     if other is None:
         return False
     first, second = (SparseIndex.from_bytes(index.to_bytes()) for index in (one, other))

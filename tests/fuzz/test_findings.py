@@ -262,7 +262,7 @@ def test_given_a_journal_that_says_what_nobody_writes_then_refused(
 ) -> None:
     path = tmp_path / "journal"
     path.write_bytes(repair.journal_frame(body))
-    with pytest.raises(StorageFailedError, match=f"{path} holds at byte 0"):
+    with pytest.raises(StorageFailedError, match=f"{path} holds an entry at byte 0"):
         Journal.open(path)
 
 
@@ -484,7 +484,7 @@ def test_given_a_storage_id_that_no_message_can_carry_then_the_meta_is_refused(
     opened.create_partitions([meta])
     path = opened.partition_path(UID) / "meta.json"
     path.write_text(json.dumps(meta.to_json() | {"storageId": storage}))
-    with pytest.raises(StorageFailedError, match="is no storage id"):
+    with pytest.raises(StorageFailedError, match="is not a storage id"):
         opened.read_meta(UID)
     opened.close()
 

@@ -28,7 +28,7 @@ def test_given_an_open_directory_then_a_second_opener_is_told_who_holds_it(tmp_p
 @pytest.mark.parametrize(
     ("spu_id", "cluster", "text"),
     [
-        pytest.param(2, CLUSTER, "belongs to SPU 1, this is SPU 2", id="given-another-spu"),
+        pytest.param(2, CLUSTER, "belongs to SPU 1, but this is SPU 2", id="given-another-spu"),
         pytest.param(1, "other", f"belongs to cluster {CLUSTER}", id="given-another-cluster"),
     ],
 )

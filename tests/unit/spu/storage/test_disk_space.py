@@ -87,10 +87,10 @@ def test_exhaustion(seen: Space, exhausted: bool) -> None:
     ("seen", "available", "says"),
     [
         pytest.param(
-            space(30, 100), 70, "replicas take 30", id="given-a-limit-then-what-is-left-of-it"
+            space(30, 100), 70, "replicas use 30", id="given-a-limit-then-what-is-left-of-it"
         ),
         pytest.param(
-            space(130, 100), 0, "replicas take 130 of storage.size 100", id="given-too-much-then-0"
+            space(130, 100), 0, "replicas use 130 of storage.size 100", id="given-too-much-then-0"
         ),
         pytest.param(
             space(5, None, free=70, total=1000),

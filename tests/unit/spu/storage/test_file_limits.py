@@ -27,5 +27,5 @@ def test_given_any_limit_then_something_is_left_for_others(limit: int) -> None:
 
 
 def test_given_too_few_then_it_says_how_many_it_takes() -> None:
-    with pytest.raises(InvalidRequestError, match=f"needs {LEAST} open files"):
+    with pytest.raises(InvalidRequestError, match=f"needs at least {LEAST} open files"):
         divide(LEAST - 1)

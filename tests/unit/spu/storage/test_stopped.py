@@ -97,7 +97,7 @@ CASES: dict[str, tuple[Callable[[Path], object], list[tuple[str, int, Severity, 
     ),
     "given-a-lost-tail-then-the-checkpoint-knows": (
         _lost_tail,
-        [("checkpoint", 0, DAMAGE, "offset 23 was durable, the files end at 18")],
+        [("checkpoint", 0, DAMAGE, "offset 23 was durable, but the files end at 18")],
     ),
     "given-damage-in-the-last-segment-then-it-says-all": (
         lambda path: flip(segment(path, 16), 300),
@@ -109,7 +109,7 @@ CASES: dict[str, tuple[Callable[[Path], object], list[tuple[str, int, Severity, 
     ),
     "given-a-missing-first-segment-then-the-checkpoint-knows": (
         lambda path: segment(path, 0).unlink(),
-        [("checkpoint", 0, DAMAGE, "begins at offset 0, its files at 8")],
+        [("checkpoint", 0, DAMAGE, "begins at offset 0, but its files at 8")],
     ),
     "given-bytes-behind-a-completed-segment-then-damage": (
         lambda path: segment(path, 0).write_bytes(segment(path, 0).read_bytes() + bytes(8)),

@@ -131,7 +131,7 @@ def test_given_a_cut_that_was_not_finished_and_less_log_than_it_left_then_unfit(
     again = open_log(tmp_path, SMALL)
     assert (
         again.found.unfit
-        == f"{last} at byte {SIZE + 5}: the log was cut at byte 256, the file ends before"
+        == f"{last} at byte {SIZE + 5}: the log was cut at byte 256, the file is shorter"
     )
     assert last.stat().st_size == SIZE + 5
     again.crash()
