@@ -9,9 +9,9 @@
             producer.send(b"value", key=b"key")
         table = cluster.read("orders")
 
-`runnel.aio` is the same for asyncio. What ``__all__`` of these two modules names is public, and
-stays; every module below is private, whatever its names look like. Names are imported when they are
-first used, so that the command line starts fast.
+`runnel.aio` is the same for asyncio. The names in ``__all__`` of these two modules are public and
+stable; every module below is private, whatever its names look like. Names are imported when they
+are first used, so that the command line starts fast.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ __all__ = [
     "connect",
 ]
 
-#: In which module a name is; errors are in that of all errors.
+#: The module of each name; errors are all in one module.
 _HOMES: Final = {
     "ApplyResult": ".admin.answers",
     "History": ".admin.answers",
@@ -179,7 +179,7 @@ def __dir__() -> list[str]:
 
 
 def _version() -> str:
-    # Importing this takes longer than all the rest of this module.
+    # Importing this takes longer than the rest of this module.
     from importlib.metadata import PackageNotFoundError, version
 
     try:

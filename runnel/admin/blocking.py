@@ -1,7 +1,7 @@
 """The blocking facade of the object API; `runnel.blocking.Cluster` adds records to it.
 
-Apart from that, because whoever only looks after objects (most of the command line) needs neither
-Arrow nor connections to SPUs.
+It is a class of its own because code that only manages objects (most of the command line) needs
+neither Arrow nor connections to SPUs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from schemas.objects.partition import Partition
 def administer(address: str | None = None, by: str | None = None) -> Iterator[BlockingAdmin]:
     """The objects of a cluster, without its records; arguments as of `runnel.connect`.
 
-    Nothing is asked before the first call.
+    It sends nothing before the first call.
     """
     address = default_sc() if address is None else address
     thread = LoopThread(f"runnel objects {address}")
@@ -49,7 +49,7 @@ def administer(address: str | None = None, by: str | None = None) -> Iterator[Bl
 
 
 class BlockingAdmin:
-    """`runnel.admin.client.Admin`, waited for."""
+    """`runnel.admin.client.Admin`, blocking."""
 
     def __init__(self, thread: LoopThread, inner: Admin) -> None:
         self._thread = thread
@@ -112,19 +112,19 @@ class BlockingAdmin:
 
     @blocking_form_of(Admin.replicas)
     def replicas(self, partition: str) -> tuple[ReplicaState, ...]:
-        """What the replicas of a partition have said last, by its name. Raises NotFoundError."""
+        """The last reports of a partition's replicas, by its name. Raises NotFoundError."""
         return self._thread.call(self._admin.replicas(partition))
 
     @blocking_form_of(Admin.wait)
     def wait(self, kind: str, name: str, resolution: str, timeout: float = 60.0) -> Object | None:
-        """Wait until an object has a resolution, or (``deleted``) is gone: then None."""
+        """Wait until an object has a resolution, or is deleted (``deleted``; gives None)."""
         return self._thread.call(self._admin.wait(kind, name, resolution, timeout))
 
     @blocking_form_of(Admin.elect)
     def elect(
         self, name: str, term: int, leader: int | None = None, timeout: float = 60.0
     ) -> Partition:
-        """Have a replica of a partition lead that may lack committed records: they are lost."""
+        """Elect a leader that may lack committed records; the records that it lacks are lost."""
         return self._thread.call(self._admin.elect(name, term, leader, timeout))
 
 
@@ -134,12 +134,12 @@ class Watch:
     def __init__(self, thread: LoopThread, inner: AsyncWatch) -> None:
         self._thread = thread
         self._inner = inner
-        # A watch in a loop that was left is nobody's any more: its connection ends.
+        # A loop that was left has no more use for the watch: its connection ends.
         self._finalizer = weakref.finalize(self, thread.soon, inner.abandon)
         self._finalizer.atexit = False
 
     def state(self) -> list[Object]:
-        """All objects there are now; iterating goes on with the changes after them."""
+        """All objects that exist now; iterating continues with the changes after them."""
         return self._thread.call(self._inner.state())
 
     def __iter__(self) -> Iterator[WatchEvent]:

@@ -1,7 +1,7 @@
-"""What every way to call the SC's REST API shares: SCs tried in turn, answers and errors read.
+"""Shared by all clients of the SC's REST API: trying SCs in turn, parsing answers and errors.
 
 No I/O here. `ScCalls` is finished by a transport: `runnel.admin.http` for a client that stays
-connected, `runnel.admin.one_shot` for a command that looks once and ends.
+connected, `runnel.admin.one_shot` for a command that reads once and ends.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from schemas.objects.metadata import Object
 
 REQUEST_TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 5.0
-#: Who writes, unless the caller says so: stored beside each object and shown in its history.
+#: The default name of the writer: stored beside each object and shown in its history.
 DEFAULT_BY: Final = "runnel-python"
-#: The header that names who writes.
+#: The header that names the writer.
 BY_HEADER: Final = "X-Runnel-By"
 JSON: Final = "application/json"
 
@@ -32,7 +32,7 @@ Kind = TypeVar("Kind", bound=Object)
 class ScCalls(ABC):
     """Calls to the SCs of a cluster; the one that answered last is asked first.
 
-    ``by`` is who writes, as histories and conflicts name them.
+    ``by`` is the writer's name, as histories and conflicts show it.
     """
 
     def __init__(self, addresses: tuple[Address, ...], by: str | None = None) -> None:
@@ -67,7 +67,7 @@ class ScCalls(ABC):
             except UnreachableError as error:
                 failure = failure or error
                 if method == "POST":
-                    # It may have been done: asking another SC could do it twice.
+                    # The SC may have carried it out: asking another SC could do it twice.
                     break
                 continue
             self._prefer(address)
@@ -97,7 +97,7 @@ def parse_answer(cls: type[Kind], answer: Any) -> Kind:
     try:
         obj = cls.model_validate(answer)
         with understood(f"a {cls.kind_name()}"):
-            # It is read where there is nobody to tell.
+            # The warnings have no reader here.
             _ = obj.revision
         return obj
     except pydantic.ValidationError as error:
@@ -110,7 +110,7 @@ def parse_answer(cls: type[Kind], answer: Any) -> Kind:
 
 @contextmanager
 def understood(what: str) -> Iterator[None]:
-    """What is of another form than an SC sends ``what`` in, as RunnelError that says so."""
+    """The RunnelError for an answer that does not have the form in which an SC sends ``what``."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
@@ -121,7 +121,7 @@ def understood(what: str) -> Iterator[None]:
 
 
 def unreachable(address: Address, why: str) -> UnreachableError:
-    """The error of an SC that does not answer as one."""
+    """The error for something at the address that does not answer like an SC."""
     return UnreachableError(
         f"no SC answers at {address} ({why}); is the cluster running? runnel cluster status"
     )
@@ -142,5 +142,5 @@ def refusal(address: Address, status: int, reason: str | None, body: bytes) -> R
 
 
 def _header(text: str) -> str:
-    """Text as a header can carry it: printable ASCII, not too long."""
+    """Text in a form that a header can carry: printable ASCII, not too long."""
     return "".join(c if c.isascii() and c.isprintable() else "?" for c in text)[:200]

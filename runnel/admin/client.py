@@ -43,7 +43,7 @@ def _nothing(_name: str) -> None:
 class Admin(ObjectReads):
     """Calls of the object API. Kinds are named in any spelling that `runnel get` takes.
 
-    ``written`` is told the name of an object before it is written.
+    ``written`` is called with the name of an object before it is written.
     """
 
     def __init__(self, sc: ScClient, written: Callable[[str], None] = _nothing) -> None:
@@ -53,7 +53,7 @@ class Admin(ObjectReads):
 
     @property
     def by(self) -> str:
-        """Who changes objects, as their history says."""
+        """The name under which the history of objects lists changes by this client."""
         return self._sc.by
 
     async def apply(
@@ -62,8 +62,8 @@ class Admin(ObjectReads):
         """Create the object, or replace labels, annotations and spec of the one that exists.
 
         With a ``resourceVersion`` only that version is replaced. ``dry_run``: the SC checks
-        everything and writes nothing. Raises ManifestError, ConflictError when others changed
-        it, or while it is being deleted.
+        everything and writes nothing. Raises ManifestError; ConflictError if others changed the
+        object or it is being deleted.
         """
         obj = wanted if isinstance(wanted, Object) else parse_object(wanted)
         for _ in range(_APPLY_ATTEMPTS):
@@ -73,8 +73,8 @@ class Admin(ObjectReads):
                     created = await self.create(obj, dry_run=dry_run)
                     return ApplyResult("created", created, dry_run)
                 except ConflictError:
-                    # Either somebody created it meanwhile, or not its name is taken but, say,
-                    # the id of an SPU.
+                    # Either another client created it meanwhile, or something else is taken, such
+                    # as the id of an SPU.
                     if await self._find(obj) is None:
                         raise
                     continue
@@ -94,7 +94,9 @@ class Admin(ObjectReads):
                     raise
                 continue
             return ApplyResult("configured", answer, dry_run)
-        raise ConflictError(f"{obj.kind} {obj.name} is changed by others all the time; try again")
+        raise ConflictError(
+            f"{obj.kind} {obj.name} is being changed by others all the time; try again"
+        )
 
     async def create(self, wanted: Object | Mapping[str, Any], *, dry_run: bool = False) -> Object:
         """Create an object. Raises ConflictError if it exists, ManifestError."""
@@ -129,7 +131,7 @@ class Admin(ObjectReads):
     ) -> Watch:
         """Follow the objects of a kind, or one of them: see `runnel.admin.watch.Watch`.
 
-        ``since`` is a revision to begin after, instead of with all objects there are.
+        ``since`` is a revision: begin after it, instead of with all existing objects.
         """
         query = selection(selector)
         if name is not None:
@@ -141,8 +143,8 @@ class Admin(ObjectReads):
     ) -> Object:
         """Begin to delete an object; `wait` for ``deleted``. Raises NotFoundError, ConflictError.
 
-        ``force`` deletes an SPU that still holds replicas, or a topic of the system: what they
-        hold is lost.
+        ``force`` deletes even an SPU that still holds replicas, or a system topic; what they hold
+        is lost.
         """
         query = {**({"force": "true"} if force else {}), **(_DRY if dry_run else {})}
         cls = find_kind(kind)
@@ -163,13 +165,13 @@ class Admin(ObjectReads):
     async def wait(
         self, kind: str, name: str, resolution: str, timeout: float = 60.0
     ) -> Object | None:
-        """Wait until an object has a resolution, or (``deleted``) is gone: then None.
+        """Wait until an object has a resolution, or is deleted (``deleted``; gives None).
 
-        A resolution counts once it is about the spec that the object has now, not about an
-        earlier one. Raises DeadlineExceededError after ``timeout`` seconds that says what it is
-        instead, NotFoundError when it is not there or is deleted meanwhile, InvalidRequestError
-        for a resolution the kind does not have. An SC that does not answer is asked again until
-        the time is over.
+        A resolution counts only if it is about the object's current spec, not an earlier one.
+        Raises DeadlineExceededError after ``timeout`` seconds, with the current state;
+        NotFoundError if the object does not exist or is deleted meanwhile; InvalidRequestError for
+        a resolution that the kind does not have. If the SC does not answer, asks again until the
+        time is over.
         """
         cls = find_kind(kind)
         return await wait_for(
@@ -177,7 +179,7 @@ class Admin(ObjectReads):
         )
 
     async def replicas(self, partition: str) -> tuple[ReplicaState, ...]:
-        """What the replicas of a partition have said last, by its name. Raises NotFoundError."""
+        """The last reports of a partition's replicas, by its name. Raises NotFoundError."""
         answer = await self._sc.call("GET", f"/v1/partitions/{partition}/replicas")
         with understood("a list of replicas"):
             return tuple(map(parse_replica, answer["items"]))
@@ -185,14 +187,14 @@ class Admin(ObjectReads):
     async def elect(
         self, name: str, term: int, leader: int | None = None, timeout: float = 60.0
     ) -> Partition:
-        """Have a replica of a partition lead that may lack committed records: they are lost.
+        """Elect a leader that may lack committed records; the records that it lacks are lost.
 
-        Where no live replica can be elected, and none will return. ``term`` is the one of the
-        status that led to this decision; ``leader`` is an SPU, else the replica leads that holds
-        most of those that are there. Gives the partition with its new leader. Raises ConflictError
-        where another term has begun or a live replica can lead, NotFoundError, NotReadyError while
-        the SC does not know yet who may return, and DeadlineExceededError after ``timeout``
-        seconds: then it may still happen.
+        For a partition whose live replicas cannot be elected and will not return. ``term`` is the
+        term in the status that led to this decision. ``leader`` is an SPU; by default, of the
+        available replicas, the one that holds most. Gives the partition with its new leader. Raises
+        ConflictError if another term has begun or a live replica can lead, NotFoundError,
+        NotReadyError while the SC does not know yet which SPUs may return, and
+        DeadlineExceededError after ``timeout`` seconds; the election may still happen then.
         """
         body = {"term": term} if leader is None else {"term": term, "leader": leader}
         answer = await self._sc.call("POST", f"/v1/partitions/{name}/elect", body=body)
@@ -218,9 +220,9 @@ class Admin(ObjectReads):
     async def truncate_partition(self, partition: str, before: int) -> Partition:
         """Remove the records of a partition below an offset, on every replica, for good.
 
-        Durable when this returns, and done by each replica when it hears of it. The caller sees to
-        it that ``before`` is not above the end of the log: what is not committed yet would go as
-        soon as it is. Raises NotFoundError, ConflictError.
+        The decision is durable when this returns; each replica carries it out when it learns of it.
+        The caller makes sure that ``before`` is not above the end of the log: records that are not
+        committed yet would be removed once they are. Raises NotFoundError, ConflictError.
         """
         path = f"/v1/partitions/{partition}/truncate"
         return parse_answer(Partition, await self._sc.call("POST", path, body={"before": before}))
@@ -267,7 +269,7 @@ def _elected(partition: Partition, term: int) -> Partition:
 
 
 def _writable(obj: Object) -> dict[str, Any]:
-    """What a user may write of an object: everything but its status and server-set metadata."""
+    """The part of an object that a user may write: all but its status and server-set metadata."""
     content = obj.to_json()
     content.pop("status", None)
     metadata = content["metadata"]

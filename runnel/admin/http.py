@@ -45,9 +45,10 @@ class ScClient(ScCalls):
         await self._session.close()
 
     async def assignments(self, topic: str) -> Assignments:
-        """Where the partitions of a topic are led; an unknown topic is absent.
+        """The leaders of a topic's partitions; an unknown topic is absent.
 
-        What a later SC says besides is left out. Raises ProtocolError for what no SC sends.
+        Fields that a later version of the SC adds are left out. Raises ProtocolError for an answer
+        that no SC sends.
         """
         answer = await self.call("GET", "/v1/assignments", query={"topic": topic})
         try:
@@ -79,7 +80,7 @@ class ScClient(ScCalls):
             except UnreachableError as error:
                 failure = failure or error
                 if opened:
-                    # The caller knows where it was, and begins again there.
+                    # The caller knows its position, and begins again there.
                     raise
         raise failure or UnreachableError("no address of an SC is known")
 
@@ -121,7 +122,7 @@ class ScClient(ScCalls):
 
 @contextmanager
 def _asking(address: Address) -> Iterator[None]:
-    """What goes wrong on the way to an SC, as UnreachableError that says why."""
+    """Turns network errors on the way to an SC into UnreachableError with the reason."""
     try:
         yield
     except TimeoutError:

@@ -1,7 +1,7 @@
 """Short ways to write manifests in Python: ``runnel.Topic("orders", partitions=3)``.
 
-They build the objects of `schemas`, which `apply` and `create` take; fields have the names of
-the manifest in snake_case. A field that is wrong is reported as in a manifest.
+They build the objects of `schemas`, which `apply` and `create` take; fields have the names of the
+manifest in snake_case. A wrong field is reported as in a manifest.
 """
 
 from __future__ import annotations

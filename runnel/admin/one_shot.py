@@ -1,7 +1,7 @@
-"""Objects read with one blocking HTTP request each: for a command that looks once and ends.
+"""Reads objects with one blocking HTTP request each: for a command that reads once and ends.
 
 Such a command would spend most of its processor time on importing a client that can do more.
-Neighbours: `runnel.admin.reads` says what is asked, `runnel.admin.http` is the transport of a
+Neighbours: `runnel.admin.reads` builds the requests, `runnel.admin.http` is the transport of a
 client that stays connected.
 """
 
@@ -37,21 +37,21 @@ class OneShotReads:
     """`runnel.admin.reads.ObjectReads`, blocking, with a connection for every call."""
 
     def __init__(self, address: str | None = None, by: str | None = None) -> None:
-        """Arguments as of `runnel.connect`. Nothing is asked before the first call."""
+        """Arguments as of `runnel.connect`. It sends nothing before the first call."""
         calls = _BlockingCalls.parse(default_sc() if address is None else address, by)
         self._reads = ObjectReads(calls)
 
     def get(self, kind: str, name: str) -> Object:
-        """One object. Raises NotFoundError with the nearest name there is."""
+        """One object. Raises NotFoundError that suggests the nearest name."""
         return _result(self._reads.get(kind, name))
 
     def list(self, kind: str, selector: Selector | None = None) -> list[Object]:
-        """All objects of a kind, or those that are chosen: see `ObjectReads.list`."""
+        """All objects of a kind, or the selected ones: see `ObjectReads.list`."""
         return _result(self._reads.list(kind, selector))
 
 
 class _BlockingCalls(ScCalls):
-    """Calls that have returned before anybody could wait for them."""
+    """Calls that block: they have returned before their result is awaited."""
 
     async def _call_one(
         self,
@@ -123,7 +123,7 @@ def _ended_after(connected: socket.socket, seconds: float) -> Iterator[None]:
 
 @contextmanager
 def _asking(address: Address) -> Iterator[None]:
-    """What goes wrong on the way to an SC, as UnreachableError that says why."""
+    """Turns network errors on the way to an SC into UnreachableError with the reason."""
     try:
         yield
     except TimeoutError:
@@ -140,7 +140,7 @@ def _asking(address: Address) -> Iterator[None]:
 
 
 def _result(reading: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that calls a `_BlockingCalls` only: it never waits."""
+    """The result of a coroutine that awaits only `_BlockingCalls`, so never waits."""
     try:
         reading.send(None)
     except StopIteration as done:

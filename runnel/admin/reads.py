@@ -1,7 +1,7 @@
 """Reading objects: one of them, or all of a kind page by page, over any way to call the SC.
 
 Neighbours: `runnel.admin.client.Admin` adds changes and watches; `runnel.admin.one_shot` reads
-without an event loop, so nothing here may wait for anything but a call.
+without an event loop, so nothing here may await anything but a call.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _LIST_ATTEMPTS: Final = 3
 
 
 class ObjectReads:
-    """Looks at objects. Kinds are named in any spelling that `runnel get` takes."""
+    """Reads objects. Kinds are named in any spelling that `runnel get` takes."""
 
     def __init__(self, calls: ScCalls) -> None:
         self._calls = calls
 
     async def get(self, kind: str, name: str) -> Object:
-        """One object. Raises NotFoundError with the nearest name there is."""
+        """One object. Raises NotFoundError that suggests the nearest name."""
         cls = find_kind(kind)
         try:
             return await self._get(cls, name)
@@ -55,7 +55,7 @@ class ObjectReads:
                     page, more = await self._page(cls, {**query, "continue": more})
                     found += page
             except CompactedError:
-                # The pages were of a moment that is over: read those of another one.
+                # The revision of the pages was compacted: read all pages of a newer one.
                 if attempt == _LIST_ATTEMPTS - 1:
                     raise
                 continue

@@ -1,7 +1,7 @@
 """Server-sent events, as bytes arrive. Pure.
 
-Only what an SC sends is looked at: ``event``, ``id``, ``data`` and comments. Lines end with ``\\n``
-or ``\\r\\n``; an event ends with an empty line, and one without data is none.
+Parses only what an SC sends: ``event``, ``id``, ``data`` and comments. Lines end with ``\\n`` or
+``\\r\\n``; an event ends with an empty line, and one without data is none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class EventParser:
         self._data: list[str] = []
 
     def feed(self, chunk: bytes) -> Iterator[ServerEvent]:
-        """Raises ProtocolError for an event longer than `MAX_EVENT_BYTES`, or that is no UTF-8."""
+        """Raises ProtocolError for an event longer than `MAX_EVENT_BYTES`, or that is not UTF-8."""
         *lines, rest = chunk.split(b"\n")
         for line in lines:
             self._grow(line)
@@ -61,7 +61,7 @@ class EventParser:
         try:
             field, _, value = line.decode().partition(":")
         except UnicodeDecodeError as error:
-            raise ProtocolError(f"an event that is no UTF-8: {error}") from error
+            raise ProtocolError(f"an event that is not UTF-8: {error}") from error
         value = value.removeprefix(" ")
         match field:
             case "event":

@@ -8,7 +8,7 @@ from schemas.errors import InvalidRequestError
 from schemas.objects.kinds import nearest
 from schemas.objects.metadata import Object
 
-#: What can be waited for of every kind: that the object is gone.
+#: The condition that every kind has: the object is deleted.
 DELETED: Final = "deleted"
 
 
@@ -19,7 +19,7 @@ def state_of(obj: Object) -> str:
 
 
 def is_current(obj: Object) -> bool:
-    """Whether the status is about the spec as it is now, not about an earlier generation."""
+    """Whether the status is about the current spec, not about an earlier generation."""
     observed: int = obj.status.observed_generation
     return observed >= obj.generation
 
@@ -36,7 +36,9 @@ def states_of(cls: type[Object]) -> list[str]:
 
 
 def find_resolution(cls: type[Object], wanted: str) -> str:
-    """What can be waited for, in any case. Raises InvalidRequestError with the nearest one."""
+    """The condition for a text in upper or lower case. Raises InvalidRequestError with the nearest
+    one.
+    """
     known = [DELETED, *states_of(cls)]
     for name in known:
         if name.lower() == wanted.lower():

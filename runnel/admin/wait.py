@@ -36,7 +36,7 @@ async def wait_for(
             return None
         raise NotFoundError(f"{label} does not exist")
     else:
-        #: A later change of the spec is not waited for: it may be somebody else's.
+        #: This does not wait for a later change of the spec: it may be another client's.
         generation = found.generation
         obj, state = found, _sentence(found, generation)
         if _arrived(obj, wanted, generation):
@@ -50,7 +50,7 @@ async def wait_for(
         watch = Watch(sc, cls, query, random, patient=True, on_trouble=lost)
         try:
             async with asyncio.timeout_at(deadline), watch:
-                # Where the time is over already, it ends here, without a watch.
+                # If the time is over already, it ends here, without a watch.
                 await asyncio.sleep(0)
                 for current in await watch.state():
                     if current.metadata.uid != obj.metadata.uid:
@@ -66,7 +66,7 @@ async def wait_for(
                             return obj
                 if wanted == DELETED:
                     return None
-                raise NotFoundError(f"{label} was deleted while it was waited for")
+                raise NotFoundError(f"{label} was deleted while waiting for it")
         except TimeoutError:
             pass
     raise DeadlineExceededError(f"{label} is not {wanted} after {timeout:g} s; {state}")
@@ -75,7 +75,7 @@ async def wait_for(
 async def _first_look(
     sc: ScClient, cls: type[Object], name: str, deadline: float
 ) -> Object | RunnelError | None:
-    """The object, None where it is not there, or why no SC said so until the deadline."""
+    """The object, None if it does not exist, or why no SC answered until the deadline."""
     loop = asyncio.get_running_loop()
     while True:
         try:

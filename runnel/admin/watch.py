@@ -1,10 +1,9 @@
-"""Following the objects of a kind: first all there are, then every change, as if nothing broke.
+"""Following the objects of a kind: first all of them, then every change, as if nothing broke.
 
-A connection that breaks is opened again and goes on after the last revision that was told. Where
-the SC has forgotten that revision (compaction), everything is read again and the difference to
-what was told is told: nothing is missed but states in between.
-
-`WatchState` is what was told so far, without any I/O; `Watch` feeds it.
+A broken connection is opened again and resumes after the last revision that was delivered. If the
+SC has forgotten that revision (compaction), the watch reads everything again and delivers the
+difference: it misses nothing but the states in between. `WatchState` knows what was delivered so
+far, without any I/O; `Watch` feeds it.
 """
 
 from __future__ import annotations
@@ -38,8 +37,9 @@ _CAP_MS: Final = 2_000.0
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """One change. ``object`` as it is after it, or, deleted, as it was last; ``revision`` is the
-    KV revision of the change."""
+    """One change. ``object`` is the object after it (before it, if deleted); ``revision`` is the KV
+    revision of the change.
+    """
 
     type: EventType
     object: Object
@@ -47,14 +47,14 @@ class WatchEvent:
 
 
 class WatchState:
-    """What the reader of one watch knows. ``since``: tell only changes after this revision."""
+    """What the reader of one watch knows. ``since``: deliver only changes after this revision."""
 
     def __init__(self, since: int | None = None) -> None:
         self._known: dict[str, Object] = {}
         self._revision = since
-        #: Being read: all that there is, before it is compared with what is known.
+        #: The list being read, before it is compared with what is known.
         self._whole: dict[str, Object] | None = None
-        #: Events of a revision that is not whole yet: one transaction writes several objects.
+        #: Events of a revision that is not complete yet: one transaction writes several objects.
         self._held: list[tuple[EventType, Object]] = []
 
     def resume(self) -> int | None:
@@ -65,21 +65,21 @@ class WatchState:
         return self._revision
 
     def forget_revision(self) -> None:
-        """The SC does not know our revision any more: everything is to be read again."""
+        """The SC has compacted our revision: read everything again."""
         self._revision = None
 
     def synced(self, revision: int) -> list[WatchEvent]:
-        """All there is was read: what differs from what is known."""
+        """The list is complete: the events for what differs from what is known."""
         whole, self._whole = self._whole or {}, None
         events = list(self._differences(whole, revision))
         self._known, self._revision = whole, revision
         return events
 
     def take(self, type_: EventType, obj: Object, revision: int | None) -> list[WatchEvent]:
-        """One event of the SC: what can be told now.
+        """One event of the SC: the events that can be delivered now.
 
         Only the last event of a revision names it, as ``revision``; those before it are held until
-        then. A connection that breaks in between is told them again by the next one.
+        then. If the connection breaks in between, the next one brings them again.
         """
         if self._whole is not None:
             self._whole[obj.name] = obj
@@ -113,12 +113,12 @@ class WatchState:
 class Watch:
     """An asynchronous iterator of `WatchEvent` that only ends with `close`.
 
-    Begins with all objects as ``added``, unless `state` took them or ``since`` is given. A wait
-    for the next event may be cancelled (by a time-out, say) and made again. Raises what cannot
+    Begins with all objects as ``added``, unless `state` took them or ``since`` is given. A wait for
+    the next event may be cancelled (by a timeout, say) and started again. Raises errors that cannot
     be retried; UnreachableError only before anything was read, unless ``patient``; and
-    CompactedError where the SC does not know the revision ``since`` any more.
+    CompactedError if the SC has compacted the revision ``since``.
 
-    ``on_trouble`` is told why the connection is lost, each time.
+    ``on_trouble`` is called with the reason each time the connection is lost.
     """
 
     def __init__(
@@ -146,12 +146,12 @@ class Watch:
         self._batches: AsyncGenerator[list[WatchEvent], None] | None = None
 
     async def state(self) -> list[Object]:
-        """All objects there are now; iterating goes on with the changes after them.
+        """All objects that exist now; iterating continues with the changes after them.
 
-        Comes first. Raises InvalidRequestError after ``since``, which leaves them out.
+        Call it first. Raises InvalidRequestError if the watch has ``since``, which leaves them out.
         """
         if self._since is not None or self._begun:
-            raise InvalidRequestError("state() is asked first, and of a watch without since")
+            raise InvalidRequestError("call state() first, and only on a watch without since")
         return [event.object for event in await self._next_batch()]
 
     def __aiter__(self) -> Self:
@@ -163,13 +163,13 @@ class Watch:
         return self._ready.popleft()
 
     async def close(self) -> None:
-        """End the connection. Iterating again begins where it ended."""
+        """End the connection. Iterating again resumes where it ended."""
         batches, self._batches = self._batches, None
         if batches is not None:
             await batches.aclose()
 
     def abandon(self) -> None:
-        """As `close`, without waiting for it: nobody holds the watch any more."""
+        """As `close`, without waiting for it: nothing refers to the watch any more."""
         # The loop closes a generator that nothing refers to.
         self._batches = None
 
@@ -190,12 +190,12 @@ class Watch:
         try:
             return await anext(self._batches)
         except BaseException:
-            # The generator is used up by what it raised; what was told is not.
+            # An error ends the generator, but not the state of what was delivered.
             self._batches = None
             raise
 
     async def _follow(self) -> AsyncGenerator[list[WatchEvent], None]:
-        """Events that belong together: all there is, or one change."""
+        """Events that belong together: the whole list, or one change."""
         while True:
             trouble: RunnelError | None = UnreachableError("the SC ended the watch")
             try:
@@ -219,7 +219,7 @@ class Watch:
             self._failures += 1
 
     async def _connection(self) -> AsyncGenerator[list[WatchEvent], None]:
-        """The batches of one connection, until it ends. Raises what the SC refused."""
+        """The batches of one connection, until it ends. Raises the SC's error."""
         revision = self._state.resume()
         query = self._query if revision is None else {
             **self._query, "resourceVersion": str(revision)
@@ -242,7 +242,8 @@ class Watch:
                         with understood("an event"):
                             first = int(data.get("firstAvailable", 0))
                         raise CompactedError(
-                            "the SC has forgotten what came after the last change that was told",
+                            "the SC has forgotten the changes after the last one that was"
+                            " delivered",
                             first_available=first,
                         )
                     case _:
@@ -254,6 +255,6 @@ def _data(event: ServerEvent) -> Any:
     try:
         return json.loads(event.data)
     except ValueError as error:
-        raise UnreachableError(f"the SC sent an event that is no JSON: {error}") from error
+        raise UnreachableError(f"the SC sent an event that is not JSON: {error}") from error
     except RecursionError:
         raise RunnelError("the SC sent an event that is nested too deep") from None

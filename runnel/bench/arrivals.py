@@ -1,8 +1,8 @@
-"""What a consumer has handed out of an end-to-end measurement, and how long that took.
+"""The records that the consumer of an end-to-end measurement received, and their latencies.
 
-A record carries as its timestamp when it was due. Times are of the wall clock as it was at
-`Arrivals.begin`, and from then on as ``perf_counter`` says: setting the clock meanwhile changes
-nothing. What was due before is of the warming up, and does not count.
+The timestamp of a record says when it was due. Times are those of the wall clock at
+`Arrivals.begin`, continued by ``perf_counter``: setting the clock meanwhile changes nothing.
+Records that were due before belong to the warm-up, and do not count.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Arrivals:
     _all: threading.Event = field(default_factory=threading.Event)
 
     def begin(self) -> None:
-        """From now on records count; earlier ones were for warming up."""
+        """From now on records count; earlier ones were the warm-up."""
         self.begin_s = perf_counter()
         self._begin_us = time.time_ns() // 1000
 
@@ -51,14 +51,14 @@ class Arrivals:
                 if self.received >= self.records:
                     return
         except Exception as error:
-            # Whatever it is, it belongs to the thread that waits.
+            # Any error belongs to the thread that waits.
             self._failure = error
         finally:
             self._any.set()
             self._all.set()
 
     def wait_for_any(self, patience_s: float) -> None:
-        """Wait for a first record. Raises what reading raised, DeadlineExceededError."""
+        """Wait for a first record. Raises the reader's error, DeadlineExceededError."""
         came = self._any.wait(patience_s)
         self.raise_failure()
         if not came:
@@ -76,12 +76,12 @@ class Arrivals:
             )
 
     def raise_failure(self) -> None:
-        """Raise what reading raised, if anything."""
+        """Raise the reader's error, if there is one."""
         if self._failure is not None:
             raise self._failure
 
     def latencies_ms(self) -> Samples:
-        """Of all records, once they have come."""
+        """The latencies of all records, once they have come."""
         return np.concatenate(self._latencies_us)[: self.records] / 1e3
 
     def _take(self, batch: pa.RecordBatch, now_s: float) -> None:

@@ -1,7 +1,7 @@
 """Processor time: of this process, of the daemons of a local cluster, of the whole machine.
 
 A cluster counts as local when every daemon of it runs on this host, as ``runnel cluster status``
-knows them by pid; else nobody here can say what its daemons used, and nothing is said.
+knows them by pid; otherwise the usage of its daemons is unknown and left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HERE = {"localhost", "127.0.0.1", "::1"}
 
 @dataclass(frozen=True, slots=True)
 class LocalDaemons:
-    """The cluster that is measured, where it is a local one.
+    """The cluster that is measured, if it is a local one.
 
     ``pids`` by name of the daemon, or None where some of its SPUs run elsewhere.
     """
@@ -85,7 +85,7 @@ class Meter:
         self._begin = time.perf_counter()
 
     def stop(self) -> Usage:
-        """What was used since `start`."""
+        """The usage since `start`."""
         wall_s = time.perf_counter() - self._begin
         client_s = time.process_time() - self._client_s
         busy, total = (
@@ -104,7 +104,7 @@ class Meter:
         try:
             times = {name: psutil.Process(pid).cpu_times() for name, pid in self._pids.items()}
         except psutil.Error:
-            # One of them ended: what it used is not known.
+            # One of them ended: its usage is not known.
             return None
         return {name: found.user + found.system for name, found in times.items()}
 

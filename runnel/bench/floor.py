@@ -1,9 +1,9 @@
-"""What this machine can do at most, measured in the same run as what is compared with it.
+"""The limits of this machine, measured in the same run as the workload that is compared with them.
 
-Sequential write: pieces of 1 MiB into one file, then one fsync. Loopback: the same from one
-process to another through a TCP socket of 127.0.0.1. Fsync: 4 KiB appended and made durable, the
-median of many. Each is sampled before and after the workload (`Samples.combined`), so that other
-work on the machine meets both. Files go to the directory that is named, and do not stay there.
+Sequential write: pieces of 1 MiB into one file, then one fsync. Loopback: the same from one process
+to another through a TCP socket of 127.0.0.1. Fsync: 4 KiB appended and made durable, the median of
+many. Each is sampled before and after the workload (`Samples.combined`), so that other work on the
+machine meets both. Files go to the given directory, and are removed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SENDER: Final = Path(__file__).with_name("loopback_sender.py")
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """The best this machine does; ``fsync_ms`` is a median."""
+    """The limits of this machine; ``fsync_ms`` is a median."""
 
     write_mb_per_s: float
     loopback_mb_per_s: float
@@ -69,7 +69,7 @@ class Samples:
 def sequential_write(directory: Path, size: int) -> float:
     """Seconds to write ``size`` bytes and make them durable."""
     piece = os.urandom(PIECE)
-    # With a name: file systems may take the fsync of a file without one lightly.
+    # A file with a name: file systems may skip work at the fsync of a file without one.
     with tempfile.NamedTemporaryFile(dir=directory, prefix="bench-floor-", buffering=0) as file:
         begin = time.perf_counter()
         for at in range(0, size, PIECE):
@@ -96,7 +96,7 @@ def loopback(size: int) -> float:
     """Seconds to move ``size`` bytes from another process to this one."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(_PATIENCE_S)
-        # In a session of its own: Ctrl-C is for this process, which ends the other one.
+        # In a session of its own: Ctrl-C must reach only this process, which ends the other one.
         with subprocess.Popen(
             [
                 sys.executable,

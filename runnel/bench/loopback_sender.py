@@ -2,8 +2,8 @@
 
     python loopback_sender.py PORT BYTES PIECE
 
-Run by path and isolated: it needs nothing but the standard library, and so is there in no time.
-It waits for one byte, so that starting it is not part of what is measured.
+Run by path and isolated: it needs nothing but the standard library, so it starts fast. It waits for
+one byte, so that starting it is not part of what is measured.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 
 
 def main(port: int, size: int, piece_bytes: int) -> None:
-    """Connect, wait to be told, and send."""
+    """Connect, wait for the start byte, and send."""
     piece = os.urandom(piece_bytes)
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.recv(1)

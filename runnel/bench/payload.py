@@ -35,7 +35,7 @@ class Payload:
         self._column = pa.Array.from_buffers(pa.binary(), rows, buffers)
 
     def tables(self) -> Iterator[pa.Table]:
-        """Tables of at most one batch each, without end."""
+        """Tables of at most one batch each, endlessly."""
         while True:
             for at in range(0, len(self._column), self.piece_rows):
                 yield self.table(at, self.piece_rows)

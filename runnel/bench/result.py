@@ -1,4 +1,4 @@
-"""What came of a measurement: its figures, their ratios to the floor, and what limits them. Pure.
+"""The result of a measurement: its figures, their ratios to the floor, and what limits them. Pure.
 
 1 MB is 10^6 bytes of payload: keys and values, before compression, counted once however many
 replicas there are.
@@ -15,13 +15,13 @@ from runnel.bench.floor import Floor
 from runnel.bench.latency import Latency
 from runnel.bench.settings import Mode, Settings
 
-#: From this share on, something counts as used up.
+#: From this share on, a resource counts as used up.
 _THREAD_FULL: Final = 0.85
 _MACHINE_FULL: Final = 0.9
 _FLOOR_REACHED: Final = 0.7
-#: What others may use of the machine before they are named.
+#: The share of the machine that other work may use before it is named.
 _OTHERS_SHARE: Final = 0.25
-#: A rate that is missed by less than this was kept.
+#: A rate counts as kept if it is missed by less than this.
 _RATE_KEPT: Final = 0.98
 
 
@@ -53,7 +53,7 @@ class Result:
 
     @property
     def of_write(self) -> float | None:
-        """Share of the floor's write; None for what does not write."""
+        """Share of the floor's write; None for a workload that does not write."""
         if self.settings.mode is Mode.CONSUME:
             return None
         return self.mb_per_s / self.floor.write_mb_per_s
@@ -93,7 +93,7 @@ class Result:
         }
 
     def limit(self) -> str:
-        """What keeps it from being faster, in one line, as far as that can be told."""
+        """What limits the speed, in one line, as far as that is known."""
         usage, rate = self.usage, self.settings.rate
         if rate is not None and self.records_per_s >= _RATE_KEPT * rate:
             return "the rate that was asked for, which was kept"
@@ -115,7 +115,9 @@ class Result:
             return f"{missed}the disk: a bare write is not much faster"
         if self.of_loopback >= _FLOOR_REACHED:
             return f"{missed}the network: a bare socket is not much faster"
-        return f"{missed}nothing that was measured here is used up; waiting for each other, then"
+        return (
+            f"{missed}nothing that was measured here is used up; so the parts wait for each other"
+        )
 
 
 def _rounded(value: float | None) -> float | None:

@@ -56,9 +56,9 @@ def opened(address: str, by: str) -> Iterator[Session]:
 def measure(
     session: Session, settings: Settings, report: Report, say: Callable[[str], None]
 ) -> Result:
-    """Measure once. ``say`` is told what was left behind, if anything.
+    """Measure once. ``say`` is called with what was left behind, if anything.
 
-    Raises what the cluster refuses, and OSError where files of the floor cannot be written.
+    Raises the cluster's errors, and OSError if files of the floor cannot be written.
     """
     spus = [obj for obj in session.cluster.list("spus") if isinstance(obj, Spu)]
     online = [spu.name for spu in spus if spu.status.resolution is SpuResolution.ONLINE]

@@ -1,22 +1,22 @@
-"""How much is to be sent, and when. Pure: what time it is, is an argument.
+"""How much to send, and when. Pure: the time is an argument.
 
 The schedule of an end-to-end measurement is open-loop: record ``i`` is due ``i / rate`` seconds
-after the start, whatever became of those before it. Its latency counts from then, so that a
-cluster that stalls is charged for every record that had to wait, not only for the one that was
-on its way (what is called coordinated omission: G. Tene, "How NOT to measure latency").
+after the start, whatever happened to those before it. Its latency counts from then, so that a stall
+counts for every record that had to wait, not only for the one in flight (this avoids coordinated
+omission: G. Tene, "How NOT to measure latency").
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: With a time to fill, so many records at a time are as good as any number.
+#: What a goal in seconds allows: more records than any run sends.
 _UNBOUNDED = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """When enough was done: after so many records, or so many seconds. Exactly one is given."""
+    """The end of the work: after so many records, or so many seconds. Exactly one is given."""
 
     records: int | None = None
     seconds: float | None = None
@@ -30,7 +30,7 @@ class Goal:
         return 0
 
     def share(self, done: int, elapsed_s: float) -> float:
-        """How far it is, from 0 to 1."""
+        """The progress, from 0 to 1."""
         if self.records is not None:
             return min(1.0, done / self.records)
         return min(1.0, elapsed_s / self.seconds) if self.seconds else 1.0

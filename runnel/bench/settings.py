@@ -1,6 +1,6 @@
-"""What a measurement was asked to do. Pure.
+"""The settings of a measurement. Pure.
 
-Values are checked here, and refusals name the option of the command that gave them.
+Values are checked here, and errors name the option of the command that gave them.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Mode(StrEnum):
 class Settings:
     """What to measure.
 
-    ``topic`` None: one is made for the run, as ``partitions``, ``replication_factor`` and
-    ``durability`` say. With a topic these must be None, and are filled in from it. One of
-    ``records`` and ``seconds`` may be given; ``rate`` is of e2e alone. ``columnar``: tables,
-    rather than records one by one. ``compression`` None: the topic's. ``linger_ms`` None: while
-    another batch is under way, as producers do.
+    ``topic`` None: a topic is created for the run with ``partitions``, ``replication_factor`` and
+    ``durability``. With a topic these must be None, and are filled in from it. One of ``records``
+    and ``seconds`` may be given; ``rate`` is for e2e alone. ``columnar``: tables, rather than
+    records one by one. ``compression`` None: the topic's. ``linger_ms`` None: the default of
+    producers.
     """
 
     mode: Mode
@@ -77,12 +77,12 @@ class Settings:
             ("--rate", self.rate, 1, 100_000_000),
         )
         for option, value, low, high in bounds:
-            # Written so that what is not a number at all is refused as well.
+            # Written so that NaN is refused as well.
             if value is not None and not low <= value <= high:
                 raise InvalidRequestError(f"{option} is {value}; {low} to {high} is possible")
 
     def require_own_topic(self) -> None:
-        """Raise InvalidRequestError where settings of a topic to be made meet one that exists."""
+        """Raise InvalidRequestError if settings for a new topic are given with an existing one."""
         given = {
             "--partitions": self.partitions,
             "--replication-factor": self.replication_factor,
@@ -90,13 +90,13 @@ class Settings:
         }
         if self.topic is not None and (named := [k for k, v in given.items() if v is not None]):
             raise InvalidRequestError(
-                f"{', '.join(named)}: topic {self.topic!r} has its own;"
-                " without --topic one is made as you say, and deleted at the end"
+                f"{', '.join(named)}: topic {self.topic!r} has its own; without --topic, bench"
+                f" creates a topic with these options and deletes it at the end"
             )
 
     @property
     def default_records(self) -> int:
-        """How many records where nobody says."""
+        """The default number of records."""
         if self.rate is not None:
             return int(self.rate * DEFAULT_E2E_SECONDS)
         most = _DEFAULT_MOST if self.columnar else _DEFAULT_MOST_SINGLY
@@ -112,7 +112,7 @@ class Settings:
         return Goal(records=self.records or self.default_records)
 
     def to_json(self) -> dict[str, Any]:
-        """As the JSON of a result has them, with the number of records that was settled on."""
+        """The settings for the JSON of a result, with the actual number of records."""
         data = asdict(self)
         if self.seconds is None:
             data["records"] = self.records or self.default_records

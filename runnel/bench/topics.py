@@ -1,7 +1,7 @@
-"""The topic of a measurement: one of the user's, which stays, or one of its own, which does not.
+"""The topic of a measurement: one of the user's, which stays, or a temporary one.
 
-A topic of our own is deleted whatever happens: on success, on failure, on SIGTERM, and on Ctrl-C,
-which is not heard while it is deleted. Where that cannot be done, its name is said.
+A temporary topic is deleted whatever happens: on success, on failure, on SIGTERM, and on Ctrl-C,
+which is ignored while it is deleted. If that fails, its name is reported.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _GONE_S: Final = 15.0
 def topic_for(
     cluster: Cluster, settings: Settings, say: Callable[[str], None]
 ) -> Iterator[tuple[str, Settings]]:
-    """The name of the topic to use, and the settings with what is so of it.
+    """The name of the topic to use, and the settings with its actual values.
 
-    ``say`` is told what is left behind. Raises NotFoundError, InvalidRequestError.
+    ``say`` is called with what is left behind. Raises NotFoundError, InvalidRequestError.
     """
     if settings.topic is not None:
         settings.require_own_topic()
@@ -81,7 +81,7 @@ def _settled(settings: Settings, topic: Topic) -> Settings:
 
 
 def _require_spus(cluster: Cluster, replicas: int) -> None:
-    """Say at once what would only be waited for."""
+    """Report at once what a wait would only find out later."""
     spus = [obj for obj in cluster.list("spus") if isinstance(obj, Spu)]
     online = sum(spu.status.resolution is SpuResolution.ONLINE for spu in spus)
     if online < replicas:
@@ -96,7 +96,7 @@ def _delete(cluster: Cluster, name: str, say: Callable[[str], None]) -> None:
         cluster.delete("topic", name)
         cluster.wait("topic", name, "deleted", _GONE_S)
     except NotFoundError:
-        # It never came to be.
+        # It was never created.
         return
     except RunnelError as error:
         say(f"topic {name} may be left ({error.message}); see: runnel get topic {name}")

@@ -2,12 +2,12 @@
 
 - `produce`: send as fast as the producer takes it, until the last acknowledgement. Latency is
   that of a batch, from the call that sends it to its acknowledgement; with records one by one,
-  that of one in 512. Nothing is paced: it is mostly the wait in the producer's full buffer.
+  that of one in 512. Sending is not paced, so it is mostly the wait in the producer's full buffer.
 - `consume`: write first, unmeasured; then read that. Latency is from asking the consumer for the
-  next batch (or record) until it is there; it reads ahead, so this is what is left to wait.
-- `end_to_end`: records by an open-loop `Schedule`, and a consumer that has been there before the
-  first. A record carries when it was due as its timestamp; latency is from then until the
-  consumer has handed it out.
+  next batch (or record) to receiving it. The consumer reads ahead, so this is the remaining wait.
+- `end_to_end`: records by an open-loop `Schedule`, and a consumer that starts before the first.
+  The timestamp of a record says when it was due; latency is from then until the consumer has
+  handed it out.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from schemas.errors import DeadlineExceededError, RunnelError
 #: Records that are sent between two looks at the clock, and how many bytes at most.
 _AT_ONCE: Final = 512
 _AT_ONCE_BYTES: Final = 256 << 10
-#: Between two looks at the schedule: to wake up for every record would be most of the work. What
-#: a record waits for it counts as its latency.
+#: Between two looks at the schedule: waking up for every record would be most of the work. The wait
+#: for a look counts as latency.
 _PAUSE_S: Final = 0.001
-#: How long a consumer may be without a record after the last was sent.
+#: How long a consumer may go without a record after the last was sent.
 _PATIENCE_S: Final = 30.0
 
 
 class Report(Protocol):
-    """Told how far it is, by the main thread."""
+    """Called by the main thread with the progress."""
 
     def step(self, what: str) -> None:
-        """Something else begins."""
+        """A new step begins."""
 
     def advance(self, share: float) -> None:
-        """So much of it is done, from 0 to 1. Called often."""
+        """The share of the step that is done, from 0 to 1. Called often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What every workload needs. ``thread`` is the one in which the client's loop runs."""
+    """Shared by all workloads. ``thread`` is the one in which the client's loop runs."""
 
     cluster: Cluster
     thread: LoopThread
@@ -76,7 +76,7 @@ class Run:
     report: Report
 
     def producer(self) -> Producer:
-        """A producer as the settings want it."""
+        """A producer with the settings."""
         options: ProducerOptions = {
             "acks": self.settings.acks,
             "compression": self.settings.compression,
@@ -86,14 +86,14 @@ class Run:
         return self.cluster.producer(self.topic, **options)
 
     def payload(self) -> Payload:
-        """Records to send: as many as are wanted, or a pool of them."""
+        """Records to send: all of them, or a pool."""
         goal = self.settings.goal
         wanted = goal.records if goal.records is not None else 1 << 30
         return Payload(self.settings.record_size, wanted, self.settings.batch_bytes)
 
 
 class _Acknowledgements:
-    """Notes when deliveries are acknowledged, in the client's own thread: no other is woken."""
+    """Notes when deliveries are acknowledged, in the client's own thread, which wakes no other."""
 
     def __init__(self, thread: LoopThread) -> None:
         self._thread = thread
@@ -182,8 +182,9 @@ def consume(run: Run) -> Measured:
 
 
 def _committed(run: Run, start: Mapping[int, int], written: int) -> dict[int, int]:
-    """Where partitions end once all that was written is there; without ``acks: committed`` that
-    may take a while. Raises DeadlineExceededError where it does not come."""
+    """Where partitions end once all written records are committed; without ``acks: committed`` that
+    may take a while. Raises DeadlineExceededError if they are not.
+    """
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         stop = {p: found.latest for p, found in run.cluster.offsets(run.topic).items()}
@@ -192,15 +193,16 @@ def _committed(run: Run, start: Mapping[int, int], written: int) -> dict[int, in
             return stop
         if time.monotonic() >= deadline:
             raise DeadlineExceededError(
-                f"{there} of {written} records are there {_PATIENCE_S:.0f} s after they were sent;"
-                " write them with --acks committed to be told why"
+                f"{there} of {written} records are committed {_PATIENCE_S:.0f} s after they were"
+                f" sent; write them with --acks committed to see why"
             )
         time.sleep(0.01)
 
 
 def end_to_end(run: Run) -> Measured:
-    """See the module's text. Raises what producer and consumer raise, DeadlineExceededError where
-    records that were sent do not come."""
+    """See the module's text. Raises what producer and consumer raise, DeadlineExceededError if
+    records that were sent do not arrive.
+    """
     goal = run.settings.goal
     schedule = Schedule(float(run.settings.rate or 1), goal.records or 1)
     payload = run.payload()
@@ -225,7 +227,7 @@ def end_to_end(run: Run) -> Measured:
 
 def _warm_up(run: Run, producer: Producer, payload: Payload) -> None:
     """Open all connections and touch all code once: a few batches, unmeasured."""
-    # Records without a key go to one partition after the other, table by table.
+    # Records without a key go to one partition after another, table by table.
     for _ in range(run.settings.partitions or 1):
         producer.send_table(payload.table(0, 1))
     producer.send_table(payload.table(0, payload.piece_rows))
@@ -269,7 +271,7 @@ def _send_on_schedule(
     run: Run, producer: Producer, payload: Payload, schedule: Schedule, arrivals: Arrivals
 ) -> None:
     values = payload.values()
-    # Tables are gathered as long as the producer would let single records wait.
+    # Tables are gathered for as long as the producer would let single records wait.
     linger_ms = LINGER_MS if run.settings.linger_ms is None else run.settings.linger_ms
     pause_s = max(_PAUSE_S, linger_ms / 1e3 if run.settings.columnar else 0.0)
     sent = 0

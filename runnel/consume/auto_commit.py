@@ -1,8 +1,9 @@
-"""What a consumer with a name commits by itself: now and then, at the end, and when it is closed.
+"""The commits that a named consumer makes by itself: at intervals, at the end, and when it is
+closed.
 
-Only what was processed is committed: the records before the one that was handed out last. Commits
-never go back (`runnel.positions.store.Session.advance`). Once the name is another consumer's, that
-is told at once, and nothing is committed any more.
+It commits only processed records: those before the one that was handed out last. Commits never go
+back (`runnel.positions.store.Session.advance`). Once another consumer has taken over the name, it
+reports that at once and commits nothing more.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _log = logging.getLogger("runnel")
 class AutoCommit:
     """``interval_ms`` None: it commits nothing by itself.
 
-    ``processed`` tells the offsets to commit, ``fenced`` is told when somebody else has the name.
+    ``processed`` gives the offsets to commit; ``fenced`` is called when another consumer has the
+    name.
     """
 
     def __init__(
@@ -50,14 +52,14 @@ class AutoCommit:
             )
 
     def cancel(self) -> list[asyncio.Task[None]]:
-        """Commit no more at intervals; gives the task that is ending, if there is one."""
+        """Stop committing at intervals; gives the task that is ending, if there is one."""
         if self._task is None:
             return []
         self._task.cancel()
         return [self._task]
 
     async def finish(self, offsets: Mapping[int, int]) -> None:
-        """Everything up to the end was read: commit it. Raises FencedError."""
+        """Commit everything, because the end was reached. Raises FencedError."""
         if self.enabled:
             await self._session.advance(offsets)
 
@@ -71,7 +73,7 @@ class AutoCommit:
             try:
                 await self._session.advance(self._processed())
             except FencedError as error:
-                # A consumer that reads on would process what another one does.
+                # A consumer that continued would process what another one processes, too.
                 self._fenced(error)
                 return
             except RunnelError as error:

@@ -1,11 +1,10 @@
-"""The way of chunks from the client's loop to whoever reads them, there or in another thread.
+"""The queue of chunks from the client's loop to the reader, in the loop or in another thread.
 
-The loop puts. A reader in the loop awaits `ChunkQueue.get`; one in another thread takes what is
-there and sleeps while nothing is, without asking the loop for each chunk: two threads that answer
-each other cost more than most of what is read. Nobody is woken who does not sleep.
-
-What is no chunk (an error, or None, which only wakes) stays in the queue until a reader in the loop
-gets it: what it means is decided there.
+The loop puts. A reader in the loop awaits `ChunkQueue.get`; one in another thread takes chunks and
+sleeps while there are none, without a call to the loop for each chunk: switching between two
+threads costs more than most of the reading. Only a reader that sleeps is woken. Anything else than
+a chunk (an error, or None, which only wakes) stays in the queue until a reader in the loop gets it,
+which decides what it means.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class ChunkQueue(Generic[T]):
 
     @property
     def empty(self) -> bool:
-        """Is nothing in it?"""
+        """Is it empty?"""
         return not self._items
 
     def put(self, chunk: T) -> None:
@@ -40,15 +39,15 @@ class ChunkQueue(Generic[T]):
         self._put((chunk,))
 
     def put_other(self, other: Other) -> None:
-        """Add what is no chunk; in the loop."""
+        """Add something that is not a chunk; in the loop."""
         self._put(other)
 
     def clear(self) -> None:
-        """Drop all that is in it."""
+        """Drop everything in it."""
         self._items.clear()
 
     async def get(self) -> tuple[T] | Other:
-        """What was put first, once there is something: a chunk in a tuple, or something else."""
+        """The first item, once there is one: a chunk in a tuple, or something else."""
         while True:
             with self._lock:
                 if self._items:
@@ -58,8 +57,7 @@ class ChunkQueue(Generic[T]):
             await getter
 
     def take(self) -> T | None:
-        """The chunk that was put first, in any thread; None where there is none, or something else
-        comes before."""
+        """The first chunk, in any thread; None if there is none, or another item comes first."""
         with self._lock:
             if self._items and isinstance(first := self._items[0], tuple):
                 self._items.popleft()
@@ -67,7 +65,7 @@ class ChunkQueue(Generic[T]):
             return None
 
     def sleep(self, most_s: float) -> None:
-        """Until there is something, or so long. Not in the loop."""
+        """Sleep until there is an item, at most so long. Not in the loop."""
         sleeper = threading.Lock()
         sleeper.acquire()
         with self._lock:

@@ -1,12 +1,12 @@
 """The consumer: reads partitions from somewhere to somewhere, all of them at once.
 
-Each partition has a `runnel.consume.reader`; their chunks come together in one queue and are
-handed out whole, so records of a partition are in order and partitions are interleaved. Memory
-is bounded: every partition holds at most two chunks, and what is pushed ahead of them, whose size
-is its share of ``read_ahead_bytes``.
+Each partition has a `runnel.consume.reader`; their chunks come together in one queue and are handed
+out whole, so records of a partition are in order and partitions are interleaved. Memory is bounded:
+every partition holds at most two chunks, and the frames pushed after them, whose size is its share
+of ``read_ahead_bytes``.
 
-A consumer with a *name* begins where that name has committed, and commits what is processed: now
-and then, when it is closed, and when its user says so (`runnel.positions.store`).
+A *named consumer* begins at the committed position of its name, and commits processed records: at
+intervals, when it is closed, and when its user asks (`runnel.positions.store`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MIN_FETCH_BYTES: Final = 64 << 10
 _MAX_FETCH_BYTES: Final = 8 << 20
 #: How long the last commit may take after an error: its user waits for the end.
 _LEAVE_S: Final = 5.0
-#: How often a thread that sleeps until a chunk comes looks up.
+#: How often a thread that sleeps until a chunk comes wakes up.
 _LOOK_UP_S: Final = 0.2
 
 _log = logging.getLogger("runnel")
@@ -51,8 +51,8 @@ class Consumer:
     """An asynchronous iterator of records; see the module's text.
 
     ``open_route`` finds the topic when reading starts: at the first record asked for, or at
-    `start`. What "latest" means is settled at that moment. ``ask_schema`` tells the schema that the
-    topic of a route has now, as far as is known. ``session``: that of a consumer with a name.
+    `start`. The meaning of "latest" is settled at that moment. ``ask_schema`` gives the current
+    schema of a route's topic, as far as it is known. ``session``: that of a named consumer.
     """
 
     def __init__(
@@ -110,14 +110,14 @@ class Consumer:
 
     @property
     def closed(self) -> bool:
-        """Was it closed, by whoever has it or with its cluster?"""
+        """Was it closed, by its user or with its cluster?"""
         return self._closed
 
     async def next_chunk(self, *, waited: bool = False) -> FetchedChunk | None:
         """The next records, or None when everything up to ``stop`` was handed out.
 
-        ``waited``: who asks has waited since before it was closed, and is told of that as of the
-        end. Raises FencedError once the name of this consumer is somebody else's.
+        ``waited``: the caller has waited since before it was closed; for it, that is the end.
+        Raises FencedError once another consumer has taken over the name.
         """
         self.state.asked()
         if self._exhausted:
@@ -130,7 +130,7 @@ class Consumer:
         while True:
             if self._queue.empty and not self._tasks:
                 self._exhausted = True
-                # For others who wait.
+                # Wakes the other readers that wait.
                 self._queue.put_other(None)
                 await self._finish()
                 return None
@@ -144,11 +144,11 @@ class Consumer:
                 return chunk
 
     def next_delivered(self, loop: asyncio.AbstractEventLoop) -> FetchedChunk | None:
-        """As `next_chunk`, in another thread than that of ``loop``, the consumer's, and without
-        asking it; None where it has to be asked.
+        """As `next_chunk`, in another thread than that of ``loop``, the consumer's, and without a
+        call to it; None if a call is needed.
 
-        Sleeps while nothing comes, but looks up now and then, so that Ctrl-C is heard: a signal
-        that comes right before a thread falls asleep is seen only when it wakes up.
+        Sleeps while nothing comes, but wakes up now and then for Ctrl-C: a signal that arrives just
+        before a thread falls asleep is noticed only when it wakes up.
         """
         self.state.asked()
         while self._failure is None and not loop.is_closed():
@@ -162,10 +162,11 @@ class Consumer:
         return None
 
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
-        """The records as Arrow record batches with the columns partition, offset, timestamp,
-        key, value, headers (of a typed topic: partition, offset, timestamp, and its columns as they
-        were when reading began), and transaction_id if the settings say so; each batch is of one
-        partition."""
+        """The records as Arrow record batches with the columns partition, offset, timestamp, key,
+        value, headers (for a typed topic: partition, offset, timestamp, and its columns as they
+        were when reading began), and transaction_id if the settings ask for it; each batch is of
+        one partition.
+        """
         while True:
             while (rest := self.state.rest()) is not None:
                 yield rest
@@ -184,17 +185,17 @@ class Consumer:
     def position(self) -> dict[int, int]:
         """Per partition the offset after the last record that was handed out.
 
-        Give it as ``start`` to another consumer to read on from here.
+        Give it as ``start`` to another consumer to continue from here.
         """
         return dict(self.state.position)
 
     async def commit(self, offsets: Mapping[int, int] | None = None) -> None:
-        """Commit all that was handed out (`position`), or these offsets, under the consumer's name.
+        """Commit everything handed out (`position`), or these offsets, under the consumer's name.
 
-        An offset is that of the next record to read. Durable when this returns. What the consumer
-        commits by itself never goes back behind it, and may go beyond. Raises FencedError
-        where the name is somebody else's by now, InvalidRequestError without a name and for
-        partitions that are not read, DeadlineExceededError.
+        An offset is that of the next record to read. Durable when this returns. Automatic commits
+        never go back behind it, and may go beyond. Raises FencedError if another consumer has taken
+        over the name, InvalidRequestError without a name and for partitions that are not read,
+        DeadlineExceededError.
         """
         if self._session is None:
             raise InvalidRequestError(
@@ -215,16 +216,17 @@ class Consumer:
             raise
 
     async def close(self, *, commit: bool = True) -> None:
-        """Stop fetching. Who waits for the next records is told that it is closed.
+        """Stop fetching. A call that waits for the next records raises that it is closed.
 
-        With a name, all that was handed out is committed, unless ``auto_commit_ms`` is None or
-        ``commit`` says no. Raises as `commit`; it is closed all the same.
+        With a name, everything handed out is committed, unless ``auto_commit_ms`` is None or
+        ``commit`` is False. Raises as `commit`; it is closed all the same.
         """
         await self._end(self.position() if commit else {}, self._settings.give_up_ms / 1000)
 
     async def leave(self, error: BaseException | None) -> None:
-        """End of a ``with`` block: `close`; after an error what was in hand is not committed, and
-        what fails now is only noted on the error."""
+        """End of a ``with`` block: `close`. After an error, the record being processed is not
+        committed, and a failure to commit only becomes a note on the error.
+        """
         if error is None:
             await self.close()
             return
@@ -234,8 +236,9 @@ class Consumer:
             error.add_note(f"The consumer of {self.topic!r} could not commit: {failure}")
 
     def forget(self) -> None:
-        """Nobody will ask for more: stop fetching. With a name it commits on, and its cluster
-        closes it."""
+        """Its user has left it: stop fetching. With a name it continues to commit, and its cluster
+        closes it.
+        """
         if self._session is None:
             self.abandon()
             return
@@ -245,7 +248,7 @@ class Consumer:
         self._queue.clear()
 
     def abandon(self) -> list[asyncio.Task[None]]:
-        """Stop fetching and committing, without waiting; gives what is still ending."""
+        """Stop fetching and committing, without waiting; gives the tasks that are still ending."""
         tasks = [*self._tasks, *([self._starting] if self._starting is not None else [])]
         for task in tasks:
             task.cancel()
@@ -270,7 +273,7 @@ class Consumer:
         await self.leave(error)
 
     async def _finish(self) -> None:
-        """All is read: with a name commit it, and stay open for commits of the user's."""
+        """Everything is read: with a name, commit it, and stay open for commits by the user."""
         if self._auto_commit is None:
             await self.close()
         else:
@@ -284,8 +287,7 @@ class Consumer:
         try:
             await auto_commit.close(offsets, give_up_s)
         except FencedError as error:
-            # A consumer that never commits by itself, was told already, or was forgotten by its
-            # user has nobody to tell.
+            # Not if it never commits by itself, has reported this already, or was left by its user.
             told = self._forgotten or isinstance(self._failure, FencedError)
             if auto_commit.enabled and not told:
                 self._failure = error
@@ -362,7 +364,7 @@ class Consumer:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
-        # None wakes who waits for the queue: it may have been the last task.
+        # None wakes readers of the queue: this may have been the last task.
         self._queue.put_other(None if task.cancelled() else task.exception())
 
 

@@ -1,7 +1,7 @@
-"""What a consumer has handed out: the chunk in hand, its records, and the position.
+"""What a consumer has handed out: the current chunk, its records, and the position.
 
-Both facades share it: they differ in how they get the next chunk, not in what they do with it.
-A loop that is left in the middle of a chunk can be taken up again, by record or by batch.
+Both facades share it: they differ in how they get the next chunk, not in how they use it. A loop
+that is left in the middle of a chunk can be continued, by record or by batch.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class FetchedChunk(NamedTuple):
 class ReadState:
     """See the module's text. ``position`` maps partitions to the next offset to hand out.
 
-    What is in the user's hands counts as processed once more is asked for. With the blocking facade
-    `processed` is called in another thread than all else; the order of the steps here sees to it
-    that it never says too much.
+    A record counts as processed once the user asks for the next one. The blocking facade calls
+    `processed` in another thread than everything else; the order of the steps here makes sure that
+    it never reports too much.
 
-    ``rows``: of a typed topic, the schema of what is handed out; set before the first chunk.
+    ``rows``: for a typed topic, the schema of its records; set before the first chunk.
     ``with_ids``: batches have a column of transaction ids, null where a record has none.
     """
 
@@ -50,9 +50,9 @@ class ReadState:
         self._topic = topic
         self._with_ids = with_ids
         self._chunk: FetchedChunk | None = None
-        # Of the chunk whose records are handed out one by one: its partition, and where it began.
+        # For the chunk whose records are handed out one by one: its partition, and where it began.
         self._began: tuple[int, int] | None = None
-        # Of a batch in the user's hands: its partition and where it begins.
+        # For a batch that the user is processing: its partition and where it begins.
         self._batch: tuple[int, int] | None = None
         # The batches left in the chunk; the records are those of the first.
         self._left: deque[pa.RecordBatch] = deque()
@@ -66,8 +66,9 @@ class ReadState:
         self._begin_batch()
 
     def records(self) -> Iterator[Record]:
-        """The records left in the chunk; the position follows each one. Raises as `records_of`,
-        each time it is asked."""
+        """The records left in the chunk; the position follows each one. Raises as `records_of`, at
+        each call.
+        """
         position = self.position
         while self._left:
             try:
@@ -75,17 +76,17 @@ class ReadState:
                     position[record.partition] = record.offset + 1
                     yield record
             except UnsupportedError:
-                # They are not handed out, and whoever asks again is not to step over them.
+                # They are not handed out, and the next call must not skip them.
                 self._begin_batch()
                 raise
-            # Who was given the last record may have asked for the rest in between.
+            # A user with the last record may have asked for the rest in between.
             if self._left:
                 self._left.popleft()
                 self._begin_batch()
         self._finish()
 
     def rest(self) -> pa.RecordBatch | None:
-        """The next batch of the chunk, or what is left of it; None once there is none."""
+        """The next batch of the chunk, or the rest of it; None at the end."""
         while self._chunk is not None and self._left:
             partition = self._chunk.partition
             batch = self._left.popleft()
@@ -119,17 +120,17 @@ class ReadState:
         )
 
     def asked(self) -> None:
-        """More is asked for: what was handed out is processed."""
+        """The user asks for more: everything handed out is processed."""
         self._batch = None
 
     def processed(self) -> dict[int, int]:
-        """As ``position``, but before the record or batch that is in the user's hands."""
-        # Copied first: whatever is in it is processed by now, or still in hand below.
+        """As ``position``, but before the record or batch that the user is processing."""
+        # Copied first: everything in it is processed by now, or still current below.
         found = dict(self.position)
         batch, began = self._batch, self._began
         if began is not None:
             partition, start = began
-            # The position is the offset after the record in hand; before the first, the start.
+            # The position is the offset after the current record; before the first, the start.
             found[partition] = min(found[partition], max(start, found[partition] - 1))
         if batch is not None:
             partition, start = batch
@@ -146,10 +147,10 @@ class ReadState:
 def records_of(
     topic: str, batch: pa.RecordBatch, rows: TopicSchema | None = None
 ) -> Iterator[Record]:
-    """The rows of a batch that a cursor gives as records; ``rows``: of a typed topic.
+    """The rows of a batch from a cursor, as records; ``rows``: the schema of a typed topic.
 
-    Nothing is converted before the first one is asked for: who reads by batch never asks. Raises
-    UnsupportedError before the first one where Python has no form for a value of any.
+    Nothing is converted before the first record is asked for: a user of batches never asks. Raises
+    UnsupportedError before the first record if any record has a value that Python cannot represent.
     """
     width = _width(rows)
     ids = (batch.column(width).to_pylist(),) if batch.num_columns > width else ()
@@ -157,10 +158,11 @@ def records_of(
     try:
         columns = _plain_columns(batch) if rows is None else _typed_columns(batch, rows)
     except (ValueError, OverflowError, KeyError) as error:
-        # A date far from now, say, or a map that has a key twice: valid where others wrote it.
+        # For example a date far from now, or a map with a key twice: other writers may send them.
         raise UnsupportedError(
             f"{topic}/{partitions[0]}: among the records at offsets {offsets[0]} to {offsets[-1]}"
-            f" is a value that Python has no form for ({error}); read them as Arrow, with batches()"
+            f" is a value that Python cannot represent ({error}); read them as Arrow, with"
+            f" batches()"
         ) from error
     times = batch.column("timestamp").cast(pa.int64()).to_pylist()
     yield from starmap(
@@ -170,7 +172,7 @@ def records_of(
 
 
 def _width(rows: TopicSchema | None) -> int:
-    """How many columns there are but transaction ids."""
+    """The number of columns without the transaction ids."""
     return len(READ_SCHEMA) if rows is None else len(READER_COLUMNS) + len(rows.columns)
 
 

@@ -1,31 +1,32 @@
-"""Fetching one partition: from its leader, and from a follower when that is the faster way.
+"""Fetching one partition: from its leader, and from a follower when that is faster.
 
-A fetch is a few *rounds*, until one is answered. In a round one replica is asked, and another one
-as well when the first has not answered in time (`runnel.consume.speculation` says when). The first
-whole answer is taken, the other one is dropped. In time means: a little after the leader would have
-answered a long poll, or, where records are known to be there, a little later than reads usually
+A fetch takes a few *rounds*, until one is answered. In a round the fetcher asks one replica, and
+another one as well if the first has not answered in time (`runnel.consume.speculation` says when).
+It takes the first whole answer and drops the other. In time means: a little after the leader would
+have answered a long poll, or, if records are known to exist, a little later than reads usually
 take. Rules:
 
-- A follower's answer is taken only if it holds batches, or if it was asked first and nothing else
-  is left to wait for. That a follower has nothing says only that it knows less.
-- What a follower refuses means nothing: only the leader says that an offset is out of range or
-  that the logs diverged. Such a follower is left alone for a while.
-- A leader that was overtaken by a follower stays asked. Until it answers, or is replaced, the
-  followers are asked first: a leader that hangs costs one delay, not one for each read.
-- Where the leader fails, records that are known to be there are read from a follower at once.
-- Followers are asked only for offsets at which a reader stands; every answer begins there, so
-  positions neither go back nor skip, whoever answers.
+- A follower's answer is taken only if it holds batches, or if it was asked first and there is no
+  other answer to wait for. That a follower has nothing says only that it knows less.
+- A follower's refusal means nothing: only the leader says that an offset is out of range or that
+  the logs diverged. The fetcher does not ask such a follower for a while.
+- If a follower overtakes the leader, the request to the leader stays open. Until the leader
+  answers or is replaced, followers are asked first: a leader that hangs costs one delay, not one
+  for each read.
+- If the leader fails, records that are known to exist are read from a follower at once.
+- Followers are asked only for a reader's current offset. Every answer begins there, so positions
+  neither go back nor skip, whichever replica answers.
 
-The leader is not asked anew for every answer, but pushes them (`runnel.net.push`): "asking"
-it means to wait for its next frame. Rules:
+The leader gets no new request for every answer, but pushes them (`runnel.net.push`): "asking" it
+means to wait for its next frame. Rules:
 
 - A reader at the end of its partition waits for that frame alone, for as long as it takes.
-- A frame is used only where the reader stands. When a follower has brought the reader on, or
-  another SPU leads, the subscription is given up and the leader is asked to push from there.
-- A leader that was deposed and cannot be told, as it is cut off from all but its readers, says
-  nothing for good. So who has read nothing for a while asks the SC who leads.
-- Refusals mean what those of a fetch mean. An SPU that knows no subscriptions is sent fetches, and
-  so is one that says nothing: a fetch that is due at once is overdue soon.
+- A frame is used only at the reader's current offset. If a follower has moved the reader forward,
+  or another SPU leads, the subscription is closed and the leader is asked to push from there.
+- A deposed leader that is cut off from all but its readers does not know that it was deposed, and
+  stays silent for good. So a reader that has read nothing for a while asks the SC for the leader.
+- Refusals mean the same as those of a fetch. An SPU that does not know subscriptions is sent
+  fetches, and so is a silent one: a fetch that is due at once is overdue soon.
 """
 
 from __future__ import annotations
@@ -53,21 +54,21 @@ from schemas.wire.record_requests import NO_FLAGS, FetchFlags, FetchRequest, Fet
 
 #: Seconds that an SPU may take beyond the wait it was asked for.
 _FETCH_SLACK_S: Final = 30.0
-#: How long a follower is left alone after it refused a fetch or could not be reached.
+#: How long a follower is not asked after it refused a fetch or could not be reached.
 _AVOID_S: Final = 5.0
-#: How long a frame that is due may take before it is waited for in a round: much less than any
-#: replica gets before another one is asked.
+#: How long a frame that is due may take before a round starts: much less than any replica gets
+#: before another one is asked.
 _SOON_S: Final = 0.005
-#: How old the knowledge about replicas may get where no failure of a leader refreshes it.
+#: How old the knowledge about replicas may get if no failure of a leader refreshes it.
 _LEADERLESS_S: Final = 1.0
-#: Once in so long, to twice as long, who has read nothing since the last time asks who leads.
+#: After so long to twice as long without records, a reader asks the SC for the leader.
 _LOOK_S: Final = 30.0
 _FOLLOWERS_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """``fetch_bytes`` per request; an SPU answers after ``max_wait_ms`` with what there is.
+    """``fetch_bytes`` per request; an SPU answers after ``max_wait_ms`` even without records.
 
     ``follower_reads``: followers are asked first. ``speculative_reads``: another replica is asked
     as well when the first one does not answer in time. ``push``: leaders push, two
@@ -85,7 +86,7 @@ class FetchSettings:
 class PartitionFetcher:
     """See the module's text. Call `close` at the end.
 
-    ``random`` gives numbers in [0, 1); ``lac`` is the last add confirmed, as far as it is known.
+    ``random`` gives numbers in [0, 1); ``lac`` is the highest known last add confirmed.
     """
 
     def __init__(
@@ -108,20 +109,20 @@ class PartitionFetcher:
         self._lac = lac
         # The term of a leader that a follower has overtaken, and the call it has yet to answer.
         self._silent: tuple[Term, asyncio.Task[Fetched]] | None = None
-        # What the leader of a term pushes.
+        # The subscription at the leader of a term.
         self._subscription: tuple[Term, Subscription] | None = None
-        # Whether anything came since the last look at who leads.
+        # Whether anything came since the last check of the leader.
         self._heard = False
         self._look_timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
 
     async def fetch(self, offset: int, term: int) -> Fetched:
-        """What there is from ``offset`` on; perhaps nothing, after ``max_wait_ms`` or, where the
-        leader pushes, once.
+        """The records from ``offset`` on; perhaps none, after ``max_wait_ms`` or, if the leader
+        pushes, once.
 
-        ``term`` is that of the batch before ``offset``, 0 if there is none. Failures that pass
-        are retried until ``give_up_s`` are over. Raises DeadlineExceededError then, and what the
-        leader refuses for good.
+        ``term`` is that of the batch before ``offset``, 0 if there is none. Temporary failures are
+        retried until ``give_up_s`` are over. Raises DeadlineExceededError then, and the leader's
+        final refusals.
         """
         if self._look_timer is None:
             self._look_later()
@@ -145,11 +146,11 @@ class PartitionFetcher:
             attempt = await self._route.pause(self._partition, attempt, left_s)
 
     def avoid(self, follower: int) -> None:
-        """Leave a follower alone for a while: what it sent could not be used."""
+        """Do not ask a follower for a while: its answer could not be used."""
         self._avoided_until[follower] = asyncio.get_running_loop().time() + _AVOID_S
 
     def close(self) -> None:
-        """Wait for nothing any more."""
+        """Stop waiting for any answer."""
         if self._look_timer is not None:
             self._look_timer.cancel()
         if self._looking is not None:
@@ -159,14 +160,14 @@ class PartitionFetcher:
 
     def _forget_silent(self) -> None:
         if self._silent is not None:
-            # Where it has failed already, this also says that nobody wants to know why.
+            # If it has failed already, this also marks its error as seen.
             self._silent[1].cancel()
             self._silent = None
 
     # Who leads
 
     def _look_later(self) -> None:
-        # Readers of many partitions share what one of them is told.
+        # Readers of many partitions share one answer.
         delay_s = _LOOK_S * (1 + self._random())
         self._look_timer = asyncio.get_running_loop().call_later(delay_s, self._look)
 
@@ -178,19 +179,21 @@ class PartitionFetcher:
         self._look_later()
 
     async def _look_for_leader(self) -> None:
-        """Ask the SC, unless somebody just did; give up what is waited for where it is somebody
-        else. A fetch goes to whom the SC named last by itself."""
+        """Ask the SC, unless another reader just did; stop waiting for the old leader if there is a
+        new one. A fetch always goes to the leader that the SC named last.
+        """
         oldest = asyncio.get_running_loop().time() - _LOOK_S / 2
         term = -1 if self._subscription is None else self._subscription[0]
         moved = await self._route.moved(self._partition, Term(term), oldest)
         if moved and (current := self._subscription) is not None and current[0] == term:
-            current[1].failed(UnreachableError("another SPU leads the partition by now"))
+            current[1].failed(UnreachableError("another SPU leads the partition now"))
 
     # Push
 
     async def _pushed(self, offset: int) -> Fetched | None:
-        """The next frame from ``offset`` on, if a leader pushes there and it has one, or nothing is
-        known to be due. Raises what the leader refuses for good."""
+        """The next frame from ``offset`` on, if a leader pushes there and has one, or if nothing is
+        known to be due. Raises the leader's final refusals.
+        """
         if self._subscription is None or (self._silent is not None and not self._silent[1].done()):
             return None
         _term, subscription = self._subscription
@@ -212,10 +215,10 @@ class PartitionFetcher:
             return None
 
     async def _comes_soon(self, subscription: Subscription) -> bool:
-        """Does the next frame, which is due, come by itself?
+        """Does the next frame, which is due, come without a round?
 
-        Mostly it is under way, and a round, which can do more than wait, costs as much as reading
-        the frame. What comes by itself counts as a round.
+        Mostly it is in flight, and a round, which does more than wait, costs as much as reading the
+        frame. A frame that comes this way counts as a round.
         """
         loop = asyncio.get_running_loop()
         began_at = loop.time()
@@ -248,7 +251,7 @@ class PartitionFetcher:
             race.leave()
 
     async def _sources(self, known: bool) -> tuple[PartitionUid, list[FetchSource]]:
-        """Whom to ask, in order. Raises NotReadyError with the reason where nobody can answer."""
+        """The replicas to ask, in order. Raises NotReadyError with the reason if there is none."""
         settings, route, index = self._settings, self._route, self._partition
         now = asyncio.get_running_loop().time()
         oldest = now - _FOLLOWERS_S if settings.follower_reads else -math.inf
@@ -280,7 +283,7 @@ class PartitionFetcher:
         return usable[first:] + usable[:first]
 
     def _waits_for(self, leader: PartitionLeader) -> bool:
-        """Has this leader still not answered what a follower has?"""
+        """Is the request to this leader, which a follower overtook, still open?"""
         if self._silent is None:
             return False
         term, call = self._silent
@@ -289,7 +292,7 @@ class PartitionFetcher:
     # What a race needs
 
     async def ask(self, source: FetchSource, wanted: Wanted) -> Fetched:
-        """One answer of one replica. Raises what it refuses, or UnreachableError."""
+        """One answer of one replica. Raises its refusal, or UnreachableError."""
         route, settings = self._route, self._settings
         loop = asyncio.get_running_loop()
         began_at = loop.time()
@@ -304,7 +307,7 @@ class PartitionFetcher:
                         self._speculation.answered((loop.time() - began_at) * 1000)
                     return pushed
             if connection.subscriptions.silent:
-                # Whatever it answers, it shows that it is there.
+                # Any answer shows that it is reachable.
                 wait_ms = 0
         else:
             connection = await route.connection(source.endpoint, wanted.timeout_s)
@@ -336,8 +339,9 @@ class PartitionFetcher:
     async def _ask_to_push(
         self, leader: PartitionLeader, connection: SpuConnection, wanted: Wanted
     ) -> Fetched | None:
-        """The leader's next frame, which may be empty if it is the first; None where it pushes
-        nothing. Raises as `ask`."""
+        """The leader's next frame, which may be empty if it is the first; None if it does not push.
+        Raises as `ask`.
+        """
         subscriptions = connection.subscriptions
         if (current := self._subscription) is not None:
             term, subscription = current
@@ -347,7 +351,7 @@ class PartitionFetcher:
         if self._subscription is None:
             if not subscriptions.supported or subscriptions.silent:
                 return None
-            # The window lies beside two chunks; what was fetched is a chunk itself.
+            # The window comes on top of two chunks; a fetched answer is a chunk itself.
             most = self._settings.fetch_bytes * 2 // 3
             subscription = subscriptions.open(wanted.uid, wanted.offset, wanted.term, most)
             self._subscription = (leader.term, subscription)
@@ -384,10 +388,10 @@ class PartitionFetcher:
         return self._speculation.take()
 
     def judge(self, error: RunnelError) -> RunnelError:
-        """What a leader's failure means, as `TopicRoute.judge`."""
+        """Judge a leader's failure, as `TopicRoute.judge`."""
         return self._route.judge(self._partition, error)
 
     def overtaken(self, leader: PartitionLeader, call: asyncio.Task[Fetched]) -> None:
-        """A follower has answered what the leader was asked: keep that one call."""
+        """A follower has overtaken the leader: keep the call to the leader."""
         self._forget_silent()
         self._silent = (leader.term, call)

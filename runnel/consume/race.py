@@ -1,8 +1,7 @@
-"""One round of a fetch: one replica is asked, then others, and the first whole answer is taken.
+"""One round of a fetch: asks one replica, then others, and takes the first whole answer.
 
-The rules are in `runnel.consume.fetcher`, which carries the requests out; a race knows it as
-`ReplicaAccess` only. A call that lost is cancelled, but for that of a leader which a follower
-overtook.
+The rules are in `runnel.consume.fetcher`, which sends the requests; a race knows it only as
+`ReplicaAccess`. A call that lost is cancelled, except one to a leader that a follower overtook.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from schemas.control.assignments import PartitionLeader, ReplicaEndpoint
 from schemas.errors import NotReadyError, RunnelError
 from schemas.ids import PartitionUid
 
-#: How long followers get to answer once the leader has failed; then the leader is looked for.
+#: How long followers get to answer once the leader has failed; after that, the fetcher looks for
+#: the new leader.
 _FALLBACK_S: Final = 1.0
 FetchSource = PartitionLeader | ReplicaEndpoint
 
@@ -34,7 +34,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What one round is to bring. ``known``: there are records at ``offset``, somebody said."""
+    """The request of one round. ``known``: a replica reported records at ``offset``."""
 
     uid: PartitionUid
     offset: int
@@ -47,7 +47,7 @@ class ReplicaAccess(Protocol):
     """The replicas of one partition, as a race asks them."""
 
     async def ask(self, source: FetchSource, wanted: Wanted) -> Fetched:
-        """One answer of one replica. Raises what it refuses, or UnreachableError."""
+        """One answer of one replica. Raises its refusal, or UnreachableError."""
 
     def delay_s(self, known: bool) -> float:
         """How long a replica has to answer before another one is asked as well."""
@@ -60,17 +60,17 @@ class ReplicaAccess(Protocol):
         """Does the budget allow one more request? If so, it is paid for."""
 
     def avoid(self, follower: int) -> None:
-        """Leave a follower alone for a while: what it sent could not be used."""
+        """Do not ask a follower for a while: its answer could not be used."""
 
     def judge(self, error: RunnelError) -> RunnelError:
-        """What a leader's failure means, as `TopicRoute.judge`."""
+        """Judge a leader's failure, as `TopicRoute.judge`."""
 
     def overtaken(self, leader: PartitionLeader, call: asyncio.Task[Fetched]) -> None:
-        """A follower has answered what the leader was asked: keep that one call."""
+        """A follower has overtaken the leader: keep the call to the leader."""
 
 
 class Race:
-    """One round: who is asked, who may still be, and what came of it."""
+    """One round: the replicas asked, those still to ask, and the outcome."""
 
     def __init__(self, replicas: ReplicaAccess, wanted: Wanted, sources: list[FetchSource]) -> None:
         self._replicas = replicas
@@ -84,7 +84,7 @@ class Race:
         self._won_by_follower = False
 
     async def run(self) -> Fetched:
-        """The first answer that counts. Raises what stands in its way."""
+        """The first answer that counts. Raises the error if there is none."""
         loop = asyncio.get_running_loop()
         self._ask_next()
         patience_s = self._replicas.delay_s(self._wanted.known) if self._may_add else math.inf
@@ -114,10 +114,10 @@ class Race:
         raise self._failure or NotReadyError("no replica has answered")
 
     def leave(self) -> None:
-        """Drop what is under way; a leader that was overtaken stays asked."""
+        """Cancel the open calls, except one to a leader that was overtaken."""
         for call, source in self._calls.items():
             if call.done():
-                # It came together with the answer that was taken; nobody reads its error.
+                # It finished together with the answer that was taken; mark its error as seen.
                 if not call.cancelled():
                     call.exception()
             elif self._won_by_follower and isinstance(source, PartitionLeader):
@@ -131,7 +131,7 @@ class Race:
 
     @property
     def _goes_on(self) -> bool:
-        """Nobody is asked any more: is there another one whose answer would help?"""
+        """No call is open any more: is there another replica whose answer would help?"""
         if not self._left:
             return False
         return self._wanted.known or (self._nothing is None and not self._leader_failed)
@@ -145,14 +145,14 @@ class Race:
         return isinstance(self._calls[call], ReplicaEndpoint)
 
     def _judged(self, call: asyncio.Task[Fetched], source: FetchSource) -> Fetched | None:
-        """What one answer means: the round's answer, or None. Raises what ends the round."""
+        """Judge one answer: the round's answer, or None. Raises an error that ends the round."""
         try:
             answer = call.result()
         except RunnelError as error:
             if isinstance(source, PartitionLeader):
                 self._leader_failed = True
                 self._failure = self._replicas.judge(error)
-                # Where nothing is known to be there, a follower has no more than its leader had.
+                # If no records are known to exist, a follower has no more than its leader had.
                 helps = self._wanted.known or not self._leader_first
                 if not (helps and may_retry(self._failure)):
                     raise self._failure from error
@@ -164,7 +164,7 @@ class Race:
         if isinstance(source, ReplicaEndpoint) and not len(answer.data):
             self._nothing = answer
             if self._wanted.known:
-                # It lags behind: who reads there waits for what others have.
+                # It lags behind: a reader there would wait for records that other replicas have.
                 self._replicas.avoid(source.spu)
             return None
         self._won_by_follower = isinstance(source, ReplicaEndpoint)

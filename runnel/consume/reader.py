@@ -1,10 +1,9 @@
 """Reading one partition ahead of its user: one answer at a time, at most `MOST_HELD` chunks.
 
 The SPU pushes records when there are some, or holds a fetch until then (a long poll), so an idle
-partition costs a request now and then at most. Trouble that may pass is retried until nothing has
-worked for ``give_up_s``; everything else ends the reader with the error. Where the batches come
-from is `runnel.consume.fetcher`'s business: here every answer continues the position, or is not
-taken.
+partition costs at most a request now and then. Temporary errors are retried until nothing has
+worked for ``give_up_s``; every other error ends the reader. `runnel.consume.fetcher` decides which
+replica the batches come from: here every answer continues at the position, or is not taken.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from schemas.wire.record_requests import (
     EARLIEST,
 )
 
-#: Chunks of a partition that nobody has taken yet, at most.
+#: The most chunks of a partition that wait for the user.
 MOST_HELD: Final = 2
 
 _log = logging.getLogger("runnel")
@@ -40,16 +39,16 @@ _log = logging.getLogger("runnel")
 
 @dataclass(slots=True)
 class PartitionReader:
-    """Runs `run` as a task; ``deliver`` gets its chunks. `taken` tells it that one was used."""
+    """Runs `run` as a task; ``deliver`` gets its chunks. Call `taken` when one was used."""
 
     cursor: Cursor
     route: TopicRoute
     fetcher: PartitionFetcher
     give_up_s: float
     deliver: Callable[[FetchedChunk], None]
-    #: Where retention may overtake the start without that being an error.
+    #: Whether it is no error if retention overtakes the start.
     from_earliest: bool = False
-    #: Where records that are gone are stepped over, with a warning.
+    #: Whether deleted records are skipped, with a warning.
     steps_over_truncated: bool = False
     # One entry for each chunk that was delivered and not taken: the loop adds, any thread removes.
     _held: deque[None] = field(default_factory=deque)
@@ -69,12 +68,12 @@ class PartitionReader:
                 loop.call_soon_threadsafe(self._room.set)
 
     async def run(self) -> None:
-        """Read until the cursor is finished. Raises what cannot be retried."""
+        """Read until the cursor is finished. Raises errors that cannot be retried."""
         try:
             while not self.cursor.finished:
                 await self._wait_for_room()
                 chunk = await self._next()
-                # First: whoever takes it removes this.
+                # First, because the thread that takes the chunk removes this.
                 self._held.append(None)
                 self.deliver(chunk)
         finally:
@@ -83,14 +82,15 @@ class PartitionReader:
     async def _wait_for_room(self) -> None:
         while len(self._held) >= MOST_HELD:
             self._room.clear()
-            # Told before looking again: who takes one in between wakes, or is seen.
+            # Set before checking again, so that a chunk taken in between wakes this task or is
+            # seen.
             self._full = True
             if len(self._held) >= MOST_HELD:
                 await self._room.wait()
             self._full = False
 
     async def _next(self) -> FetchedChunk:
-        """What the next answer brings that moves the position."""
+        """The chunks of the next answer that moves the position."""
         cursor = self.cursor
         while True:
             before = cursor.position
@@ -102,7 +102,7 @@ class PartitionReader:
             except CorruptBatchError:
                 if fetched.follower is None:
                     raise
-                # The other replicas are whole, as far as is known; the SPU finds its own damage.
+                # The other replicas are not known to be damaged; the SPU finds its own damage.
                 self.fetcher.avoid(fetched.follower)
                 continue
             if cursor.position == before:
@@ -111,17 +111,17 @@ class PartitionReader:
             return FetchedChunk(cursor.partition, found, cursor.position)
 
     async def _fetch(self) -> Fetched | None:
-        """The next answer; None where the position had to be moved instead."""
+        """The next answer; None if the position had to move instead."""
         cursor = self.cursor
         place = f"{self.route.name}/{cursor.partition}"
         try:
             return await self.fetcher.fetch(cursor.position, cursor.term)
         except DivergedError as error:
             lost = DivergedError(
-                f"{place}: the log does not hold any more what was read before offset"
+                f"{place}: the log no longer holds the records that were read before offset"
                 f" {cursor.position}: it may differ from offset {error.diverged_at} on. An unclean"
-                f" election has lost records; decide what becomes of those that were used, and read"
-                f" on from offset {error.diverged_at}. {error.message}",
+                f" election has lost records; decide what to do about those already processed, and"
+                f" continue from offset {error.diverged_at}. {error.message}",
                 diverged_at=error.diverged_at,
             )
             lost.details.update(
@@ -137,14 +137,14 @@ class PartitionReader:
                 return None
             if self.steps_over_truncated and start > cursor.position:
                 _log.warning(
-                    "%s: offsets %d to %d were truncated; reading goes on from %d",
+                    "%s: offsets %d to %d were truncated; reading continues from %d",
                     place,
                     cursor.position,
                     start - 1,
                     start,
                 )
                 cursor.position = start
-                # Its batch before is not in the log any more, so nothing can be compared.
+                # The batch before it is not in the log any more, so there is nothing to compare.
                 cursor.term = 0
                 return None
             raise OffsetOutOfRangeError(

@@ -1,7 +1,7 @@
 """A fetcher that asks the SC for the topic's schema when a batch of an unknown version comes.
 
-Versions are learned before anybody decodes the answer, so that `runnel.records.schema_resolution`
-does not meet one that it does not know, unless no SC knows it either.
+It learns versions before the answer is decoded, so that `runnel.records.schema_resolution` does not
+meet an unknown one, unless no SC knows it either.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from schemas.wire.batch import split_batches
 #: How long to wait before the SC is asked once more; doubled each time, up to the second.
 _ASK_AGAIN_S: Final = 0.05
 _MOST_PAUSE_S: Final = 2.0
-#: Asks for the schema that a topic has now.
+#: Asks for the current schema of a topic.
 AskSchema = Callable[[], Awaitable[TopicSchema | None]]
 
 
@@ -45,12 +45,12 @@ class SchemaFollower(PartitionFetcher):
         self._give_up_s = settings.give_up_s
 
     async def fetch(self, offset: int, term: int) -> Fetched:
-        """As of any fetcher; every version in the answer that the SC knows is known then."""
+        """As for any fetcher; after it, every version in the answer that the SC knows is known."""
         fetched = await super().fetch(offset, term)
         loop = asyncio.get_running_loop()
         deadline, pause_s = loop.time() + self._give_up_s, _ASK_AGAIN_S
         while self._meets_unknown(fetched.data):
-            # The SPU knows that version, so an SC that does not is away or about to.
+            # The SPU knows that version, so an SC that does not is offline or about to learn it.
             late = loop.time() >= deadline
             try:
                 found = await self._ask_schema()
@@ -70,7 +70,7 @@ class SchemaFollower(PartitionFetcher):
         try:
             batches = split_batches(data)
         except CorruptBatchError:
-            # Whoever decodes it says so, and where.
+            # Decoding reports it, with the place.
             return False
         records = (header for header, _ in batches if not header.is_control)
         return not all(map(self._columns.knows, records))

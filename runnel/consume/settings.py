@@ -1,4 +1,4 @@
-"""What a consumer can be told: bounds of memory and time, whom to read from, when to commit."""
+"""The settings of a consumer: bounds of memory and time, which replicas to read, when to commit."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ OnTruncated = Literal["error", "earliest"]
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """``give_up_ms``: how long to bear a partition whose leader does not answer.
+    """``give_up_ms``: how long to retry a partition whose leader does not answer.
 
-    ``max_wait_ms``: how long an SPU that is sent fetches holds one when there is nothing new.
-    ``speculative_reads``: where a partition has followers, send a fetch that is overdue to one
-    of them as well, and take the first answer; this adds a tenth to the requests at most.
-    ``follower_reads``: read from followers in general, which unburdens leaders. Records come a
-    little later then, and are the same.
-    ``push``: have leaders push records as they come, instead of asking for each answer.
-    ``transaction_ids``: Arrow batches have a column ``transaction_id``, null where a record has
-    none; records have theirs in any case.
+    ``max_wait_ms``: how long an SPU holds a fetch when there is nothing new. ``speculative_reads``:
+    if a partition has followers, send an overdue fetch to one of them as well, and take the first
+    answer; this adds at most a tenth to the requests. ``follower_reads``: read from followers in
+    general, which relieves leaders. The records are the same, but come a little later. ``push``:
+    leaders push records as they come, instead of answering one request for each batch of records.
+    ``transaction_ids``: Arrow batches have a column ``transaction_id``, null for a record without
+    one; records read one by one have theirs in any case.
     """
 
     read_ahead_bytes: int = 64 << 20

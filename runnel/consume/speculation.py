@@ -1,7 +1,7 @@
-"""When a read that is not answered is sent a second time, to another replica. Pure.
+"""When to send an unanswered read a second time, to another replica. Pure.
 
 The slowest of many reads are slow because of the SPU they went to: a pause, a full disk queue, a
-lost connection. Whoever waits a little longer than such reads usually take, and then asks
+lost connection. A reader that waits a little longer than such reads usually take, and then asks
 another replica as well, gets most of them much earlier for little extra load (DistributedLog's
 speculative reads; hedged requests in Dean and Barroso, "The Tail at Scale", CACM 56(2), 2013).
 
@@ -43,7 +43,7 @@ class SpeculationPolicy:
 
 @dataclass(slots=True)
 class Speculation:
-    """What one consumer knows about its reads; all its partitions share it."""
+    """What one consumer knows about its reads; shared by all its partitions."""
 
     policy: SpeculationPolicy = SpeculationPolicy()
     _latencies_ms: deque[float] = field(init=False)
@@ -58,7 +58,7 @@ class Speculation:
         self._tokens = min(float(self.policy.burst), self._tokens + self.policy.percent / 100)
 
     def answered(self, latency_ms: float) -> None:
-        """A read of records that were there was answered, so long after it was sent."""
+        """A read of existing records was answered, so long after it was sent."""
         self._latencies_ms.append(latency_ms)
 
     def delay_ms(self, random: float) -> float:

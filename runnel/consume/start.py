@@ -1,7 +1,7 @@
 """Where a consumer begins to read each partition, and where it ends.
 
-Without a name that is what its user asked for (`runnel.net.offsets`); with a name, what that name
-has committed, and what its user asked for only where nothing is committed.
+Without a name, it begins where its user asked (`runnel.net.offsets`). A named consumer begins at
+its committed position, and where its user asked only in partitions without one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from schemas.wire.record_requests import LATEST
 
 @dataclass(frozen=True, slots=True)
 class PartitionStart:
-    """``lac`` is the last add confirmed if the leader told it on the way, else -1.
+    """``lac`` is the last add confirmed if the leader's answer included it, else -1.
 
-    ``from_earliest``: retention may overtake the start without that being an error.
+    ``from_earliest``: it is no error if retention overtakes the start.
     """
 
     cursor: Cursor
@@ -37,10 +37,10 @@ async def find_starts(
     give_up_s: float,
     session: Session | None,
 ) -> list[PartitionStart]:
-    """Where to begin in each of the partitions; opens the ``session`` of a consumer with a name.
+    """Where to begin in each of the partitions; opens the ``session`` of a named consumer.
 
-    Raises DivergedError where a log ends before what was committed, RetryableErrors when nobody
-    answers for ``give_up_s``.
+    Raises DivergedError if a log ends before the committed position, RetryableErrors without an
+    answer for ``give_up_s``.
     """
     finder = _StartFinder(route, wanted, give_up_s)
     if session is None:
@@ -50,11 +50,11 @@ async def find_starts(
     async def starts(there: Sequence[int], since: Sequence[int]) -> dict[int, int]:
         asked, added = await asyncio.gather(
             finder.all_from(there, wanted.start),
-            # Records came before anybody could read the new partition: none is left out.
+            # Records came before this consumer could read the new partition: leave none out.
             finder.all_from(since, "earliest"),
         )
         found.update({each.cursor.partition: each for each in (*asked, *added)})
-        # From a time on is found again; its offset alone begins with earlier records.
+        # Find the time again: the committed offset alone begins with earlier records.
         cursors = [each.cursor for each in found.values()]
         return {c.partition: c.position for c in cursors if c.not_before_us is None}
 
@@ -62,7 +62,7 @@ async def find_starts(
 
     async def placed(index: int) -> PartitionStart:
         known = found.get(index)
-        # Somebody may have committed while the start was looked for.
+        # Another consumer may have committed while this one looked for the start.
         if known is not None and committed.get(index) in (None, known.cursor.position):
             return known
         return await finder.from_committed(index, committed[index], session.name)
@@ -80,19 +80,20 @@ class _StartFinder:
         return await asyncio.gather(*(self._from(index, start) for index in partitions))
 
     async def from_committed(self, partition: int, committed: int, name: str) -> PartitionStart:
-        """Raises DivergedError where the log ends before what was committed: a reader would wait
-        there, and step over what comes meanwhile."""
+        """Raises DivergedError if the log ends before the committed position: a reader would wait
+        there, and skip the records that come meanwhile.
+        """
         route = self._route
         for _ in range(2):
             found = await list_offsets(route, partition, LATEST, self._give_up_s)
             if found.offset >= committed:
                 return await self._from(partition, committed)
-            # It may be a leader that does not know yet that it is none: ask who leads now.
+            # It may be a deposed leader that does not know it yet: ask for the leader now.
             route.suspect(partition)
         raise DivergedError(
             f"{route.name}/{partition}: consumer {name!r} has read up to offset {committed},"
             f" and the log ends at {found.offset}. An unclean election has lost records; decide"
-            " what becomes of those that were used, and then: runnel consumer reset"
+            f" what to do about those already processed, and then: runnel consumer reset"
             f" {name} --topic {route.name} --offset {found.offset} -p {partition}",
             diverged_at=found.offset,
         )

@@ -2,10 +2,10 @@
 
 `Accumulator` keeps one open batch per partition that has any records. A batch is *sealed*, and then
 ready to be sent, when the next record would not fit ``batch_bytes``, when it has been open for
-``linger_s``, when a table comes for its partition, or on a flush. An *eager* one also seals
-whatever is open while no batch is under way, but not more often than `runnel.produce.linger` says:
-who sends now and then waits for nothing, and who sends all the time gathers for as long as the
-batches before take. Laws:
+``linger_s``, when a table comes for its partition, or on a flush. An *eager* one also seals open
+batches while no batch is in flight, but not more often than `runnel.produce.linger` says. A
+producer that sends rarely then does not wait, and one that sends all the time gathers records for
+as long as the batches before take. Laws:
 
 - The records of a partition leave in the order in which they came, whether they came one by one
   or in tables; with a key, that is the order of the key.
@@ -13,12 +13,12 @@ batches before take. Laws:
 - Records without a key fill one partition's batch, then move on to the next partition.
 - All records of a batch have transaction ids, which do not fall, or none has.
 
-`append` is the hottest code of the library: it appends to plain lists, and allocates nothing
-but what the lists need. The clock and what a batch's sender is told by (``outcome``) are
+`append` is the hottest code of the library: it appends to plain lists, and allocates nothing but
+what the lists need. The clock and the ``outcome`` that a batch carries for its sender are
 arguments. Nothing here is thread-safe; the producer holds a lock around every call.
 
-Neighbours: `runnel.produce.batch` is one batch, `runnel.produce.partitioned_rows` many records on
-their way into batches.
+Neighbours: `runnel.produce.batch` is one batch, `runnel.produce.partitioned_rows` are many records
+that become batches.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _KNOWN_KEYS: Final = 1 << 16
 class Accumulator(Generic[O]):
     """See the module's text.
 
-    ``clock`` gives seconds; ``new_outcome`` makes what each batch carries for its sender. A batch
-    is under way from when it is sealed until it is given to `release`.
+    ``clock`` gives seconds; ``new_outcome`` makes the outcome that each batch carries for its
+    sender. A batch is in flight from when it is sealed until it is given to `release`.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Accumulator(Generic[O]):
         self._known_keys: dict[bytes, int] = {}
         self._lingering: deque[ProducerBatch[O]] = deque()
         self._ready: deque[ProducerBatch[O]] = deque()
-        #: Set when `take` has something to do that it had not before.
+        #: Set when `take` has new work.
         self.wake = False
 
     def append(
@@ -144,8 +144,9 @@ class Accumulator(Generic[O]):
         timestamp_us: int,
         opened_at: float,
     ) -> Rows[O]:
-        """Sort records by partition, to be given to `append_rows`. They have no headers, and no
-        partition of their own; ``opened_at`` is when they began to come."""
+        """Sort records by partition, for `append_rows`. They have no headers and no chosen
+        partition; ``opened_at`` is the time of the first one.
+        """
         count, keyless = len(keys), self._partitions
         sizes = value_bytes + ROW_OVERHEAD_BYTES
         if keys[0] is None and keys.count(None) == count:
@@ -177,9 +178,8 @@ class Accumulator(Generic[O]):
     def append_table(self, table: SizedRows, *, with_ids: bool = False) -> list[ProducerBatch[O]]:
         """Add the rows of `RECORD_SCHEMA`, split by key and sliced by size.
 
-        ``with_ids``: the last column are transaction ids, which do not fall. Whatever was gathered
-        for the partitions they go to is sealed first. The caller has checked the sizes of the
-        records.
+        ``with_ids``: the last column holds transaction ids, which do not fall. Open batches of
+        their partitions are sealed first. The caller has checked the sizes of the records.
         """
         rows, sizes = table.rows, table.sizes + ROW_OVERHEAD_BYTES
         if rows.num_rows == 0:
@@ -202,12 +202,12 @@ class Accumulator(Generic[O]):
         return made
 
     def seal_all(self) -> None:
-        """Seal whatever is open: a flush."""
+        """Seal all open batches: a flush."""
         for batch in list(self._open.values()):
             self._seal(batch)
 
     def take(self, now: float) -> tuple[list[ProducerBatch[O]], float | None]:
-        """The batches that are ready, in order, and when the next open one will be."""
+        """The batches that are ready, in order, and when the next open one will be ready."""
         idle = self.eager and not self.under_way
         paced = idle and now < self._pacer.next_at
         if idle and not paced and self._open:
@@ -244,7 +244,7 @@ class Accumulator(Generic[O]):
         return partition
 
     def _append_run(self, rows: Rows[O], end: int, partition: int | None) -> None:
-        """Fill one batch with rows of one partition, or seal it where not one fits."""
+        """Fill one batch with rows of one partition, or seal it if not one fits."""
         where = self._sticky if partition is None else partition
         batch = self._open.get(where)
         if batch is not None and batch.with_ids:
@@ -265,7 +265,9 @@ class Accumulator(Generic[O]):
     def _make_room(
         self, partition: int, size: int, *, sticks: bool, with_ids: bool
     ) -> ProducerBatch[O]:
-        """A batch with room for ``size`` bytes; a keyless record follows where the others go."""
+        """A batch with room for ``size`` bytes; a keyless record goes to the partition of the
+        others.
+        """
         batch = self._open.get(partition)
         while batch is not None and (
             batch.size + size > self._batch_bytes or batch.with_ids is not with_ids
@@ -293,7 +295,7 @@ class Accumulator(Generic[O]):
         self._lingering.append(batch)
         return batch
 
-    # What depends on what records look like
+    # The parts that depend on the form of records
 
     def _new_batch(
         self,

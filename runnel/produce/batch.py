@@ -1,6 +1,6 @@
 """One batch of a producer, from its first record to its bytes. Pure.
 
-Which records are in it, and when it is sent, is decided in `runnel.produce.accumulator`.
+`runnel.produce.accumulator` decides which records are in it, and when it is sent.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ProducerBatch(Generic[O]):
         self.ids: array[int] | None = None
 
     def truncate(self) -> None:
-        """Remove what an interrupted append left of a record."""
+        """Remove the parts of a record that an interrupted append left."""
         del self.keys[self.count :]
         del self.values[self.count :]
         del self.timestamps[self.count :]  # type: ignore[union-attr]
@@ -83,11 +83,11 @@ class ProducerBatch(Generic[O]):
             del self.ids[self.count :]
 
     def begin_ids(self) -> None:
-        """Have all records come with transaction ids; none has come so far."""
+        """Require transaction ids of all records; none has come so far."""
         self.with_ids, self.ids = True, array("q")
 
     def take_id(self, transaction_id: int, topic: str) -> None:
-        """Append the id of the next record. Raises TransactionIdTooLowError where ids fall."""
+        """Append the id of the next record. Raises TransactionIdTooLowError if ids fall."""
         ids = self.ids
         if ids is None:
             raise AssertionError("the batch is one of records without transaction ids")
@@ -110,7 +110,7 @@ class ProducerBatch(Generic[O]):
         return int(self.timestamps[index])
 
     def to_arrow(self) -> pa.RecordBatch:
-        """The records as Arrow columns of `RECORD_SCHEMA`, and their transaction ids behind."""
+        """The records as Arrow columns of `RECORD_SCHEMA`, followed by their transaction ids."""
         if self._records is not None:
             return self._records
         headers = (
@@ -134,7 +134,7 @@ class ProducerBatch(Generic[O]):
         return records.append_column(TRANSACTION_ID, pa.array(np.array(self.ids, np.int64)))
 
     def _ids_part(self, records: pa.RecordBatch) -> IdsPart:
-        """What the header says of the transaction ids of `to_arrow`."""
+        """The header's fields for the transaction ids of `to_arrow`."""
         if not self.with_ids:
             return {}
         ids = records.column(records.num_columns - 1)

@@ -17,12 +17,12 @@ from schemas.errors import DeadlineExceededError
 
 
 class Outcome(Future[int]):
-    """The base offset of a batch, once it stands; -1 where nothing is acknowledged."""
+    """The base offset of a batch, once it is in the log; -1 if nothing is acknowledged."""
 
     def __init__(self, topic: str) -> None:
         super().__init__()
         self.topic = topic
-        # A running future cannot be cancelled: who stops waiting must not stop the batch.
+        # A running future cannot be cancelled: a caller that stops waiting must not stop the batch.
         self.set_running_or_notify_cancel()
 
 
@@ -41,7 +41,7 @@ def _wait(outcome: Outcome, timeout: float | None) -> int:
 
 
 class Source(Protocol):
-    """What a record was put into: it knows, or finds out, in which batch that is."""
+    """The place where a record was put: it knows, or finds out, the batch."""
 
     def place(self, index: int) -> tuple[Batch, int]:
         """The batch of a record, and its row there."""
@@ -66,8 +66,8 @@ class Delivery:
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Block until the record is acknowledged, at most ``timeout`` seconds.
 
-        Raises what the delivery failed with, or DeadlineExceededError after ``timeout``: the
-        record is still being sent then.
+        Raises the delivery's error, or DeadlineExceededError after ``timeout``; the record is still
+        being sent then.
         """
         return self._located(_wait(self._batch.outcome, timeout))
 

@@ -1,6 +1,6 @@
 """Many records at once, sorted by the partitions that they go to: in lists, or as a table. Pure.
 
-Within a partition their order is kept: numpy sorts stably, and what lies together is not moved.
+Within a partition their order is kept: numpy sorts stably, and adjacent rows are not moved.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from runnel.produce.batch import O, ProducerBatch
 
 
 class Rows(Generic[O]):
-    """Records on their way into batches, and then where each of them is.
+    """Records that become batches, and then the place of each in its batch.
 
-    Order is that of their partitions, and within one that of the records. ``done`` of them are in
-    batches.
+    They are in order of their partitions, and within a partition in their own order. ``done`` of
+    them are in batches.
     """
 
     __slots__ = (
@@ -63,7 +63,7 @@ class Rows(Generic[O]):
         self._batches: list[tuple[ProducerBatch[O], int]] = []
 
     def moved(self, batch: ProducerBatch[O], stop: int, size: int) -> None:
-        """Append the rows up to ``stop`` to a batch; all of it, or nothing when interrupted."""
+        """Append the rows up to ``stop`` to a batch: all of them, or none if interrupted."""
         runs, start = len(self._starts), self.done
         count = batch.count + stop - start
         try:
@@ -76,13 +76,13 @@ class Rows(Generic[O]):
             batch.truncate()
             del self._starts[runs:], self._batches[runs:]
             raise
-        # No call from here on: no interrupt can get between.
+        # No call from here on, so no interrupt can come in between.
         batch.count = count
         batch.size += size
         self.done = stop
 
     def finish(self) -> None:
-        """Keep nothing but where the rows are."""
+        """Keep only the places of the rows."""
         self.keys, self.values = [], []
         self.ends = np.zeros(0, np.int64)
 
@@ -97,7 +97,7 @@ class Rows(Generic[O]):
 def split_by_partition(
     rows: pa.RecordBatch, sizes: npt.NDArray[np.int64], partitions: npt.NDArray[np.int64]
 ) -> Iterator[tuple[int, pa.RecordBatch, npt.NDArray[np.int64]]]:
-    """The rows of each partition, in their order; rows that lie together are not copied."""
+    """The rows of each partition, in their order; adjacent rows are not copied."""
     changes = np.flatnonzero(np.diff(partitions)) + 1
     order: npt.NDArray[np.int64] | None = None
     if len(changes) and len(changes) >= np.count_nonzero(np.bincount(partitions)):

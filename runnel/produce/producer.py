@@ -1,13 +1,13 @@
 """The producer: gathers records into batches and sends them, one sender per partition.
 
 `Producer.send` may be called from any thread and never waits: it leaves the record in a chunk and
-returns a handle. The event loop is woken only when there is something to do that it does not
-know of. Everything accepted and not yet acknowledged counts against ``buffer_bytes``; at the limit
-`send` raises OverloadedError until `drain` has made room (the blocking facade waits instead).
+returns a handle. The event loop is woken only when there is new work for it. Everything accepted
+and not yet acknowledged counts against ``buffer_bytes``; at the limit `send` raises OverloadedError
+until `drain` has made room (the blocking facade waits instead).
 
 Neighbours: `runnel.produce.send_buffer` takes records from all threads,
 `runnel.produce.accumulator` decides what is in a batch and when it is ready,
-`runnel.produce.sender` gets it there in order and once.
+`runnel.produce.sender` delivers batches in order and once.
 """
 
 from __future__ import annotations
@@ -151,13 +151,13 @@ class Producer(RecordSender):
         transaction_ids: Any = None,
         on_progress: Progress | None = None,
     ) -> TableDelivery:
-        """Add a table with the column value, and if you like key, timestamp, headers; to a typed
+        """Add a table with the column value and optionally key, timestamp, headers; for a typed
         topic, with the topic's columns.
 
         Waits for room between pieces, so the table may be larger than the buffer. Records of one
         key keep their order, among themselves and with those of `send`. ``transaction_ids``: one
-        for all records, or an array with one for each that never falls. ``on_progress`` is given
-        the records and bytes added so far. Raises InvalidRequestError that names the columns,
+        for all records, or an array with one for each, which never fall. ``on_progress`` is called
+        with the records and bytes added so far. Raises InvalidRequestError that names the columns,
         RecordTooLargeError that names the row; nothing was sent then.
         """
         made: list[Batch] = []
@@ -203,9 +203,9 @@ class Producer(RecordSender):
             await self._drained.wait()
 
     async def flush(self) -> None:
-        """Send what is gathered so far and wait for its outcome.
+        """Send all records added so far and wait for their outcome.
 
-        Raises the first failure since the last flush, with the number of records it concerns.
+        Raises the first failure since the last flush, with the number of records that failed.
         """
         self._send_buffer.seal_all()
         self._pump()
@@ -256,8 +256,9 @@ class Producer(RecordSender):
         await self.leave(error)
 
     async def leave(self, error: BaseException | None) -> None:
-        """End of a ``with`` block: flush; after an error for a short time only; if interrupted not
-        at all."""
+        """End of a ``with`` block: flush. After an error, for a short time only; if interrupted,
+        not at all.
+        """
         if error is None:
             await self.close()
             return

@@ -1,7 +1,7 @@
 """`send`, as the producers of both facades have it: it fills a slot, or calls `SendBuffer.put`.
 
-This is the inner loop of every producer: for a record that fits a slot no lock is taken and no
-other function is called, but once a chunk (`runnel.produce.send_buffer`).
+This is the inner loop of every producer: a record that fits a slot takes no lock and calls no other
+function, except once per chunk (`runnel.produce.send_buffer`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from schemas.errors import InvalidRequestError
 
 
 class RecordSender:
-    """What the producers of both facades share: `send`.
+    """`send`, shared by the producers of both facades.
 
-    A method of a base class, not a call passed on: a second call would cost as much as the first.
+    It is a method of a base class, not a delegated call: a second call would cost as much as the
+    first.
     """
 
     _send_buffer: SendBuffer
@@ -35,16 +36,16 @@ class RecordSender:
     ) -> Delivery:
         """Add one record; returns at once. Text is sent as UTF-8. For any thread.
 
-        To a typed topic, ``value`` is a dict or a dataclass instance with the topic's columns; key
+        For a typed topic, ``value`` is a dict or a dataclass instance with the topic's columns; key
         and timestamp are among them.
 
-        ``timestamp``: a datetime with a time zone, or microseconds since the epoch. Left out, it
-        is now, read once for what is sent within 5 ms. ``transaction_id``: the application's, 0 and
-        up, never below an earlier one of the partition. Records of one key keep their order. When
-        the buffer is full, this raises OverloadedError (await `aio.Producer.drain`), or waits in
-        the blocking facade. Raises RecordTooLargeError, InvalidRequestError,
-        TransactionIdTooLowError for an id below one that waits to be sent; the delivery fails with
-        that where the leader refuses it.
+        ``timestamp``: a datetime with a time zone, or microseconds since the epoch. By default it
+        is the current time, read once for all records within 5 ms. ``transaction_id``: set by the
+        application, 0 or more, never below an earlier one of the partition. Records of one key keep
+        their order. When the buffer is full, this raises OverloadedError (await
+        `aio.Producer.drain`), or waits in the blocking facade. Raises RecordTooLargeError,
+        InvalidRequestError, TransactionIdTooLowError for an id below one that waits to be sent; if
+        the leader refuses the id, the delivery fails with that error.
         """
         if (
             type(value) is bytes
@@ -58,7 +59,7 @@ class RecordSender:
             indices, keys, values, chunk = self._send_buffer.fields
             for index in indices:
                 keys[index] = key
-                # The value says that the slot is filled: it comes last.
+                # The value marks the slot as filled, so it comes last.
                 values[index] = value
                 if not index:
                     self._send_buffer.begun(chunk)

@@ -1,13 +1,13 @@
 """Where `send` leaves its records: without a lock, in the slots of a chunk.
 
 A *chunk* is two lists of free slots, keys and values, and an iterator of their numbers. `send`
-takes the next number, fills that slot, and returns a handle of chunk and number. Nothing is hashed,
-measured or stamped for one record alone: that is done for all of a chunk when it is *gathered* into
-batches (`runnel.produce.accumulator`), under the lock. It is gathered when it is full, by the event
-loop a few milliseconds after its first record, before a flush, and before anything that does not
-fit a slot: tables, large records, and those with a timestamp, headers or a partition.
+takes the next number, fills that slot, and returns a handle of chunk and number. No record is
+hashed, measured or stamped alone: that is done for a whole chunk when it is *gathered* into batches
+(`runnel.produce.accumulator`), under the lock. It is gathered when it is full, by the event loop a
+few milliseconds after its first record, before a flush, and before anything that does not fit a
+slot: tables, large records, and those with a timestamp, headers or a partition.
 
-What that relies on, and what follows from it:
+Assumptions and consequences:
 
 - With the global interpreter lock, taking a number from a ``range`` iterator, and taking all that
   are left, are one step each. So no two records share a slot, a thread's numbers rise with its
@@ -41,7 +41,7 @@ from runnel.records.record import Headers, as_transaction_id, timestamp_us_of
 from runnel.records.tables import ROW_OVERHEAD_BYTES, SizedRows
 from schemas.errors import InvalidRequestError, OverloadedError
 
-#: How long a chunk is open: how much older than its record a timestamp may be.
+#: How long a chunk is open: by how much a timestamp may be older than its record.
 STAMP_S: Final = 0.005
 #: A record at least this long takes no slot.
 SLOT_VALUE_BYTES: Final = 4096
@@ -51,7 +51,7 @@ _LEAST_SLOTS: Final = 64
 _MOST_SLOTS: Final = 4096 if getattr(sys, "_is_gil_enabled", lambda: True)() else 0
 #: How long a thread sleeps at most before it looks again whether there is room.
 _ROOM_POLL_S: Final = 1.0
-#: How long to leave the interpreter to a thread that has taken a slot and not filled it yet.
+#: How long to yield the interpreter to a thread that has taken a slot and not filled it yet.
 _STRAGGLER_S: Final = 0.0001
 
 Fields = tuple[Iterator[int], list[bytes | None], list[bytes | None], "SendChunk"]
@@ -67,7 +67,8 @@ class SendChunk:
         self._rest: list[int] = []
         #: How many slots there are; how many were taken, once it was gathered.
         self.size = size
-        #: What `send` needs, to be taken in one step; None once the records are in batches.
+        #: Everything that `send` needs, to be read in one step; None once the records are in
+        #: batches.
         self.fields: Fields | None = None
         self.rows: Rows[Outcome] | None = None
         self.opened_at: float | None = None
@@ -76,7 +77,7 @@ class SendChunk:
     def close(self) -> int:
         """Give out no more slots; how many are taken. May be called again."""
         if self.fields is not None:
-            # One call, and its result is kept: an interrupt behind it changes nothing.
+            # One call, and its result is kept: an interrupt after it changes nothing.
             self._rest.extend(self.fields[0])
         return self._rest[0] if self._rest else self.size
 
@@ -86,7 +87,7 @@ class SendChunk:
         return self.fields is not None and length_hint(self.fields[0]) == self.size
 
     def gathered(self) -> None:
-        """All records are in batches: keep nothing but where they are."""
+        """All records are in batches: keep only their places."""
         self.size = self.close()
         self.fields = None
         self._rest = []
@@ -110,8 +111,8 @@ def _open_chunk(size: int, gather: Callable[[], object]) -> Fields:
 class SendBuffer:
     """The half of a producer that every thread may enter; see the module's text.
 
-    ``wake`` is called, from any thread, when `take` has something to do that it had not before.
-    ``waits``: who finds the buffer full waits instead of getting OverloadedError.
+    ``wake`` is called, from any thread, when `take` has new work. ``waits``: while the buffer is
+    full, callers wait instead of getting OverloadedError.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class SendBuffer:
         # Notified whenever a batch leaves the buffer.
         self._room = threading.Condition(self._lock)
         self._most_slots = _MOST_SLOTS if max_record_bytes >= _SLOT_BYTES else 0
-        # Whether the event loop comes within `STAMP_S` without being called.
+        # Whether the event loop gathers within `STAMP_S` without being woken.
         self._awaited = False
         self.closed = False
         self._open(_LEAST_SLOTS)
@@ -142,7 +143,7 @@ class SendBuffer:
     takes_rows = False
 
     def begun(self, chunk: SendChunk) -> None:
-        """The first record of a chunk is there: stamp it, and have it gathered in time."""
+        """The first record of a chunk has come: stamp it, and schedule the gathering."""
         chunk.opened_at = monotonic()
         chunk.timestamp_us = time_ns() // 1000
         if not self._awaited:
@@ -158,7 +159,7 @@ class SendBuffer:
         partition: int | None,
         transaction_id: int | None = None,
     ) -> Delivery:
-        """Add a record that has no slot, behind all that have one."""
+        """Add a record that has no slot, after all that have one."""
         if transaction_id is not None:
             transaction_id = as_transaction_id(transaction_id)
         when_us = time_ns() // 1000 if timestamp is None else _as_timestamp_us(timestamp)
@@ -179,7 +180,7 @@ class SendBuffer:
     def add_table(self, piece: SizedRows, *, with_ids: bool = False) -> list[Batch]:
         """Add the rows of a table, whose last column may be transaction ids.
 
-        Waits for room only where `put` does; the caller has drained the buffer otherwise. Raises
+        Waits for room only if `put` does; otherwise the caller has drained the buffer. Raises
         InvalidRequestError once closed.
         """
         with self._lock:
@@ -192,7 +193,7 @@ class SendBuffer:
                 self._open_next()
 
     def gather(self) -> None:
-        """Put what was sent so far into batches."""
+        """Put all records sent so far into batches."""
         with self._lock:
             self._gather()
             self._open_next()
@@ -205,12 +206,12 @@ class SendBuffer:
             self._open_next()
 
     def take(self, now: float) -> tuple[list[Batch], float | None]:
-        """The batches that are ready, in order, and when to come back unless woken before."""
+        """The batches that are ready, in order, and when to call again unless woken before."""
         with self._lock:
             gathered = self._gather_new()
             ready, due = self._accumulator.take(now)
             if self._accumulator.eager and self._accumulator.under_way:
-                # What comes now waits for the outcome of these: no record need call for the loop.
+                # Later records wait for the outcome of these: none needs to wake the loop.
                 gathered, due = True, now + STAMP_S if due is None else due
             if due is not None and gathered:
                 due = min(due, now + STAMP_S)
@@ -226,16 +227,16 @@ class SendBuffer:
             self._room.notify_all()
 
     def buffered_bytes(self) -> int:
-        """The bytes of what was accepted and has no outcome yet."""
+        """The bytes of the accepted records that have no outcome yet."""
         self.gather()
         return self._accumulator.buffered_bytes
 
     def has_room(self) -> bool:
-        """Would `put` take a record now, or tell that this is closed?"""
+        """Would `put` take a record now, or raise because this is closed?"""
         return self.closed or self.buffered_bytes() < self._limit_bytes
 
     def close(self) -> None:
-        """Accept nothing more; what waits for room is told so."""
+        """Accept nothing more; callers that wait for room get an error."""
         with self._lock:
             self.closed = True
             self._gather()
@@ -246,9 +247,10 @@ class SendBuffer:
     # With the lock held
 
     def _gather(self) -> bool:
-        """Put the records of the open chunk into batches; were there any? The caller tells.
+        """Put the records of the open chunk into batches; were there any? The caller wakes the
+        loop.
 
-        An interrupt (Ctrl-C) leaves a chunk that the next call goes on with.
+        After an interrupt (Ctrl-C) the next call continues with the chunk.
         """
         chunk = self._chunk
         count = chunk.close()
@@ -269,17 +271,19 @@ class SendBuffer:
         return True
 
     def _gather_new(self) -> bool:
-        """Gather, but leave a chunk open that has no records: to close it means to make another."""
+        """Gather, but leave an empty chunk open: closing it would mean to make another."""
         return not self._chunk.untouched and self._gather()
 
     def _tell(self) -> None:
-        """Have the event loop take what has become ready."""
+        """Have the event loop take the batches that have become ready."""
         if self._accumulator.wake:
             self._accumulator.wake = False
             self._wake()
 
     def _open_next(self) -> None:
-        """Tell what is ready, and see to it that the open chunk has slots, as many as may be."""
+        """Wake the loop for ready batches, and make sure that the open chunk has all slots that
+        fit.
+        """
         self._tell()
         chunk = self._chunk
         if not (chunk.size and chunk.untouched and chunk.size <= self._free_slots()):
@@ -297,8 +301,9 @@ class SendBuffer:
         self._chunk = self.fields[3]
 
     def _require_room(self) -> None:
-        """Wait for room where that is allowed. Raises OverloadedError where it is not,
-        InvalidRequestError once closed."""
+        """Wait for room if that is allowed, else raises OverloadedError. Raises InvalidRequestError
+        once closed.
+        """
         while not self.closed and self._accumulator.buffered_bytes >= self._limit_bytes:
             self._tell()
             if not self._waits:

@@ -1,21 +1,21 @@
-"""Sending the batches of one partition: in order, once, as often as it takes.
+"""Sending the batches of one partition: in order, once, with retries.
 
-While all goes well, up to ``max_in_flight`` batches are under way on one connection; the leader
-appends a producer's batches by their sequence, so a later one cannot overtake an earlier one.
-The first batch of an epoch goes alone, because a leader that does not know the producer yet
-would take any of them for the first.
+Normally up to ``max_in_flight`` batches are in flight on one connection; the leader appends a
+producer's batches by their sequence, so a later one cannot overtake an earlier one. The first batch
+of an epoch goes alone, because a leader that does not know the producer yet would take any of them
+for the first.
 
-When an attempt fails, nothing new is sent until everything under way has an outcome. What is
-left is then sent again, one batch at a time, in order, with its old sequence: a batch that stood
-already is recognised and answered with the offset it has. Only the first of them waits for a
-leader: once that is taken, the others follow at once. A batch is *uncertain* once an attempt
-ended without saying whether it was appended; that replicas were lacking says that it was not.
-When one fails for good, the uncertain ones behind it fail with it (to number them anew could
-write them twice), and the rest is numbered in a new epoch.
+When an attempt fails, the sender sends nothing new until every batch in flight has an outcome. It
+then sends the remaining batches again, one at a time, in order, with their old sequences: the
+leader recognises a batch that is in the log already and answers with its offset. Only the first of
+them waits for a leader: once that is accepted, the others follow at once. A batch is *uncertain*
+once an attempt ended without saying whether it was appended; an error for too few live replicas
+says that it was not. If one fails for good, the uncertain ones after it fail with it (with new
+numbers they could be written twice), and the rest is numbered in a new epoch.
 
 With acks ``none`` nothing is numbered or repeated. With ``leader``, acknowledged records can be
-lost when the leader changes; the leader then misses sequences that will never come, so the rest
-is numbered anew, and a batch can come to stand twice around that change.
+lost when the leader changes; the leader then misses sequences that will never come, so the rest is
+numbered anew, and a batch can be written twice around that change.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ from schemas.wire.record_requests import Acks, ProduceRequest, ProduceResponse
 
 #: How much longer than the leader the client waits, so that the leader's own answer is heard.
 _ANSWER_SLACK_S: Final = 2.0
-#: With acks none, how old the knowledge about the leader may get.
+#: With acks none, the greatest age of the knowledge about the leader.
 _VERIFY_LEADER_S: Final = 5.0
 _SEQUENCES: Final = 1 << 32
-#: What refuses a batch before it is appended, and may cease to.
+#: Temporary errors that refuse a batch before it is appended.
 _NOT_APPENDED: Final = (NotEnoughReplicasError, StorageFullError)
 UNKNOWN_OUTCOME: Final = (
-    "their outcome is unknown: the records may be in the log or not, or may still come to be."
-    " Read the end of the partition before you send them again, or they may stand twice; a longer"
-    " delivery_timeout_ms outlasts longer failures"
+    "their outcome is unknown: the records may be in the log, or may still be appended."
+    " Read the end of the partition before you send them again, or they may be written twice; a"
+    " longer delivery_timeout_ms outlasts longer failures"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SenderSettings:
-    """``producer_id`` is random and not 0, or 0 where duplicates are not to be recognised."""
+    """``producer_id`` is random and not 0, or 0 if leaders need not recognise duplicates."""
 
     producer_id: int
     acks: Acks
@@ -68,7 +68,7 @@ class SenderSettings:
 
 @dataclass(slots=True)
 class SendCounts:
-    """What a producer has done so far."""
+    """Counts of a producer."""
 
     records: int = 0
     bytes: int = 0
@@ -88,7 +88,7 @@ class _Attempted:
 
 @dataclass(slots=True)
 class PartitionSender:
-    """Run `run` as a task. ``settled`` is told of every batch that was delivered or failed.
+    """Run `run` as a task. ``settled`` is called with every batch that was delivered or failed.
 
     ``clock`` is the one that stamped the batches, in seconds.
     """
@@ -119,7 +119,7 @@ class PartitionSender:
         self._event.set()
 
     async def run(self) -> None:
-        """Send what is put, until cancelled; call `end` after that."""
+        """Send batches from `put` until cancelled; call `end` after that."""
         try:
             while True:
                 await self._event.wait()
@@ -130,7 +130,7 @@ class PartitionSender:
             raise
 
     def end(self, why: str) -> None:
-        """Fail everything without an outcome, and whatever is put from now on."""
+        """Fail everything without an outcome, and every batch put from now on."""
         if self._ended is not None:
             return
         place = f"{self.route.name}/{self.index}"
@@ -158,7 +158,7 @@ class PartitionSender:
         return len(self._window) < limit
 
     def _collect(self) -> _Attempted | None:
-        """Finish what was answered, in order; the first that failed, if one did."""
+        """Finish answered batches, in order; gives the first that failed, if one did."""
         while self._window and (call := self._window[0].call) is not None and call.done():
             head = self._window[0]
             if (error := call.exception()) is not None:
@@ -214,11 +214,11 @@ class PartitionSender:
         return None
 
     async def _write(self, attempted: _Attempted) -> asyncio.Future[Response] | None:
-        """Send a batch to the leader; None where no answer will come."""
+        """Send a batch to the leader; None if no answer will come."""
         timeout_s = self._timeout_s(attempted)
         silent = self.settings.acks is Acks.NONE
         if silent and self.clock() >= self._verify_leader_at:
-            # No answer will ever say that the leader has moved.
+            # No answer will ever say that the leader has changed.
             self.route.suspect(self.index)
             self._verify_leader_at = self.clock() + _VERIFY_LEADER_S
         connection, leader = await self.route.connect(self.index, timeout_s)
@@ -249,7 +249,7 @@ class PartitionSender:
         return self.route.judge(self.index, error)
 
     async def _recover(self) -> None:
-        """Wait for everything under way, then send again what is left, one at a time."""
+        """Wait for everything in flight, then send the remaining batches again, one at a time."""
         left: deque[_Attempted] = deque()
         for attempted in self._window:
             if attempted.call is not None and attempted.error is None:
@@ -261,7 +261,7 @@ class PartitionSender:
             if attempted.call is not None and attempted.error is not None:
                 attempted.uncertain = _may_stand(attempted.error)
             left.append(attempted)
-        # The window stays what it was until here, so that a cancelled wait loses nothing.
+        # The window does not change until here, so that a cancelled wait loses nothing.
         self._window = left
         answers = False
         while self._window:
@@ -277,9 +277,9 @@ class PartitionSender:
                 self._give_up(head, failure)
 
     async def _repeat(self, head: _Attempted, *, at_once: bool) -> RunnelError | None:
-        """Send one batch until it stands, or say what it failed with.
+        """Send one batch until it is in the log; gives the error if it failed.
 
-        ``at_once``: the leader has just taken the batch before, so there is nothing to wait for.
+        ``at_once``: the leader has just accepted the batch before, so there is nothing to wait for.
         """
         error, attempt = head.error, 0
         while True:
@@ -299,7 +299,7 @@ class PartitionSender:
                 return None
 
     async def _once(self, head: _Attempted) -> RunnelError | None:
-        """One attempt and its answer; None once the batch stands."""
+        """One attempt and its answer; None once the batch is in the log."""
         head.call = None
         try:
             call = await self._write(head)
@@ -331,7 +331,7 @@ class PartitionSender:
     def _give_up(self, head: _Attempted, failure: RunnelError) -> None:
         self._fail(head.batch, failure)
         rest, self._window = self._window, deque()
-        # Those behind that may stand already cannot get new numbers.
+        # Later batches that may be in the log already cannot get new numbers.
         for attempted in rest:
             if attempted.error is None and attempted.call is not None:
                 self._succeed(attempted, attempted.call.result())
@@ -342,7 +342,7 @@ class PartitionSender:
         self._new_epoch()
 
     def _new_epoch(self) -> None:
-        """Number everything that is left from 0 on, in a new epoch."""
+        """Number all remaining batches from 0, in a new epoch."""
         self._epoch += 1
         self._sequence = 0
         self._acknowledged = False
@@ -351,7 +351,7 @@ class PartitionSender:
                 self._renumber(attempted)
 
     def _too_late(self, head: _Attempted, error: RunnelError) -> RunnelError:
-        """What a batch fails with when its time is over; ``error`` is what it met last."""
+        """The error of a batch whose time is over; ``error`` is the last one that it met."""
         message = (
             f"a batch of {head.batch.count} records for partition {self.route.name}/{self.index}"
             f" was not acknowledged within {self.settings.delivery_timeout_ms / 1000:g} s"
@@ -385,7 +385,7 @@ class PartitionSender:
 
 
 def _may_stand(error: RunnelError) -> bool:
-    """May a batch stand that was answered with this error?
+    """May a batch be in the log that was answered with this error?
 
     A leader that lacks live replicas or room refuses a batch before it appends it.
     """

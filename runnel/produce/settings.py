@@ -1,4 +1,4 @@
-"""What a producer can be told: when a record counts, how long batches wait, what is bounded."""
+"""The settings of a producer: when a record counts as delivered, how long batches wait, bounds."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from schemas.objects.topic import MAX_BATCH_BYTES
 from schemas.wire.batch import CODECS
 from schemas.wire.record_requests import Acks
 
-#: A batch is encoded, framed and copied: half of what any hop takes leaves room for all that.
+#: A batch is encoded, framed and copied: half of the size that every hop accepts leaves room for
+#: all that.
 MAX_CONFIGURED_BATCH_BYTES: Final = MAX_BATCH_BYTES // 2
 MAX_IN_FLIGHT: Final = 5
-#: How long a batch waits at most for those before it, where nobody says.
+#: How long a batch waits at most for those before it, by default.
 LINGER_MS: Final = 5.0
 
 
@@ -35,9 +36,9 @@ class ProducerSettings:
     """``acks``: when a record counts as delivered. ``compression``: None means the topic's.
 
     ``linger_ms``: how long a batch waits for more records; None: not at all while no batch of this
-    producer is under way, and at most 5 ms otherwise. ``buffer_bytes`` bounds what is
-    accepted and not acknowledged. ``max_in_flight`` batches per partition are under way at once
-    (leaders recognise duplicates among the last five). After ``delivery_timeout_ms`` a batch
+    producer is in flight, and at most 5 ms otherwise. ``buffer_bytes`` bounds the records that are
+    accepted and not acknowledged. At most ``max_in_flight`` batches per partition are in flight at
+    once (leaders recognise duplicates among the last five). After ``delivery_timeout_ms`` a batch
     fails; one attempt takes at most ``request_timeout_ms``.
     """
 

@@ -30,7 +30,7 @@ from schemas.wire.batch import CODECS, Buffer, build_pieces
 
 
 class RowLayout:
-    """Where in the rows of a typed topic its key and timestamp are, and how large rows are."""
+    """The place of key and timestamp in the rows of a typed topic, and the size of rows."""
 
     def __init__(self, rows: TopicSchema) -> None:
         names = [column.name for column in rows.columns]
@@ -111,8 +111,9 @@ class TypedBatch(ProducerBatch[O]):
     def encode(
         self, codec: str, producer_id: int = 0, producer_epoch: int = 0, sequence: int = 0
     ) -> list[Buffer]:
-        """The batch as bytes, in pieces: the header first. Drops the records; their timestamps
-        stay."""
+        """The batch as bytes, in pieces: the header first. Drops the records, but not their
+        timestamps.
+        """
         records = self.to_arrow()
         self._times = times = self._times_of(records)
         encoded = build_pieces(
@@ -178,7 +179,7 @@ class TypedAccumulator(Accumulator[O]):
         partition: int | None = None,
         transaction_id: int | None = None,
     ) -> ProducerBatch[O]:
-        """Add one row; its time is in it, or that of its batch. Raises as of any accumulator."""
+        """Add one row; its time is in it, or that of its batch. Raises as any accumulator."""
         size = self._layout.reader.size(value)
         if size > self._max_record_bytes:
             raise RecordTooLargeError(

@@ -1,7 +1,7 @@
 """Where `send` leaves the rows of a typed topic: every one is checked when it is sent.
 
-A row that does not fit is refused by `send`, with each column and reason, and nothing of it goes
-anywhere. All rows go through `put`, under the lock.
+A row that does not fit is refused by `send`, with each column and reason, and nothing of it is
+kept. All rows go through `put`, under the lock.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ class TypedSendBuffer(SendBuffer):
         partition: int | None,
         transaction_id: int | None = None,
     ) -> Delivery:
-        """Add one row. Raises MisfitError that names its columns, InvalidRequestError for what a
-        typed topic has no place for."""
+        """Add one row. Raises MisfitError that names its columns, InvalidRequestError for arguments
+        that a typed topic does not take.
+        """
         layout = self._layout
         if value is None or isinstance(value, bytes | str | bytearray | memoryview):
             raise InvalidRequestError(
@@ -74,7 +75,7 @@ class TypedSendBuffer(SendBuffer):
         return super().put(row, key, None, None, partition, transaction_id)  # type: ignore[arg-type]
 
     def _refuse_beside(self, key: Any, timestamp: Any, headers: Any) -> None:
-        """What records have beside their value elsewhere is in columns here."""
+        """Key, timestamp and headers of other topics are columns here."""
         rows, what = self._layout.rows, None
         if key is not None and rows.key_column is None:
             what = "records have no key: the topic has no spec.keyColumn"

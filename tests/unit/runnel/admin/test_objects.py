@@ -137,7 +137,7 @@ async def test_given_a_deletion_while_waiting_then_deleted_is_reached_and_others
     # One of the same name is another one.
     world.sc.add_topic("orders")
     assert await gone is None
-    with pytest.raises(NotFoundError, match="was deleted while it was waited for"):
+    with pytest.raises(NotFoundError, match="was deleted while waiting for it"):
         await never
 
 

@@ -397,8 +397,9 @@ async def test_given_a_divergence_then_it_is_told_with_its_place_and_told_again(
         got = [(await anext(records)).offset for _ in range(3)]
         with pytest.raises(
             DivergedError,
-            match=r"orders/0: the log does not hold any more what was read before offset 3: it may"
-            r" differ from offset 2 on\. An unclean election .* read on from offset 2\. SPU 1 led",
+            match=r"orders/0: the log no longer holds the records that were read before offset 3:"
+            r" it may differ from offset 2 on\. An unclean election .*"
+            r" continue from offset 2\. SPU 1 led",
         ) as raised:
             await anext(records)
     assert got == [0, 1, 2]

@@ -255,7 +255,8 @@ async def test_given_too_few_live_replicas_after_a_lost_answer_then_the_outcome_
     with pytest.raises(
         DeadlineExceededError,
         match=r"orders/0 was not acknowledged within 0\.05 s; their outcome is unknown: the records"
-        r" may be in the log or not, .* Read the end of the partition before you send them again",
+        r" may be in the log, or may still be appended\. .*Read the end of the partition before"
+        r" you send them again",
     ) as raised:
         await producer.send(b"v")
     assert raised.value.details["outcomeUnknown"] is True
