@@ -1,12 +1,12 @@
-"""The streaming controller put together: one object that owns the loop and its parts.
+"""The streaming controller as a whole: one object that owns the loop and its parts.
 
 Start: acquire the leadership, list the KV, then let SPUs connect. Readers, workers and the periodic
 repair run until `run` is cancelled. The API is above this and uses `view`, `dispatcher` and `kv`.
 
-An SPU that has seen what the KV has not shows that the KV was restored from a backup
-(`sc.restored_kv`). Then, between two turns of the event loop, stamp, guard and view become those of
-a new incarnation, and all sessions end: SPUs come back, are told, and answer. The recovery is over
-when every partition was elected in it.
+If an SPU has seen a state that the KV does not have, the KV was restored from a backup
+(`sc.restored_kv`). Then, without a turn of the event loop in between, stamp, guard and view change
+to those of a new incarnation, and all sessions end: SPUs reconnect, get their assignments, and
+report. The recovery is over when every partition has had an election in it.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from schemas.objects.spu import Spu
 
 HEARTBEAT_MS = 250
 MISSES = 3
-#: More than twice the time in which an SPU tries to reconnect.
+#: More than twice the time within which an SPU tries to reconnect.
 GRACE_MS = 5_000
 RESYNC_S = 30.0
-#: So many keys of the periodic pass are added at a time, once fewer than that wait or it has taken
-#: too long: what happens meanwhile is not behind all of them.
+#: The periodic pass adds this many keys at a time, when fewer than that wait or it has waited too
+#: long, so that other events do not queue behind all of them.
 RESYNC_SLICE = 256
 RESYNC_PATIENCE_S = 1.0
 
-#: A provisioner that calls back with the names of SPUs of which there is news.
+#: Makes a provisioner, which calls back with the name of an SPU whose state changed.
 MakeProvisioner = Callable[[Callable[[str], None]], Provisioner]
 
 log = get_logger(__name__)
@@ -136,7 +136,7 @@ class Controller:
         grace_ms: int = GRACE_MS,
         provisioner: MakeProvisioner | None = None,
     ) -> Self:
-        """Take office over a KV and load the mirror."""
+        """Acquire the leadership over a KV and load the mirror."""
         leadership = await acquire(kv, ClusterKeys(cluster))
         controller = cls(kv, cluster, leadership, grace_ms=grace_ms, provisioner=provisioner)
         with held():
@@ -167,19 +167,19 @@ class Controller:
                 await self._provisioner.close()
 
     def _await_spus(self, grace_ms: int) -> None:
-        """Let SPUs connect before anything else; only now do they have their time for it."""
+        """Start the time in which SPUs may reconnect, and reconcile them first."""
         self.view.grace_until_ms = self._now_ms() + grace_ms
         for spu in reversed(self.view.store.objects(Spu)):
             self.queue.hasten(Key("Spu", spu.name))
 
     @property
     def now_ms(self) -> int:
-        """The time that controllers are given."""
+        """The time that controllers get as ``now_ms``."""
         return self._now_ms()
 
     @property
     def ready(self) -> bool:
-        """Every object was looked at once since the start: statuses are no longer yesterday's."""
+        """Whether every object was reconciled since the start: statuses are up to date."""
         return self.queue.worked_off.is_set()
 
     def gauges(self) -> None:
@@ -215,7 +215,7 @@ class Controller:
     # -- SessionEvents: what the connection manager says ------------------------------------
 
     async def check(self, hello: Hello) -> None:
-        """Let the cluster recover where the SPU has seen what the KV does not know."""
+        """Begin a recovery if the SPU has seen a state that the KV does not have."""
         if await self._divergence(hello) is None:
             return
         async with self._changing_office:
@@ -254,8 +254,8 @@ class Controller:
         return divergence(hello, revision, self.leadership, self.view.store)
 
     async def _begin_recovery(self, incarnation: int, why: str) -> None:
-        """Begin a new incarnation of the cluster. Raises RunnelError where the KV does not answer:
-        the SPU tries again."""
+        """Begin a new incarnation of the cluster. Raises RunnelError if the KV does not answer; the
+        SPU tries again."""
         self.leadership = await begin_recovery(self.kv, self.keys, self.leadership, incarnation)
         incarnation = self.leadership.stamp.incarnation
         log.error("the KV was restored from a backup, recovering", why=why, incarnation=incarnation)
@@ -271,7 +271,7 @@ class Controller:
             self._elected.set()
 
     async def _until_recovered(self) -> None:
-        """End every recovery when no partition is left that was elected before it."""
+        """End each recovery when every partition has had an election in it."""
         while True:
             async with self._changing_office:
                 view = self.view
@@ -299,8 +299,8 @@ class Controller:
         await self.connections.request(spu_id, message)
 
     async def _remove_strays(self) -> None:
-        """Forget ids and tombstones of SPUs that somebody removed by hand, unless they changed.
-        While the cluster recovers they stay: nobody knows who removed them."""
+        """Remove ids and tombstones of SPUs that somebody removed by hand, unless they changed.
+        During a recovery they stay: nobody knows who removed the SPUs."""
         if self.view.recovering:
             return
         for key, (revision, owner) in self.reader.strays.items():
@@ -315,7 +315,7 @@ class Controller:
                 log.warning("removed what an SPU left behind", key=key, done=result.succeeded)
 
     async def repair(self) -> None:
-        """Compare KV and mirror, remove what is nobody's, and look at every key again."""
+        """Compare KV and mirror, remove leftovers of removed SPUs, and reconcile every key."""
         await self.reader.repair()
         await self._remove_strays()
         cause = new_cause("resync")
@@ -331,7 +331,7 @@ class Controller:
                 await self.queue.shrunk_to(RESYNC_SLICE)
 
     async def _repair(self) -> None:
-        """Look at everything now and then, whatever events said."""
+        """Reconcile everything from time to time, whatever events said."""
         while True:
             await asyncio.sleep(self._resync_s)
             try:
@@ -341,5 +341,5 @@ class Controller:
             except RunnelError as error:
                 log.warning("repair failed, trying again later", why=error.message)
             except Exception as error:
-                # Users are served all the same.
+                # The SC continues to serve users.
                 log.error("repair failed, trying again later", exc_info=error)

@@ -1,7 +1,8 @@
 """The controllers: ``reconcile(view, key, now_ms) -> tuple[Action, ...]``, pure and synchronous.
 
-Level-triggered: an event says which key to look at, the view decides. The same view always gives
-the same actions, and once they are applied it gives none. Timers are an action (`WakeAt`).
+Controllers are level-triggered: an event says which key to look at, and the view alone decides. The
+same view always gives the same actions, and once they are applied it gives none. Timers are actions
+(`WakeAt`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What controllers ask for. An action is data; updaters carry it out.
 
-KV actions name the revision of the object they were computed from: a write that lost the
-compare-and-swap is computed anew, never repeated. Session actions name the SPU; they are void
-when its session is gone, because the next session starts from the complete state.
+KV actions name the revision of the object that they were computed from: if the compare-and-swap of
+a write fails, it is computed anew, never repeated. Session actions name the SPU; they are dropped
+when its session has ended, because the next session starts from the complete state.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
-    """Replace the status of an object, if it is still at the revision of this copy. The copy may be
-    without an annotation that the status answers: both are one write."""
+    """Replace the status of an object, if it is still at the revision of this copy. The copy may
+    lack an annotation that the status answers: one write does both."""
 
     object: Object
     status: Status
@@ -132,7 +132,7 @@ class RegisterSpu:
 
 @dataclass(frozen=True, slots=True)
 class UnregisterSpu:
-    """Let an SPU connect no longer, and end its session."""
+    """Stop accepting an SPU, and end its session."""
 
     name: str
     spu_id: int
@@ -176,14 +176,14 @@ SessionAction = RegisterSpu | UnregisterSpu | SendComplete | SendAssignment | Se
 
 @dataclass(frozen=True, slots=True)
 class ProvisionSpu:
-    """Have a managed SPU run by its spec; one that runs by another is restarted."""
+    """Run a managed SPU by its spec; restart one that runs by another spec."""
 
     spu: Spu
 
 
 @dataclass(frozen=True, slots=True)
 class EndSpu:
-    """Have a managed SPU run no longer."""
+    """Stop a managed SPU."""
 
     name: str
 

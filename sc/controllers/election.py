@@ -1,14 +1,15 @@
 """Who leads a partition next. Pure.
 
-Only a member of the live replica set (LRS) may: commits needed all of them, so that any one has
-every acknowledged record. It must be online with the storage it had when it joined, and fit. Of
-several the one with the latest and longest log leads, then the preferred leader, then the SPU that
-leads least, elections included that are decided and not written yet; ties by lowest id. Leader,
-term and LRS are written together, and an election adds nobody. Who is dropped by it, the former
-leader included, `sc.controllers.live_set` says.
+Only a member of the live replica set (LRS) may lead: every commit needed all members, so each of
+them has every acknowledged record. The member must be online with the storage it had when it
+joined, and fit. Of several, the one with the latest and longest log leads, then the preferred
+leader, then the SPU that leads the fewest partitions, counting elections that are decided but not
+written yet; ties go to the lowest id. Leader, term and LRS are written together, and an election
+adds no member. `sc.controllers.live_set` decides which members it removes, which may include the
+former leader.
 
-One that was elected and refuses reports that it is unfit, or asks for an election: then the next
-is tried, at a higher term.
+A replica that was elected and refuses reports that it is unfit, or asks for an election: then the
+next candidate is tried, at a higher term.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from schemas.objects.partition import Partition, PartitionResolution, PartitionS
 
 
 def candidates(view: View, partition: Partition, now_ms: int) -> list[int]:
-    """SPUs that may lead, the best first. The leader of now, if it may, is the last."""
+    """SPUs that may lead, the best first. The current leader, if it may lead, is the last."""
     status, found = (
         partition.status,
         members_health(view, partition.uid, partition.status.lrs, now_ms),

@@ -1,12 +1,12 @@
 """What the live replica set (LRS) of a partition may become. Pure.
 
-Commits need every member, and any member may be elected, so that a set changes by these rules only:
+Commits need every member, and any member may be elected, so a set changes by these rules only:
 
-- The leader never leaves. Nobody leaves but with a leader that is online and fit: only then does
-  somebody fit hold every acknowledged record for certain.
+- The leader never leaves. A member leaves only while the leader is online and fit: only then is it
+  certain that a fit replica holds every acknowledged record.
 - A member that is unfit (its SPU reports so, or reports another storage) leaves at once.
 - Members whose SPUs are offline leave together, if ``minInSyncReplicas`` members remain without
-  them. If not, or while nobody knows how some member is, all of them stay: nothing could be
+  them. If not, or while the state of some member is not known, all of them stay: nothing could be
   committed without those that stay, and each that stays may still be elected.
 - A member that lags leaves when the leader asks for it, if the minimum remains.
 - A member joins when the leader asks for it, and its SPU holds a replica by the spec and reports
@@ -29,8 +29,8 @@ LiveSet = tuple[LiveReplica, ...]
 
 
 class Fitness(Enum):
-    """How a member of a live replica set is: online with the storage it joined with and fit, or
-    unfit, or offline, or not known (it may still come back, or has not reported yet)."""
+    """The state of a member of a live replica set: online and fit with the storage it joined with;
+    unfit; offline; or not known (it may still come back, or has not reported yet)."""
 
     LIVE = "live"
     UNFIT = "unfit"
@@ -40,7 +40,7 @@ class Fitness(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MemberHealth:
-    """How a member is, and in words why it is not live."""
+    """The state of a member, and in words why it is not live."""
 
     fitness: Fitness
     why: str = ""
@@ -52,14 +52,14 @@ class MemberHealth:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a request leads to: the set, and why it is not the one that was asked for."""
+    """The answer to a request: the set, and why it is not the requested one."""
 
     lrs: LiveSet
     refusal: str | None = None
 
 
 def member_health(view: View, uid: str, member: LiveReplica, now_ms: int) -> MemberHealth:
-    """How a member of a partition's live replica set is by what its SPU's session says."""
+    """The state of a member of a partition's live replica set, by its SPU's session."""
     spu_id = member.spu_id
     match view.liveness(spu_id, now_ms):
         case Liveness.OFFLINE:
@@ -82,21 +82,21 @@ def member_health(view: View, uid: str, member: LiveReplica, now_ms: int) -> Mem
 
 
 def unfit_text(spu_id: int, report: ReplicaReport) -> str:
-    """What an SPU says of its replica that is unfit."""
+    """What an SPU reports about its unfit replica, in words."""
     return f"the replica on SPU {spu_id} is unfit: {report.reason or 'no reason given'}"
 
 
 def members_health(
     view: View, uid: str, members: Collection[LiveReplica], now_ms: int
 ) -> dict[LiveReplica, MemberHealth]:
-    """How each of these members is."""
+    """The state of each of these members."""
     return {member: member_health(view, uid, member, now_ms) for member in members}
 
 
 def remove_unfit(
     lrs: LiveSet, leader: int, health: Mapping[LiveReplica, MemberHealth], minimum: int
 ) -> LiveSet:
-    """The set without those that leave by themselves. ``leader`` is online and fit."""
+    """The set without the members that leave without a request. ``leader`` is online and fit."""
     kept = tuple(m for m in lrs if m.spu_id == leader or health[m].fitness is not Fitness.UNFIT)
     if any(health[m].fitness is Fitness.UNKNOWN for m in kept):
         return kept
@@ -113,10 +113,10 @@ def answer(
     replicas: Collection[int],
     minimum: int,
 ) -> Answer:
-    """What becomes of a request that was made from the set ``before``.
+    """The answer to a request that was based on the set ``before``.
 
     ``health`` covers that set and the one asked for; ``leader`` is online and fit; ``replicas`` are
-    the SPUs of the spec. Whoever leaves by itself leaves whatever the request says.
+    the SPUs of the spec. A member that leaves without a request leaves whatever the request says.
     """
     lrs = remove_unfit(before, leader, health, minimum)
     kept = tuple(member for member in lrs if member in request.lrs)
@@ -133,7 +133,7 @@ def answer(
 
 
 def _leaving(lrs: LiveSet, kept: LiveSet, leader: int, minimum: int) -> list[str]:
-    """What stands against leaving the set to those that are kept."""
+    """Why members may not be removed so that only ``kept`` remain; empty if they may."""
     if leader not in {member.spu_id for member in kept}:
         return [f"SPU {leader} leads: only an election may remove it"]
     gone = [member.spu_id for member in lrs if member not in kept]
@@ -147,7 +147,7 @@ def _leaving(lrs: LiveSet, kept: LiveSet, leader: int, minimum: int) -> list[str
 def _joining(
     member: LiveReplica, health: MemberHealth, taken: Collection[int], replicas: Collection[int]
 ) -> str | None:
-    """What stands against a new member."""
+    """Why a new member may not join, or None."""
     if member.spu_id not in replicas:
         return f"SPU {member.spu_id} cannot join: the spec gives it no replica"
     if member.spu_id in taken:

@@ -1,21 +1,22 @@
-"""The partition controller: replicas told what to hold, one of them made the leader.
+"""The partition controller: it tells SPUs which replicas to hold, and makes one the leader.
 
-A partition that nobody led yet goes to the first of its replicas that is online: that one alone
-is the first live replica set (LRS), so that nothing can be lost by choosing it. From then on the
-leader changes only to another member of the LRS (`sc.controllers.election`); while the LRS has one
-member that member is waited for. The SPU is told to lead only after leader, term and LRS
-stand in the KV together. ``online`` follows the leader's own report that it leads at that term.
+If a partition has never had a leader, the first of its replicas that is online leads: it alone is
+the first live replica set (LRS), so that choosing it cannot lose anything. From then on the leader
+changes only to another member of the LRS (`sc.controllers.election`); if the LRS has only one
+member, the controller waits for it. The SPU is told to lead only after leader, term and LRS are
+in the KV together. ``online`` follows the leader's own report that it leads at that term.
 
-A leader asks for changes of the LRS; what may be is said in `sc.controllers.live_set`. A request
-of the leader of now, at its term and the object's revision, is answered by a write in any case: the
-leader waits for a later revision. What was turned down, and why, stays in the status's reason until
-leader, LRS or spec change. Members that are unfit or offline leave without being asked for.
+A leader asks for changes of the LRS; `sc.controllers.live_set` decides which are allowed. The
+controller answers a request of the current leader, at its term and the object's revision, with a
+write in any case, because the leader waits for a later revision. The reason for turning a request
+down stays in the status until leader, LRS or spec change. Members that are unfit or offline leave
+without a request.
 
-Where the KV does not know who was live, all replicas are asked (`sc.controllers.recovery`). Where
-no live replica will come back, an operator may have another one lead (`sc.controllers.unclean`).
+If the KV does not know which replicas were live, all are asked (`sc.controllers.recovery`). If no
+live replica will come back, an operator may have another one lead (`sc.controllers.unclean`).
 
-Deletion leaves, in one transaction, a tombstone for every replica: an SPU that is away is told
-to delete when it returns, so that deletion never waits for it. It waits while the cluster recovers.
+Deletion leaves, in one transaction, a tombstone for every replica: an SPU that is offline deletes
+its replica when it returns, so deletion never waits for it. During a recovery, deletion waits.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from schemas.control.messages import (
 from schemas.ids import PartitionUid, election_term
 from schemas.objects.partition import LiveReplica, Partition, PartitionResolution, PartitionStatus
 
-#: Comes before what was turned down, at the end of a reason.
+#: Precedes the requests that were turned down, at the end of a reason.
 _TURNED_DOWN = "turned down: "
 
 
@@ -82,7 +83,7 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     wish = _with_refusals(partition, wish, refusals)
     wish = wish.model_copy(update={"observed_generation": partition.generation})
     if ruling is not None:
-        # In one write with its answer, or it could be answered twice.
+        # In the same write as its answer; otherwise it could be answered twice.
         actions.append(WriteStatus(with_wish(partition, None), wish))
     elif wish != status or _lrs_request(view, partition) is not None:
         actions.append(WriteStatus(partition, wish))
@@ -90,7 +91,7 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
 
 
 def _rule_on_wish(view: View, partition: Partition, now_ms: int) -> PartitionStatus | str | None:
-    """What becomes of an unclean election that was asked for; None while there is no answer."""
+    """The answer to a request for an unclean election; None while there is none."""
     wish = wish_of(partition)
     if wish is None or isinstance(wish, str):
         return wish
@@ -106,8 +107,8 @@ def _deletion(view: View, partition: Partition) -> tuple[Action, ...]:
 
 
 def assignment_for(view: View, partition: Partition) -> Assignment:
-    """What an SPU is told of a partition. Until its recovery is over nobody leads it: that ends
-    whatever leadership an SPU is still in."""
+    """What an SPU is told about a partition. Until its recovery is over it has no leader: that ends
+    any leadership an SPU still has."""
     found = assignment_of(partition)
     if pending(view, partition):
         return found.model_copy(update={"leader": None, "lrs": ()})
@@ -115,7 +116,7 @@ def assignment_for(view: View, partition: Partition) -> Assignment:
 
 
 def assignment_of(partition: Partition) -> Assignment:
-    """What an SPU must know of a partition, all of it from one revision."""
+    """What an SPU must know about a partition, all of it from one revision."""
     owner = partition.spec.owner
     return Assignment(
         uid=PartitionUid(partition.uid),
@@ -146,7 +147,7 @@ def _assignments(view: View, partition: Partition) -> list[Action]:
 
 
 def _first_leader(view: View, partition: Partition, now_ms: int) -> PartitionStatus:
-    """Status of a partition nobody led: with a leader as soon as one can be named."""
+    """Status of a partition that has had no leader: with one as soon as a replica can lead."""
     status = partition.status
     order = sorted(partition.spec.replicas, key=lambda i: i != partition.spec.preferred_leader)
     reasons = []
@@ -177,7 +178,7 @@ def _first_leader(view: View, partition: Partition, now_ms: int) -> PartitionSta
 
 
 def _lrs_request(view: View, partition: Partition) -> LrsRequest | None:
-    """What the leader of now asks for, based on what the partition is now."""
+    """The current leader's request that is based on the partition's current revision."""
     status = partition.status
     session = None if status.leader is None else view.sessions.get(status.leader)
     found = None if session is None else session.lrs_requests.get(partition.uid)
@@ -187,7 +188,7 @@ def _lrs_request(view: View, partition: Partition) -> LrsRequest | None:
 
 
 def _election_request(view: View, partition: Partition) -> ElectionRequest | None:
-    """Whether the leader of now asks for another one, and nothing has changed since."""
+    """The current leader's request for another leader, if nothing has changed since."""
     status = partition.status
     session = None if status.leader is None else view.sessions.get(status.leader)
     found = None if session is None else session.elections.get(partition.uid)
@@ -204,8 +205,8 @@ def _led(
     refusals: list[str],
     now_ms: int,
 ) -> PartitionStatus:
-    """Status of a partition that has a leader; adds the order to lead where it is due, and what was
-    asked for and is turned down."""
+    """Status of a partition that has a leader; adds the order to lead if it is due, and
+    the requests that are turned down."""
     status = partition.status
     if leader not in partition.spec.replicas:
         return _offline(status, f"SPU {leader} leads, but the spec gives it no replica")
@@ -225,12 +226,12 @@ def _led(
         return elected or _offline(status, stuck)
     leads = report.role is ReplicaRole.LEADER and election_term(report.term) == status.term
     if (asked := _election_request(view, partition)) is not None:
-        # One that leads already gains nothing by another term; one that cannot in this, does.
+        # A new term does not help an SPU that leads already; it helps one that cannot in this term.
         elected = elect(view, partition, now_ms, another=leads)
         if elected is not None:
             return elected
         refusals.append(f"another leader, {asked.reason}: no other live replica may lead")
-    # One that was elected unfit is fit, and may ask for others, once it leads.
+    # A leader that was elected although unfit is fit, and may ask for members, once it leads.
     wish = _with_live_set(view, partition, leader, refusals, now_ms) if report.fit else status
     if leads:
         shortage = _shortage(view, partition, wish.lrs, now_ms)
@@ -262,8 +263,8 @@ def _unfit(view: View, partition: Partition, leader: int, now_ms: int) -> str | 
 
 
 def _elected_unfit(view: View, partition: Partition, leader: LiveReplica) -> bool:
-    """Whether the leader was elected although unfit by an unclean boot, and has not led since: it
-    is fit as soon as it does."""
+    """Whether the leader was elected although an unclean boot made it unfit, and has not led since:
+    it is fit as soon as it leads."""
     status, report = partition.status, view.report(leader.spu_id, partition.uid)
     if report is None or report.storage_id != leader.storage_id or report.fit:
         return False
@@ -284,8 +285,8 @@ def _lead_of(partition: Partition) -> Lead:
 def _with_live_set(
     view: View, partition: Partition, leader: int, refusals: list[str], now_ms: int
 ) -> PartitionStatus:
-    """The status with the live replicas that should be, under a leader that is online and fit;
-    adds why it is not what the leader asked for."""
+    """The status with the live replica set as it should be under a leader that is online and fit;
+    adds why it is not the set that the leader asked for."""
     status, minimum = partition.status, partition.spec.log.min_in_sync_replicas
     request = _lrs_request(view, partition)
     members = {*status.lrs, *(request.lrs if request is not None else ())}
@@ -304,7 +305,7 @@ def _with_live_set(
 def _with_refusals(
     partition: Partition, wish: PartitionStatus, refusals: list[str]
 ) -> PartitionStatus:
-    """The status with what was turned down: now, or before if all else is as it was then."""
+    """The status with the requests that were turned down now, or before if nothing else changed."""
     before, said = partition.status, "; ".join(refusals)
     if not said and wish.reason == before.reason:
         return wish
@@ -320,7 +321,7 @@ def _with_refusals(
 
 
 def _stuck(view: View, partition: Partition, what: str, now_ms: int) -> str:
-    """Why nobody leads: what is the matter with the leader, and with those that could follow it."""
+    """Why nobody leads: what is wrong with the leader, and with each possible successor."""
     status = partition.status
     if len(partition.spec.replicas) == 1:
         return what
@@ -330,7 +331,7 @@ def _stuck(view: View, partition: Partition, what: str, now_ms: int) -> str:
 
 
 def _shortage(view: View, partition: Partition, lrs: LiveSet, now_ms: int) -> str | None:
-    """What is missing of a partition that is led, and what brings it back."""
+    """Which replicas of a partition with a leader are not live, and what helps."""
     wanted, minimum = partition.spec.replicas, partition.spec.log.min_in_sync_replicas
     live, help_ = {member.spu_id for member in lrs}, "or lower minInSyncReplicas of the topic"
     found = []

@@ -1,22 +1,23 @@
-"""Who leads a partition where the KV does not know any more who was live. Pure.
+"""Electing a leader when the KV no longer knows which replicas were live. Pure.
 
-Two ways lead there. The cluster recovers: its KV was restored from a backup, and what happened
-since is not in it (`sc.restored_kv`). Or somebody removed the partition's object, and it came back
-without leader and live replica set (LRS).
+This happens in two cases. The cluster recovers: its KV was restored from a backup and lacks what
+happened since (`sc.restored_kv`). Or somebody removed the partition's object, and it was created
+again without leader and live replica set (LRS).
 
 Then all replicas are asked, and the one with the last term and the longest log leads, alone in the
-LRS, at a later term than any of them has seen: each member of the LRS that was held every
-committed record, and a replica with a later last term, or the same and a longer log, holds them as
-well. Before all have answered that may be wrong, so each that is missing, or unfit, is waited for.
+LRS, at a later term than any of them has seen. Each member of the former LRS held every committed
+record, and a replica with a later last term, or the same and a longer log, holds them as well.
+That is certain only when all replicas have answered, so the election waits for each that is missing
+or unfit.
 
-An answer is a report that knows the object as it is now, in the cluster's incarnation. To give it,
-an SPU has taken up an assignment without a leader, so that it has told all that it ever
-acknowledged as a leader: between two reports its log grows. The histories of before and after a
-backup may have parted, so that two replicas hold what the other one lacks: elections of a recovery
-are recorded as unclean.
+An answer is a report that knows the object's current revision, in the cluster's incarnation. Before
+it, the SPU has adopted an assignment without a leader, so the report covers all that it ever
+acknowledged as a leader; otherwise its log could grow between two reports. The histories before and
+after a backup may have diverged, so that each of two replicas holds records that the other lacks:
+elections of a recovery are recorded as unclean.
 
-Each write makes the object new, and all answer again. So what is said of a partition that waits
-does not change with the answers: they would never be all there at once.
+Each write changes the object's revision, and all replicas answer again. So the reason of a waiting
+partition does not change with the answers: otherwise they would never be complete.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sc.store.view import View
 from schemas.control.messages import ReplicaReport
 from schemas.objects.partition import LiveReplica, Partition, PartitionResolution, PartitionStatus
 
-#: Annotation of what somebody removed from the KV, and that came back.
+#: Annotation of an object that somebody removed from the KV, and that was restored.
 RESTORED = "runnel/restored"
 
 
@@ -35,7 +36,7 @@ def pending(view: View, partition: Partition) -> bool:
 
 
 def lost_live_set(view: View, partition: Partition) -> str | None:
-    """What happened that nobody knows who was live, in words; None where the KV knows it."""
+    """Why nobody knows which replicas were live, in words; None if the KV knows it."""
     if pending(view, partition):
         return "the KV was restored from a backup"
     if partition.status.leader is not None:
@@ -56,7 +57,7 @@ def answers(view: View, partition: Partition) -> dict[int, ReplicaReport]:
 
 
 def elect_of_all(view: View, partition: Partition, what: str, now_ms: int) -> PartitionStatus:
-    """Status with the replica that holds most as the leader, or with what is waited for."""
+    """Status with the replica that is furthest ahead as the leader, or with what it waits for."""
     troubles = []
     for i in partition.spec.replicas:
         report = view.report(i, partition.uid)
@@ -79,8 +80,8 @@ def elect_of_all(view: View, partition: Partition, what: str, now_ms: int) -> Pa
 
 
 def holds_most(partition: Partition, reports: dict[int, ReplicaReport]) -> int:
-    """Of some replicas the one with the last term and the longest log; of equal ones a fit one,
-    then the preferred leader, then the lowest id."""
+    """The replica with the last term and the longest log; of equal ones a fit one, then the
+    preferred leader, then the lowest id."""
     return max(
         reports,
         key=lambda i: (

@@ -3,10 +3,10 @@
 An object that appears is registered with the connection manager, one that disappears is
 unregistered. The resolution follows the session: ``init`` until the SPU has connected once,
 ``online`` with a session, ``unknown`` while a controller that just started waits for SPUs to come
-back, ``offline`` after that, ``draining`` while its group wants it to go. A managed SPU's process
-is started by a provisioner; what that says of trouble is the reason. A new session is first sent
-everything the SPU is to hold, then the deletions that wait for it; while the cluster recovers,
-deletions wait, and no process is ended.
+back, ``offline`` after that, ``draining`` while its group wants to remove it. A provisioner starts
+the process of a managed SPU; the trouble that it reports is the reason. A new session first gets
+everything that the SPU is to hold, then the deletions that wait for it. During a recovery,
+deletions wait, and no process is stopped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     if registered is None:
         return (RegisterSpu(spu), *provision)
     if registered != spu.spec.spu_id:
-        # Deleted and created again under this name before anyone looked.
+        # Deleted and created again under this name before it was reconciled.
         return (UnregisterSpu(key.name, registered), RegisterSpu(spu), *provision)
     actions: list[Action] = []
     status = _status(view, spu, now_ms)
@@ -59,7 +59,7 @@ def _provision(view: View, name: str, spu: Spu | None) -> tuple[Action, ...]:
         return ()
     found = view.provisioning.spus.get(name)
     if spu is None or spu.spec.spu_type is not SpuType.MANAGED:
-        # Over a restored KV its object may be missing though it holds replicas.
+        # In a restored KV its object may be missing although it holds replicas.
         return () if found is None or view.recovering else (EndSpu(name),)
     if found is not None and runs_by(found.spec) == runs_by(spu.spec):
         return ()
@@ -67,7 +67,7 @@ def _provision(view: View, name: str, spu: Spu | None) -> tuple[Action, ...]:
 
 
 def runs_by(spec: SpuSpec) -> tuple[object, ...]:
-    """What of a spec its process sees: another rack is no reason to restart it."""
+    """The part of a spec that its process sees: another rack is no reason to restart it."""
     ports = spec.public_endpoint.port, spec.private_endpoint.port
     return spec.spu_id, spec.storage.log_dir, *ports
 
@@ -96,7 +96,7 @@ def _status(view: View, spu: Spu, now_ms: int) -> SpuStatus:
 
 
 def _strangers(view: View, spu_id: int) -> str | None:
-    """What an SPU holds that no partition names, and that nobody asked it to delete."""
+    """Replicas on an SPU that no partition names, and that nobody asked it to delete."""
     session = view.sessions.get(spu_id)
     if session is None or not session.complete:
         return None

@@ -1,12 +1,12 @@
 """The SPU-group controller: from a number of SPUs to SPU objects.
 
-``init`` → ``reserved`` where the group's ids are its own and its template can be, else ``invalid``
-with the reason; SPUs that exist stay as they are while the group is invalid. A reserved group gets
+``init`` → ``reserved`` if no other group has its ids and its template is valid, else ``invalid``
+with the reason; existing SPUs stay as they are while the group is invalid. A reserved group gets
 one managed SPU object for each id from ``minId`` on; the SPU controller has their processes
-started. A changed template changes the SPUs. Those outside the range end, the highest id first,
-and only when they hold no replica and have deleted those that they held: the first one that does
-stops the others, and the status names it. Until it is gone nothing new is placed on it
-(`leaving`).
+started. A changed template changes the SPUs. SPUs outside the range are removed, the highest id
+first, and only when they hold no replica and have deleted those that they held: the first one that
+still holds replicas keeps the others, and the status names it. Until it is removed, no new replica
+is placed on it (`leaving`).
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
 
 
 def leaving(store: LocalStore, spu: Spu) -> bool:
-    """Whether an SPU is outside the range of its group, or its group goes."""
+    """Whether an SPU is outside the range of its group, or its group is being deleted."""
     if spu.spec.group is None:
         return False
     group = store.get(SpuGroup, spu.spec.group)
     if group is None or group.deleting:
         return True
-    # While a group is invalid its SPUs stay, also those that its spec has no place for.
+    # While a group is invalid all its SPUs stay, even those outside its range.
     invalid = group.status.resolution is SpuGroupResolution.INVALID
     return not invalid and spu.spec.spu_id not in _ids(group)
 
@@ -121,7 +121,7 @@ def _delete(view: View, group: SpuGroup) -> tuple[Action, ...]:
 
 
 def _end(view: View, spus: list[Spu]) -> tuple[list[Action], str | None]:
-    """Removals from the highest id down to the first SPU that cannot end yet, and why."""
+    """Removals from the highest id down to the first SPU that must stay for now, and why."""
     removals: list[Action] = []
     if view.recovering:
         return (
@@ -141,7 +141,7 @@ def _end(view: View, spus: list[Spu]) -> tuple[list[Action], str | None]:
 
 
 def _invalid(view: View, group: SpuGroup) -> str | None:
-    """Why the group cannot be, or None."""
+    """Why the group is invalid, or None."""
     if view.provisioning is None:
         return "this SC starts no SPUs: it has no `provisioning` in its configuration"
     if group.spec.last_id > MAX_SPU_ID:
@@ -156,7 +156,7 @@ def _invalid(view: View, group: SpuGroup) -> str | None:
 
 
 def _unusable(provisioning: Provisioning, group: SpuGroup) -> str | None:
-    """What is wrong with the group whatever else there is, or None."""
+    """What is wrong with the group, regardless of other groups and SPUs, or None."""
     wrong = _bad_template(provisioning, group)
     if wrong is None and (both := _ports_of(group, provisioning.port_step) & provisioning.ports):
         return f"template: the SC uses port {min(both)}"
@@ -181,11 +181,11 @@ def _bad_template(provisioning: Provisioning, group: SpuGroup) -> str | None:
 
 
 def _contest(store: LocalStore, provisioning: Provisioning, group: SpuGroup) -> str | None:
-    """Who has ids, names or ports of the group already, or None.
+    """Which group or SPU has ids, names or ports of this group already, or None.
 
-    Groups are asked in one order, and each gets what it wants if nobody before has some of it: so
-    the answer does not depend on which of them is looked at first, and of two that want the same
-    one always gets it. One that cannot be, whatever others do, claims nothing.
+    Groups claim in one fixed order, and each gets what it wants if none before it has some of it.
+    So the answer does not depend on the order of reconciles, and of two groups that want the same,
+    one always gets it. A group that is invalid by itself claims nothing.
     """
     rivals = [other for other in store.objects(SpuGroup) if not other.deleting]
     holders: dict[str, SpuGroup] = {}
@@ -204,8 +204,8 @@ def _contest(store: LocalStore, provisioning: Provisioning, group: SpuGroup) -> 
 def _obstacle(
     store: LocalStore, group: SpuGroup, holders: Mapping[str, SpuGroup]
 ) -> tuple[str | None, bool]:
-    """The first SPU that has an id or a name of the group, and whether all that have leave by
-    themselves: their groups go, or are among ``holders`` and have no place for them."""
+    """The first SPU that has an id or a name of the group, and whether all such SPUs will be
+    removed: their groups are being deleted, or are among ``holders`` and exclude them."""
     found, leave = None, True
     for spu_id in _ids(group):
         by_id, by_name = store.spu(spu_id), store.get(Spu, _spu_name(group, spu_id))
@@ -229,8 +229,7 @@ def _leaves(store: LocalStore, spu: Spu, holders: Mapping[str, SpuGroup]) -> boo
 
 
 def _overlap(holder: SpuGroup, group: SpuGroup, step: int) -> str | None:
-    """What two groups both want, where the first has it. ``step`` is 0 where each SPU has a host of
-    its own."""
+    """What two groups both want, and the first has. ``step`` is 0 if each SPU has its own host."""
     first = max(holder.spec.min_id, group.spec.min_id)
     last = min(holder.spec.last_id, group.spec.last_id)
     if first <= last:
@@ -262,8 +261,8 @@ def _settled(group: SpuGroup) -> bool:
 
 
 def _rank(store: LocalStore, group: SpuGroup) -> tuple[bool, bool, str, str]:
-    """Of two groups that want the same the lower gets it: the one that has SPUs, then what is
-    reserved, then what is older. A group that changes while it runs stays before one that waits.
+    """Of two groups that want the same, the lower rank gets it: the one that has SPUs, then a
+    reserved one, then the older one. A running group that changes stays ahead of a waiting one.
     """
     created = group.metadata.creation_timestamp or ""
     return (not store.spus_of(group.name), not _settled(group), created, group.name)

@@ -1,12 +1,12 @@
-"""The topic controller: from a wish for partitions to partition objects.
+"""The topic controller: from a topic's spec to partition objects.
 
-``init`` → validated → ``pending`` → placed → ``provisioned``; ``invalidConfig`` where the manual
-assignment cannot be, ``insufficientResources`` where SPUs are missing (an SPU that comes online
-wakes such topics). Partition objects are created first and the status follows once all exist: a
-controller that dies in between finds them and goes on, and a placement once written is never
-computed again: a partition that somebody removed from the KV comes back as the same one, where it
-was, and a topic comes back from its partitions. Deletion marks the partitions, waits until all are
-gone, and removes the topic.
+``init`` → validated → ``pending`` → placed → ``provisioned``; ``invalidConfig`` if the manual
+assignment is invalid, ``insufficientResources`` if SPUs are missing (an SPU that comes online wakes
+such topics). Partition objects are created first, and the status follows once all exist: a
+controller that starts after a crash in between finds them and continues. A placement, once written,
+is never computed again: a partition that somebody removed from the KV is restored as the same one
+in the same place, and a topic is restored from its partitions. Deletion marks the partitions, waits
+until all are gone, and removes the topic.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from schemas.objects.topic import (
     partition_name,
 )
 
-#: So many partitions are created by one action: a transaction of a KV store is bounded.
+#: Partitions that one action creates: a transaction of a KV store is bounded.
 CREATE_CHUNK = 100
-#: So many are created by one look at a topic. The next look places the rest beside them: to make
-#: all of very many at once would keep SPUs waiting for a heartbeat.
+#: Partitions that one reconcile of a topic creates. The next reconcile places more: creating very
+#: many at once would delay heartbeats to SPUs.
 CREATE_AT_ONCE = 1_000
-#: Room on a disk that a new replica must find. Not what it may grow to: nobody knows that.
+#: Free space on a disk that a new replica needs. Nobody knows how large it will grow.
 REPLICA_BYTES = 1 << 20
 _PARTITION_NAMESPACE = uuid.UUID("0b9ad7a4-6d1d-4c0e-9f1e-6d1a0b6f9a51")
 
@@ -75,10 +75,10 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
 
 
 def _restore(partitions: list[Partition]) -> tuple[Action, ...]:
-    """A topic goes after its partitions: one that is gone before them was removed by hand.
+    """A topic is removed after its partitions: if it is missing earlier, it was removed by hand.
 
-    It comes back as far as its partitions tell; compression and labels they do not. Where it was
-    being deleted, the rest of its partitions go as well.
+    It is restored as far as its partitions tell, which is without compression and labels. If it was
+    being deleted, the rest of its partitions are deleted as well.
     """
     kept = [p for p in partitions if not p.deleting]
     if not kept or any(p.spec.owner.uid != kept[0].spec.owner.uid for p in kept):
@@ -108,7 +108,7 @@ def _restore(partitions: list[Partition]) -> tuple[Action, ...]:
 def partition_uid(topic_uid: str, index: int) -> str:
     """The uid of a topic's partition: fixed by the topic's own uid and the index.
 
-    A partition object that somebody removed by hand comes back as the same partition.
+    A partition object that somebody removed by hand is restored as the same partition.
     """
     return str(uuid.uuid5(_PARTITION_NAMESPACE, f"{topic_uid}/{index}"))
 
@@ -127,7 +127,7 @@ def _delete(view: View, topic: Topic, partitions: list[Partition]) -> tuple[Acti
 
 
 def _invalid(view: View, topic: Topic) -> str | None:
-    """Why a manual assignment cannot be, or None. Computed ones are valid by their schema."""
+    """Why a manual assignment is invalid, or None. The schema makes computed placements valid."""
     rows = topic.spec.assignment
     if rows is None:
         return None
@@ -158,7 +158,7 @@ def _provision(
         replica_map = tuple(p.spec.replicas for p in partitions)
         actions.extend(_set(topic, TopicResolution.PROVISIONED, None, replica_map))
         return tuple(actions)
-    # Checked here again: a waiting or grown topic may have got rows that cannot be.
+    # Checked again, because a topic that waits or grew may have got invalid rows.
     invalid = _invalid(view, topic)
     if invalid is not None:
         actions.extend(_set(topic, TopicResolution.INVALID_CONFIG, invalid))
@@ -188,7 +188,7 @@ def _place_missing(view: View, topic: Topic, missing: list[int], now_ms: int) ->
         return _Placement({row.id: row.replicas for row in topic.spec.assignment})
     known = topic.status.replica_map
     if back := {index: known[index] for index in missing if index < len(known)}:
-        # Removed by hand: they come back where their data is, before others are placed.
+        # Removed by hand: they are restored where their data is, before others are placed.
         return _Placement(back)
     spus = view.store.objects(Spu)
     alive = {s.spec.spu_id: view.liveness(s.spec.spu_id, now_ms) for s in spus}
@@ -199,7 +199,7 @@ def _place_missing(view: View, topic: Topic, missing: list[int], now_ms: int) ->
         and s.status.resolution is not SpuResolution.INIT
     ]
     if returning:
-        # A placement stays: whoever connects first after a restart must not get everything.
+        # A placement is final: SPUs that connect first after a restart must not get everything.
         reason = f"waiting for {', '.join(returning)} to connect again"
         return _Placement({}, reason, wait=True)
     # By id: while a mirror catches up, an id may still have its former object beside its new one.

@@ -1,17 +1,17 @@
-"""Unclean elections: a replica leads that may lack committed records. Pure.
+"""Unclean elections: the election of a replica that may lack committed records. Pure.
 
 An operator asks for one (`schemas.objects.partition.UncleanElection`, kept as an annotation of the
-partition) where no member of the live replica set (LRS) can be elected and none will be. The wish
-names the term that the operator saw, and is void at any other. It is answered once: by the election
-or, where a member returned or nobody can lead, by a refusal in the status's reason; either write
-takes the wish away, so that an old one never comes true. While it is not known how a member is, the
-wish waits.
+partition) when no member of the live replica set (LRS) can be elected and none will return. The
+request names the term that the operator saw, and is void at any other. It is answered once: by the
+election or, if a member returned or no replica can lead, by a refusal in the status's reason.
+Either write removes the annotation, so that an old request never takes effect. While the state of a
+member is not known, the request waits.
 
-Without an operator, where all members are unfit by an unclean boot alone, all of them are waited
-for, and the one that kept most leads.
+No operator is needed if all members are unfit only because of an unclean boot: when all of them are
+online, the one whose log is furthest ahead leads.
 
 Every such election is recorded in the status: followers may discard committed records only for a
-leader that was elected by one.
+leader of an unclean election.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from schemas.control.messages import ReplicaReport
 from schemas.ids import format_term, make_term
 from schemas.objects.partition import UNCLEAN_ELECTION, Partition, PartitionStatus, UncleanElection
 
-#: Where the term of a partition was lost, a replica that is away may have seen later ones than
-#: those that answered. So many changes of the leader it will not have missed.
+#: When the term of a partition was lost, an offline replica may have seen later terms than those
+#: that answered. It will not have seen this many more leader changes.
 _LEAP: Final = make_term(0, 1 << 20)
 
 
 def wish_of(partition: Partition) -> UncleanElection | str | None:
-    """The wish that waits for an answer, what is wrong with it, or None."""
+    """The request that waits for an answer, or what is wrong with it, or None."""
     text = partition.metadata.annotations.get(UNCLEAN_ELECTION)
     if text is None:
         return None
@@ -54,7 +54,7 @@ def with_wish(partition: Partition, wish: UncleanElection | None) -> Partition:
 def decide(
     view: View, partition: Partition, wish: UncleanElection, now_ms: int
 ) -> PartitionStatus | str | None:
-    """The status with the new leader, why there is none, or None while it is not known yet."""
+    """The status with the new leader, or why there is none, or None while that is not known yet."""
     status = partition.status
     if wish.term != status.term:
         asked, found = format_term(wish.term), format_term(status.term)
@@ -110,8 +110,8 @@ def _candidate(
 
 
 def after_unclean_boot(view: View, partition: Partition) -> PartitionStatus | None:
-    """Status with a new leader where all members of the LRS are there, and each is unfit by an
-    unclean boot alone; else None."""
+    """Status with a new leader if all members of the LRS are online, and each is unfit only because
+    of an unclean boot; else None."""
     reports: dict[int, ReplicaReport] = {}
     for member in partition.status.lrs:
         report = view.report(member.spu_id, partition.uid)
