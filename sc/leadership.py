@@ -5,16 +5,16 @@ list and writes itself as the leader (the key is called ``office``, and so are t
 and answers). Every write of its controllers compares that key, so an SC that another one has
 replaced cannot change a status any more.
 
-The list of tenures tells what the KV remembers of the cluster's history: an SPU says the highest
-revision it has seen and the stamp it came with, and that revision must lie within the tenure of
-that stamp (`sc.restored_kv`). So an SC sends nothing of a revision at which another one led. The
-list keeps the last `MAX_TENURES`; older ones cannot be judged any more, and are believed.
+The list of tenures is the KV's record of the cluster's history: an SPU reports the highest revision
+that it has seen and the stamp that came with it, and that revision must lie within the tenure of
+that stamp (`sc.restored_kv`). For this reason an SC sends nothing of a revision at which another SC
+led. The list keeps the last `MAX_TENURES`; stamps of older ones are not checked.
 
-With a recovery a new tenure of the same SC begins, in a higher incarnation of the cluster. That and
-whether the recovery is still going on are part of the identity.
+A recovery begins a new tenure of the same SC, in a higher incarnation of the cluster. The identity
+holds the incarnation, and whether the recovery is still going on.
 
-No SC acquires the leadership over a store that the cluster was moved out of, or that it has not
-arrived in yet (`sc.migration`).
+No SC acquires the leadership over a store that the cluster was moved out of, or that a move has not
+filled yet (`sc.migration`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Identity:
     recovering: bool = False
 
     def encode(self) -> bytes:
-        """The stored form; what is as in a new cluster is left out."""
+        """The stored form; values of a new cluster are left out."""
         data: dict[str, str | int | bool] = {"uid": self.uid}
         if self.incarnation:
             data["incarnation"] = self.incarnation
@@ -58,8 +58,8 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """What an SC that leads knows: its stamp, the compare that its writes carry, what it is called
-    in the key that they compare, and at which revision each listed tenure began."""
+    """The state of an SC that leads: its stamp, the compare that its writes carry, its name in the
+    key that they compare, and the revision at which each listed tenure began."""
 
     identity: Identity
     stamp: Stamp
@@ -72,13 +72,13 @@ class Leadership:
         return self.identity.uid
 
     def deposed_by(self, current: KeyValue) -> bool:
-        """Whether what stands in the key of the office is another SC, later than this one."""
+        """Whether the key ``office`` names another SC, later than this one."""
         later = current.mod_revision > self.guard.revision
         return later and current.value.decode(errors="replace") != self.holder
 
     def remembers(self, stamp: Stamp, revision: int) -> bool:
-        """Whether a revision that came with a stamp of this incarnation is of the history that this
-        KV knows: no other tenure had begun by then."""
+        """Whether a revision that came with a stamp of this incarnation belongs to the history of
+        this KV: no other tenure had begun by then."""
         began = self.tenures.get(stamp.office)
         if began is None:
             oldest = min(self.tenures.values())
@@ -110,7 +110,7 @@ async def acquire(kv: KV, keys: ClusterKeys) -> Leadership:
             )
         revision = entry.mod_revision
     guard = ModRevisionIs(keys.current_office, revision)
-    # Nobody else changes it from now on.
+    # No other SC changes it from now on.
     identity = await _identity(kv, keys)
     stamp = Stamp(revision=revision, office=holder, incarnation=identity.incarnation)
     return Leadership(identity, stamp, guard, holder, await _tenures(kv, keys, guard))
@@ -121,9 +121,9 @@ async def begin_recovery(
 ) -> Leadership:
     """Mark the cluster as recovering, in a higher incarnation, and begin a new tenure.
 
-    What was decided before and is not written yet will not be: the guard changes. Where the answer
-    of an earlier attempt was lost, gives the incarnation that that one began. Raises FencedError
-    when another SC took office.
+    Decisions that are not written yet will fail, because the guard changes. If the answer of an
+    earlier attempt was lost, gives the incarnation that it began. Raises FencedError when another
+    SC has taken over.
     """
     identity = Identity(leadership.cluster_uid, incarnation, recovering=True)
     tenure = f"{leadership.holder}-{incarnation}"
@@ -153,7 +153,7 @@ async def begin_recovery(
 
 
 async def end_recovery(kv: KV, keys: ClusterKeys, leadership: Leadership) -> Leadership:
-    """Take the mark of the recovery away. Raises FencedError when another SC took office."""
+    """Mark the recovery as over. Raises FencedError when another SC has taken over."""
     identity = replace(leadership.identity, recovering=False)
     result = await kv.txn([leadership.guard], [Put(keys.identity, identity.encode())])
     if not result.succeeded:

@@ -1,21 +1,21 @@
 """Moving a cluster from one KV store to another, with verification.
 
-The source keeps its copy, marked as ``moved``: no SC leads over it again. The target is
-marked as ``arriving`` until every key was read back from it, so that no SC runs on half a cluster
-either. In between only the source is the cluster::
+The source keeps its copy, marked as ``moved``: no SC leads over it again. The target is marked as
+``arriving`` until every key was read back from it, so that no SC runs on half a cluster. Until
+then, only the source is the cluster's store::
 
     arriving in target ── raise revision ── copy ── moved in source ── verify ── arriving deleted
 
-Every write of a move to the target compares the mark of that very attempt: what a process that
-was given up still sends cannot change a target that a later attempt has cleared.
+Every write of a move to the target compares the mark of that very attempt: an abandoned process
+that still sends writes cannot change a target that a later attempt has cleared.
 
 A move that was interrupted is repeated by starting it again: before ``moved`` it begins anew,
 after it only the verification and the last step remain. Where the verification finds a
 difference, ``moved`` is taken back.
 
-Revisions never go back: SPUs remember the highest one they saw, and what they were told at it. So
-the target is first brought to the source's revision by as many empty writes. The last write is the
-identity's, once more: a reader that names a revision below it has it from the source.
+Revisions must never go back: SPUs remember the highest one that they saw, with its stamp. So the
+move first raises the target to the source's revision, with as many empty writes as needed. The last
+write is the identity, once more: a reader that names a lower revision has it from the source.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Finding out that the KV was restored from a backup: what an SPU has seen that the KV has not.
+"""Finding out that the KV was restored from a backup: an SPU has seen more than the KV has. Pure.
 
-An SPU says in its hello the highest KV revision it has seen with the stamp it came with, and of
-each replica term and revision. Where the KV is behind any of it, or the revision lies outside the
-tenure of that stamp (the KV went on differently since), what the KV says of terms and live replica
-sets is the past: electing or deleting by it would lose records. The cluster then begins a new
-incarnation (`sc.leadership.begin_recovery`), in which every partition is elected anew from what its
+The hello of an SPU holds the highest KV revision that it has seen, with its stamp, and the term and
+revision of each replica. If the KV is behind any of these, or the revision lies outside the tenure
+of that stamp (the KV has another history since), the terms and live replica sets in the KV are
+outdated: electing or deleting by them would lose records. The cluster then begins a new incarnation
+(`sc.leadership.begin_recovery`), in which every partition gets a new leader, chosen from what its
 replicas hold (`sc.controllers.recovery`).
 
-Nothing of an earlier incarnation is compared: an SPU that returns after a recovery has seen what
-the KV has not, and that is known. Pure.
+Reports of an earlier incarnation are not compared: it is known that an SPU which returns after a
+recovery has seen more than the KV has.
 """
 
 from __future__ import annotations

@@ -47,9 +47,9 @@ def candidates(view: View, partition: Partition, now_ms: int) -> list[int]:
 def elect(
     view: View, partition: Partition, now_ms: int, *, another: bool = False
 ) -> PartitionStatus | None:
-    """The status with the best candidate as leader at the next term; None where nobody may lead.
+    """The status with the best candidate as leader at the next term; None if no SPU may lead.
 
-    ``another``: not the leader of now.
+    ``another``: not the current leader.
     """
     status = partition.status
     found = candidates(view, partition, now_ms)

@@ -50,7 +50,7 @@ def affected_keys(change: Change, store: LocalStore) -> Iterator[Key]:
 
 
 def keys_of_session(spu_id: int, store: LocalStore) -> Iterator[Key]:
-    """Keys to look at when an SPU's session opens, ends, or is told everything."""
+    """Keys to look at when an SPU's session opens, ends, or has confirmed the complete list."""
     spu = store.spu(spu_id)
     if spu is not None:
         yield Key("Spu", spu.name)
@@ -64,8 +64,8 @@ def keys_of_session(spu_id: int, store: LocalStore) -> Iterator[Key]:
 
 
 def _concerns_owner(change: ObjectChanged, owner_kind: str) -> bool:
-    """Whether the owner of a partition looks at what changed. A topic looks at no status: it would
-    look at all its partitions for each that changes."""
+    """Whether the owner of a partition depends on this change. A topic does not depend on statuses:
+    each change would make it look at all its partitions."""
     old, new = change.old, change.new
     if owner_kind != "Topic" or not isinstance(old, Partition) or not isinstance(new, Partition):
         return True
@@ -73,7 +73,7 @@ def _concerns_owner(change: ObjectChanged, owner_kind: str) -> bool:
 
 
 def _groups_that_wait(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
-    """Groups that end an SPU only without replicas, where it gets one or loses one."""
+    """Groups that wait until an SPU has no replicas, if this change gives or takes one."""
     before, after = (
         set(side.spec.replicas) if isinstance(side, Partition) else set()
         for side in (change.old, change.new)

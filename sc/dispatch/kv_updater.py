@@ -1,7 +1,7 @@
 """The KV updater: carries out the actions that change objects.
 
-Every write compares the revision of the object it was computed from and the writer's leadership. A
-write that lost is a ConflictError: its key is reconciled anew from what the store then shows.
+Every write compares the revision of the object that it was computed from, and the writer's
+leadership. A lost compare-and-swap is a ConflictError: the key is reconciled again from the store.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def timestamp() -> str:
 
 
 def written_at() -> str:
-    """Now, as a write is marked with: ISO 8601 in UTC with milliseconds."""
+    """Now, as writes are marked: ISO 8601 in UTC with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -63,10 +63,10 @@ class KvUpdater:
         self._leadership = leadership
 
     async def carry_out(self, action: KvAction) -> int:
-        """Do it, and give the KV revision at which it is done; 0 where nothing was to do.
+        """Carry it out, and give the KV revision at which it is done; 0 if there was nothing to do.
 
-        Raises ConflictError when the object changed meanwhile, FencedError when another SC took
-        office.
+        Raises ConflictError when the object changed meanwhile, FencedError when another SC has
+        taken over.
         """
         compares, ops = self._transaction(action)
         leadership = self._leadership()
@@ -74,7 +74,7 @@ class KvUpdater:
         result = await self._kv.txn([guard, *compares], ops, [Get(guard.key)])
         if not result.succeeded:
             (found,) = result.responses
-            # With a recovery that began meanwhile the revision is another, and the holder the same.
+            # If a recovery began meanwhile, the revision has changed, but not the leader.
             if not (
                 isinstance(found, GetResponse)
                 and found.kv is not None
@@ -85,7 +85,7 @@ class KvUpdater:
                 f"{type(action).__name__}: the object changed meanwhile", revision=result.revision
             )
         if all(isinstance(r, DeleteResponse) and not r.deleted for r in result.responses):
-            # The revision is that of another write, perhaps another cluster's: no mirror shows it.
+            # The revision belongs to another write, perhaps of another cluster: no mirror shows it.
             return 0
         return result.revision
 

@@ -1,10 +1,10 @@
 """The controller loop: workers take keys, ask the controllers, carry out the actions.
 
-Order per key: a key is with one worker until its writes stand in the KV *and* in the mirror, so
-the next reconcile of that key sees what this one did. A lost compare-and-swap waits for the
-mirror and looks again; a store that does not answer, or an unforeseen error, backs off per key.
-An SC that another one has replaced stops: `run` raises FencedError. What was decided before the
-cluster began to recover is not carried out after it.
+Order per key: one worker has a key until its writes are in the KV *and* in the mirror, so the next
+reconcile of that key sees what this one did. After a lost compare-and-swap the worker waits for the
+mirror and reconciles again; after an unforeseen error, or if the store does not answer, it backs
+off per key. An SC that another one has replaced stops: `run` raises FencedError. Actions that were
+decided before a recovery of the cluster began are not carried out after that.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ from schemas.errors import ConflictError, FencedError, RunnelError
 from schemas.objects.partition import Partition, PartitionStatus
 
 WORKERS = 64
-#: So many writes of one reconcile are under way at once, where their order does not matter.
+#: Writes of one reconcile that are in flight at once, if their order does not matter.
 TOGETHER = 64
 RETRY_BASE_MS = 50.0
 RETRY_CAP_MS = 10_000.0
 CATCH_UP_S = 1.0
-#: So long may reconciles take, one after the other, before others have their turn.
+#: How long reconciles may take, one after the other, before other tasks get a turn.
 TURN_S = 0.005
 
 log = get_logger(__name__)
@@ -99,7 +99,7 @@ class ControllerLoop:
         self._turn_ends_s: float | None = None
 
     async def run(self) -> None:
-        """Work until cancelled. Raises an ExceptionGroup of FencedError when deposed."""
+        """Run until cancelled. Raises an ExceptionGroup of FencedError when deposed."""
         async with asyncio.TaskGroup() as group:
             for number in range(WORKERS):
                 group.create_task(self._worker(), name=f"reconcile worker {number}")
@@ -117,8 +117,8 @@ class ControllerLoop:
     async def _turn(self) -> None:
         """Wait while the workers have used up their part of this pass of the event loop.
 
-        Looking waits for nothing where there is nothing to do: without this, a long queue would
-        keep heartbeats and requests waiting until its end.
+        A reconcile with nothing to do never awaits: without this, a long queue would keep
+        heartbeats and requests waiting until its end.
         """
         while self._turn_ends_s is not None:
             if time.perf_counter() < self._turn_ends_s:
@@ -146,7 +146,7 @@ class ControllerLoop:
                     await self._carry_out_all(actions, cause, incarnation)
         except ConflictError as error:
             self._metrics.conflicts.inc()
-            # A moment for the mirror to catch up; revisions of other users of the KV never show.
+            # A moment for the mirror; it never shows revisions of other users of the KV.
             with suppress(TimeoutError):
                 async with asyncio.timeout(CATCH_UP_S):
                     await self._applied(int(error.details.get("revision", 0)))
@@ -168,9 +168,9 @@ class ControllerLoop:
 
     @contextmanager
     def _counting(self, actions: tuple[Action, ...]) -> Iterator[None]:
-        """Let others see who was elected until the mirror shows it.
+        """Show other reconciles the elected leaders until the mirror shows them.
 
-        When an SPU is lost, many elections are decided before the first of them is written: by
+        When an SPU is lost, many elections are decided before the first of them is written: from
         the mirror alone, all of them would choose the same SPU.
         """
         elected = [
@@ -191,8 +191,8 @@ class ControllerLoop:
     async def _carry_out_all(
         self, actions: tuple[Action, ...], cause: str, incarnation: int
     ) -> None:
-        """In order, but for writes of objects that have nothing to do with each other: a topic may
-        have very many partitions. Raises what the first of those raised, when all have ended."""
+        """In order, except for writes of independent objects, which run concurrently: a topic may
+        have very many partitions. Raises the first error of those, when all have ended."""
         for independent, some in itertools.groupby(actions, _is_independent):
             together = list(some)
             size = TOGETHER if independent else 1

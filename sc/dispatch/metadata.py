@@ -1,8 +1,8 @@
-"""The metadata dispatcher: the one writer of the local store and of what sessions said.
+"""The metadata dispatcher: the only writer of the local store and of the state of sessions.
 
-Every change wakes the controllers of the keys it concerns, and nobody else; listeners (the API's
+Every change wakes the controllers of the keys that it concerns, and no others; listeners (the API's
 feeds) see the same changes in the same order. `applied` lets a writer wait until the mirror shows
-what it wrote.
+its write.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class MetadataDispatcher:
     # -- objects ----------------------------------------------------------------------------
 
     def apply(self, changes: Iterable[tuple[Change, str]], revision: int) -> None:
-        """Changes the store has taken, each with its cause, all up to ``revision``."""
+        """Process changes that are in the store, each with its cause, up to ``revision``."""
         store = self._view.store
         for change, cause in changes:
             if isinstance(change, TombstoneChanged) and not change.present:
@@ -71,7 +71,7 @@ class MetadataDispatcher:
     # -- sessions ---------------------------------------------------------------------------
 
     def opened(self, generation: int, hello: Hello) -> None:
-        """A session began; what its hello says of replicas is its first report."""
+        """A session began; the replicas in its hello are its first report."""
         reports: dict[str, ReplicaReport] = {report.uid: report for report in hello.replicas}
         self._sessions[hello.spu_id] = SessionState(
             hello.spu_id, generation, free_bytes=hello.free_bytes, reports=reports
@@ -86,7 +86,7 @@ class MetadataDispatcher:
             self._wake_session(spu_id)
 
     def reported(self, spu_id: int, generation: int, report: Report) -> None:
-        """An SPU said how some of its replicas are."""
+        """An SPU reported the state of some of its replicas."""
         state = self._sessions.get(spu_id)
         if state is None or state.generation != generation:
             return
@@ -98,8 +98,8 @@ class MetadataDispatcher:
                 self._wake(Key("Partition", partition.name), cause)
         waiting = {t.uid for t in store.tombstones_of(spu_id)} if report.deleted else set()
         for tombstone in report.deleted:
-            # Confirmed twice, the second may come when the tombstone is gone; kept, it would
-            # pass for a confirmation of the next one.
+            # A second confirmation may come after the tombstone is gone; if it were kept, it
+            # would count as a confirmation of the next one.
             if tombstone.uid in waiting:
                 state.deleted[tombstone.uid] = tombstone
             state.reports.pop(tombstone.uid, None)
@@ -114,8 +114,8 @@ class MetadataDispatcher:
     def asked(self, spu_id: int, generation: int, ask: SpuRequest) -> None:
         """An SPU asked for other live replica sets, or for elections, as a leader.
 
-        Kept is the newest request of each partition that it holds a replica of, unless the
-        partition has changed since already: the leader sees that, and decides anew.
+        Keeps the newest request for each partition of which the SPU holds a replica, unless the
+        partition has changed since: the leader will see the change and decide again.
         """
         state = self._sessions.get(spu_id)
         if state is None or state.generation != generation:
@@ -153,7 +153,7 @@ class MetadataDispatcher:
         return partition if partition is not None and spu_id in partition.spec.replicas else None
 
     def _forget_requests(self, old: Partition, new: Object | None) -> None:
-        """A partition changed: what was asked for of an earlier revision of it is over."""
+        """A partition changed: forget the requests that were based on an earlier revision."""
         latest = new.revision if new is not None and new.uid == old.uid else None
         for spu_id in old.spec.replicas:
             state = self._sessions.get(spu_id)

@@ -5,11 +5,11 @@ listing, of which only the difference is passed on. The same listing runs now an
 and repairs whatever the mirror has missed. An object that does not parse is reported, kept in the
 KV, and not mirrored (what was readable of it before stays); everything else goes on.
 
-What another SC does is not for this one: reading ends with FencedError where that one took office,
-and nothing of that revision or a later one is mirrored.
+This SC does not mirror what a later leader writes: at the revision at which another SC took over,
+reading ends with FencedError, and neither that revision nor a later one is mirrored.
 
-A listing is taken page by page, and of each page only what the mirror does not have: a repair
-that finds nothing keeps nothing, and keeps nobody waiting for longer than a page takes.
+A listing is read page by page, and only differences from the mirror are kept: a repair that finds
+none keeps nothing in memory, and blocks other tasks no longer than one page takes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What a key of the KV holds: an object, a tombstone, or, told in ``trouble``, neither."""
+    """The content of a key: an object, a tombstone, or neither; then ``trouble`` says why."""
 
     key: str
     found: Object | Tombstone | None
@@ -49,7 +49,7 @@ class _Read:
 
 @dataclass(slots=True)
 class _Listing:
-    """All keys of the KV as of a revision, and what of them the mirror did not have.
+    """All keys of the KV as of a revision, and the differences from the mirror.
 
     ``objects`` are names by kind; ``left`` are SPU ids and tombstones: key, revision, and the key
     that they belong to.
@@ -90,7 +90,7 @@ class KvReader:
         await self._list(new_cause("list"))
 
     async def run(self) -> None:
-        """Follow the KV after `load`. Raises FencedError when another SC took office."""
+        """Follow the KV after `load`. Raises FencedError when another SC has taken over."""
         while True:
             try:
                 async with self._kv.watch(self._keys.root, self._next_revision) as watch:
@@ -128,7 +128,7 @@ class KvReader:
         changes: list[tuple[Change, str]] = []
         for read in listing.news:
             changes.extend((change, cause) for change, _ in self._mirror(read))
-        # What SPUs leave behind that somebody removed by hand.
+        # Leftovers of SPUs that somebody removed by hand.
         self.strays = {
             key: (revision, owner)
             for key, revision, owner in listing.left
@@ -170,7 +170,7 @@ class KvReader:
 
     def _apply(self, batch: WatchBatch) -> None:
         if batch.revision <= self._store.revision:
-            # A listing overtook the watch: this is history, and would bring deleted objects back.
+            # A listing overtook the watch: this batch is old, and would bring deleted objects back.
             return
         changes: list[tuple[Change, str]] = []
         for event in batch.events:

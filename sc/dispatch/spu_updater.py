@@ -1,11 +1,11 @@
 """The SPU updater: one outbox per SPU, which batches, coalesces and keeps order.
 
-What waits is bounded: one assignment, one order to lead and one tombstone for each partition, and
-one address for each SPU, the newest of each. What is on its way is not sent again, but for
-addresses: those were asked for anew. Order within a session: the complete list, then addresses of
-peers, then assignments, then orders to lead, then deletions. When a session ends its outbox is
-dropped: the next session begins with the complete state, and an SPU asks for addresses again.
-Success wakes nobody: the SPU's report does.
+An outbox is bounded: one assignment, one order to lead and one tombstone for each partition, and
+one address for each SPU, the newest of each. What is in flight is not sent again, except for
+addresses, which the SPU has requested again. Order within a session: the complete list, then
+addresses of peers, then assignments, then orders to lead, then deletions. When a session ends its
+outbox is dropped: the next session begins with the complete state, and an SPU asks for addresses
+again. Success wakes no controller: the SPU's report does.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from schemas.daemon.logs import get_logger
 from schemas.errors import RunnelError, UnreachableError
 
 RETRY_S = 1.0
-#: So many partitions are in one message, but for the complete list: either end works one off in a
-#: few turns of its loop, and long before the time for an answer is over.
+#: Partitions in one message, except for the complete list: both ends process such a message in a
+#: few turns of their event loops, and long before the timeout of the request.
 MESSAGE_PARTS: Final = 500
 
 log = get_logger(__name__)
@@ -47,7 +47,7 @@ Send = Callable[[int, Message], Awaitable[None]]
 
 @dataclass(slots=True)
 class Outbox:
-    """What one SPU still has to be told. Pure: it decides what the next message is."""
+    """What the SC still has to send to one SPU. Pure: it decides what the next message is."""
 
     stamp: Stamp
     cause: str = "-"
@@ -55,14 +55,14 @@ class Outbox:
     assignments: dict[str, Assignment] = field(default_factory=dict)
     leads: dict[str, Lead] = field(default_factory=dict)
     deletes: dict[str, Tombstone] = field(default_factory=dict)
-    #: None where nobody asked: an answer that names nobody is one, too.
+    #: None if the SPU has not asked; an empty answer is an answer, too.
     peers: dict[int, Peer] | None = None
     sending: Message | None = None
     #: What of each partition is in ``sending``, by uid.
     _in_flight: dict[str, Assignment | Lead | Tombstone] = field(default_factory=dict)
 
     def add(self, action: SendComplete | SendAssignment | SendLead | SendDelete) -> None:
-        """Queue an action unless the same is on its way."""
+        """Queue an action unless the same one is in flight."""
         match action:
             case SendComplete():
                 if not (isinstance(self.sending, AssignPartitions) and self.sending.complete):
@@ -80,11 +80,11 @@ class Outbox:
                 )
 
     def add_peers(self, peers: Sequence[Peer]) -> None:
-        """Queue what was found of the SPUs that were asked for."""
+        """Queue the addresses of the SPUs that were asked for, as far as they are known."""
         self.peers = (self.peers or {}) | {peer.spu_id: peer for peer in peers}
 
     def next(self) -> Message | None:
-        """Take the next message; it is on its way until `sent`."""
+        """Take the next message; it is in flight until `sent`."""
         if self.complete is not None:
             assignments, self.complete = self.complete.assignments, None
             self._send(
@@ -143,7 +143,7 @@ class SpuUpdater:
         on_refused: Callable[[int], None],
     ) -> None:
         self._send = send
-        #: What messages of sessions that open from now on carry.
+        #: The stamp in messages of sessions that open from now on.
         self.stamp = stamp
         self._on_complete = on_complete
         self._on_refused = on_refused
@@ -165,7 +165,7 @@ class SpuUpdater:
             self._drop(spu_id)
 
     def carry_out(self, action: SendComplete | SendAssignment | SendLead | SendDelete) -> None:
-        """Queue it; void where the SPU has no session."""
+        """Queue it; without a session of the SPU, do nothing."""
         sender = self._senders.get(action.spu_id)
         if sender is None:
             return
@@ -203,7 +203,7 @@ class SpuUpdater:
             await wakeup.wait()
             wakeup.clear()
             while (message := outbox.next()) is not None:
-                # A batch answers to many causes; it carries the newest.
+                # A batch has many causes; it carries the newest.
                 with caused_by(outbox.cause):
                     try:
                         await self._send(spu_id, message)

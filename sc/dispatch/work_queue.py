@@ -1,8 +1,8 @@
 """Keys that wait to be reconciled: each at most once, and never two workers on one key.
 
-A key added while it is being worked on is handed out again afterwards, once, however often it
-was added. Handing out follows the order of adding. The queue is bounded by the number of keys
-that exist. `WorkQueueState` is the pure core; `WorkQueue` adds waiting and timers.
+A key that is added while a worker has it is handed out once more afterwards, however often it was
+added. Keys are handed out in the order in which they were added. The queue is bounded by the number
+of keys that exist. `WorkQueueState` is the pure core; `WorkQueue` adds waiting and timers.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from sc.controllers.actions import Key
 
 @dataclass(slots=True)
 class WorkQueueState:
-    """Waiting, active and dirty keys, with the cause of the newest wish to look at each.
+    """Waiting, active and dirty keys, each with the newest cause for reconciling it.
 
-    ``waiting`` is no plain dict: finding the first key of one costs a step for each that was taken.
+    ``waiting`` is not a plain dict: finding a dict's first key costs a step for each key removed.
     """
 
     waiting: OrderedDict[Key, str] = field(default_factory=OrderedDict)
@@ -32,7 +32,7 @@ class WorkQueueState:
             self.waiting[key] = cause
 
     def take(self) -> tuple[Key, str] | None:
-        """The key that waits longest, now active; None when none waits."""
+        """The key that has waited longest, now active; None when none waits."""
         if not self.waiting:
             return None
         key, cause = self.waiting.popitem(last=False)
@@ -60,7 +60,7 @@ class WorkQueue:
         self._idle_workers: deque[asyncio.Future[None]] = deque()
         self._one_done = asyncio.Event()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
-        #: Set once the queue has been worked off for the first time.
+        #: Set once the queue has been empty for the first time.
         self.worked_off = asyncio.Event()
 
     def __len__(self) -> int:
@@ -68,7 +68,7 @@ class WorkQueue:
 
     @property
     def idle(self) -> bool:
-        """Nothing waits and nothing is being worked on (timers do not count)."""
+        """Whether no key waits or is active (timers do not count)."""
         return not self._state.waiting and not self._state.active
 
     def add(self, key: Key, cause: str) -> None:
@@ -82,7 +82,7 @@ class WorkQueue:
         self._state.hasten(key)
 
     def add_after(self, key: Key, cause: str, delay_ms: float) -> None:
-        """Add a key later. An earlier timer of the same key stands."""
+        """Add a key later. An earlier timer of the same key stays."""
         loop = asyncio.get_running_loop()
         at = loop.time() + max(0.0, delay_ms) / 1000
         current = self._timers.get(key)
@@ -104,12 +104,12 @@ class WorkQueue:
                 await woken
             except asyncio.CancelledError:
                 if not woken.cancelled():
-                    # It had been sent for a key: another one goes.
+                    # It had been woken for a key: wake another worker.
                     self._wake_one()
                 raise
 
     async def shrunk_to(self, length: int) -> None:
-        """Wait until no more keys than that wait or are being worked on."""
+        """Wait until at most ``length`` keys wait or are active."""
         while len(self) > length:
             self._one_done.clear()
             await self._one_done.wait()

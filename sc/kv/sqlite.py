@@ -8,10 +8,10 @@ SQLite transaction. Persist before acknowledge: a caller is answered, and reader
 its revision, only after that transaction's COMMIT has returned. What waits is bounded by steps
 and by bytes; beyond that `OverloadedError`.
 
-While the disk is full nothing new is taken, what waits is written once there is room, and reads go
-on: SQLite has rolled such a write back. Any other failed write ends the store: nobody can say what
-is on the disk, so every later call raises `StorageFailedError`, and only opening the file again
-tells.
+While the disk is full the store takes no new writes, continues to serve reads, and writes what
+waits once there is room: SQLite has rolled such a write back. Any other failed write ends the
+store: it is unknown what is on the disk, so every later call raises `StorageFailedError`, and only
+opening the file again shows it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Starting managed SPUs: what a provisioner is, and the one for processes on the SC's own host.
 
-The controllers say which SPUs are to run by which spec (`ProvisionSpu`, `EndSpu`); a provisioner
-sees to it, says in `Provisioning.spus` what it takes care of and what stands in the way, and wakes
-the SPU's key whenever that changes.
+The controllers say which SPUs are to run by which spec (`ProvisionSpu`, `EndSpu`). A provisioner
+runs them, lists them in `Provisioning.spus` with what prevents them from running, and wakes the
+SPU's key whenever that changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Provisioner(ABC):
 
     @abstractmethod
     def carry_out(self, action: ProvisionAction) -> None:
-        """Begin to do it; never waits."""
+        """Begin to carry it out; never waits."""
 
     @abstractmethod
     async def adopt(self) -> None:
@@ -31,4 +31,4 @@ class Provisioner(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Stop taking care; SPUs run on."""
+        """Stop supervising; the SPUs continue to run."""

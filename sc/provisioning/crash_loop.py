@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 FIRST_DELAY_S = 0.2
 LONGEST_DELAY_S = 30.0
-#: One that ran for so long has started well: the next end is a first one again.
+#: A process that ran this long has started well: its next end counts as the first again.
 HEALTHY_S = 30.0
 
 

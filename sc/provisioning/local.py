@@ -9,7 +9,7 @@
 
 An SPU outlives the SC. The next SC adopts what runs, by those files or by the command line of the
 process, so that none runs twice; one whose spec changed is restarted. A process that ends is
-started again, after a growing delay where that does not help, and the reason is told.
+started again, after a growing delay if it keeps ending, and the reason is reported.
 """
 
 from __future__ import annotations

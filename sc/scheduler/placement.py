@@ -13,7 +13,7 @@ Goals, each only where it does not cost the one before:
 5. replicas are even over the SPUs;
 6. ties go to the lowest id, so that the same input always gives the same answer.
 
-For 4 and 5 what is placed already counts. The first replica of a row is its preferred leader.
+Existing placements count for 4 and 5. The first replica of a row is its preferred leader.
 
 Places form a tree. A rack lies in its region: rack ``r1`` of region ``eu`` is not rack ``r1`` of
 ``us``. Where an SPU names no rack it stands for one, and where it names no region its rack stands

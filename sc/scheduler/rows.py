@@ -1,9 +1,9 @@
 """Rows of replicas, one after the other: the machinery of `sc.scheduler.placement`.
 
-What is chosen and why stands there; here is how it is found without looking at every SPU for
-every row. SPUs wait in heaps: in one by leaders, and in a tree of heaps (racks hold SPUs, regions
-hold racks) by replicas. What a row uses is set aside until the row ends. `Storage` keeps the rows
-to come possible.
+That module says which SPUs are chosen and why; this one finds them without looking at every SPU for
+every row. SPUs are kept in heaps: in one by leaders, and in a tree of heaps (racks hold SPUs,
+regions hold racks) by replicas. SPUs that a row uses are set aside until the row ends. `Storage`
+makes sure that the rows to come remain possible.
 """
 
 from __future__ import annotations

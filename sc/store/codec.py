@@ -1,9 +1,9 @@
-"""How objects and tombstones stand in the KV: JSON, with who wrote it, when and why beside.
+"""The stored form of objects and tombstones: JSON, together with who wrote it, when and why.
 
-The revision is not stored in the value: it is the key's own.
+The value does not hold the revision: it is the key's own.
 
-A mirror holds very many partitions, most of them of few topics: those of a topic share their
-settings and their owner, and all objects of a kind the set of the fields they were given.
+A mirror holds very many partitions, most of them of few topics. To save memory, the partitions of a
+topic share their settings and owner, and objects of a kind share the sets of their given fields.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The local store: a read-only mirror of the KV's objects, with the indexes controllers ask for.
 
-Only the metadata dispatcher changes it, and only with what the KV said: nobody writes here to
-make something true. Every change names the KV revision it came with, and those never go back.
+Only the metadata dispatcher changes it, and only to follow the KV: a write here is never the way to
+change an object. Every change names its KV revision, and those never go back.
 
 Indexes: partitions by replica (SPU id), by owner and by uid, and counted by leader, by preferred
 leader and by the incarnation of their term; SPUs by their id and by group; topics by resolution;

@@ -1,7 +1,7 @@
 """What a controller may look at: the local store and the live sessions.
 
-A session's part holds what its SPU reported and asked for and is gone with the session; the SPU
-sends it again when it reconnects. Controllers read a view and never change one.
+The state of a session holds what its SPU reported and asked for, and ends with the session; the SPU
+sends it again when it reconnects. Controllers read a view and never change it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Each call is one of etcd's. What may be sent again after an attempt without an a
 - reads, keep-alives, and grants (a lease nobody knows of ends by itself);
 - revocations and compactions, which take effect once: that it "was done already" after an attempt
   without an answer means that it is done;
-- transactions that `doubt` allows. When their second attempt finds a compare broken, the key is
+- transactions that `outcome` allows. When their second attempt finds a compare broken, the key is
   read before a conflict is reported.
 
 The store compacts itself: a client that has seen enough revisions go by asks etcd to forget all
