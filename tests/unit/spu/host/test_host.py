@@ -141,7 +141,7 @@ async def test_given_a_list_without_it_then_it_is_stopped_kept_and_can_return(
         True,
         2,
     )
-    with pytest.raises(NotLeaderError, match="not assigned"):
+    with pytest.raises(NotLeaderError, match="no longer assigned"):
         spu.replica.fetch(fetch_request(0))
     await spu.host.close()
     again = await open_spu(tmp_path)
