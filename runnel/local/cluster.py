@@ -1,7 +1,7 @@
 """Starting, inspecting, moving and stopping the local cluster in a data directory.
 
-``cluster.json`` in the data directory says what runs; the data itself stays where it is when the
-cluster stops. Starting is all or nothing: what was started is stopped again when the rest fails.
+``cluster.json`` in the data directory names the processes; the data itself stays when the cluster
+stops. Starting is all or nothing: if one daemon fails, those started before are stopped again.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class LocalCluster:
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir.expanduser().absolute()
-        #: What the last start left to be told.
+        #: Notes of the last start for the user.
         self.notes: list[str] = []
         self._directory = DataDirectory(self.data_dir)
 
     def load(self) -> ClusterState | None:
-        """What was started here; None where nothing ever was. Raises InvalidRequestError."""
+        """The cluster that was started here; None if none ever was. Raises InvalidRequestError."""
         return self._directory.load()
 
     def require(self) -> ClusterState:
-        """What was started here. Raises NotFoundError where nothing ever was."""
+        """The cluster that was started here. Raises NotFoundError if none ever was."""
         state = self.load()
         if state is None:
             raise NotFoundError(
@@ -58,7 +58,7 @@ class LocalCluster:
         return state
 
     def require_something(self) -> None:
-        """Raise NotFoundError unless there is a cluster, or what a start that failed left."""
+        """Raise NotFoundError unless there is a cluster, or the rest of a failed start."""
         if self.data_dir.is_dir() and any(map(is_ours, (p.name for p in self.data_dir.iterdir()))):
             return
         self.require()
@@ -72,10 +72,11 @@ class LocalCluster:
         kv: str | None = None,
         name: str | None = None,
     ) -> ClusterPlan:
-        """What to start: what was asked for, else what was started here before, else defaults.
+        """The plan of a start: the arguments, else the settings of the last start here, else
+        defaults.
 
-        Raises InvalidRequestError for a wish that cannot be, ConflictError for one that would
-        leave data behind.
+        Raises InvalidRequestError for an impossible plan, ConflictError for one that would leave
+        data behind.
         """
         before = self.load()
         last = before or ClusterState()
@@ -107,11 +108,11 @@ class LocalCluster:
         return plan
 
     def start(self, plan: ClusterPlan, progress: Progress) -> bool:
-        """Start what does not run yet and wait until records can be taken.
+        """Start the daemons that do not run yet, and wait until the cluster takes records.
 
-        False where everything ran already. Raises ConflictError (a port is in use, it runs with
-        other settings, or the KV holds another cluster of this name), UnreachableError (a daemon
-        died, with the end of its log), DeadlineExceededError, NotFoundError (no program etcd).
+        False if everything ran already. Raises ConflictError (a port is in use, it runs with other
+        settings, or the KV holds another cluster of this name), UnreachableError (a daemon died,
+        with the end of its log), DeadlineExceededError, NotFoundError (no program etcd).
         """
         self._directory.check()
         with self._directory.exclusive():
@@ -136,7 +137,7 @@ class LocalCluster:
                 _check_new(plan)
             startup = Startup(self._directory, plan, ClusterState.of(plan, alive), progress)
             if before is not None and plan.spus <= before.spus:
-                # No more were asked for: the group has as many as its owner wrote there since.
+                # The user did not ask for more: the group keeps the number that is in its spec now.
                 startup.keep_spus = True
             try:
                 asyncio.run(startup.bring_up(missing))
@@ -151,7 +152,7 @@ class LocalCluster:
                         self._directory.forget()
                         _erase_external(plan)
                 raise
-            # Also where no daemon of ours was started, but SPUs by the SC.
+            # Also if we started no daemon, but the SC started SPUs.
             plan = replace(plan, spus=startup.spus)
             self._directory.save(ClusterState.of(plan, startup.processes))
             self.notes = startup.notes
@@ -161,12 +162,12 @@ class LocalCluster:
     # -- move ---------------------------------------------------------------------------------
 
     def migrate(self, kv: str, progress: Progress) -> dict[str, Any] | None:
-        """Move the cluster's objects to another KV, and verify them. SPUs run on meanwhile; an SC
-        that runs is stopped, and started again on the new KV.
+        """Move the cluster's objects to another KV, and verify them. SPUs continue to run; a
+        running SC is stopped, and started again on the new KV.
 
-        Gives what `offline_admin.migrate_kv` does; None where an earlier, interrupted attempt had
-        moved all and only the rest remained. Raises InvalidRequestError, ConflictError,
-        NotFoundError, UnreachableError; the cluster then runs as before.
+        Gives the result of `offline_admin.migrate_kv`; None if an earlier, interrupted attempt had
+        moved everything and only the last steps remained. Raises InvalidRequestError,
+        ConflictError, NotFoundError, UnreachableError; the cluster then runs as before.
         """
         self.require()
         with self._directory.exclusive():
@@ -186,7 +187,8 @@ class LocalCluster:
                 if own_etcd and "etcd-0" not in ran:
                     _check_ports([(new.etcd.name, new.etcd.ports)])
                     asyncio.run(helper.bring_up_etcd())
-                # While the SC still serves: what does not answer cannot be moved to.
+                # While the SC still serves, because a store that does not answer cannot be moved
+                # to.
                 progress("looking at the new store")
                 offline_admin.inspect_kv(new.kv_url, old.cluster)
                 progress("stopping the SC")
@@ -212,9 +214,9 @@ class LocalCluster:
             return result
 
     def _start_again(self, plan: ClusterPlan, progress: Progress) -> None:
-        """Start the SC, and what else is missing, over the processes that run."""
+        """Start the SC, and other missing daemons, next to the processes that run."""
         alive = self.require().alive(self.data_dir)
-        # One that was asked to stop, and has not yet, would end while it is waited for.
+        # A process that was asked to stop and still runs would end while we wait for it.
         stop(alive.pop(name) for name in (plan.sc.name,) if name in alive)
         startup = Startup(self._directory, plan, ClusterState.of(plan, alive), progress)
         asyncio.run(startup.bring_up([d for d in plan.daemons if d.name not in alive]))
@@ -223,16 +225,16 @@ class LocalCluster:
     # -- stop, delete, look ---------------------------------------------------------------------
 
     def stop(self) -> list[str]:
-        """Stop what runs; the data stays. Gives the names of what was stopped."""
+        """Stop the running daemons; the data stays. Gives the names of those that were stopped."""
         self.require()
         with self._directory.exclusive():
             return self._stop()
 
     def delete(self, *, keep_objects: bool = False) -> None:
-        """Stop the cluster and delete what it made; the directory too, if nothing else is in it.
+        """Stop the cluster and delete its files; the directory too, if nothing else is in it.
 
-        Its objects in an etcd that runs elsewhere as well, unless ``keep_objects``. Raises
-        UnreachableError, with nothing deleted, where that does not answer.
+        Also deletes its objects in an etcd that runs elsewhere, unless ``keep_objects``. Raises
+        UnreachableError, with nothing deleted, if that etcd does not answer.
         """
         self.require_something()
         with self._directory.exclusive():
@@ -243,8 +245,8 @@ class LocalCluster:
                     offline_admin.erase_kv(plan.kv_url, plan.cluster)
                 except RetryableError as error:
                     raise UnreachableError(
-                        f"{error}\nNothing was deleted; where that etcd is gone for good, add"
-                        " --keep-objects"
+                        f"{error}\nNothing was deleted; if that etcd is gone for good, add"
+                        f" --keep-objects"
                     ) from error
             for path in self.data_dir.iterdir():
                 if not is_ours(path.name) or path.name == LOCK:
@@ -254,7 +256,7 @@ class LocalCluster:
                 else:
                     path.unlink()
             forget_profile(self.data_dir)
-            # While it is held: whoever waits for a lock on it finds it gone.
+            # While it is held: a process that waits for the lock finds the file gone.
             (self.data_dir / LOCK).unlink(missing_ok=True)
         with suppress(OSError):
             self.data_dir.rmdir()
@@ -262,7 +264,8 @@ class LocalCluster:
     def _stop(self) -> list[str]:
         state = self.load() or ClusterState()
         alive = state.alive(self.data_dir)
-        # The SC would start its SPUs again, also while it is asked to end; its KV goes last.
+        # The SC would start its SPUs again, even while it stops, so stop it before them; its KV
+        # goes last.
         stop(process for name, process in alive.items() if name.startswith("sc-"))
         spus = {s.name: s.process for s in self._directory.spus() if self._directory.runs(s)}
         stop(spus.values())
@@ -328,7 +331,7 @@ class LocalCluster:
 
 
 def _both(error: BaseException, again: RunnelError) -> RunnelError:
-    """What went wrong first, and that the SC could not be started again after it."""
+    """The first error, with the note that the SC could not be started again after it."""
     text = (
         f"{str(error) or type(error).__name__}\nThe SC could not be started again: {again.message}"
     )
@@ -336,7 +339,7 @@ def _both(error: BaseException, again: RunnelError) -> RunnelError:
 
 
 def _move(old: ClusterPlan, new: ClusterPlan, progress: Progress) -> dict[str, Any] | None:
-    """Move the objects; None where they had been moved already."""
+    """Move the objects; None if they had been moved already."""
     here, there = (offline_admin.inspect_kv(plan.kv_url, old.cluster) for plan in (old, new))
     if here["moved_to"] and here["uid"] == there["uid"] and there["arriving_from"] is None:
         return None
@@ -354,7 +357,7 @@ def _check_ports(daemons: list[tuple[str, dict[str, int]]]) -> None:
 
 
 def _check_new(plan: ClusterPlan) -> None:
-    """Raise ConflictError where an etcd that runs elsewhere holds a cluster of this name."""
+    """Raise ConflictError if an etcd that runs elsewhere holds a cluster of this name."""
     if plan.kv not in OWN_KVS:
         found = offline_admin.inspect_kv(plan.kv_url, plan.cluster)
         if found["keys"]:
@@ -365,15 +368,16 @@ def _check_new(plan: ClusterPlan) -> None:
 
 
 def _erase_external(plan: ClusterPlan) -> None:
-    """Take back what a first start that failed wrote to an etcd that runs elsewhere."""
+    """Remove what a failed first start wrote to an etcd that runs elsewhere."""
     if plan.kv not in OWN_KVS:
         with suppress(RunnelError):
-            # One by us: where another took office too, it is somebody else's cluster by now.
+            # One leadership is ours: if another SC has led too, the cluster belongs to someone else
+            # now.
             offline_admin.erase_kv(plan.kv_url, plan.cluster, most_offices=1)
 
 
 async def _spu_resolutions(address: str) -> dict[str, str] | None:
-    """Resolutions of SPUs by name; None where no SC answers."""
+    """Resolutions of SPUs by name; None if no SC answers."""
     client = ScClient.parse(address)
     try:
         spus = (await client.call("GET", "/v1/spus"))["items"]

@@ -1,13 +1,13 @@
 """One multiplexed connection to an SPU.
 
 Requests are written in the order in which `SpuConnection.start` is called, and each returns a
-future of its response: many may be under way, and responses come in any order. Every call has
-a deadline. When the connection breaks, all calls under way fail with `UnreachableError`; a
-connection is never reused after that (`runnel.net.pool` opens another).
+future of its response: many may be in flight, and responses come in any order. Every call has a
+deadline. When the connection breaks, all calls in flight fail with `UnreachableError`; a connection
+is never reused after that (`runnel.net.pool` opens another).
 
-Partitions that the SPU pushes come here too and are handed to `runnel.net.push`.
+Frames that the SPU pushes come here too and are handed to `runnel.net.push`.
 
-Neighbours: `schemas.wire.framing` cuts what is received into frames, `schemas.wire.protocol` packs
+Neighbours: `schemas.wire.framing` cuts received bytes into frames, `schemas.wire.protocol` packs
 and unpacks.
 """
 
@@ -75,7 +75,7 @@ class SpuConnection(asyncio.BufferedProtocol):
 
     @property
     def name(self) -> str:
-        """Whom messages are about."""
+        """The name of the SPU in messages."""
         return f"the SPU at {self.address}"
 
     @property
@@ -93,11 +93,11 @@ class SpuConnection(asyncio.BufferedProtocol):
     ) -> asyncio.Future[Response]:
         """Write one request and return the future of its response.
 
-        Waits only while the socket takes no more bytes. The future raises the error that the
-        SPU answered, DeadlineExceededError after ``timeout_s``, or UnreachableError. Raises
+        Waits only while the socket takes no more bytes. The future raises the error that the SPU
+        answered, DeadlineExceededError after ``timeout_s``, or UnreachableError. Raises
         UnreachableError itself when the connection is broken, InvalidRequestError for a frame
-        longer than the SPU accepts. An SPU that says nothing at all until the deadline is taken
-        for lost and the connection closed.
+        longer than the SPU accepts. If the SPU sends nothing at all until the deadline, it counts
+        as lost and the connection is closed.
         """
         began_at = self._loop.time()
         transport = await self._writing(fixed, tail, timeout_s)
@@ -107,7 +107,7 @@ class SpuConnection(asyncio.BufferedProtocol):
             began_at + timeout_s, self._expire, correlation, timeout_s, began_at
         )
         self._calls[correlation] = (future, timer)
-        # A caller that was cancelled leaves its future behind: nobody will read its error.
+        # A caller that was cancelled never reads the error of its future: mark it as seen.
         future.add_done_callback(_retrieve)
         transport.writelines(pack_frame(api, correlation, fixed, *tail))
         return future
@@ -122,7 +122,7 @@ class SpuConnection(asyncio.BufferedProtocol):
         return await (await self.start(api, fixed, *tail, timeout_s=timeout_s))
 
     async def ask(self, api: Api, fixed: bytes, tail: bytes, timeout_s: float) -> None:
-        """`request` something in whose response nothing stands."""
+        """`request` with an empty response."""
         await self.request(api, fixed, tail, timeout_s=timeout_s)
 
     def tell(self, api: Api, tail: bytes) -> None:
@@ -131,7 +131,7 @@ class SpuConnection(asyncio.BufferedProtocol):
             self._transport.writelines(pack_frame(api, self._next_correlation(), b"", tail))
 
     async def hello(self, timeout_s: float) -> None:
-        """Agree on a version; must come first. Raises UnsupportedError where none fits."""
+        """Agree on a version; must come first. Raises UnsupportedError if there is none."""
         offer = HelloRequest(MIN_PROTOCOL_VERSION, PROTOCOL_VERSION)
         response = await self.request(Api.HELLO, offer.pack(), timeout_s=timeout_s)
         answer = HelloResponse.unpack(response.fixed)
@@ -140,7 +140,7 @@ class SpuConnection(asyncio.BufferedProtocol):
         self._max_frame_bytes = min(MAX_FRAME_BYTES, answer.max_frame_bytes)
 
     def abort(self) -> None:
-        """Close at once; calls under way fail."""
+        """Close at once; calls in flight fail."""
         self._fail(UnreachableError(f"the connection to the SPU at {self.address} was closed"))
         if self._transport is not None:
             self._transport.abort()
@@ -151,7 +151,7 @@ class SpuConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             await self._closed.wait()
 
-    # What the event loop calls
+    # Called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not checked by isinstance: uvloop's transports only behave like asyncio's.
@@ -170,7 +170,9 @@ class SpuConnection(asyncio.BufferedProtocol):
                 self._answered(frame)
         except RunnelError as error:
             self._fail(
-                UnreachableError(f"the SPU at {self.address} sent what is no frame: {error}")
+                UnreachableError(
+                    f"the SPU at {self.address} sent bytes that are not a frame: {error}"
+                )
             )
             if self._transport is not None:
                 self._transport.abort()
@@ -196,7 +198,7 @@ class SpuConnection(asyncio.BufferedProtocol):
             return
         future, timer = self._calls.pop(header.correlation, (None, None))
         if future is None or timer is None:
-            return  # Its caller gave up already.
+            return  # Its caller has given up already.
         timer.cancel()
         if future.done():
             return
@@ -206,7 +208,7 @@ class SpuConnection(asyncio.BufferedProtocol):
             future.set_exception(self._error(header, fixed, tail))
 
     def _error(self, header: FrameHeader, fixed: memoryview, tail: memoryview) -> RunnelError:
-        """What a frame says whose status is not OK."""
+        """The error in a frame whose status is not OK."""
         try:
             raise_for_status(header, tail, fixed)
         except RunnelError as error:

@@ -1,9 +1,8 @@
 """Where partitions are led: a cache of the SC's assignments.
 
-An entry is used until somebody fails with it: the caller then asks for one *newer than* the
-moment of the failure, and all who failed together share one request. While no SC answers, the
-old entry is used: SPUs serve on without the SC, and a leader that merely restarted is where it
-was.
+An entry is used until a caller fails with it: the caller then asks for one *newer than* the moment
+of the failure, and all callers that failed together share one request. While no SC answers, the old
+entry is used: SPUs serve without the SC, and a leader that only restarted has not moved.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ class LeaderCache:
             except UnreachableError:
                 if entry is None:
                     raise
-                # Those who failed before this request share its outcome: an SC that is silent
-                # must not be waited for by each of them in turn.
+                # Callers that failed before this request share its outcome: they must not wait for
+                # a silent SC one after another.
                 self._entries[name] = _Entry(entry.topic, asked_at)
                 return entry.topic
             found = next((topic for topic in answer.topics if topic.name == name), None)

@@ -1,8 +1,8 @@
 """Where "earliest", "latest", an offset, a time or a transaction id is in a partition.
 
-`resolve_offset` is the only place that turns what a user names into an offset: consumers start
-there, named consumers are reset there, logs are truncated there. `Range` checks what a user asked
-for before anybody is asked. The leader answers: `list_offsets` is one LIST_OFFSETS request.
+Only `resolve_offset` turns a user's position into an offset: for the start of consumers, the reset
+of named consumers and the truncation of logs. `Range` checks the user's positions before any
+request. The leader answers: `list_offsets` is one LIST_OFFSETS request.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from schemas.wire.record_requests import (
 class TransactionId:
     """A place to start at: the first record with this transaction id or a larger one.
 
-    Raises InvalidRequestError for what is no id.
+    Raises InvalidRequestError if it is not an id.
     """
 
     id: int
@@ -41,8 +41,8 @@ class TransactionId:
 #: Where to begin: "earliest", "latest", an offset, offsets by partition, a datetime with a time
 #: zone, or a `TransactionId`.
 Start = Literal["earliest", "latest"] | int | Mapping[int, int] | datetime | TransactionId
-#: Where to end: None follows for ever, "latest" is what is committed when reading begins, offsets
-#: by partition are the first that are not read.
+#: Where to end: None follows for ever, "latest" is the end of the committed records when reading
+#: begins, offsets by partition are the first that are not read.
 Stop = Literal["latest"] | Mapping[int, int] | None
 
 
@@ -82,7 +82,7 @@ class Range:
                 raise InvalidRequestError(_bad("stop", self.stop))
 
     def chosen(self, topic: str, partition_count: int) -> tuple[int, ...]:
-        """The partitions to read. Raises InvalidRequestError where something is not named."""
+        """The partitions to read. Raises InvalidRequestError if one has no offset."""
         chosen = self.partitions if self.partitions is not None else tuple(range(partition_count))
         for partition in chosen:
             if not 0 <= partition < partition_count:
@@ -100,16 +100,17 @@ class Range:
 
 
 def make_range(start: Start, stop: Stop, partitions: Iterable[int] | None) -> Range:
-    """Check what a user asked for. Raises InvalidRequestError."""
+    """Check the user's positions. Raises InvalidRequestError."""
     return Range(start, stop, None if partitions is None else tuple(partitions))
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedOffset:
-    """Where reading begins. ``lac`` is the last add confirmed if the leader told it, else -1.
+    """Where reading begins. ``lac`` is the last add confirmed if the leader's answer included it,
+    else -1.
 
     A time or a transaction id resolves to the first offset of a batch, which may begin with earlier
-    records: ``not_before_us`` and ``not_before_id`` say which records of it are not meant.
+    records: ``not_before_us`` and ``not_before_id`` say which of its records to leave out.
     """
 
     offset: int
@@ -125,11 +126,11 @@ async def resolve_offset(
     give_up_s: float,
     bounds: ListOffsetsResponse | None = None,
 ) -> ResolvedOffset:
-    """The offset that ``start`` means in a partition; of a time or a transaction id beyond the
-    last committed record, the offset after it.
+    """The offset that ``start`` means in a partition; for a time or a transaction id beyond the
+    last committed record, the offset after that.
 
     ``bounds`` is the leader's answer about `LATEST`, if the caller has it: "earliest" and "latest"
-    then cost no request. An offset that is given costs none either, and is not checked. Raises
+    then cost no request. A given offset costs none either, and is not checked. Raises
     DeadlineExceededError after ``give_up_s``, UnsupportedError as `list_offsets`.
     """
     match start:
@@ -163,7 +164,7 @@ async def list_offsets(
 ) -> ListOffsetsResponse:
     """Ask the leader for an offset; see `schemas.wire.record_requests.ListOffsetsRequest`.
 
-    Raises UnsupportedError where the leader is of a version that knows no such positions.
+    Raises UnsupportedError if the leader's version does not know such positions.
     """
     response = await route.retrying(
         partition,

@@ -1,14 +1,14 @@
-"""Partitions that an SPU pushes over one connection: who gets which frame, with what credit.
+"""Subscriptions over one connection to an SPU: routes pushed frames to readers, grants credit.
 
-All readers of a client share the connection to an SPU and so these subscriptions. What they ask for
-is gathered: while one SUBSCRIBE is not answered, further ones wait and go together, and what is
-granted in one turn of the loop goes as one CREDIT. Frames lie at their subscription until its
-reader takes them; what is taken is granted again (`runnel.net.flow_control` says how much), so a
-reader that stops holds no more than its window and one frame.
+All readers of a client share the connection to an SPU and so these subscriptions. Their requests
+are batched: while one SUBSCRIBE is open, further ones wait and go together, and all credit of one
+turn of the loop goes as one CREDIT. Frames wait at their subscription until its reader takes them.
+The bytes taken are granted again (`runnel.net.flow_control` says how many), so a reader that stops
+holds no more than its window and one frame.
 
-While nothing comes from the SPU, a SUBSCRIBE without entries asks now and then whether it is
-there, once for all partitions. If it says nothing, all subscriptions fail and the connection
-counts as `silent`, until it does.
+While nothing comes from the SPU, a SUBSCRIBE without entries asks now and then whether it is alive,
+once for all partitions. If it does not answer, all subscriptions fail and the connection counts as
+`silent`, until it does.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from schemas.wire.subscription_requests import (
     pack_numbers,
 )
 
-#: How long an SPU may say nothing before it is asked whether it is there.
+#: How long an SPU may be silent before it is asked whether it is alive.
 _QUIET_S: Final = 0.5
 #: How long it may take to answer that before it counts as silent.
 _PATIENCE_S: Final = 1.0
 #: How long an SPU may take to answer any SUBSCRIBE before its connection is lost.
 _TIMEOUT_S: Final = 30.0
-#: So many are asked for by one SUBSCRIBE.
+#: The most entries of one SUBSCRIBE.
 _MOST_AT_ONCE: Final = MAX_SUBSCRIPTION_BYTES // SubscriptionEntry.LAYOUT.size
 _FIXED: Final = SubscribeRequest(SubscriptionEntry.LAYOUT.size).pack()
 
@@ -53,17 +53,17 @@ class Channel(Protocol):
 
     @property
     def name(self) -> str:
-        """Whom messages are about."""
+        """The name of the SPU in messages."""
 
     @property
     def heard_at(self) -> float:
         """When the last bytes came, by the loop's clock."""
 
     async def ask(self, api: Api, fixed: bytes, tail: bytes, timeout_s: float) -> None:
-        """Send a request and wait for its answer, in which nothing stands. Raises its error."""
+        """Send a request and wait for its empty answer. Raises its error."""
 
     def tell(self, api: Api, tail: bytes) -> None:
-        """Send a short request that has no answer; nothing where the connection is broken."""
+        """Send a short request that has no answer; does nothing if the connection is broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +97,18 @@ class Subscription:
 
     @property
     def ended(self) -> bool:
-        """Has it failed, and will bring nothing more?"""
+        """Has it failed, so that no more frames come?"""
         return self._failure is not None and not self._frames
 
     @property
     def ready(self) -> bool:
-        """Is there a frame, or an end?"""
+        """Is there a frame, or has it ended?"""
         return bool(self._frames) or self._failure is not None
 
     def expect(self, *, known: bool) -> asyncio.Future[None]:
-        """Done as soon as it is `ready`. ``known``: records are known to be there.
+        """Done as soon as it is `ready`. ``known``: records are known to exist.
 
-        All who expect share one future; it may be cancelled.
+        All callers share one future; it may be cancelled.
         """
         if known and not self.ready:
             self._window = self._window.waited()
@@ -119,8 +119,9 @@ class Subscription:
         return expected
 
     def take(self) -> Pushed:
-        """The first frame that was not taken yet. Raises what ended the subscription once all are
-        taken."""
+        """The first frame that was not taken yet. Raises the subscription's error once all are
+        taken.
+        """
         if not self._frames:
             raise self._failure or NotReadyError("nothing has been pushed yet")
         frame = self._frames.popleft()
@@ -134,7 +135,7 @@ class Subscription:
         return frame
 
     def close(self) -> None:
-        """Have nothing pushed any more."""
+        """Stop the pushing."""
         self._home.forget(self)
         self.failed(UnreachableError("the subscription was closed"))
 
@@ -173,9 +174,9 @@ class Subscriptions:
         self._number = 0
         self._unsupported = False
         self._silent = False
-        # What the next messages will say.
+        # The contents of the next messages.
         self._wanted: dict[int, SubscriptionEntry] = {}
-        # Those of the SUBSCRIBE that is under way: until it is answered nothing is said of them.
+        # Those of the SUBSCRIBE in flight: until it is answered, no message is about them.
         self._begun: set[int] = set()
         self._grants: dict[int, int] = {}
         self._ended: list[int] = []
@@ -185,19 +186,19 @@ class Subscriptions:
 
     @property
     def supported(self) -> bool:
-        """False once the SPU has said that it knows no subscriptions."""
+        """False once the SPU has answered that it does not know subscriptions."""
         return not self._unsupported
 
     @property
     def silent(self) -> bool:
-        """Has the SPU been asked whether it is there, and not answered yet?"""
+        """Has the SPU been asked whether it is alive, and not answered yet?"""
         return self._silent
 
     def open(self, uid: PartitionUid, offset: int, term: int, most_bytes: int) -> Subscription:
-        """Have a partition pushed from ``offset`` on; ``term`` is that of the batch before, 0
-        for none. At most ``most_bytes`` are unread or on their way, and a frame.
+        """Have a partition pushed from ``offset`` on; ``term`` is that of the batch before, 0 for
+        none. At most ``most_bytes`` are unread or in flight, and one frame more.
 
-        What the SPU refuses it with, `Subscription.take` raises.
+        If the SPU refuses it, `Subscription.take` raises the error.
         """
         self._number += 1
         window = Window.first(most_bytes)
@@ -209,7 +210,7 @@ class Subscriptions:
             self._quiet_timer = self._loop.call_later(_QUIET_S, self._look)
         return opened
 
-    # What subscriptions say
+    # Called by subscriptions
 
     def grant(self, number: int, credit: int) -> None:
         if number in self._open:
@@ -225,7 +226,7 @@ class Subscriptions:
             self._ended.append(number)
             self._flush_soon()
 
-    # What the connection says
+    # Called by the connection
 
     def received(self, number: int, fixed: memoryview, tail: memoryview) -> None:
         """A frame for a subscription, which may have ended. Raises ProtocolError."""
@@ -271,7 +272,7 @@ class Subscriptions:
             self._ask()
 
     def _ask(self) -> None:
-        """Send a SUBSCRIBE for what is wanted, if anything is; for the rest when it is answered."""
+        """Send a SUBSCRIBE for waiting subscriptions, if any; for the rest when it is answered."""
         wanted = dict(islice(self._wanted.items(), _MOST_AT_ONCE))
         for number in wanted:
             del self._wanted[number]
@@ -297,7 +298,7 @@ class Subscriptions:
             self._fail(list(wanted), error)
 
     def _look(self) -> None:
-        """Ask whether the SPU is there, if it has said nothing for a while."""
+        """Ask whether the SPU is alive, if it has been silent for a while."""
         self._quiet_timer = None
         if not self._open:
             return
@@ -310,11 +311,11 @@ class Subscriptions:
         self._quiet_timer = self._loop.call_later(_PATIENCE_S, self._judge, self._loop.time())
 
     def _judge(self, asked_at: float) -> None:
-        """Has it said anything since it was asked?"""
+        """Has it sent anything since it was asked?"""
         self._quiet_timer = None
         if self._asking is not None and self._channel.heard_at < asked_at:
             self._silent = True
-            # When it is back, it is not to push what nobody takes.
+            # When it is back, it must not push frames that no reader takes.
             self._ended += self._open.keys() - self._wanted.keys()
             self._flush_soon()
             error = DeadlineExceededError(f"{self._channel.name} has said nothing for a while")

@@ -1,16 +1,16 @@
-"""From a partition to the connection of its leader, and what to do when that was wrong.
+"""From a partition to the connection of its leader, with retries when the leader has changed.
 
-A `TopicRoute` belongs to one incarnation of a topic (its uid): a topic that was deleted and
-created again under the same name is another one, and using the old route says so.
+A `TopicRoute` belongs to one uid of a topic: a topic that was deleted and created again under the
+same name is another one, and the old route then raises an error.
 
-A failure that another leader may mend makes the route ask the SC at once. Where the SC already
-names a leader of a higher term than any that was tried, the next attempt goes there without a
-wait; as terms only grow, two SPUs that point at each other cannot make that a loop. In every
-other case attempts are spaced by a backoff.
+After a failure that another leader may solve, the route asks the SC at once. If the SC already
+names a leader of a higher term than any that was tried, the next attempt goes there without a wait;
+as terms only grow, two SPUs that point at each other cannot make that a loop. In every other case a
+backoff spaces the attempts.
 
-An SPU that takes a request and then says nothing (its host is frozen, or the network is cut) is
-no failure yet. While an answer is overdue, the SC is asked now and then; when it names a leader
-of a higher term, the old call is ended: its answer would mean nothing new to anybody.
+An SPU that takes a request and does not answer (its host is frozen, or the network is cut) is no
+failure yet. While an answer is overdue, the route asks the SC now and then; if it names a leader of
+a higher term, the route ends the old call, whose answer would no longer matter.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from schemas.errors import (
 from schemas.ids import PartitionUid, Term
 from schemas.wire.protocol import Api
 
-#: An attempt gets this long however little time is left: a connection that is silent until the
-#: end of an attempt is closed, and others share it.
+#: An attempt gets at least this long, even if less time is left: a connection that is silent until
+#: the end of an attempt is closed, and others share it.
 LEAST_WAIT_S: Final = 2.0
-#: How long an answer may be overdue before the SC is asked who leads; doubled each time.
+#: How long an answer may be overdue before the SC is asked for the leader; doubled each time.
 _PATIENCE_S: Final = 1.0
 _MOST_PATIENCE_S: Final = 8.0
 
@@ -61,14 +61,13 @@ class RetryPolicy:
 def may_retry(error: BaseException) -> bool:
     """May another attempt, perhaps at another leader, succeed?
 
-    A replica whose disk failed stops, and another one takes over: that is the leader's end, not
-    the request's.
+    A replica whose disk failed stops, and another one takes over: the request may still succeed.
     """
     return isinstance(error, RetryableError | StorageFailedError)
 
 
 class TopicRoute:
-    """The way to the leaders of one topic; shared by all who use the topic.
+    """The way to the leaders of one topic; shared by all users of the topic.
 
     ``random`` gives numbers in [0, 1).
     """
@@ -98,13 +97,13 @@ class TopicRoute:
         return self.topic.partition_count
 
     async def leader(self, index: int, newer_than: float = -math.inf) -> PartitionLeader:
-        """Who leads a partition now, as the SC said after ``newer_than`` and the last failure.
+        """The leader of a partition, as the SC named it after ``newer_than`` and the last failure.
 
-        Raises NotReadyError with the reason while nobody does.
+        Raises NotReadyError with the reason while there is none.
         """
         partition = await self.partition(index, newer_than)
         if partition.endpoint is None:
-            # Nobody leads: what is cached cannot get better by itself.
+            # There is no leader: the cache does not refresh by itself.
             self.suspect(index)
             raise NotReadyError(
                 f"partition {self.name}/{index} has no leader:"
@@ -113,7 +112,7 @@ class TopicRoute:
         return partition
 
     async def partition(self, index: int, newer_than: float = -math.inf) -> PartitionLeader:
-        """As `leader`, and also while nobody leads. Raises NotReadyError before it is placed."""
+        """As `leader`, but also without a leader. Raises NotReadyError before it is placed."""
         newer_than = max(newer_than, self._suspect_since.get(index, -math.inf))
         topic = await self._leaders.topic(self.name, newer_than)
         if topic.uid != self.topic.uid:
@@ -131,7 +130,7 @@ class TopicRoute:
         )
 
     def suspect(self, index: int) -> None:
-        """What is known about a partition's leader led to a failure: ask the SC next time."""
+        """The cached leader led to a failure: ask the SC next time."""
         self._suspect_since[index] = asyncio.get_running_loop().time()
 
     async def connect(self, index: int, timeout_s: float) -> tuple[SpuConnection, PartitionLeader]:
@@ -157,7 +156,7 @@ class TopicRoute:
     ) -> None:
         """End a call to a leader with UnreachableError once it is overdue and another one leads.
 
-        ``due_s``: how long the leader may take by its orders, from now on.
+        ``due_s``: how long the request allows the leader to take, from now on.
         """
         _Overdue(self, index, leader, call, due_s)
 
@@ -179,10 +178,10 @@ class TopicRoute:
             raise self.judge(index, error) from error
 
     def judge(self, index: int, error: RunnelError) -> RunnelError:
-        """What a failed attempt means to a caller; takes note of what it says about the leader.
+        """The error of a failed attempt for the caller; also notes what it says about the leader.
 
-        An SPU that does not know a partition was not told yet, or not any more: the SC decides
-        whether the topic is gone, so that is an error to retry until the SC has spoken.
+        An SPU may not know a partition yet, or not any more. The SC decides whether the topic is
+        gone, so this error is retried until the SC has answered.
         """
         if isinstance(error, NotFoundError) and "spu" in error.details:
             self.suspect(index)
@@ -194,14 +193,14 @@ class TopicRoute:
     async def pause(self, index: int, attempt: int, longest_s: float = math.inf) -> int:
         """Wait after attempt number ``attempt`` failed; gives the number of the next one.
 
-        No wait, and numbers from 0 on, where the SC names a leader that was not tried yet.
+        If the SC names a leader that was not tried yet: no wait, and numbers from 0 again.
         """
         if await self.moved(index, self._tried.get(index)):
             return 0
         policy = self.policy
         delay_s = backoff_s(attempt, policy.backoff_base_ms, policy.backoff_cap_ms, self.random())
         await asyncio.sleep(max(0.0, min(delay_s, longest_s)))
-        # What the SC said before the wait is old by now.
+        # The SC's answer from before the wait is old by now.
         self.suspect(index)
         return attempt + 1
 
@@ -212,7 +211,7 @@ class TopicRoute:
         try:
             return (await self.leader(index, newer_than)).term > term
         except RunnelError:
-            # Whatever it is, the next attempt meets it and says so.
+            # The next attempt meets any error of this and reports it.
             return False
 
     async def retrying(
@@ -224,7 +223,7 @@ class TopicRoute:
         give_up_s: float,
         timeout_s: float | None = None,
     ) -> Response:
-        """`request`, again and again until ``give_up_s`` have passed. For reads only."""
+        """`request` with retries until ``give_up_s`` have passed. For reads only."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + give_up_s
         attempt = 0
@@ -251,7 +250,7 @@ class TopicRoute:
 
 
 class _Overdue:
-    """What `TopicRoute.watch_over` leaves behind: it ends with the call."""
+    """The task that `TopicRoute.watch_over` starts: it ends with the call."""
 
     __slots__ = ("_call", "_index", "_leader", "_patience_s", "_route", "_task", "_timer")
 
@@ -279,7 +278,7 @@ class _Overdue:
         route, leader, call = self._route, self._leader, self._call
         loop = call.get_loop()
         while True:
-            # Partitions of one topic that wait together share what the SC said a moment ago.
+            # Partitions of one topic that wait together share the SC's last answer.
             moved = await route.moved(self._index, leader.term, loop.time() - _PATIENCE_S)
             if call.done():
                 return
@@ -287,7 +286,7 @@ class _Overdue:
                 call.set_exception(
                     UnreachableError(
                         f"SPU {leader.leader} has not answered, and another one leads"
-                        f" {route.name}/{self._index} by now"
+                        f" {route.name}/{self._index} now"
                     )
                 )
                 return

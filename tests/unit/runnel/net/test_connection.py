@@ -126,7 +126,7 @@ async def test_given_bytes_that_are_no_frame_then_the_connection_ends() -> None:
 
     server = await asyncio.start_server(talk, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    with pytest.raises(UnreachableError, match="sent what is no frame"):
+    with pytest.raises(UnreachableError, match="sent bytes that are not a frame"):
         await open_connection(Address("127.0.0.1", port), 5)
     await ended.wait()
     server.close()
