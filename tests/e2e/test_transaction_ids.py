@@ -35,7 +35,7 @@ def test_ids_from_a_file_to_a_reader(cluster: Command, tmp_path: Path) -> None:
     os.kill(spu["pid"], signal.SIGKILL)
     low = b'{"lsn": 480}\n'
     said = cluster.fails("produce", "changes", "--transaction-id-field", "lsn", stdin=low, code=1)
-    assert "begins with transaction id 480, and changes-0 is at 490" in said
+    assert "begins with transaction id 480, but changes-0 is at 490" in said
     assert len(consumed(cluster, "-B")) == 51
     equal = b'{"lsn": 490}\n'
     cluster("produce", "changes", "--transaction-id-field", "lsn", stdin=equal)

@@ -136,7 +136,7 @@ async def test_given_transaction_ids_then_reading_starts_at_one_and_lower_ones_a
     assert records == [(b"%d" % one, one) for one in ids[50:]]
     async with world.cluster.producer("orders") as producer:
         low = producer.send(b"low", partition=placed[0].partition, transaction_id=598)
-        with pytest.raises(TransactionIdTooLowError, match=r"and orders-. is at 599") as raised:
+        with pytest.raises(TransactionIdTooLowError, match=r"but orders-. is at 599") as raised:
             await producer.flush()
         assert raised.value.last_transaction_id == 599
         assert low.done()

@@ -288,7 +288,9 @@ def test_given_damage_behind_the_first_id_then_it_is_looked_for_again() -> None:
             [1, 2], 1, 3, "go from 1 to 2, those of the header from 1 to 3", id="given-another-last"
         ),
         pytest.param([1, 2], 0, 2, "those of the header from 0 to 2", id="given-another-first"),
-        pytest.param([1, 3, 2, 4], 1, 4, "ids of the payload fall", id="given-a-fall"),
+        pytest.param(
+            [1, 3, 2, 4], 1, 4, "transaction ids of the payload decrease", id="given-a-fall"
+        ),
         pytest.param([1, None], 1, 2, "a record without a transaction id", id="given-a-null"),
         pytest.param(None, 1, 2, "not an Arrow record batch", id="given-no-column"),
     ],
