@@ -1,6 +1,6 @@
 """The log of one partition as its leader serves it, batch by batch, control batches included.
 
-For looking at what is stored: nothing is decoded, left out or waited for. Consumers read with
+It shows the stored batches: nothing is decoded, left out or waited for. Consumers read with
 `runnel.consume.consumer`.
 """
 
@@ -34,7 +34,7 @@ _ATTEMPTS: Final = 6
 
 @dataclass(slots=True)
 class BatchDump:
-    """Asks the leader, and the next one where that has changed. Call `close` at the end."""
+    """Asks the leader, and the new leader after a change. Call `close` at the end."""
 
     admin: Admin
     name: str
@@ -54,7 +54,7 @@ class BatchDump:
         return ListOffsetsResponse.unpack(answer.fixed)
 
     async def read(self, offset: int) -> tuple[list[StoredBatch], FetchResponse]:
-        """Some batches from the one on that holds ``offset``; none at the end of the log.
+        """Some batches, from the one that holds ``offset`` on; none at the end of the log.
 
         Raises OffsetOutOfRangeError below the log start."""
         answer = await self._ask(

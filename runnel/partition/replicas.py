@@ -1,4 +1,4 @@
-"""Where the replicas of a partition are, for those who ask other SPUs than its leader, too."""
+"""Where the replicas of a partition are, for requests that go to followers as well."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Located:
         return self.partition.name
 
     async def connect(self, spu_id: int) -> SpuConnection:
-        """A connection of its own to one SPU. Raises UnreachableError that says why not."""
+        """A connection of its own to one SPU. Raises UnreachableError with the reason."""
         spu = self.spus.get(spu_id)
         if spu is None:
             raise UnreachableError(f"SPU {spu_id} is not registered")
@@ -63,14 +63,14 @@ class Located:
 
 async def locate(admin: Admin, names: Iterable[str]) -> list[Located]:
     """Partitions by their own names or the names of what they belong to, each once and in order;
-    all of them where no name is given. Raises NotFoundError with the nearest name."""
+    all of them if no name is given. Raises NotFoundError with the nearest name."""
     partitions = [obj for obj in await admin.list("partitions") if isinstance(obj, Partition)]
     spus = {obj.spec.spu_id: obj for obj in await admin.list("spus") if isinstance(obj, Spu)}
     partitions.sort(key=lambda one: (one.spec.owner.name, one.spec.index or 0, one.name))
     wanted = list(names)
     found: dict[str, Partition] = {} if wanted else {one.name: one for one in partitions}
     for name in wanted:
-        # A partition's own name comes first: a topic may be called like one.
+        # A partition's own name comes first: a topic may have the same name.
         chosen = [one for one in partitions if one.name == name] or [
             one for one in partitions if one.spec.owner.name == name
         ]

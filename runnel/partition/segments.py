@@ -1,4 +1,4 @@
-"""The segments of a partition's log, as its leader has them, and what becomes of them."""
+"""The segments of a partition's log as its leader holds them, and their changes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Segments:
 
 
 async def list_segments(route: TopicRoute, partition: int, *, known_version: int = 0) -> Segments:
-    """The segments of a partition now; with the version of a former answer as soon as one began,
-    was completed, truncated or deleted since, or after twenty seconds."""
+    """The segments of a partition now. With the version of an earlier answer: as soon as a segment
+    began or was completed, truncated or deleted since, or after twenty seconds."""
     response = await route.retrying(
         partition,
         Api.LIST_SEGMENTS,
@@ -39,7 +39,7 @@ async def list_segments(route: TopicRoute, partition: int, *, known_version: int
 
 
 async def watch_segments(route: TopicRoute, partition: int) -> AsyncIterator[Segments]:
-    """The segments now, then after every change, without end."""
+    """The segments now, then again after every change, without end."""
     known = 0
     while True:
         found = await list_segments(route, partition, known_version=known)

@@ -1,6 +1,6 @@
-"""Batches as they are stored, damaged ones as well: in the answer of an SPU, in a segment file.
+"""Batches as they are stored, also damaged ones: in the answer of an SPU, in a segment file.
 
-A segment is nothing but batches back to back, under a name that is the first offset in it
+A segment file is a run of batches, named after its first offset
 (``docs/reference/protocol.md`` says what a batch is).
 """
 
@@ -22,8 +22,8 @@ _NAME: Final = re.compile(f"[0-9]{{20}}{re.escape(LOG_SUFFIX)}")
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A batch as it was found. ``problem`` says what does not fit; without a ``header`` nobody
-    knows where the next one begins. ``file`` and ``position`` are set for one from a file."""
+    """A batch as it was found. ``problem`` says what is wrong; without a ``header`` the start of
+    the next batch is unknown. ``file`` and ``position`` are set for a batch from a file."""
 
     header: BatchHeader | None
     data: memoryview
@@ -35,7 +35,7 @@ class StoredBatch:
 def stored_batch(
     data: memoryview, file: str | None = None, position: int | None = None
 ) -> StoredBatch:
-    """One batch with what its checksums say."""
+    """One batch with the result of its checksums."""
     header = read_header(data)
     try:
         verify(data)
@@ -45,8 +45,8 @@ def stored_batch(
 
 
 def read_segment(path: Path) -> Iterator[StoredBatch]:
-    """The batches of a segment file, damaged ones as well; the last one has no header where the
-    file goes on with what is no batch. Raises OSError."""
+    """The batches of a segment file, also damaged ones; the last one has no header if the
+    file continues with bytes that are no batch. Raises OSError."""
     with path.open("rb") as file:
         position, size = 0, path.stat().st_size
         while position < size:

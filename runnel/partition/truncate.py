@@ -1,7 +1,7 @@
-"""Explicit truncation: the oldest records of partitions go, on every replica, for good.
+"""Explicit truncation: delete the oldest records of partitions, on every replica, for good.
 
-What is asked for is checked against the log (nothing that is not committed is truncated), noted by
-the SC, and done by each replica when it hears of it: one that is away, when it returns.
+A request is checked against the log (only committed records are truncated), noted by the SC, and
+carried out by each replica when it learns of it: a replica that is offline, when it returns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from schemas.errors import DeadlineExceededError, InvalidRequestError
 from schemas.objects.topic import partition_name
 from schemas.wire.record_requests import EARLIEST, LATEST
 
-#: Where a log is to begin: an offset, offsets by partition, a time, or "latest" (all is to go).
+#: Where a log is to begin: an offset, offsets by partition, a time, or "latest" (delete all).
 Before = int | Mapping[int, int] | datetime | Literal["latest"]
 
 _AGAIN_S: Final = 0.05
@@ -28,8 +28,8 @@ _MOST_AGAIN_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """One partition: records below ``before`` are gone; ``first`` is the first that readers get,
-    and ``removed`` the offsets between the first one before and now."""
+    """One partition: records below ``before`` are gone; ``first`` is the first offset that readers
+    get, and ``removed`` the number of offsets between the former first one and this one."""
 
     partition: int
     before: int
@@ -40,11 +40,11 @@ class Truncated:
 async def truncate(
     admin: Admin, route: TopicRoute, partitions: tuple[int, ...], before: Before, timeout_s: float
 ) -> tuple[Truncated, ...]:
-    """Truncate partitions of a topic; returns when their leaders show nothing below any more.
+    """Truncate partitions of a topic; returns when their leaders no longer show those records.
 
     All are checked before the first one is truncated. Raises InvalidRequestError for an offset
-    beyond the end of a partition, DeadlineExceededError after ``timeout_s`` seconds: what the SC
-    has noted by then still happens.
+    beyond the end of a partition, DeadlineExceededError after ``timeout_s`` seconds: truncations
+    that the SC has noted by then still happen.
     """
     asked = set()
     try:
@@ -74,7 +74,7 @@ async def truncate(
 async def _place(
     route: TopicRoute, partition: int, before: Before, give_up_s: float
 ) -> tuple[int, int]:
-    """Where a partition begins, and where it is to begin. Raises InvalidRequestError."""
+    """The first offset of a partition now, and after the truncation. Raises InvalidRequestError."""
     bounds = await list_offsets(route, partition, LATEST, give_up_s)
     place = (await resolve_offset(route, partition, before, give_up_s, bounds)).offset
     if not 0 <= place <= bounds.offset:

@@ -1,8 +1,8 @@
 """Having every replica of a partition verified by the SPU that holds it, and comparing them.
 
-All replicas are asked for their bounds first. What all of them hold and know to be committed is
-the common range; each SPU gives a digest over it, and replicas that are equal give equal digests.
-An SPU that cannot be asked is told of, and the others are compared without it.
+All replicas are asked for their bounds first. The common range is what all of them hold and
+know to be committed; each SPU gives a digest over it, and equal replicas give equal digests.
+An SPU that cannot be asked is reported, and the others are compared without it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from schemas.wire.log_requests import VerifyRequest, VerifyResponse
 from schemas.wire.protocol import Api
 from schemas.wire.record_requests import EARLIEST, NO_OFFSET
 
-#: How long an SPU works before it says how far it is.
+#: How long an SPU works before it reports its progress.
 _STEP_MS: Final = 500
 _TIMEOUT_S: Final = 60.0
 #: A log may be cut while it is read, by an election for example.
@@ -40,9 +40,9 @@ class Verdict(StrEnum):
     """What is known of a replica now; ``OK`` is the only good one."""
 
     OK = "ok"
-    #: Something was damaged: records, or what was built again from them.
+    #: Something was damaged: records, or files that were rebuilt from them.
     DAMAGED = "damaged"
-    #: It is whole, and its records are not those of the others.
+    #: It is whole, but its records differ from those of the others.
     DIFFERS = "differs"
     #: It could not be asked.
     UNCHECKED = "unchecked"
@@ -50,7 +50,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be; ``severity`` is ``damage`` or ``note``."""
+    """One problem; ``severity`` is ``damage`` or ``note``."""
 
     file: str
     position: int
@@ -74,7 +74,7 @@ class Finding:
 
 
 def read_findings(tail: memoryview) -> tuple[Finding, ...]:
-    """What stands in the tail of an answer to VERIFY. Raises ProtocolError."""
+    """The findings in the tail of an answer to VERIFY. Raises ProtocolError."""
     try:
         return tuple(map(Finding.from_json, json.loads(bytes(tail))["problems"]))
     except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
@@ -83,7 +83,7 @@ def read_findings(tail: memoryview) -> tuple[Finding, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaResult:
-    """What one SPU says of its replica. Without ``checked`` it could not be verified, and
+    """What one SPU reports about its replica. Without ``checked`` it could not be verified, and
     ``reason`` says why."""
 
     spu: int
@@ -101,8 +101,8 @@ class ReplicaResult:
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """All replicas of a partition. Those on the SPUs ``alike`` are equal from ``compared_from`` on
-    and below ``compared_upto``."""
+    """All replicas of a partition. Those on the SPUs ``alike`` are equal from ``compared_from``
+    to below ``compared_upto``."""
 
     partition: str
     compared_from: int
@@ -116,7 +116,7 @@ class PartitionResult:
         return next((v for v in order if any(r.verdict is v for r in self.replicas)), Verdict.OK)
 
 
-#: Bytes that were verified, and bytes that there are, of all replicas of the partition.
+#: Bytes verified, and bytes in all, of all replicas of the partition.
 Progress = Callable[[int, int], None]
 
 
@@ -133,7 +133,7 @@ class _Replica:
     failure: RunnelError | None = None
 
     async def open(self) -> None:
-        """Connect and ask for the bounds; what fails is kept."""
+        """Connect and ask for the bounds; a failure is kept for the result."""
         try:
             self.connection = await self.located.connect(self.spu)
             self.bounds = await self._step(EARLIEST, 0, 0, 0)
@@ -141,7 +141,7 @@ class _Replica:
             self.failure = error
 
     async def verify(self, start: int, upto: int, told: Callable[[], None]) -> None:
-        """Have all of it verified; what fails is kept."""
+        """Have all of it verified; a failure is kept for the result."""
         for attempt in range(_ATTEMPTS):
             try:
                 offset = EARLIEST
@@ -187,7 +187,8 @@ class _Replica:
 
 
 async def verify_partition(located: Located, progress: Progress) -> PartitionResult:
-    """Verify all replicas at the same time, each by its own SPU. Raises nothing of theirs."""
+    """Verify all replicas at the same time, each by its own SPU. Failures of replicas are in the
+    result; they are not raised."""
     replicas = [_Replica(located, spu) for spu in located.partition.spec.replicas]
     try:
         await asyncio.gather(*(replica.open() for replica in replicas))
@@ -210,11 +211,11 @@ async def verify_partition(located: Located, progress: Progress) -> PartitionRes
 
 
 def compare(results: Sequence[ReplicaResult]) -> tuple[list[ReplicaResult], tuple[int, ...]]:
-    """Mark the replicas whose digest is not that of the leader, or else of most; gives the SPUs
-    whose replicas are alike as well.
+    """Mark the replicas whose digest differs from the leader's, or else from that of most; also
+    returns the SPUs whose replicas are alike.
 
-    Compared are those that were verified to their end and begin with the same batch: retention may
-    have come in between.
+    It compares replicas that were verified to their end and begin with the same batch: retention
+    may have deleted records meanwhile.
     """
     whole = {result.spu: result.checked for result in results if result.checked and result.is_whole}
     common = max((one.compared_from for one in whole.values()), default=NO_OFFSET)

@@ -1,6 +1,6 @@
-"""Consumers with names, seen from outside: how far each is, and how that is set or forgotten.
+"""Listing, resetting and deleting named consumers and their committed offsets.
 
-How far a consumer lags behind is the difference of two offsets. Offsets have gaps (control records,
+The lag of a consumer is the difference of two offsets. Offsets have gaps (control records,
 decision 0002), so it is behind by that many records *at most*.
 """
 
@@ -22,7 +22,7 @@ from schemas.errors import InvalidRequestError, NotFoundError, RunnelError
 from schemas.objects.kinds import nearest
 from schemas.wire.record_requests import LATEST, ListOffsetsResponse
 
-#: How long a partition may take to tell its bounds; then it has none in a list.
+#: How long a partition may take to answer with its bounds; a list then shows none for it.
 _BOUNDS_S: Final = 3.0
 
 FindRoute = Callable[[str], Awaitable[TopicRoute]]
@@ -31,7 +31,7 @@ FindRoute = Callable[[str], Awaitable[TopicRoute]]
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
     """One partition: ``committed`` is the next offset to read, ``earliest`` and ``end`` are the
-    bounds of the log. None where nothing is committed, or where nobody tells now."""
+    bounds of the log. None if nothing is committed, or if no SPU answers now."""
 
     partition: int
     committed: int | None
@@ -41,7 +41,7 @@ class PartitionProgress:
 
     @property
     def lag(self) -> int | None:
-        """How many records it is behind at most; None where that is not known."""
+        """How many records it is behind at most; None if that is not known."""
         if self.committed is None or self.end is None:
             return None
         return max(0, self.end - self.committed)
@@ -51,9 +51,9 @@ class PartitionProgress:
 class NamedConsumer:
     """One consumer name at one topic.
 
-    ``open``: it was opened and not closed since; whether its process still lives nobody knows.
-    ``by``: who opened, closed or reset it last, and ``since`` when. ``topic_gone``: this topic is
-    not there any more, though perhaps another one of its name.
+    ``open``: it was opened and not closed since; its process may have ended without closing it.
+    ``by``: the client that opened, closed or reset it last, and ``since`` when. ``topic_gone``:
+    this topic was deleted, though another one may have its name now.
     """
 
     name: str
@@ -66,7 +66,7 @@ class NamedConsumer:
 
     @property
     def lag(self) -> int | None:
-        """The sum over the partitions; None where none is known."""
+        """The sum over the partitions; None if none is known."""
         known = [found.lag for found in self.partitions if found.lag is not None]
         return sum(known) if known else None
 
@@ -79,8 +79,8 @@ class NamedConsumer:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerReset:
-    """What a reset has set. ``fenced``: who had the consumer open, as far as is known, and gets
-    FencedError at the next commit."""
+    """The positions that a reset set. ``fenced``: the client that had the consumer open, if known;
+    its next commit raises FencedError."""
 
     offsets: Mapping[int, int]
     fenced: str | None
@@ -89,7 +89,7 @@ class ConsumerReset:
 async def list_consumers(
     store: PositionStore, find_route: FindRoute, name: str | None
 ) -> tuple[NamedConsumer, ...]:
-    """All readings, or those of one name. Raises NotFoundError for a name that is not there."""
+    """All readings, or those of one name. Raises NotFoundError for an unknown name."""
     state = await store.everything()
     if name is not None:
         _require(state, name)
@@ -110,7 +110,7 @@ async def list_consumers(
 async def reset_consumer(
     store: PositionStore, route: TopicRoute, name: str, to: Range, by: str
 ) -> ConsumerReset:
-    """Set where a consumer reads on. Raises NotFoundError, InvalidRequestError."""
+    """Set where a consumer continues to read. Raises NotFoundError, InvalidRequestError."""
     log = await _log_of(store, name, route.name)
     chosen = to.chosen(route.name, route.partition_count)
     offsets = await asyncio.gather(*(_resolve(route, index, to) for index in chosen))
@@ -136,7 +136,7 @@ async def reset_consumer(
 
 
 async def delete_consumer(store: PositionStore, name: str, topic: str | None) -> tuple[str, ...]:
-    """Forget a consumer, in one topic or in all; gives these. Raises NotFoundError."""
+    """Forget a consumer, in one topic or in all; returns the topics. Raises NotFoundError."""
     log = await _log_of(store, name, topic)
     gone: tuple[str, ...] = ()
 
@@ -153,13 +153,13 @@ async def delete_consumer(store: PositionStore, name: str, topic: str | None) ->
 async def _log_of(
     store: PositionStore, name: str, topic: str | None
 ) -> StateLog[Positions, Update]:
-    """Where a name stands that is there. Raises NotFoundError."""
+    """The log that holds an existing name. Raises NotFoundError."""
     _require(await store.everything(), name, topic)
     return await store.log_of(name)
 
 
 def _require(state: Positions, name: str, topic: str | None = None) -> Reading:
-    """The reading, or any of the name. Raises NotFoundError that says what there is."""
+    """The reading, or any of the name. Raises NotFoundError that lists what exists."""
     known = state.get(name)
     if not known:
         hint = nearest(name, sorted(state))
@@ -191,7 +191,7 @@ def _is_there(route: TopicRoute | None, reading: Reading) -> bool:
 
 
 async def _bounds(route: TopicRoute | None) -> dict[int, ListOffsetsResponse | None]:
-    """The bounds of all partitions; None of those that do not tell in time."""
+    """The bounds of all partitions; None for those that do not answer in time."""
     if route is None:
         return {}
 
@@ -236,7 +236,7 @@ def _seen(
 
 
 async def _resolve(route: TopicRoute, partition: int, to: Range) -> int:
-    """The offset that a reset means. Raises InvalidRequestError where the log has none such."""
+    """The offset that a reset means. Raises InvalidRequestError if the log has no such offset."""
     bounds = await list_offsets(route, partition, LATEST, GIVE_UP_S)
     offset = (await resolve_offset(route, partition, to.start, GIVE_UP_S, bounds)).offset
     given = isinstance(to.start, int | Mapping)

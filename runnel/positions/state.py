@@ -1,12 +1,12 @@
-"""How far named consumers are: what the topic ``_positions`` holds, and its updates. Pure.
+"""The committed offsets of named consumers: the state in ``_positions``, and its updates. Pure.
 
 A *reading* is one consumer name at one topic. It belongs to the *session* that opened it last: only
-that one may commit. Sessions are random, so that a reading that was forgotten and made again is not
-taken for the former one. Readings are of one incarnation of a topic, its uid: where the topic was
-deleted and made again, the former one is over.
+that one may commit. Session ids are random, so that a reading that was forgotten and created again
+is not taken for the former one. A reading belongs to one uid of a topic: once the topic was deleted
+and created again, the former reading is over.
 
-What may happen is decided here by functions from the state to updates (they raise what forbids it);
-`runnel.state_log.log` appends the updates where the state is still that one.
+Functions from the state to updates decide here what may happen, and raise an error for what may
+not; `runnel.state_log.log` appends the updates if the state is still the same.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Position:
 class Reading:
     """One consumer name at one topic.
 
-    ``partition_count``: of the topic when it was opened. ``session`` is None where it was closed.
-    ``by``: who opened, closed or reset it last, and ``since_us`` when.
+    ``partition_count``: of the topic when it was opened. ``session`` is None if it was closed.
+    ``by``: the client that opened, closed or reset it last, and ``since_us`` when.
     """
 
     topic_uid: str
@@ -55,8 +55,8 @@ Positions = dict[str, dict[str, Reading]]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A session takes a reading over, or begins it; ``starts`` holds where it begins to read where
-    nothing is committed."""
+    """A session takes a reading over, or begins it; ``starts`` holds the offsets to begin at for
+    partitions where nothing is committed."""
 
     name: str
     topic: str
@@ -88,7 +88,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Somebody has set where to read on; whoever reads is fenced."""
+    """A client has set where to continue; the session that was reading is fenced."""
 
     name: str
     topic: str
@@ -101,7 +101,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """A reading is no more."""
+    """A reading was deleted."""
 
     name: str
     topic: str
@@ -126,7 +126,7 @@ class PositionsState:
         return {}
 
     def apply(self, state: Positions, update: Update) -> Positions:
-        """What an update does; ``state`` itself is changed."""
+        """The state after an update; ``state`` itself is changed."""
         old = find(state, update.name, update.topic)
         match update:
             case Opened():
@@ -162,7 +162,7 @@ class PositionsState:
                 if not state[update.name]:
                     del state[update.name]
             case Committed() | Closed() | Forgotten():
-                # Writers see to it that there is one; nothing else could be done about it.
+                # Writers make sure that there is one; nothing could be done here if not.
                 pass
             case _:
                 assert_never(update)
@@ -256,10 +256,10 @@ def readings(state: Positions) -> Iterator[tuple[str, str, Reading]]:
 def uncommitted(
     reading: Reading | None, topic_uid: str, partitions: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """The partitions without a position: those that were there when it was opened last, and those
-    that have come since.
+    """The partitions without a position: those that existed when it was opened last, and those
+    added since.
 
-    All are of the first sort where the topic was not read yet.
+    All are of the first kind if the topic was not read yet.
     """
     known = _positions_of(reading, topic_uid)
     missing = [p for p in partitions if p not in known]
@@ -269,7 +269,7 @@ def uncommitted(
 
 
 def open_reading(state: Positions, wanted: Opened) -> tuple[Update, ...]:
-    """Take a reading over, or begin it. Starts count only where nothing is committed."""
+    """Take a reading over, or begin it. Starts count only for partitions without a commit."""
     old = find(state, wanted.name, wanted.topic)
     if old is not None and old.session == wanted.session:
         return ()
@@ -289,10 +289,10 @@ def commit(
     back: bool = False,
     close: bool = False,
 ) -> tuple[Update, ...]:
-    """What commits ``offsets``, as far as they are above what is committed (or, with ``back``,
-    differ from it), and perhaps closes the session.
+    """The updates that commit the ``offsets`` above the committed ones (with ``back``, all that
+    differ from them) and close the session if asked to.
 
-    Raises FencedError where the session does not own the reading any more.
+    Raises FencedError if the session does not own the reading any more.
     """
     reading = find(state, name, topic)
     if reading is None or reading.session != session:
@@ -308,7 +308,7 @@ def commit(
 
 
 def forget(state: Positions, name: str, topic: str | None) -> tuple[Forgotten, ...]:
-    """What ends the readings of a consumer name: of one topic, or of all."""
+    """The updates that end the readings of a consumer name: of one topic, or of all."""
     return tuple(
         Forgotten(name, known) for known in sorted(state.get(name, {})) if topic in (None, known)
     )
@@ -320,7 +320,7 @@ def _why_fenced(name: str, topic: str, reading: Reading | None) -> str:
     if reading is None:
         return f"{head} was deleted; {tail}"
     when = time_of(reading.since_us).isoformat(timespec="seconds")
-    # One that is closed was opened by whoever had it last, or reset since.
+    # A closed reading shows the client that had it open last, or that reset it since.
     done = "was opened again" if reading.session is not None else "was opened again or reset"
     return f"{head} {done} by {reading.by} at {when}: one reads under a name at a time; {tail}"
 

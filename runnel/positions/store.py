@@ -1,10 +1,10 @@
-"""Where named consumers keep how far they are: the topic ``_positions``, a state log a partition.
+"""The topic ``_positions``, which keeps committed offsets: each partition is one state log.
 
-All that concerns one consumer name stands in one partition, that of the hash of its name. The topic
-is made when a consumer is opened under a name for the first time; who only looks does not make it.
+Everything about one consumer name is in one partition, chosen by the hash of the name. The topic is
+created when a named consumer is first opened; listing consumers does not create it.
 
-`runnel.positions.state` says what may happen to a reading, `runnel.state_log.log` makes it happen
-once.
+`runnel.positions.state` decides what may happen to a reading, `runnel.state_log.log` makes it
+happen exactly once.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from schemas.objects.system_topics import is_system_name
 from schemas.objects.topic import partition_name
 from schemas.wire.partitioner import partition_for
 
-#: How long whoever looks or resets bears a partition that does not answer.
+#: How long listing and resetting wait for a partition that does not answer.
 GIVE_UP_S: Final = 30.0
 
-#: Where to begin: partitions that were there before, and those that have come since.
+#: Where to begin: in partitions that existed before, and in those added since.
 Starts = Callable[[Sequence[int], Sequence[int]], Awaitable[Mapping[int, int]]]
 
 
@@ -57,7 +57,7 @@ def check_consumer_name(name: str) -> str:
 class PositionStore:
     """The state logs of one client. Call `close` at the end.
 
-    ``find_route`` raises NotFoundError while there is no such topic; ``make`` has it made.
+    ``find_route`` raises NotFoundError while there is no such topic; ``make`` has it created.
     ``truncate`` takes the name of a partition and an offset.
     """
 
@@ -76,11 +76,11 @@ class PositionStore:
         self._logs: dict[int, StateLog[Positions, Update]] = {}
 
     async def log_of(self, name: str) -> StateLog[Positions, Update]:
-        """The log that holds a consumer name. Raises NotFoundError where no name was ever used."""
+        """The log that holds a consumer name. Raises NotFoundError if no name was ever used."""
         return self._log(await self._opened(), name)
 
     async def made_log_of(self, name: str) -> StateLog[Positions, Update]:
-        """As `log_of`; the topic is made where there is none."""
+        """Like `log_of`, but creates the topic if there is none."""
         try:
             return await self.log_of(name)
         except NotFoundError:
@@ -88,7 +88,7 @@ class PositionStore:
         return await self.log_of(name)
 
     async def everything(self) -> Positions:
-        """All readings of all names; none where no name was ever used."""
+        """All readings of all names; none if no name was ever used."""
         try:
             route = await self._opened()
         except NotFoundError:
@@ -99,7 +99,7 @@ class PositionStore:
         return found
 
     async def close(self) -> None:
-        """Let snapshots that are on their way come to their end."""
+        """Wait until snapshots in progress are written."""
         await asyncio.gather(*(log.close() for log in self._logs.values()))
 
     async def _opened(self) -> TopicRoute:
@@ -120,7 +120,7 @@ class PositionStore:
 class Session:
     """One consumer under a name, from `open` to `close`: what it commits, while it is not fenced.
 
-    ``by`` tells others who it is. ``give_up_s`` bounds each call.
+    ``by`` identifies it to other clients. ``give_up_s`` bounds each call.
     """
 
     def __init__(
@@ -138,11 +138,11 @@ class Session:
     async def open(
         self, topic_uid: str, partition_count: int, partitions: Sequence[int], starts: Starts
     ) -> dict[int, int]:
-        """Take the reading over from whoever had it, and give the offsets to read from.
+        """Take the reading over from its former session, and return the offsets to read from.
 
-        ``starts`` is asked where nothing is committed; what it tells is committed at once, so that
-        a consumer that dies before its first commit begins there again. Partitions that it leaves
-        out are left out here.
+        ``starts`` is asked about partitions without a commit; its offsets are committed at once, so
+        that a consumer that dies before its first commit begins there again. Partitions that it
+        leaves out are left out of the result.
         """
         log = await self._store.made_log_of(self.name)
         reading = find(await log.read(self._give_up_s), self.name, self._topic)
@@ -167,7 +167,7 @@ class Session:
     async def commit(self, offsets: Mapping[int, int]) -> None:
         """Commit offsets, forwards or back.
 
-        Raises FencedError once the reading is somebody else's, DeadlineExceededError.
+        Raises FencedError once another session owns the reading, DeadlineExceededError.
         """
         if self._log is None:
             return
@@ -179,14 +179,14 @@ class Session:
             commit(state, self.name, self._topic, self._id, {}, 0)
 
     async def advance(self, offsets: Mapping[int, int]) -> None:
-        """Commit offsets as far as they are above those that are committed. Raises as `commit`,
-        where there are any."""
+        """Commit those offsets that are above the committed ones. Raises what `commit` raises, if
+        there are any."""
         if self._log is not None and self._any_above(offsets):
             await self._append(self._log, offsets, self._give_up_s)
 
     async def close(self, offsets: Mapping[int, int], give_up_s: float) -> None:
-        """`advance`, and end the session. Raises FencedError, DeadlineExceededError; it is over
-        all the same."""
+        """`advance`, and end the session. Raises FencedError, DeadlineExceededError; the session is
+        over all the same."""
         log, self._log = self._log, None
         if log is not None:
             await self._append(log, offsets, give_up_s, close=True)

@@ -1,7 +1,7 @@
-"""Columns of typed topics as Arrow knows them: types, schemas, payloads of batches. Pure.
+"""Columns of typed topics in Arrow: types, schemas, payloads of batches. Pure.
 
 The payload of a typed batch is one Arrow IPC message of exactly the columns that its schema id
-stands for. What a record needs besides, its key and its timestamp, follows from the columns.
+stands for. The key and the timestamp of a record follow from the columns.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from schemas.wire.batch import (
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _END_OF_STREAM_LENGTH: Final = 8
-#: What offsets and validity add to a value that has no fixed width.
+#: Bytes that offsets and validity add to a value of variable width.
 _VALUE_OVERHEAD_BYTES: Final = 5
 
 
@@ -77,8 +77,7 @@ def _arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
 
 
 def rows_batch(rows: Sequence[tuple[Any, ...]], columns: Sequence[Column]) -> pa.RecordBatch:
-    """Rows, each with a value for every column, as Arrow; `runnel.records.row_values` has made
-    them."""
+    """Rows from `runnel.records.row_values`, each with a value for every column, as Arrow."""
     schema = arrow_schema(columns)
     values = zip(*rows, strict=True) if rows else ((),) * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(values, schema, strict=True)]
@@ -99,9 +98,9 @@ def encode_rows(rows: pa.RecordBatch, codec: str = "none") -> pa.Buffer:
 
 def decode_rows(header: BatchHeader, batch: Buffer, schema: pa.Schema) -> pa.RecordBatch:
     """The rows of one verified batch whose schema id stands for ``schema``, with `TRANSACTION_ID`
-    behind them where they have ids; copies nothing where the codec is none.
+    as the last column if they have ids; copies nothing if the codec is none.
 
-    Raises CorruptBatchError as `read_payload` does, and where a column lacks what must be there.
+    Raises CorruptBatchError as `read_payload` does, and if a required value is missing.
     """
     if header.has_transaction_ids:
         rows = read_payload(header, batch, schema.append(TRANSACTION_ID))

@@ -1,4 +1,4 @@
-"""Converters: what makes a column's value of a value of Python, of JSON, or of a CSV cell. Pure.
+"""Converters: from a value of Python, of JSON or of a CSV cell to a column's value. Pure.
 
 `converter_of` gives the converter of a column type. A converter refuses with a ValueError that
 shows the value and says why. The rules, and rows as a whole: `runnel.records.row_values`.
@@ -71,7 +71,8 @@ def _misfit(value: Any, type_: ColumnType | str) -> ValueError:
 
 
 def converter_of(type_: ColumnType, source: Source) -> Convert:
-    """What makes a value of a column of any that fits. Raises ValueError with the reason."""
+    """The converter of a column type. It raises ValueError with the reason for a value that does
+    not fit."""
     nested = isinstance(type_, ListOf | Struct | MapOf)
     if nested and source is Source.CSV:
         return _from_json_cell(converter_of(type_, Source.JSON), type_)
@@ -187,7 +188,7 @@ def _decimal(type_: Decimal, source: Source) -> Convert:
         return decimal.Decimal((sign, scaled(digits, exponent + type_.scale, value), -type_.scale))
 
     def scaled(digits: tuple[int, ...], shift: int, value: Any) -> tuple[int, ...]:
-        """The digits once the last of them is the last behind the point."""
+        """The digits, shifted so that the last one is the last after the decimal point."""
         if shift < 0:
             if any(digits[shift:]) or (-shift > len(digits) and any(digits)):
                 raise ValueError(
@@ -196,7 +197,7 @@ def _decimal(type_: Decimal, source: Source) -> Convert:
                 )
             digits = digits[:shift]
         elif any(digits):
-            # Bounded before it is written out: 1e999999 is a short text.
+            # Check the bound before writing it out: 1e999999 is a short text.
             digits += (0,) * min(shift, type_.precision + 1)
         significant = next((i for i, digit in enumerate(digits) if digit), len(digits))
         if len(digits) - significant > type_.precision:

@@ -1,9 +1,9 @@
 """Reading one partition: from the bytes of a fetch to the records a reader is due. Pure.
 
 A cursor knows the next offset that it wants. Batches are verified (both checksums), control
-batches and whatever lies before the position are stepped over, offsets may have gaps, and
-nothing at or beyond ``stop`` is given. The records keep pointing into the fetched bytes where
-the codec allows: they are not copied, but for small batches, which are put together.
+batches and records before the position are skipped, offsets may have gaps, and
+nothing at or beyond ``stop`` is returned. The records point into the fetched bytes if the
+codec allows it: they are not copied, except small batches, which are merged.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from runnel.records.tables import int64_values
 from schemas.errors import CorruptBatchError, UnsupportedError
 from schemas.wire.batch import RECORD_SCHEMA, BatchHeader, decode_records, split_batches, verify
 
-#: What consumers of plain topics hand out: where a record stands, then its columns.
+#: What consumers of plain topics hand out: a record's partition and offset, then its columns.
 READ_SCHEMA: Final = pa.schema(
     [pa.field("partition", pa.int32()), pa.field("offset", pa.int64()), *RECORD_SCHEMA]
 )
 _PLACE_COLUMNS: Final = 2
-#: Behind the other columns in batches whose records have transaction ids.
+#: The last column in batches whose records have transaction ids.
 READ_TRANSACTION_ID: Final = pa.field("transaction_id", pa.int64())
-#: Batches of less are put together with their neighbours, as each one that is handed out has its
-#: price; to copy larger ones costs more than that.
+#: Smaller batches are merged with their neighbours, because handing out a batch has a fixed cost;
+#: copying larger ones would cost more than that.
 SMALL_BYTES: Final = 256 << 10
-#: Small batches are put together up to about this many bytes.
+#: Small batches are merged up to about this many bytes.
 COALESCE_BYTES: Final = 16 << 20
 
 
 class _Due(NamedTuple):
-    """What is due of one batch: its records, the offset of the first, and about their bytes."""
+    """The due part of one batch: its records, the offset of the first, and roughly their bytes."""
 
     records: pa.RecordBatch
     start: int
@@ -52,9 +52,9 @@ class Cursor:
     """The position in one partition.
 
     ``stop``: the first offset not to read, None for never. ``not_before_us``: records before
-    the first one with this timestamp or a later one are left out. ``not_before_id``: records before
-    the first one with this transaction id or a larger one are. ``term`` is that of the last
-    batch that was seen. ``columns``: of a typed topic, how its batches are decoded; records are
+    the first one with this timestamp or a later one are left out. ``not_before_id``: the same for
+    the first record with this transaction id or a larger one. ``term`` is that of the last
+    batch that was read. ``columns``: of a typed topic, how its batches are decoded; records are
     given in its schema then.
     """
 
@@ -69,14 +69,15 @@ class Cursor:
 
     @property
     def finished(self) -> bool:
-        """Is everything before ``stop`` read?"""
+        """Whether everything before ``stop`` was read."""
         return self.stop is not None and self.position >= self.stop
 
     def take(self, data: memoryview, lac: int | None = None) -> list[pa.RecordBatch]:
         """The due records of fetched batches, as record batches of `READ_SCHEMA` (of a typed
-        topic, of its own schema), those with transaction ids with `READ_TRANSACTION_ID` behind.
+        topic, of its own schema), with `READ_TRANSACTION_ID` as a last column if they have
+        transaction ids.
 
-        Moves the position behind them. ``lac`` is the last add confirmed that came with them.
+        Moves the position past them. ``lac`` is the last add confirmed that came with them.
         Raises CorruptBatchError that names the place, also for a batch above ``lac``; the
         position is then where it was, and the same records can be read from another replica.
         """
@@ -143,7 +144,7 @@ class Cursor:
         return _Due(records, start, size)
 
     def _located(self, together: list[_Due]) -> pa.RecordBatch:
-        """The records of neighbours as one batch, with where each record stands."""
+        """The records of neighbours as one batch, with the partition and offset of each record."""
         first, last = together[0], together[-1]
         records = first.records
         if len(together) > 1:
@@ -173,7 +174,7 @@ def _numbers(type_: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
 
 
 def _coalesced(found: list[_Due]) -> Iterator[list[_Due]]:
-    """Small neighbours with the same columns together, all others by themselves."""
+    """Groups of small neighbours with the same columns; every other batch alone."""
     together: list[_Due] = []
     size = 0
     for due in found:

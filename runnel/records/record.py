@@ -1,4 +1,4 @@
-"""What users get back: records that were read, and where a sent record stands."""
+"""What users get back: records that were read, and the position of a sent record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class DataclassInstance(Protocol):
 
 
 Headers = tuple[tuple[str, bytes | None], ...]
-#: What is sent: bytes or text; to a typed topic, a row of its columns.
+#: The value to send: bytes or text; for a typed topic, a row of its columns.
 Value = bytes | str | Mapping[str, Any] | DataclassInstance
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -36,7 +36,7 @@ def timestamp_us_of(when: datetime) -> int:
 
 
 def as_transaction_id(transaction_id: Any) -> int:
-    """A transaction id that a user gave. Raises InvalidRequestError where it is none."""
+    """A transaction id that a user gave. Raises InvalidRequestError if it is none."""
     if (
         not isinstance(transaction_id, int)
         or isinstance(transaction_id, bool)
@@ -49,7 +49,7 @@ def as_transaction_id(transaction_id: Any) -> int:
     return transaction_id
 
 
-#: The last moment that a datetime can say.
+#: The last moment that a datetime can hold.
 MAX_TIME_US: Final = timestamp_us_of(datetime.max.replace(tzinfo=UTC))
 
 
@@ -57,7 +57,7 @@ class Record(NamedTuple):
     """One record as a consumer reads it. ``timestamp`` is in microseconds since the epoch.
 
     ``value`` is bytes or None; in a typed topic, a dict of its columns. ``key`` is the key's bytes;
-    in a typed topic, those of its key column. ``transaction_id`` is what the producer gave.
+    in a typed topic, those of its key column. ``transaction_id`` is the one that the producer gave.
     """
 
     topic: str
@@ -76,7 +76,7 @@ class Record(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a sent record stands. ``offset`` is -1 when nothing was acknowledged (acks none)."""
+    """The position of a sent record. ``offset`` is -1 when nothing was acknowledged (acks none)."""
 
     topic: str
     partition: int
@@ -90,7 +90,7 @@ class RecordMetadata(NamedTuple):
 
 
 class BatchMetadata(NamedTuple):
-    """Where a batch of a sent table stands: ``records`` offsets from ``base_offset`` on."""
+    """The position of a batch of a sent table: ``records`` offsets from ``base_offset`` on."""
 
     topic: str
     partition: int

@@ -18,7 +18,7 @@ from schemas.columns.column_types import (
     Timestamp,
 )
 
-#: Bytes of a value in a batch, where its type fixes them.
+#: Bytes of a value in a batch, for types of fixed width.
 _WIDTHS: Final = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4,
     "float32": 4, "date32": 4, "int64": 8, "uint64": 8, "float64": 8,
@@ -27,7 +27,7 @@ _VALUE_OVERHEAD_BYTES: Final = 5
 
 
 def sizer_of(type_: ColumnType) -> int | Callable[[Any], int]:
-    """Bytes of a value: a number where its type fixes them, else what counts them."""
+    """Bytes of a value: a number for types of fixed width, else a function that counts them."""
     match type_:
         case Scalar(name="string"):
             return _text_bytes

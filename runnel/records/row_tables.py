@@ -1,9 +1,9 @@
 """Rows of a typed topic from tables: columns are found by name and cast without loss. Pure.
 
 A column may have another type than the topic's if it is of the same kind (numbers, text, bytes,
-times, lists, …) and every value is there what it was before: Arrow's safe casts, and a way back
-for what they round. A column that may be null may be missing. What does not fit is named by row
-and column; a table is taken as a whole or not at all.
+times, lists, …) and the cast keeps every value: Arrow's safe casts, and a cast back to check
+those that round. A nullable column may be missing. Values that do not fit are named by row
+and column; a table is accepted as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from runnel.records.tables import as_table
 from schemas.columns.topic_schema import Column, names
 from schemas.objects.kinds import nearest
 
-#: Misfits that an error lists, and most of one column that are looked for.
+#: How many misfits an error lists, and the most that are searched for in one column.
 MAX_MISFITS: Final = 20
 #: Offsets of text and lists are 32 bits: larger chunks are split before they are cast.
 _MAX_CHUNK_BYTES: Final = 1 << 30
@@ -49,7 +49,7 @@ def fit_table(data: Any, columns: Sequence[Column], topic: str) -> pa.Table:
 def try_table(
     table: pa.Table, columns: Sequence[Column], limit: int = MAX_MISFITS
 ) -> tuple[pa.Table | None, tuple[Misfit, ...]]:
-    """The table of these columns, or what does not fit: at most ``limit`` of a column."""
+    """The table of these columns, or the misfits: at most ``limit`` of a column."""
     misfits = list(_misnamed(table, columns))
     schema = arrow_schema(columns)
     found: list[pa.ChunkedArray] = []
@@ -80,7 +80,7 @@ def _misnamed(table: pa.Table, columns: Sequence[Column]) -> Iterator[Misfit]:
 
 
 class _Fitting:
-    """One column on its way to ``type_``, the Arrow type of ``column``.
+    """The cast of one column to ``type_``, the Arrow type of ``column``.
 
     ``fitted`` holds it in the end, unless there are ``misfits``.
     """
@@ -114,7 +114,7 @@ class _Fitting:
         return self
 
     def _cast(self, chunk: pa.Array, row: int) -> Iterator[pa.Array]:
-        """The chunk cast, or the rows that do not fit: looked for by halving what fails."""
+        """The chunk cast, or the rows that do not fit, found by halving chunks that fail."""
         if chunk.nbytes > _MAX_CHUNK_BYTES and len(chunk) > 1:
             yield from self._halves(chunk, row)
             return
@@ -130,7 +130,7 @@ class _Fitting:
         half = len(chunk) // 2
         for start, end in ((0, half), (half, len(chunk))):
             if len(self.misfits) < self._limit:
-                # Taken and not sliced: a cast would look at what lies inside of lists as a whole.
+                # Taken, not sliced: a cast would check all list elements, also outside a slice.
                 yield from self._cast(chunk.take(pa.array(range(start, end))), row + start)
 
     def _say(self, row: int | None, reason: str) -> None:
@@ -146,7 +146,7 @@ def _plain(value: pa.Scalar) -> Any:
 
 
 def castable(source: pa.DataType, target: pa.DataType) -> bool:
-    """Are the types of one kind, so that values of one can be values of the other?"""
+    """Whether the types are of one kind, so that values of one can be values of the other."""
     types = pa.types
     if types.is_dictionary(source):
         return castable(source.value_type, target)
@@ -209,14 +209,14 @@ def cast(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _may_round(type_: pa.DataType) -> bool:
-    """Floats somewhere: Arrow's safe casts round them, to and fro."""
+    """Whether the type contains floats: Arrow's safe casts from and to floats round."""
     if pa.types.is_floating(type_) or pa.types.is_date64(type_):
         return True
     return any(_may_round(type_.field(i).type) for i in range(type_.num_fields))
 
 
 def _same(one: pa.Array, other: pa.Array) -> bool:
-    """Equal, where what is not a number equals itself."""
+    """Whether they are equal, with NaN equal to itself."""
     if one.null_count != other.null_count or not pc.is_null(one).equals(pc.is_null(other)):
         return False
     if pa.types.is_floating(one.type):

@@ -1,13 +1,13 @@
 """Rows of a typed topic from values: of Python, of JSON, of the cells of a CSV file. Pure.
 
-A value fits a column only if it is there what it was before: whole numbers are not cut, decimals
-not rounded, text is not taken for a number. Two things are as everywhere: a float becomes the
-nearest one that the column holds, and a number in JSON or CSV the nearest float. Times need a
+A value fits a column only if the column keeps it unchanged: whole numbers are not cut, decimals
+not rounded, text is not taken for a number. Two exceptions are usual everywhere: a float becomes
+the nearest one that the column holds, and a number in JSON or CSV the nearest float. Times need a
 zone where the column has one, and must not have one where it has none.
 
-What JSON has no type for is text: dates and times in ISO 8601, binary in base64. A decimal may be
-a number or text. In CSV an empty cell is null (the empty text, where a text column is not
-nullable); lists, structs and maps are JSON. Values that passed are never refused by Arrow.
+Types that JSON does not have are text: dates and times in ISO 8601, binary in base64. A decimal may
+be a number or text. In CSV an empty cell is null (the empty text, where a text column is not
+nullable); lists, structs and maps are JSON. Arrow never refuses a value that passed.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class RowReader:
         return tuple(row)
 
     def size(self, row: Row) -> int:
-        """Bytes of a row, about as they are in a batch before compression."""
+        """Approximate bytes of a row in a batch before compression."""
         total = self._fixed_bytes
         for index, size in self._sizers:
             total += size(row[index])

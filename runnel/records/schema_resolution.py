@@ -1,9 +1,9 @@
 """What a consumer of a typed topic hands out: columns as they were when reading began.
 
 Batches may be of any version of the topic's schema, older or newer. Columns that an older batch
-does not hold are null; columns that were added after reading began are left out, so that all
-batches that one consumer gives have the same columns. Pure: `runnel.consume.schema_follower` asks
-the SC for versions that are not known yet, before a batch of theirs is decoded.
+lacks are null; columns that were added after reading began are left out, so that all
+batches of one consumer have the same columns. Pure: `runnel.consume.schema_follower` asks
+the SC for unknown versions before their batches are decoded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TIME: Final = pa.field("timestamp", TIMESTAMP)
 
 
 def read_schema(rows: TopicSchema) -> pa.Schema:
-    """What consumers hand out of a typed topic: where a record stands, its time, its columns."""
+    """What consumers of a typed topic hand out: partition and offset of a record, time, columns."""
     return pa.schema([*_PLACE, _TIME, *arrow_schema(rows.columns)])
 
 
@@ -38,7 +38,7 @@ class ReadColumns:
         self._decoded = pa.schema([_TIME, *arrow_schema(rows.columns)])
 
     def knows(self, header: BatchHeader) -> bool:
-        """Can a batch of this header be decoded?"""
+        """Whether a batch with this header can be decoded."""
         return header.schema_id in self._newest.versions
 
     def learn(self, rows: TopicSchema) -> None:
@@ -47,8 +47,8 @@ class ReadColumns:
             self._newest = rows
 
     def decode(self, header: BatchHeader, batch: Buffer) -> pa.RecordBatch:
-        """The records of one verified batch: timestamp, then the columns, and transaction ids
-        behind them where they have some.
+        """The records of one verified batch: timestamp, then the columns, then transaction ids
+        if they have some.
 
         Raises CorruptBatchError, UnsupportedError for a version that is not known.
         """

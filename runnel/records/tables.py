@@ -22,7 +22,7 @@ from schemas.wire.batch import MAX_TRANSACTION_ID, RECORD_SCHEMA, TRANSACTION_ID
 SizesOf = Callable[[pa.RecordBatch], npt.NDArray[np.int64]]
 
 COLUMNS: Final = tuple(RECORD_SCHEMA.names)
-#: What a record takes in a batch besides its bytes: timestamp, three offsets, validity bits.
+#: Bytes of a record in a batch besides its data: timestamp, three offsets, validity bits.
 ROW_OVERHEAD_BYTES: Final = 24
 HEADER_OVERHEAD_BYTES: Final = 16
 _TIMESTAMP: Final = RECORD_SCHEMA.field("timestamp").type
@@ -70,10 +70,10 @@ def record_table(data: Any, now_us: int) -> pa.Table:
 
 
 def with_transaction_ids(parts: Sequence[SizedRows], ids: Any) -> list[SizedRows]:
-    """The rows of a table with the column `TRANSACTION_ID` behind: one id for all, or one for each.
+    """The rows of a table with `TRANSACTION_ID` as a last column: one id for all, or one for each.
 
-    Takes an int, an Arrow array, or what Arrow makes one of (numpy, lists, pandas). Raises
-    InvalidRequestError that names the first row at fault.
+    Takes an int, an Arrow array, or anything that Arrow makes an array of (numpy, lists, pandas).
+    Raises InvalidRequestError that names the first row at fault.
     """
     rows = sum(part.rows.num_rows for part in parts)
     if isinstance(ids, int) and not isinstance(ids, bool):
@@ -165,8 +165,8 @@ def record_sizes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
 def binary_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
     """Bytes of each value of a column of binary or text; 0 where it is null.
 
-    By the offsets alone: a call of `pyarrow.compute` takes a hundred times as long for a batch, as
-    it lets go of the interpreter and must then wait for it.
+    Computed from the offsets alone: a call of `pyarrow.compute` takes a hundred times as long for a
+    batch, because it releases the interpreter lock and must then wait for it.
     """
     rows = len(column)
     if rows == 0 or column.null_count == rows:
@@ -238,7 +238,7 @@ def _joined(pending: list[SizedRows]) -> SizedRows:
 
 
 def as_table(data: Any) -> pa.Table:
-    """A pyarrow Table of a Table, a RecordBatch, or what exports an Arrow stream.
+    """A pyarrow Table from a Table, a RecordBatch, or anything that exports an Arrow stream.
 
     Raises InvalidRequestError for anything else.
     """
@@ -260,7 +260,7 @@ def _filled(rows: int, timestamp_us: int) -> pa.Array:
 
 def _timestamps(column: pa.ChunkedArray, now_us: int) -> pa.ChunkedArray:
     try:
-        # Nanoseconds lose digits on purpose: microseconds are what a log keeps.
+        # Nanoseconds lose digits on purpose: a log keeps microseconds.
         found = column.cast(_TIMESTAMP, safe=False)
     except pa.ArrowException as error:
         raise InvalidRequestError(

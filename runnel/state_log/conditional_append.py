@@ -13,7 +13,7 @@ from schemas.wire.record_requests import Acks, ProduceRequest
 
 #: Longer values are compressed.
 _COMPRESSED_FROM_BYTES: Final = 4 << 10
-#: How much longer than the leader the client waits, so that the leader's own answer is heard.
+#: How much longer than the leader the client waits, so that the leader's own answer can arrive.
 _ANSWER_SLACK_S: Final = 2.0
 
 
@@ -37,9 +37,9 @@ async def append_at(
 ) -> None:
     """One attempt to append a batch at ``expected_offset``; it is committed when this returns.
 
-    Raises ConflictError once something else is committed there, or where the log does not reach so
-    far. After any RetryableError the outcome is unknown: the batch may stand or still come to stand
-    at this offset. To repeat the attempt is safe, as it cannot stand twice.
+    Raises ConflictError once something else is committed there, or if the log does not reach so
+    far. After any RetryableError the outcome is unknown: the batch may be in the log, or may still
+    be appended, at this offset. Repeating the attempt is safe: it cannot be appended twice.
     """
     await route.request(
         partition,

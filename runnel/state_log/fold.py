@@ -2,15 +2,15 @@
 
 Every record of the log is an *entry*: updates that apply together, or a *snapshot*: the state as of
 its own offset. Entries are appended conditionally (only at the offset that the writer expects), so
-whoever appends has folded everything before. That makes two things certain:
+a client that appends has folded everything before. Two things follow:
 
-- An attempt to append at offset E stands if and only if the entry at E is its own. Until something
-  is committed at E it may still come to stand; repeating it can never make it stand twice.
-- A snapshot at S says all that the records below S say, so those may be truncated. A reader begins
-  at the log start and finds the very beginning of the log there, or a snapshot.
+- An attempt to append at offset E succeeded if and only if the entry at E is its own. Until
+  something is committed at E it may still succeed; repeating it can never append it twice.
+- A snapshot at S holds everything that the records below S say, so those may be truncated. A reader
+  begins at the log start and finds the first entry ever written there, or a snapshot.
 
 Offsets have gaps (control records): `StateFold.advance` steps over them. The ids of the last
-entries are kept, and travel in snapshots: an attempt is judged even where its entry was truncated.
+entries are kept, also in snapshots: an attempt can be judged even if its entry was truncated.
 
 The idea is Pravega's StateSynchronizer over a RevisionedStream. `runnel.state_log.log` does the
 reading and writing.
@@ -30,24 +30,24 @@ from schemas.errors import CorruptBatchError, UnsupportedError
 S = TypeVar("S")
 U = TypeVar("U")
 
-#: A snapshot is due when entries of so many bytes have come since the last, or of twice its own.
+#: A snapshot is due once the entries since the last have this many bytes, or twice its size.
 LEAST_SNAPSHOT_BYTES: Final = 128 << 10
-#: What an entry takes in a log beside its value, roughly: headers of the batch and of its columns.
+#: Bytes of an entry in a log beside its value, roughly: headers of the batch and its columns.
 ENTRY_OVERHEAD_BYTES: Final = 512
-#: The ids of so many entries are kept.
+#: How many ids of entries are kept.
 KEPT_IDS: Final = 256
 _FORMAT: Final = 1
-#: What reading JSON that nobody of ours wrote raises.
+#: The errors of reading JSON that no Runnel client wrote.
 _MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _MAX_NUMBER: Final = (1 << 63) - 1
 
 
 def read_text(value: Any) -> str:
-    """Text of an entry as it is. Raises TypeError where it is none, ValueError where it cannot be
+    """Text of an entry, unchanged. Raises TypeError if it is no text, ValueError if it cannot be
     written again."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
-    # JSON can spell half a character, which no UTF-8 holds.
+    # JSON can spell half of a surrogate pair, which UTF-8 cannot hold.
     value.encode()
     return value
 
@@ -60,7 +60,7 @@ def read_number(value: Any, most: int = _MAX_NUMBER) -> int:
 
 
 class StateType(Protocol[S, U]):
-    """What is folded: the state before any update, what updates do, and both as JSON."""
+    """The type of the state: its first value, the effect of updates, and both as JSON."""
 
     def empty(self) -> S:
         """The state of an empty log; a new object each time."""
@@ -107,7 +107,7 @@ class Entry:
 
     @classmethod
     def unpack(cls, value: bytes | None) -> Entry:
-        """Raises CorruptBatchError for what is no entry, UnsupportedError for a later format."""
+        """Raises CorruptBatchError if it is no entry, UnsupportedError for a later format."""
         try:
             data = json.loads(value or b"")
             if data["format"] != _FORMAT:
@@ -133,9 +133,9 @@ class AppendOutcome(Enum):
     #: Nothing is committed yet at the offset that it expects.
     OPEN = auto()
     STANDS = auto()
-    #: Another entry or a control record has its offset: it never will stand.
+    #: Another entry or a control record has its offset: it will never be appended.
     LOST = auto()
-    #: So much was truncated since that nobody can tell.
+    #: So much was truncated since that the outcome cannot be known.
     FORGOTTEN = auto()
 
 
@@ -147,7 +147,7 @@ class StateFold(Generic[S, U]):
         self.restart(0)
 
     def restart(self, log_start: int) -> None:
-        """Forget everything: what follows are the entries from the log start on."""
+        """Forget everything; the entries from the log start on follow."""
         self.state: S = self._kind.empty()
         self.position = log_start
         self._recent: deque[tuple[int, str]] = deque(maxlen=KEPT_IDS)
@@ -157,9 +157,11 @@ class StateFold(Generic[S, U]):
         self._snapshot_bytes = 0
 
     def take(self, offset: int, entry: Entry, size: int) -> None:
-        """Fold the entry at an offset; ``size`` in bytes. What is folded already changes nothing.
+        """Fold the entry at an offset; ``size`` in bytes. An entry that is folded already changes
+        nothing.
 
-        Raises CorruptBatchError where the log begins in the middle, and for malformed updates.
+        Raises CorruptBatchError if the log begins in the middle without a snapshot, and for
+        malformed updates.
         """
         if offset < self.position:
             return
@@ -196,18 +198,18 @@ class StateFold(Generic[S, U]):
         return AppendOutcome.STANDS if stands else AppendOutcome.LOST
 
     def entry(self, attempt: str, updates: Sequence[U]) -> Entry:
-        """What to append at `position` for updates."""
+        """The entry to append at `position` for these updates."""
         return Entry(attempt, tuple(map(self._kind.pack_update, updates)))
 
     @property
     def snapshot_due(self) -> bool:
-        """Whether enough has come since the last snapshot for another one: so the log stays within
-        a few times the size of its state, and writing snapshots within half of all that is
+        """Whether enough was appended since the last snapshot for another one. This keeps the log
+        within a few times the size of its state, and snapshots within half of all bytes
         written."""
         return self._since_bytes >= max(LEAST_SNAPSHOT_BYTES, 2 * self._snapshot_bytes)
 
     def snapshot(self, attempt: str) -> Entry:
-        """What to append at `position` to have all before it truncated once it stands."""
+        """The entry to append at `position`. Once committed, all before it may be truncated."""
         return Entry(
             attempt,
             snapshot=self._kind.pack_state(self.state),
@@ -217,7 +219,7 @@ class StateFold(Generic[S, U]):
         )
 
     def _take_snapshot(self, entry: Entry, size: int) -> None:
-        # Who has folded all before it knows what it says.
+        # A client that has folded everything before it already knows its content.
         if self._waits_for_snapshot:
             self.state = self._kind.read_state(entry.snapshot)
             self._recent.extend(entry.recent)

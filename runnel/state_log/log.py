@@ -1,13 +1,13 @@
 """A state that several clients share through one partition of a topic, without any other server.
 
-`StateLog.read` folds what is committed. `StateLog.update` decides about updates on the state that
-is known and appends them conditionally; where somebody else was first, it reads that and decides
-anew. So every update is decided on the state that it changes. Leaders may change and answers be
-lost meanwhile: an attempt is repeated, at the same offset and with the same id, until what stands
-at that offset is committed; then it is known what became of it (`runnel.state_log.fold`).
+`StateLog.read` folds what is committed. `StateLog.update` decides on updates from the known
+state and appends them conditionally; if another client was first, it reads that entry and decides
+anew. So every update is decided on the state that it changes. Leaders may change and answers may
+get lost meanwhile: an attempt is repeated, at the same offset and with the same id, until a record
+at that offset is committed; then the outcome is known (`runnel.state_log.fold`).
 
-Now and then a writer puts a snapshot into the log and has everything before it truncated. That is
-done behind the update that found it due, and where it fails, a later one does it.
+Now and then a writer puts a snapshot into the log and has everything before it truncated. That
+happens after the update that found it due; if it fails, a later update does it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from schemas.wire.record_requests import LATEST, FetchRequest, FetchResponse
 
 _FETCH_BYTES: Final = 4 << 20
 _ATTEMPT_S: Final = 10.0
-#: How long `close` waits for a snapshot that is on its way.
+#: How long `close` waits for a snapshot in progress.
 _TIDY_S: Final = 5.0
 
 
@@ -49,8 +49,8 @@ def now_us() -> int:
 class StateLog(Generic[S, U]):
     """One partition of a topic as a state; see the module's text. Call `close` at the end.
 
-    ``truncate`` has the partition begin at an offset. ``new_id`` gives random ids. Calls of several
-    tasks are done one after the other.
+    ``truncate`` moves the partition's log start to an offset. ``new_id`` gives random ids. Calls
+    from several tasks run one after the other.
     """
 
     def __init__(
@@ -67,16 +67,16 @@ class StateLog(Generic[S, U]):
         self._new_id = new_id
         self._fold = StateFold(kind)
         self._cursor = Cursor(route.name, partition, 0)
-        # Whether the fold is of all that was committed at some moment, not of a part of it.
+        # Whether the fold holds all that was committed at some moment, not just a part of it.
         self._whole = False
         self._lock = asyncio.Lock()
         self._tidying: asyncio.Task[None] | None = None
 
     async def read(self, give_up_s: float) -> S:
-        """The state with everything that is committed now. It is to be read at once and not to be
-        changed: later calls change it.
+        """The state with everything that is committed now. Read it at once and do not change
+        it: later calls do.
 
-        Raises DeadlineExceededError after ``give_up_s``, NotFoundError where the topic is gone.
+        Raises DeadlineExceededError after ``give_up_s``, NotFoundError if the topic is gone.
         """
         deadline = _deadline(give_up_s)
         async with self._alone(deadline):
@@ -84,12 +84,12 @@ class StateLog(Generic[S, U]):
             return self._fold.state
 
     async def update(self, decide: Callable[[S], Sequence[U]], give_up_s: float) -> S:
-        """Append what ``decide`` makes of the state, and give the state after it.
+        """Append the updates that ``decide`` makes from the state, and return the state after them.
 
-        ``decide`` may be called several times; it must not change the state, and has no updates
-        where nothing is to be done. What it raises is raised. Raises DeadlineExceededError after
-        ``give_up_s``; details say as ``outcomeUnknown`` whether the updates may still come to
-        stand.
+        ``decide`` may be called several times; it must not change the state, and returns no updates
+        if there is nothing to do. Its errors pass through. Raises DeadlineExceededError after
+        ``give_up_s``; ``outcomeUnknown`` in its details says whether the updates may still be
+        appended.
         """
         deadline = _deadline(give_up_s)
         async with self._alone(deadline):
@@ -108,14 +108,14 @@ class StateLog(Generic[S, U]):
             return self._fold.state
 
     async def close(self) -> None:
-        """Let a snapshot that is on its way come to its end, for a short time."""
+        """Wait a short time for a snapshot in progress."""
         if (tidying := self._tidying) is not None:
             await asyncio.wait([tidying], timeout=_TIDY_S)
             tidying.cancel()
             await asyncio.gather(tidying, return_exceptions=True)
 
     async def _append(self, entry: Entry, deadline: float) -> bool:
-        """Whether an entry came to stand at the next offset."""
+        """Append an entry at the next offset; False if it is lost and never will be there."""
         loop = asyncio.get_running_loop()
         expected = self._fold.position
         value = entry.pack()
@@ -139,7 +139,7 @@ class StateLog(Generic[S, U]):
                 except RetryableError as failure:
                     raise self._unknown(failure.message) from failure
                 if self._fold.position < expected:
-                    # An unclean election took away what the attempt was built on.
+                    # An unclean election removed records that the attempt was decided on.
                     return False
                 match self._fold.outcome(expected, entry.id):
                     case AppendOutcome.STANDS:
@@ -149,7 +149,7 @@ class StateLog(Generic[S, U]):
                     case AppendOutcome.FORGOTTEN:
                         raise self._unknown("too much was written since") from conflict
                     case AppendOutcome.OPEN:
-                        # An SPU that does not know yet that it leads no more.
+                        # This SPU does not know yet that it is no longer the leader.
                         pass
             except RunnelError as failure:
                 if not may_retry(failure):
@@ -168,7 +168,7 @@ class StateLog(Generic[S, U]):
             attempt = await self._route.pause(self._partition, attempt, deadline - loop.time())
 
     async def _catch_up(self, deadline: float) -> None:
-        """Fold all that is committed when this is called, at least."""
+        """Fold at least everything that is committed when this is called."""
         loop = asyncio.get_running_loop()
         bounds = await list_offsets(self._route, self._partition, LATEST, _left(deadline))
         if not self._whole:
@@ -179,7 +179,7 @@ class StateLog(Generic[S, U]):
             try:
                 answer = await self._fetch(deadline)
             except (OffsetOutOfRangeError, DivergedError) as error:
-                # A snapshot stands further on; or, after an unclean election, all is read again.
+                # A snapshot is further on; or an unclean election makes it read everything again.
                 bounds = await list_offsets(self._route, self._partition, LATEST, _left(deadline))
                 if isinstance(error, OffsetOutOfRangeError) and bounds.log_start <= before:
                     raise
@@ -190,7 +190,7 @@ class StateLog(Generic[S, U]):
                 self._whole = True
                 return
             if before == self._cursor.position:
-                # Another leader, which does not show yet what the one before did.
+                # A new leader, which does not show yet all that the former leader showed.
                 if loop.time() >= deadline:
                     raise DeadlineExceededError(f"{self._place} could not be read to its end")
                 attempt = await self._route.pause(self._partition, attempt, _left(deadline))
@@ -214,7 +214,7 @@ class StateLog(Generic[S, U]):
                 for offset, value in zip(offsets, rows.column("value").to_pylist(), strict=True):
                     self._take_entry(offset, value)
         except RunnelError:
-            # The cursor may be behind what was not folded: nobody may go on from here.
+            # The cursor may have passed records that were not folded: do not continue from here.
             self._whole = False
             raise
         self._fold.advance(self._cursor.position)
@@ -235,8 +235,8 @@ class StateLog(Generic[S, U]):
         self._cursor = Cursor(self._route.name, self._partition, log_start)
 
     async def _tidy(self) -> None:
-        """Put a snapshot at the end of the log, and have all before it truncated."""
-        # Whatever fails here is not lost: a later update finds it due again.
+        """Append a snapshot, and have everything before it truncated."""
+        # A failure here loses nothing: a later update finds the snapshot due again.
         with suppress(RunnelError):
             deadline = _deadline(_ATTEMPT_S)
             async with self._alone(deadline):
@@ -248,7 +248,7 @@ class StateLog(Generic[S, U]):
 
     @asynccontextmanager
     async def _alone(self, deadline: float) -> AsyncIterator[None]:
-        """One caller after the other. Raises DeadlineExceededError where it is never its turn."""
+        """One caller at a time. Raises DeadlineExceededError if the turn does not come in time."""
         try:
             async with asyncio.timeout(_left(deadline)):
                 await self._lock.acquire()

@@ -1,4 +1,4 @@
-"""Manual placement: whether the rows a topic gives can be placed as they stand."""
+"""Manual placement: whether the rows that a topic gives can be placed as given."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from schemas.objects.topic import PartitionAssignment
 
 
 def invalid_assignment(rows: Sequence[PartitionAssignment], spus: Container[int]) -> str | None:
-    """Why a manual assignment cannot be, or None; the first thing found, for the topic's status.
+    """Why a manual assignment is invalid, or None; the first problem found, for the topic's status.
 
     ``spus`` are the ids of all registered SPUs: they need not be online. Rows may come in any
-    order; there is at least one, and none is empty (the schema sees to both).
+    order; there is at least one, and none is empty (the schema ensures both).
     """
     times = Counter(row.id for row in rows)
     twice = [row_id for row_id, count in times.items() if count > 1]

@@ -5,39 +5,39 @@ Constraints, never broken:
 1. the replicas of one partition are on different SPUs;
 2. an SPU takes no more replicas than its free storage has room for.
 
-Goals, each only where it does not cost the one before:
+Goals, each only if it does not harm one before it:
 
-3. replicas of one partition are in distinct regions while those suffice, else in all of them;
-   then in distinct racks while those suffice, else evenly over them; then evenly over regions;
-4. leaders are even over the SPUs;
-5. replicas are even over the SPUs;
+3. replicas of one partition are in distinct regions if there are enough, else in all of them;
+   then in distinct racks if there are enough, else evenly over them; then evenly over regions;
+4. leaders are spread evenly over the SPUs;
+5. replicas are spread evenly over the SPUs;
 6. ties go to the lowest id, so that the same input always gives the same answer.
 
 Existing placements count for 4 and 5. The first replica of a row is its preferred leader.
 
-Places form a tree. A rack lies in its region: rack ``r1`` of region ``eu`` is not rack ``r1`` of
-``us``. Where an SPU names no rack it stands for one, and where it names no region its rack stands
-for one: without any names, every SPU is as far from every other.
+Locations form a tree. A rack belongs to its region: rack ``r1`` of region ``eu`` is not rack ``r1``
+of ``us``. An SPU that names no rack counts as a rack of its own; if it names no region, its rack
+counts as a region. Without any names, every SPU is equally far from every other.
 
 Algorithm: one partition after the other, greedily. The leader is the SPU with the fewest leaders,
 then the fewest replicas. Each further replica goes to a region that the row does not use yet, to
 the rack that it uses least, to the region that it uses least, to the SPU with the fewest replicas:
-each where the ones before leave a choice. Where storage is short, a row takes so many of the SPUs
-with most room that the rows behind it find theirs. `sc.scheduler.rows` says how this is done
-without looking at all SPUs for each partition.
+each rule decides only ties of those before it. If storage is short, a row takes so many of the
+SPUs with most room that the rows after it can still be placed. `sc.scheduler.rows` says how this is
+done without looking at all SPUs for each partition.
 
-Guarantees. The score of a placement is, compared in this order: replicas in a region that their
-partition uses already, pairs of a partition in one rack, pairs in one region, max-min leaders,
+Guarantees. The score of a placement is, in order of comparison: replicas in a region that their
+partition already uses, pairs of a partition in one rack, pairs in one region, max-min leaders,
 max-min replicas.
 
-- A placement is found exactly where one exists.
-- While free storage limits nothing, the score is the best there is in all but max-min replicas,
-  whatever is placed already. Where storage is short, that one exists comes before all goals.
-- Max-min replicas are 1 at most where nothing is placed and no racks or regions are named (tried
+- A placement is found if and only if one exists.
+- While free storage limits nothing, the score is the best possible in all but max-min replicas,
+  whatever is already placed. If storage is short, finding a placement comes before all goals.
+- Max-min replicas are at most 1 if nothing is placed and no racks or regions are named (tried
   for up to 150 SPUs). Otherwise greed can cost some: at most 2 above the best for up to 5 empty
-  SPUs in 3 racks, 4 partitions and 3 replicas (tested against every placement that there is).
+  SPUs in 3 racks, 4 partitions and 3 replicas (tested against every possible placement).
 
-Worked example: SPUs 0 and 1 in rack a, SPU 2 in rack b, nothing held, 3 partitions of 2
+Worked example: SPUs 0 and 1 in rack a, SPU 2 in rack b, nothing placed, 3 partitions of 2
 replicas. Partition 0: all are equal, leader 0; rack b is unused, follower 2. Partition 1: 1 and 2
 lead nothing, 1 holds less: leader 1; follower 2. Partition 2: only 2 leads nothing: leader 2; 0
 and 1 in rack a hold one each: follower 0. Rows: (0, 2), (1, 2), (2, 0). SPU 2 holds three and the
@@ -58,7 +58,7 @@ from schemas.objects.quantities import format_size
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An SPU that may take replicas; ``free_bytes`` None: not known, and then no limit."""
+    """An SPU that may take replicas; ``free_bytes`` None: not known, so no limit."""
 
     spu_id: int
     rack: str | None = None
@@ -86,11 +86,11 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be placed.
+    """The partitions to place.
 
-    ``replica_bytes``: free storage that each replica takes up; 0 where that is not known, and
-    then any that is free will do. ``registered``: how many SPUs there are, online or not, for the
-    words of a shortage; None: as many as candidates. Raises ValueError for counts that cannot be.
+    ``replica_bytes``: free storage that each replica takes up; 0 if that is not known, and
+    then any free storage will do. ``registered``: how many SPUs there are, online or not, for the
+    text of a shortage; None: as many as candidates. Raises ValueError for impossible counts.
     """
 
     partitions: int
@@ -124,7 +124,7 @@ class Constraint(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Why nothing is placed: SPUs, or for ROOM replicas, needed and available; in words too."""
+    """Why nothing is placed: SPUs (for ROOM: replicas) needed and available, and a text."""
 
     constraint: Constraint
     needed: int
@@ -137,7 +137,7 @@ def place(
 ) -> Placement | Shortage:
     """Rows for all the partitions asked for, or for none of them.
 
-    Load of SPUs that are no candidates is ignored. Raises ValueError where an id comes twice.
+    Load of SPUs that are no candidates is ignored. Raises ValueError if an id occurs twice.
     """
     load = load or Load()
     spus = [
@@ -187,7 +187,7 @@ def _shortage(spus: Sequence[Spu], request: Request) -> Shortage | None:
         has = f"{'has' if usable == 1 else 'have'} {'that' if request.replica_bytes else 'some'}"
         reason = f"{needs} SPUs with {storage}; {usable} of {online} online {has}"
         return Shortage(Constraint.FREE_STORAGE, factor, usable, reason)
-    # No SPU has room for more replicas than there are rows: rows fit exactly where replicas do.
+    # No SPU has room for more replicas than there are rows, so rows fit if all replicas do.
     needed, room = request.partitions * factor, sum(s.room for s in spus)
     if room < needed:
         reason = (

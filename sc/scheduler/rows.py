@@ -13,12 +13,12 @@ from heapq import heapify, heappop, heappush
 
 #: Region and rack of an SPU; both unique in the cluster.
 Location = tuple[object, object]
-#: Replicas and id of an SPU; of a group: those of the SPU in it that comes first.
+#: Replica count and id of an SPU; for a group: those of its SPU that comes first.
 Rank = tuple[int, int]
 
 
 def location(spu_id: int, region: str | None, rack: str | None) -> Location:
-    """Where an SPU stands. What has no name is taken from below: the rack, or the SPU itself."""
+    """Region and rack of an SPU. A level without a name takes that below: the rack, or the SPU."""
     named_rack = ("spu", region, spu_id) if rack is None else ("rack", region, rack)
     return (named_rack if region is None else ("region", region), named_rack)
 
@@ -50,11 +50,11 @@ class Spu:
 
 
 class Group:
-    """SPUs of a rack, or racks of a region: what the row uses least comes first.
+    """SPUs of a rack, or racks of a region: the child that the row uses least comes first.
 
     Children that the row does not use wait in a heap by rank; those that it uses are few and
-    looked at one by one. An entry of the heap counts while its child is ``queued`` with that
-    rank; others are left from before and dropped when they come up.
+    examined one by one. An entry of the heap counts while its child is ``queued`` with that
+    rank; other entries are stale and dropped when they come up.
     """
 
     __slots__ = ("_heap", "_in_use", "queued", "uses")
@@ -68,9 +68,9 @@ class Group:
             self._queue(child)
 
     def first(self) -> tuple[tuple[int, ...], Spu] | None:
-        """The SPU to take next after its score: uses on the way down to it, then its rank.
+        """The SPU to take next, after its score: uses on the path down to it, then its rank.
 
-        None where the row uses every SPU that has room.
+        None if the row uses every SPU that has room.
         """
         unused = self._first_unused()
         children = self._in_use if unused is None else (unused,)
@@ -78,11 +78,11 @@ class Group:
         return min(firsts, key=lambda first: first[0], default=None)
 
     def rank(self) -> Rank | None:
-        """Between rows: that of the SPU that comes first; None where none has room."""
+        """Between rows: the rank of the SPU that comes first; None if none has room."""
         return None if self._first_unused() is None else self._heap[0][0]
 
     def use(self, child: Spu | Group) -> None:
-        """The row uses a child (once more)."""
+        """Count one more use of a child by the row."""
         if not child.uses:
             self._in_use.append(child)
         child.uses += 1
@@ -118,7 +118,7 @@ class Group:
 class Regions(Group):
     """All regions: unused ones come first; among used ones the rack that is used least counts more.
 
-    So racks differ while they suffice, also where regions have different numbers of them.
+    So racks differ while there are enough, even if regions have different numbers of racks.
     """
 
     __slots__ = ()
@@ -128,12 +128,12 @@ class Regions(Group):
 
 
 class Storage:
-    """Which SPUs a row must have, so that the rows behind it can still be placed.
+    """Which SPUs a row must have, so that the rows after it can still be placed.
 
     An SPU is *ample* while it has room for all rows that remain. With the room of an ample SPU
     counted as that many, rows can be placed exactly while the room of all SPUs is at least the
-    replicas that remain (Gale and Ryser's condition for rows of one size); ``spare`` is what is
-    above. A row lowers spare by one for each ample SPU that it leaves out, and for no other.
+    replicas that remain (Gale and Ryser's condition for rows of one size); ``spare`` is the
+    surplus. A row lowers spare by one for each ample SPU that it leaves out, and for no other.
     """
 
     def __init__(self, spus: Sequence[Spu], rows: int, replication_factor: int) -> None:
@@ -145,15 +145,15 @@ class Storage:
             self._wait(spu)
 
     def must_take(self) -> int:
-        """At least so many ample SPUs must be in the next row."""
-        # In the last row every SPU with room is ample: there is nothing to see to.
+        """The smallest number of ample SPUs that the next row must use."""
+        # In the last row every SPU with room is ample, so nothing needs care.
         return len(self.ample) - self._spare if self._remaining > 1 else 0
 
     def is_ample(self, spu: Spu) -> bool:
         return spu.room >= self._remaining
 
     def take(self, row: Sequence[Spu]) -> None:
-        """A row is placed. Who is ample stays so; who is not becomes so when rows get fewer."""
+        """Count a placed row. Ample SPUs stay ample; others may become so as fewer rows remain."""
         ample = [self.is_ample(spu) for spu in row]
         self._spare -= len(self.ample) - sum(ample)
         for spu, was_ample in zip(row, ample, strict=True):
@@ -192,7 +192,7 @@ class Rows:
         must = self._storage.must_take()
         row: list[Spu] = []
         for left in range(self._replication_factor, 0, -1):
-            # A row of ample SPUs only is asked for only where no other has room: any may lead.
+            # The leader needs no check: all must be ample only if no other SPU has room.
             spu = self._follower(ample_only=must >= left) if row else self._leader()
             region, rack = self._groups[spu.spu_id]
             self._all.use(region)

@@ -31,8 +31,8 @@ codec) of `RECORD_SCHEMA`; messages are padded to 8 bytes, and so are batches. T
 decodes payloads: nothing in this module but `encode_records` and `read_payload` does.
 
 Checksums find damage, not lies: any producer can compute them. `read_payload` therefore believes
-nothing that a payload says of itself. What it gives is safe to read, and takes no more memory than
-a batch without compression may have.
+nothing that a payload says about itself. Its result is safe to read, and takes no more memory than
+an uncompressed batch may.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _LEADER_BODY: Final = struct.Struct("<IqQ")
 _CLIENT_START: Final = 24
 _END_OF_STREAM_LENGTH: Final = 8
 _MAX_OFFSET: Final = (1 << 63) - 1
-#: What the buffers of a payload may come to when they are decompressed.
+#: The most bytes that the buffers of a payload may take when they are decompressed.
 MAX_DECODED_BYTES: Final = MAX_BATCH_BYTES
 #: More buffers than any schema has.
 _MAX_BUFFERS: Final = 1 << 16
@@ -93,7 +93,7 @@ RECORD_SCHEMA: Final = pa.schema(
     ]
 )
 
-#: Behind all others in batches with `TRANSACTION_IDS_FLAG`, of plain and typed topics.
+#: The last column in batches with `TRANSACTION_IDS_FLAG`, of plain and typed topics.
 TRANSACTION_ID: Final = pa.field("transaction_id", pa.int64(), nullable=False)
 _SCHEMA_WITH_IDS: Final = RECORD_SCHEMA.append(TRANSACTION_ID)
 
@@ -133,7 +133,7 @@ class BatchHeader:
 
     @property
     def has_transaction_ids(self) -> bool:
-        """Whether its records have ids: from ``first_transaction_id`` to the last one's."""
+        """Whether its records have transaction ids."""
         return bool(self.flags & TRANSACTION_IDS_FLAG)
 
     @property
@@ -143,7 +143,7 @@ class BatchHeader:
 
 
 def read_header(data: Buffer, at: int = 0) -> BatchHeader:
-    """Decode the header at ``at``. Raises CorruptBatchError where no header can stand."""
+    """Decode the header at ``at``. Raises CorruptBatchError if there is no valid header."""
     if len(data) - at < HEADER_SIZE:
         raise CorruptBatchError(
             f"{len(data) - at} bytes cannot hold a batch header of {HEADER_SIZE}"
@@ -163,10 +163,10 @@ def read_header(data: Buffer, at: int = 0) -> BatchHeader:
 
 
 def verify_client_part(batch: Buffer, header: BatchHeader | None = None) -> BatchHeader:
-    """Check a whole batch as a client sent it: length and client CRC. ``header`` is its own, where
-    that was read already.
+    """Check a whole batch as a client sent it: length and client CRC. ``header`` is the batch's,
+    if it was read already.
 
-    Raises CorruptBatchError; the message names what does not fit.
+    Raises CorruptBatchError; the message says what is wrong.
     """
     header = header or read_header(batch)
     if header.length != len(batch):
@@ -184,7 +184,7 @@ def verify_client_part(batch: Buffer, header: BatchHeader | None = None) -> Batc
 
 
 def verify_leader_part(data: Buffer, at: int = 0) -> None:
-    """Check the CRC over what the leader assigned. Raises CorruptBatchError."""
+    """Check the CRC over the fields that the leader assigned. Raises CorruptBatchError."""
     if len(data) - at < HEADER_SIZE:
         raise CorruptBatchError(
             f"{len(data) - at} bytes cannot hold a batch header of {HEADER_SIZE}"
@@ -196,7 +196,7 @@ def verify_leader_part(data: Buffer, at: int = 0) -> None:
 
 
 def verify(batch: Buffer, header: BatchHeader | None = None) -> BatchHeader:
-    """Check both CRCs of a stored batch, and its offsets. ``header`` is its own, where that was
+    """Check both CRCs of a stored batch, and its offsets. ``header`` is the batch's, if it was
     read already. Raises CorruptBatchError."""
     verify_leader_part(batch)
     header = verify_client_part(batch, header)
@@ -215,7 +215,7 @@ def set_offset_and_term(batch: bytearray | memoryview, base_offset: int, term: i
 
 
 class ClientPart(TypedDict, total=False):
-    """What a client says of a batch in its header; what is left out is 0, or no transaction."""
+    """The client's fields of a header; a field left out is 0, or no transaction id."""
 
     record_count: Required[int]
     first_timestamp_us: Required[int]
@@ -231,8 +231,8 @@ class ClientPart(TypedDict, total=False):
 
 
 def build_pieces(payload: Sequence[Buffer], **says: Unpack[ClientPart]) -> list[Buffer]:
-    """A batch around the pieces of a payload, as pieces to be written one after the other: the
-    header first, then those of the payload, which are not copied. The leader's part is zero.
+    """A batch around the pieces of a payload, as pieces to write one after the other: the header
+    first, then the pieces of the payload, which are not copied. The leader's part is zero.
     """
     size = sum(map(len, payload))
     padding = -size % 8
@@ -274,7 +274,7 @@ def build_control(kind: str, timestamp_us: int) -> bytearray:
 
 def encode_records(records: pa.RecordBatch, codec: str = "none") -> pa.Buffer:
     """The payload of a batch: one Arrow IPC message. ``records`` must have `RECORD_SCHEMA`, and
-    may have the column `TRANSACTION_ID` behind."""
+    may have `TRANSACTION_ID` as a last column."""
     if codec == "none":
         return records.serialize()
     sink = pa.BufferOutputStream()
@@ -293,12 +293,12 @@ def _schema_message_length(with_ids: bool) -> int:
 
 
 def decode_records(batch: Buffer, header: BatchHeader | None = None) -> pa.RecordBatch:
-    """The records of one batch, without copying where the codec is none: columns of
-    `RECORD_SCHEMA`, and `TRANSACTION_ID` behind them where they have ids. ``header`` is its own,
-    where that was read already.
+    """The records of one batch, without copying if the codec is none: columns of
+    `RECORD_SCHEMA`, then `TRANSACTION_ID` if they have ids. ``header`` is the batch's, if it was
+    read already.
 
-    The caller has verified the batch. Raises CorruptBatchError as `read_payload` does and where a
-    record lacks what no record lacks, UnsupportedError for an unknown schema.
+    The caller has verified the batch. Raises CorruptBatchError as `read_payload` does and if a
+    record lacks a required value, UnsupportedError for an unknown schema.
     """
     header = header or read_header(batch)
     if header.schema_id != 0:
@@ -316,9 +316,9 @@ def decode_records(batch: Buffer, header: BatchHeader | None = None) -> pa.Recor
 
 
 def read_payload(header: BatchHeader, batch: Buffer, schema: pa.Schema) -> pa.RecordBatch:
-    """What a verified batch holds, read as ``schema``; not copied where the codec is none.
+    """The rows of a verified batch, read as ``schema``; not copied if the codec is none.
 
-    Raises CorruptBatchError where the payload is no record batch of that schema, contradicts
+    Raises CorruptBatchError if the payload is no record batch of that schema, contradicts
     itself or the header, or would take more than `MAX_DECODED_BYTES`. May hold nulls anywhere.
     """
     payload = pa.py_buffer(memoryview(batch)[HEADER_SIZE : header.length])
@@ -335,7 +335,7 @@ def read_payload(header: BatchHeader, batch: Buffer, schema: pa.Schema) -> pa.Re
                 f" {MAX_DECODED_BYTES}"
             )
         records = pa.ipc.read_record_batch(message, schema)
-        # Offsets inside of columns, too: who reads along false ones leaves the memory.
+        # Offsets inside columns too: following a false offset would read outside the buffer.
         records.validate(full=True)
     except (pa.ArrowException, EOFError, OSError, ValueError, struct.error) as error:
         raise CorruptBatchError(f"payload is not an Arrow record batch: {error}") from error
@@ -347,7 +347,7 @@ def read_payload(header: BatchHeader, batch: Buffer, schema: pa.Schema) -> pa.Re
 
 
 def require_transaction_ids(header: BatchHeader, records: pa.RecordBatch) -> None:
-    """Raise CorruptBatchError unless the last column is the ids that the header speaks of."""
+    """Raise CorruptBatchError unless the last column holds the ids that the header announces."""
     column = records.column(records.num_columns - 1)
     if column.null_count:
         raise CorruptBatchError("payload has a record without a transaction id")
@@ -366,7 +366,7 @@ def require_transaction_ids(header: BatchHeader, records: pa.RecordBatch) -> Non
 def _decompressed_bytes(metadata: pa.Buffer, body: pa.Buffer) -> int:
     """How many bytes Arrow will allocate for the buffers of a record-batch message.
 
-    Arrow believes the length that stands in front of each compressed buffer, and a few bytes of
+    Arrow believes the length in front of each compressed buffer, and a few bytes of
     zstd can become gigabytes; so these lengths are read first. ``metadata`` is a flatbuffer that
     Arrow has verified. Its layout is that of Message.fbs and of
     https://flatbuffers.dev/internals/. Raises struct.error, CorruptBatchError.
@@ -396,7 +396,7 @@ def _decompressed_bytes(metadata: pa.Buffer, body: pa.Buffer) -> int:
 
 
 def _table_field(metadata: pa.Buffer, table: int, number: int) -> int:
-    """Where a field of a flatbuffer's table stands; 0 where the table does not have it."""
+    """The position of a field of a flatbuffer's table; 0 if the table does not have it."""
     vtable = table - struct.unpack_from("<i", metadata, table)[0]
     (size,) = struct.unpack_from("<H", metadata, vtable)
     entry = 4 + 2 * number

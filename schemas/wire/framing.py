@@ -1,16 +1,16 @@
-"""Cutting a stream of bytes into frames, without a socket in sight.
+"""Cutting a stream of bytes into frames. No sockets here.
 
 The owner of a connection asks where to receive (`FrameReader.buffer`), says how many bytes arrived
 (`FrameReader.received`) and takes frames (`FrameReader.next_frame`) until there is none. Small
 frames arrive in one reused buffer. A frame that does not fit it is received straight into memory
 of its own size. A length that no frame may have is refused before anything is allocated for it.
 
-There are two policies of whose memory a frame is:
+There are two policies for the memory of a frame:
 
 - *Lent* (an SPU): a frame is valid until the next call to `buffer`. Nothing is copied, and the
   memory of a large frame is used again, so that a batch is stamped and written from where the
   kernel put it.
-- *Owned* (a client): a frame keeps its bytes for as long as somebody refers to them; a small one
+- *Owned* (a client): a frame keeps its bytes for as long as anything refers to them; a small one
   is copied out of the buffer. Its length field stays in front of it in memory: with it, the
   batches behind a fixed part of 16 bytes are aligned to 8, as Arrow likes.
 
@@ -66,11 +66,11 @@ class FrameReader:
         self._filled = 0
 
     def buffer(self) -> memoryview:
-        """Where the next bytes go; never empty if all frames at hand were taken."""
+        """Where the next bytes go; never empty if all complete frames were taken."""
         if self._large is not None:
             return self._large[self._filled :]
         if len(self._large_memory) > _KEEP_BYTES:
-            # The frame in it was taken; an idle connection must not hold on to so much.
+            # The frame in it was taken; an idle connection must not keep so much memory.
             self._large_memory = memoryview(b"")
         if self._start == self._end:
             self._start = self._end = 0
@@ -90,7 +90,7 @@ class FrameReader:
     def next_frame(self) -> memoryview | None:
         """The next whole frame, without its length field; None if more bytes are needed.
 
-        Raises ProtocolError for a length that no frame has; the stream is lost then.
+        Raises ProtocolError for a length that no frame may have; the stream is then unusable.
         """
         if self._large is not None:
             if self._filled < len(self._large):

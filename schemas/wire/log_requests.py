@@ -16,7 +16,7 @@ from schemas.wire.protocol import FixedPart
 
 
 class SegmentState(IntEnum):
-    """How far a segment of a log is in its life."""
+    """The stage of a segment in its life cycle."""
 
     IN_PROGRESS = 0
     COMPLETED = 1
@@ -26,9 +26,9 @@ class SegmentState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ListSegmentsRequest(FixedPart):
-    """Ask for the segments of a replica's log, or for what has become of them.
+    """Ask for the segments of a replica's log, now or once they change.
 
-    ``known_version`` is that of the last answer, 0 for none: if it is still the same, the answer
+    ``known_version`` is from the last answer, 0 for none: if it is still current, the answer
     comes when a segment begins, is completed, truncated or deleted, else after ``max_wait_ms``.
     """
 
@@ -50,7 +50,7 @@ class ListSegmentsRequest(FixedPart):
 class ListSegmentsResponse(FixedPart):
     """The bounds of the log; the tail holds a `SegmentInfo` for each segment, in order.
 
-    ``version`` is never 0, and another one after each restart of the SPU.
+    ``version`` is never 0, and changes with each restart of the SPU.
     """
 
     version: int
@@ -70,8 +70,8 @@ class ListSegmentsResponse(FixedPart):
 class SegmentInfo:
     """One segment: offsets from ``base_offset`` to below ``end_offset`` in ``size_bytes``.
 
-    Times are wall time in microseconds, 0 where they are not known or not yet; ``opened_us`` is of
-    the first batch.
+    Times are wall time in microseconds, 0 if they are not known, or not known yet; ``opened_us`` is
+    the time of the first batch.
     """
 
     base_offset: int
@@ -113,9 +113,9 @@ class SegmentInfo:
 class VerifyRequest(FixedPart):
     """Have an SPU check its own replica of a partition against its checksums and indexes.
 
-    ``offset`` is `EARLIEST` to begin, else ``next_offset`` of the answer before, of the same
-    connection. Answered when all is checked, or after ``max_wait_ms`` with what is checked by
-    then. Whole batches from ``compare_from`` on and below ``compare_upto`` go into a digest;
+    ``offset`` is `EARLIEST` to begin, else ``next_offset`` of the previous answer on the same
+    connection. The answer comes when all is checked, or after ``max_wait_ms`` with the progress
+    so far. Whole batches from ``compare_from`` on and below ``compare_upto`` go into a digest;
     both count when it begins.
     """
 
@@ -143,10 +143,10 @@ class VerifyRequest(FixedPart):
 
 @dataclass(frozen=True, slots=True)
 class VerifyResponse(FixedPart):
-    """How far a verification is; all numbers count from its beginning. Tail: what is wrong.
+    """The progress of a verification; all numbers count from its beginning. Tail: the problems.
 
     ``end``: it checks the offsets below. ``compared_from``: base offset of the first batch in
-    ``digest``, `NO_OFFSET` where there is none. ``finished`` is 1 at its end; the tail is JSON:
+    ``digest``, `NO_OFFSET` if there is none. ``finished`` is 1 at the end; the tail is JSON:
     ``{"problems": [{"file", "position", "reason", "severity", "rebuilt"}]}``.
     """
 

@@ -3,8 +3,8 @@
 ``partition = (murmur3_x86_32(key, seed 0) & 0x7fffffff) mod partitions``
 
 MurmurHash3 (Austin Appleby, public domain), 32-bit x86 variant, seed 0. Every producer uses
-it: `send`, `send_table` and Spark. Test vectors stand in ``docs/reference/protocol.md``. A
-record without a key has no partition of its own; the producer spreads those.
+it: `send`, `send_table` and Spark. Test vectors are in ``docs/reference/protocol.md``. A
+record without a key belongs to no partition; the producer spreads such records.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def partition_for(key: bytes, partitions: int) -> int:
 
 
 def partitions_of(keys: Sequence[bytes], partitions: int) -> npt.NDArray[np.int64]:
-    """The partition of each of several keys that are in no column."""
-    # The sign of a hash is the bit that is masked.
+    """The partition of each key of a sequence."""
+    # The mask clears the sign bit of the hash.
     hashes = np.fromiter(map(mmh3.hash, keys), np.int64, len(keys))
     return (hashes & 0x7FFFFFFF) % partitions
 
@@ -40,7 +40,7 @@ def partitions_of(keys: Sequence[bytes], partitions: int) -> npt.NDArray[np.int6
 def hash_keys(keys: pa.Array) -> npt.NDArray[np.uint32]:
     """Unsigned 32-bit hashes of a binary or string column; the hash of a null is 0.
 
-    Keys of one length are hashed together, a word of all of them at a time.
+    Keys of one length are hashed together, one word of every key at a time.
     """
     if pa.types.is_dictionary(keys.type):
         keys = keys.dictionary_decode()

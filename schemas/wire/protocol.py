@@ -8,12 +8,12 @@ Every frame is ``length`` (4 bytes, of what follows), then a 12-byte frame heade
 All integers are little-endian. ``status`` is 0 in requests; in responses it is an `ErrorCode`,
 and a response whose status is not OK carries a UTF-8 message as its tail. The fixed part of a
 known api and version has a layout (`FixedPart`); a longer one is accepted and its end ignored, so
-fields can be added; where some were, a shorter one that ends before them is accepted too. The
+fields can be added; a shorter one that ends before the added fields is accepted too. The
 tail is raw bytes: record batches, never parsed here. The same correlation number ties a response
 to its request; responses may come in any order.
 
 A connection starts with HELLO and nothing else; a peer that cannot agree on a version gets an
-UNSUPPORTED answer and the connection ends. What comes then has its layouts in
+UNSUPPORTED answer and the connection ends. The layouts of later frames are in
 `schemas.wire.record_requests`, `schemas.wire.subscription_requests` and
 `schemas.wire.log_requests`.
 """
@@ -43,7 +43,7 @@ FRAME_HEADER: Final = struct.Struct("<BBHII")
 FRAME_OVERHEAD: Final = PREFIX.size + FRAME_HEADER.size
 #: The longest frame a peer accepts, by its length field.
 MAX_FRAME_BYTES: Final = MAX_BATCH_BYTES + (1 << 16)
-#: How much of a fetch answer one request may ask for.
+#: The most bytes that one fetch may ask for.
 MAX_FETCH_BYTES: Final = 32 << 20
 #: The longest tail of SUBSCRIBE, UNSUBSCRIBE and CREDIT: many times what a connection may have.
 MAX_SUBSCRIPTION_BYTES: Final = 1 << 20
@@ -65,7 +65,7 @@ class Api(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FrameHeader:
-    """What stands between the length field and the body."""
+    """The fields between the length field and the body."""
 
     api: int
     version: int
@@ -117,7 +117,7 @@ def raise_for_status(
 ) -> None:
     """Raise the error a response carries, if it carries one. ``fixed`` is its fixed part.
 
-    Raises ProtocolError where the error needs a fixed part that is not there.
+    Raises ProtocolError if the error needs a fixed part that is missing.
     """
     if header.status == ErrorCode.OK:
         return
@@ -173,7 +173,7 @@ class HelloRequest(FixedPart):
 
 @dataclass(frozen=True, slots=True)
 class HelloResponse(FixedPart):
-    """SPU → client: the version to use, who answers, its limits. Tail: the cluster uid."""
+    """SPU → client: the version to use, the SPU that answers, its limits. Tail: the cluster uid."""
 
     version: int
     spu_id: int
@@ -190,9 +190,9 @@ class HelloResponse(FixedPart):
 
 @dataclass(frozen=True, slots=True)
 class DivergedResponse(FixedPart):
-    """What an answer with the status DIVERGED holds beside its message.
+    """The fixed part of an answer with the status DIVERGED.
 
-    ``diverged_at``: from this offset on what the reader has read may differ from the log.
+    ``diverged_at``: from this offset on, the records that the reader got may differ from the log.
     """
 
     diverged_at: int
@@ -208,9 +208,9 @@ class DivergedResponse(FixedPart):
 
 @dataclass(frozen=True, slots=True)
 class TransactionIdTooLowResponse(FixedPart):
-    """What an answer with the status TRANSACTION_ID_TOO_LOW holds beside its message.
+    """The fixed part of an answer with the status TRANSACTION_ID_TOO_LOW.
 
-    ``last_transaction_id``: no record with an id below it is appended to the partition.
+    ``last_transaction_id``: the partition accepts no record with an id below it.
     """
 
     last_transaction_id: int

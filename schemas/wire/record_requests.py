@@ -30,7 +30,7 @@ class Acks(IntEnum):
 
 
 class FetchFlags(IntFlag):
-    """How a fetch may be answered. Bits that are not here are ignored."""
+    """How a fetch may be answered. Unknown bits are ignored."""
 
     #: A follower may answer, up to the last add confirmed that it knows.
     FOLLOWER_OK = 1
@@ -95,10 +95,10 @@ class FetchRequest(FixedPart):
     """Read whole batches from ``offset`` on.
 
     Answered at once when ``min_bytes`` are committed beyond ``offset``, else after
-    ``max_wait_ms`` with what there is. The first batch is sent whole even when it exceeds
+    ``max_wait_ms`` with the batches there are. The first batch is sent whole even when it exceeds
     ``max_bytes``, and may begin before ``offset``. ``term`` is the term of the reader's last
-    batch, 0 if it has none: with ``offset`` it says what the reader has read, and DivergedError
-    says that the log does not hold that any more. ``flags``: without FOLLOWER_OK only the
+    batch, 0 if it has none: with ``offset`` it identifies what the reader has read, and
+    DivergedError says that the log no longer holds that. ``flags``: without FOLLOWER_OK only the
     leader answers.
     """
 
@@ -153,8 +153,8 @@ class FetchResponse(FixedPart):
 @dataclass(frozen=True, slots=True)
 class ListOffsetsRequest(FixedPart):
     """Ask for an offset: `EARLIEST`, `LATEST` (one above the last committed), or the first
-    record at or after a timestamp in microseconds (0 and up). ``by`` says what a position of 0 and
-    up is."""
+    record at or after a timestamp in microseconds (0 and up). ``by`` says what a position of 0 or
+    more counts."""
 
     uid: PartitionUid
     position: int
@@ -178,9 +178,9 @@ class ListOffsetsRequest(FixedPart):
 class ListOffsetsResponse(FixedPart):
     """The offset asked for, and the bounds of the log.
 
-    For a timestamp the offset is of the first *batch* whose last timestamp is at or after it, for
-    a transaction id of the first one whose last id is that or a larger one; the reader skips the
-    earlier records of that batch. ``by`` repeats what the position was taken for: an SPU of an
+    For a timestamp, the offset is that of the first *batch* whose last timestamp is at or after it;
+    for a transaction id, of the first batch whose last id is that or larger. The reader skips the
+    earlier records of that batch. ``by`` repeats how the position was understood: an SPU of an
     earlier version takes every position for a timestamp, and does not say so.
     """
 

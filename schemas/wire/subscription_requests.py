@@ -1,4 +1,4 @@
-"""Reading by push: SUBSCRIBE, UNSUBSCRIBE, CREDIT, and what is pushed.
+"""Reading by push: SUBSCRIBE, UNSUBSCRIBE, CREDIT, and the frames that an SPU pushes.
 
 The fixed parts of their frames (see `schemas.wire.protocol`), and the rows of tails.
 """
@@ -19,9 +19,9 @@ from schemas.wire.record_requests import NO_FLAGS, FetchFlags
 class SubscribeRequest(FixedPart):
     """Have partitions pushed to this connection; the tail names them, as `SubscriptionEntry`.
 
-    ``entry_bytes``: how long an entry of the tail is. Answered at once without any fixed part or
+    ``entry_bytes``: the length of an entry of the tail. Answered at once without any fixed part or
     tail; each entry then gets a frame of its own (`PushResponse`), or an error frame. Without
-    entries it shows that the SPU is there.
+    entries, the answer shows that the SPU is alive.
     """
 
     entry_bytes: int
@@ -39,7 +39,7 @@ class SubscribeRequest(FixedPart):
 class SubscriptionEntry:
     """One subscription: whole batches from ``offset`` on, at most ``credit`` bytes for now.
 
-    ``number`` is chosen by the client, stands as the correlation of all frames that are pushed
+    ``number`` is chosen by the client, is the correlation number of all frames that are pushed
     for it, and is not used twice on a connection. ``term`` and ``flags`` are those of a
     `FetchRequest`. A credit of 0 counts as 1.
     """
@@ -58,7 +58,7 @@ class SubscriptionEntry:
 
     @classmethod
     def unpack_all(cls, data: memoryview | bytes, entry_bytes: int) -> list[Self]:
-        """The entries of a tail; what follows the known fields of each is ignored. Raises
+        """The entries of a tail; bytes after the known fields of each are ignored. Raises
         ProtocolError."""
         if entry_bytes < cls.LAYOUT.size or len(data) % entry_bytes:
             raise ProtocolError(
@@ -105,10 +105,10 @@ def unpack_numbers(data: memoryview | bytes) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class PushResponse(FixedPart):
-    """What an SPU sends of its own accord for a subscription; the tail holds whole batches.
+    """A frame that an SPU pushes for a subscription; the tail holds whole batches.
 
-    ``log_start`` and ``lac`` as in `FetchResponse`. ``next_offset`` is where the subscription
-    stands behind these batches.
+    ``log_start`` and ``lac`` as in `FetchResponse`. ``next_offset`` is the position of the
+    subscription after these batches.
     """
 
     log_start: int
