@@ -1,8 +1,8 @@
 """What Spark and its users import: ``spark.read.format("runnel")`` works without registration.
 
 Spark looks in top-level packages named ``pyspark_*`` for a class `DefaultSource`, once per
-session, in a worker process. So this package holds that, and `spark_session` for users: a session
-that is set up for this machine.
+session, in a worker process. So this package holds that class, and `spark_session` for users: a
+session that is set up for this machine.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ __all__ = ["DefaultSource", "spark_session"]
 
 def __getattr__(name: str) -> Any:
     if name == "spark_session":
-        # Workers only look for the source.
+        # Workers look only for the source.
         from spark_io.session import spark_session
 
         return spark_session

@@ -1,7 +1,7 @@
 """An event loop in a thread of its own, for blocking callers.
 
-It works where a loop runs already (Jupyter). Ctrl-C in the calling thread cancels the call and
-is raised at once; the thread is a daemon, so a process can end without it.
+It works even if a loop is already running (Jupyter). Ctrl-C in the calling thread cancels the call
+and is raised at once; the thread is a daemon, so a process can end without it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _SIGNAL_S: Final = 0.2
 
 
 def blocking_form_of(original: Callable[..., object]) -> Callable[[F], F]:
-    """Give a blocking method the text of the one that it waits for, so that `help` shows it.
+    """Give a blocking method the docstring of the method that it calls, so that `help` shows it.
 
-    The method's own first paragraph stays the first; what else it says comes last.
+    The method's own first paragraph stays first; the rest of its own text comes last.
     """
 
     def documented(method: F) -> F:
@@ -42,7 +42,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     try:
         uvloop = importlib.import_module("uvloop")
     except ImportError:
-        # It does not exist for every platform; asyncio's own loop does the same, slower.
+        # It does not exist for every platform; asyncio's own loop works as well, but slower.
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
@@ -51,16 +51,16 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 def _wait(future: concurrent.futures.Future[T], loop: asyncio.AbstractEventLoop) -> T:
     """The result of a future, for a main thread that Ctrl-C must reach.
 
-    A signal that comes at the very moment before the thread falls asleep would be seen only when
-    it wakes up (CPython checks for signals before it waits): so it never sleeps for long. What
-    came to a ``loop`` that was ending is cancelled: it will not be run.
+    A signal that comes just before the thread falls asleep would be seen only when it wakes up
+    (CPython checks for signals before it waits), so it never sleeps for long. A call that reached
+    a ``loop`` while it was ending is cancelled: it will not run.
     """
     while True:
         try:
             return future.result(_SIGNAL_S)
         except TimeoutError:
             if future.done():
-                # Not that of this wait.
+                # The future is done: the TimeoutError may be its own, not that of this wait.
                 return future.result()
             if loop.is_closed():
                 future.cancel()
@@ -76,12 +76,12 @@ class LoopThread:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop; to be used by means of what is safe in other threads."""
+        """The loop; use only its thread-safe methods."""
         return self._loop
 
     @property
     def is_current(self) -> bool:
-        """Does it run what asks this?"""
+        """Whether the caller runs in this thread."""
         return threading.current_thread() is self._thread
 
     @property
@@ -89,7 +89,7 @@ class LoopThread:
         return not self._loop.is_closed()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop and wait for what it gives or raises."""
+        """Run a coroutine in the loop, wait, and return its result or raise its error."""
         if self.is_current:
             work.close()
             raise RuntimeError("a blocking call from a callback of the client would never end")
@@ -104,21 +104,21 @@ class LoopThread:
             raise
         except concurrent.futures.CancelledError:
             if self._loop.is_closed():
-                # It may have come too late to be begun.
+                # The coroutine may have come too late to be started.
                 work.close()
             raise RuntimeError("the client was closed by another thread") from None
 
     def soon(self, callback: Callable[[], object]) -> None:
-        """Call something in the loop, without waiting; nothing happens after `stop`."""
+        """Call a function in the loop, without waiting; nothing happens after `stop`."""
         if self.running:
             try:
                 self._loop.call_soon_threadsafe(callback)
             except RuntimeError:
-                # The loop was closed between the question and the call.
+                # The loop was closed between the check and the call.
                 return
 
     def stop(self) -> None:
-        """End the loop: what still runs in it is cancelled."""
+        """End the loop; tasks that still run in it are cancelled."""
         if not self.running:
             return
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -1,6 +1,6 @@
-"""What the command remembers between calls, for itself and for the library: the profile.
+"""The profile: what the command line remembers between calls, for itself and for the library.
 
-The profile names the SC to talk to and where the local cluster's data lies. ``RUNNEL_HOME``
+The profile names the SC to talk to and the data directory of the local cluster. ``RUNNEL_HOME``
 defaults to ``~/.runnel``.
 """
 
@@ -25,14 +25,14 @@ def runnel_home() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Where commands go when they are not told."""
+    """The SC and the data directory that commands use by default."""
 
     sc: str = DEFAULT_SC
     data_dir: str | None = None
 
 
 def load_profile() -> Profile:
-    """The saved profile, or the default one. Raises InvalidRequestError where it is damaged."""
+    """The saved profile, or the default one. Raises InvalidRequestError if it is damaged."""
     path = runnel_home() / "profile.json"
     try:
         data: dict[str, Any] = json.loads(path.read_text())
@@ -44,7 +44,7 @@ def load_profile() -> Profile:
 
 
 def default_sc() -> str:
-    """The SC to talk to where none is named: ``RUNNEL_SC``, else the profile's.
+    """The SC to talk to if none is named: ``RUNNEL_SC``, else the profile's.
 
     Raises InvalidRequestError for a damaged profile.
     """

@@ -15,9 +15,9 @@ def cache_dir(environ: Mapping[str, str]) -> Path:
 
 
 def ensure_file(path: Path, text: str, mode: int = 0o644) -> None:
-    """Make a file hold ``text``; nothing is written where it does already. Atomic.
+    """Make a file hold ``text``; writes nothing if it already does. Atomic.
 
-    Raises OSError where the directory cannot be written.
+    Raises OSError if the directory cannot be written.
     """
     with contextlib.suppress(OSError, UnicodeDecodeError):
         if path.read_text() == text and path.stat().st_mode & 0o777 == mode:

@@ -20,12 +20,12 @@ from spark_io.partitions import LogBounds, LogSlice, plan_slices
 
 
 def topic_schema(options: ReadOptions) -> TopicSchema | None:
-    """The columns of a typed topic, as of now; None of a topic without a schema.
+    """The columns of a typed topic, as of now; None for a topic without a schema.
 
     Raises NotFoundError for a topic that does not exist, UnreachableError.
     """
     with runnel.connect(options.sc) as cluster:
-        # Says how to create the topic, if there is none.
+        # If there is no such topic, the error says how to create it.
         cluster.topic(options.topic)
         found = cluster.get("topic", options.topic)
     return found.spec.row_schema if isinstance(found, Topic) else None
@@ -42,14 +42,14 @@ def plan_read(options: ReadOptions) -> list[LogSlice]:
         found = cluster.offsets(options.topic)
         first: Mapping[int, int] = {}
         if isinstance(options.starting, TransactionId):
-            # After the ends: what is not found before them can only come behind.
+            # Asked after the ends: an id that is not found before them can only come later.
             first = cluster.offsets_at(options.topic, options.starting)
     bounds = [LogBounds(found[i].earliest, found[i].latest, first.get(i)) for i in sorted(found)]
     return plan_slices(options, uid, bounds)
 
 
 def read_slice(options: ReadOptions, piece: LogSlice) -> Iterator[pa.RecordBatch]:
-    """The records of a slice as the consumer gives them, straight from the partition's leader.
+    """The records of a slice as the consumer returns them, straight from the partition's leader.
 
     Raises NotFoundError when the topic is another one than was planned, OffsetOutOfRangeError
     when retention deleted records of the slice meanwhile.

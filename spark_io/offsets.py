@@ -6,8 +6,8 @@
     {"0": 12, "1": -2}                 by partition; -2 is earliest, -1 is latest
     {"orders": {"0": 12, "1": -2}}     the same with the topic's name around it
 
-JSON names every partition of the topic, as it does for Kafka: a partition that was forgotten is
-an error, not a part of the data that is silently left out. Pure.
+JSON names every partition of the topic, as it does for Kafka: a missing partition is an error, so
+that no data is left out silently. Pure.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class OffsetWish:
             )
 
     def position(self, index: int) -> int:
-        """The position wished for one partition."""
+        """The position requested for one partition."""
         return self.everywhere if self.by_partition is None else dict(self.by_partition)[index]
 
 
 def parse_offsets(option: str, text: str, topic: str, *, words: tuple[str, ...]) -> OffsetWish:
-    """The wish that ``text`` expresses. ``words`` are those that make sense for this option.
+    """The positions that ``text`` asks for. ``words`` are those that this option accepts.
 
     Raises InvalidRequestError that names the option and what is accepted.
     """
@@ -112,7 +112,7 @@ def _partition(option: str, name: str) -> int:
 
 def _position(option: str, name: str, value: Any, words: tuple[str, ...]) -> int:
     special = {_WORDS[word]: word for word in words}
-    # JSON's true is a number to Python, and not to anybody else.
+    # Python takes JSON's true for a number; nothing else does.
     whole = isinstance(value, int) and not isinstance(value, bool)
     if whole and (0 <= value <= _MAX_OFFSET or value in special):
         return int(value)

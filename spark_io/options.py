@@ -11,7 +11,7 @@
 =========================  ===================================================================
 
 Names ignore case, as all of Spark's do. An option that is not in the table is an error: a typo
-in ``endingOffsets`` would otherwise read other records than were meant.
+in ``endingOffsets`` would otherwise read the wrong records.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _starting(given: Mapping[str, str], topic: str) -> OffsetWish | TransactionI
             f"options {STARTING} and {STARTING_ID}: a read begins at one place; give one of them"
         )
     text = given[STARTING_ID].strip()
-    # Longer numbers are none either, and Python refuses to parse the longest.
+    # Longer numbers are no transaction ids either, and Python refuses to parse the longest.
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
     if not 0 <= number <= MAX_TRANSACTION_ID:
         raise InvalidRequestError(

@@ -1,4 +1,4 @@
-"""From wishes to exact ranges: one Spark partition for each partition of the topic.
+"""From requested positions to exact ranges: one Spark partition for each partition of the topic.
 
 The ends are taken once, on the driver, and travel inside the partitions. A DataFrame that is
 evaluated again therefore gives the same records, however many were appended meanwhile.
@@ -20,10 +20,10 @@ from spark_io.options import ReadOptions
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """What one partition's log holds: offsets from ``start`` to below ``end``.
+    """The bounds of one partition's log: offsets from ``start`` to below ``end``.
 
     ``first``: the offset of the batch with the first record of the transaction id that reading
-    begins at, from ``end`` on where there was none; None where it does not begin at one.
+    begins at, or at least ``end`` if there was none; None if it does not begin at one.
     """
 
     start: int
@@ -66,7 +66,7 @@ def plan_slices(
 def _slice(options: ReadOptions, topic_uid: str, index: int, log: LogBounds) -> LogSlice:
     end = _resolve(options.ending, options.topic, index, log)
     if isinstance(options.starting, TransactionId):
-        # Nobody can know where an id is: one that only comes after the end is no mistake.
+        # Users cannot know where an id is: one that comes only after the end is no mistake.
         start = end if log.first is None else min(log.first, end)
         return LogSlice(topic_uid, index, start, end, options.starting.id)
     start = _resolve(options.starting, options.topic, index, log)

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from spark_io.cache import cache_dir, ensure_file
 from spark_io.java import find_java, wheel_java_home
 
-#: What was measured to help on one machine, and what keeps a notebook quiet.
+#: Settings that measurably help on one machine, and settings that keep a notebook quiet.
 DEFAULTS: Final[dict[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -26,8 +26,8 @@ DEFAULTS: Final[dict[str, str]] = {
     # Record batches between the JVM and Python: 8 to 19 % faster than over loopback TCP.
     "spark.python.unix.domain.socket.enabled": "true",
 }
-#: Spark's own default prints warnings before a setting could stop it. The gateway's level stands
-#: apart because Spark gives it to the root logger.
+#: Spark's own default prints warnings before a setting could stop it. The gateway's level is
+#: separate because Spark gives it to the root logger.
 _QUIET_LOGS: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr

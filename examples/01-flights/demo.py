@@ -1,8 +1,8 @@
 """``make demo``: a cluster, a real data set through it, and Spark on top, in about a minute.
 
-Every record lies on three SPUs; one of them, a leader, is killed while records flow, and every
-record is there afterwards. Everything goes through the command line and the library as a user has
-them. The cluster lives in a temporary directory on free ports, and nothing of it is left behind.
+Three SPUs hold every record. The demo kills one of them, a leader, while records flow, and
+no record is lost. It uses the command line and the library just as a user does. The cluster is
+in a temporary directory on free ports, and the demo deletes it afterwards.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 def begin(*arguments: str) -> subprocess.Popen[bytes]:
-    """Begin a ``runnel`` command as a user would, and show it."""
+    """Start a ``runnel`` command as a user would, and show it."""
     console.print(f"\n[bold]$ runnel {shlex.join(arguments)}[/]")
     return subprocess.Popen([sys.executable, "-m", "runnel.cli.main", *arguments])
 
@@ -124,7 +124,7 @@ def check_everything_came_back(sc: str, csv: Path) -> None:
 
 
 def main() -> None:
-    """Run the demo, and clean up whatever happens."""
+    """Run the demo, and always clean up."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="runnel-demo-") as directory:
         os.environ["RUNNEL_HOME"] = directory

@@ -2,7 +2,7 @@
 
     python routes.py HOST:PORT [TOPIC]
 
-Spark finds the data source by its short name; each log partition is read by a task of its own,
+Spark finds the data source by its short name; a task of its own reads each log partition,
 straight from the SPU that leads it.
 """
 

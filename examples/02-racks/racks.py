@@ -1,7 +1,7 @@
 """Six SPUs in three racks: start them, place topics, show in which racks the replicas are.
 
-``python examples/02-racks/racks.py`` uses a cluster of its own, gone afterwards. Exits with 1
-where a topic is not spread as it should be.
+``python examples/02-racks/racks.py`` uses a cluster of its own and deletes it afterwards. Exits
+with 1 if a topic is not spread as it should be.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def start_racks(cluster: runnel.Cluster, first_port: int) -> None:
 
 
 def online(cluster: runnel.Cluster, group: str) -> int:
-    """How many SPUs of a group are there."""
+    """How many SPUs of a group are online."""
     spus = cluster.list("spus", {"spugroup": group})
     return sum(spu.status.resolution.value == "online" for spu in spus)
 
 
 def check(cluster: runnel.Cluster) -> list[str]:
-    """Print where the replicas of every topic are; what is not as it should be."""
+    """Print where the replicas of every topic are; return the problems."""
     racks = {spu.spec.spu_id: spu.spec.rack for spu in cluster.list("spus")}
     wrong = []
     for topic in cluster.list("topics"):
@@ -80,7 +80,7 @@ def check(cluster: runnel.Cluster) -> list[str]:
 
 
 def main() -> None:
-    """Run the example, and clean up whatever happens."""
+    """Run the example, and always clean up."""
     with tempfile.TemporaryDirectory(prefix="runnel-racks-") as directory:
         os.environ["RUNNEL_HOME"] = directory
         os.environ.pop("RUNNEL_SC", None)

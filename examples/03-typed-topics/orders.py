@@ -1,7 +1,7 @@
-"""Rows into a topic with columns, and typed columns out of it.
+"""Send rows to a typed topic, and read typed columns from it.
 
-Needs a running cluster (``runnel cluster start``); goes to the one that was started last, or
-to ``RUNNEL_SC``.
+Needs a running cluster (``runnel cluster start``); uses the one that was started last, or
+the one that ``RUNNEL_SC`` names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 @dataclass
 class Order:
-    """A row: its fields are called as the columns."""
+    """A row: its fields have the names of the columns."""
 
     orderId: int  # noqa: N815
     at: datetime

@@ -1,4 +1,4 @@
-"""The etcd that a local cluster starts for itself: finding the program, and knowing its version."""
+"""The etcd that a local cluster starts for itself: finding the program and its version."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def find_etcd() -> Path:
 
 
 def etcd_version(program: Path) -> tuple[int, int, int]:
-    """Its version; (0, 0, 0) where it does not tell."""
+    """Its version; (0, 0, 0) if it cannot be found out."""
     with suppress(OSError):
         shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
         if found := re.search(r"etcd Version: (\d+)\.(\d+)\.(\d+)", shown.stdout):
@@ -48,7 +48,7 @@ def etcd_version(program: Path) -> tuple[int, int, int]:
 
 
 def warning_about(program: Path) -> str | None:
-    """What its user should know; None for a version without known loss of data."""
+    """A warning for the user; None for a version without known loss of data."""
     version = etcd_version(program)
     if (3, 5, 0) <= version < (3, 5, 6):
         text = ".".join(map(str, version))

@@ -2,8 +2,8 @@
 
 The client may not import the daemons' packages, so each job runs in a process: the ``admin`` module
 of the SC (``sc.admin``) for the KV, of the SPU (``spu.admin``) for logs. It reads one JSON object
-from standard input (passwords do not show in the list of processes), and says a JSON object a line:
-progress, then ``done`` or ``error``.
+from standard input (so that passwords do not show in the list of processes), and writes one JSON
+object per line: progress, then ``done`` or ``error``.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import IO, Any, cast
 from schemas.daemon.installation import Program, program_command
 from schemas.errors import NotFoundError, RunnelError, error_from
 
-#: A line to show while it takes time.
+#: Shows a line of progress.
 ShowLine = Callable[[str], None]
-#: Bytes that were verified, and bytes that there are.
+#: Bytes verified, and bytes in all.
 VerifyProgress = Callable[[int, int], None]
-#: What is given each line of progress.
+#: Called with each line of progress.
 _OnLine = Callable[[dict[str, Any]], None]
 
 # The KV store
 
 
 def inspect_kv(kv: str, cluster: str) -> dict[str, Any]:
-    """``uid`` (None where the store never held the cluster), ``keys``, ``moved_to`` and
-    ``arriving_from``. Raises UnreachableError and what else the store says."""
+    """``uid`` (None if the store never held the cluster), ``keys``, ``moved_to`` and
+    ``arriving_from``. Raises UnreachableError and other errors of the store."""
     return _on_kv({"verb": "census", "kv": kv, "cluster": cluster})
 
 
 def erase_kv(kv: str, cluster: str, *, most_offices: int | None = None) -> int:
-    """Delete all of a cluster from a store. Gives the number of keys.
+    """Delete all keys of a cluster from a store. Returns the number of keys.
 
-    Raises ConflictError where more SCs took office over it than ``most_offices``.
+    Raises ConflictError if more SCs became its leader than ``most_offices``.
     """
     request = {"verb": "erase", "kv": kv, "cluster": cluster, "mostOffices": most_offices}
     return int(_on_kv(request)["keys"])
@@ -55,13 +55,14 @@ def migrate_kv(source: str, target: str, cluster: str, progress: ShowLine) -> di
 def describe_logs(path: Path) -> list[dict[str, Any]]:
     """Meta, checkpoint, segments and indexes of the partitions in a directory.
 
-    Raises NotFoundError, InvalidRequestError for what is none, ConflictError while an SPU uses it.
+    Raises NotFoundError, InvalidRequestError if it is not such a directory, ConflictError
+    while an SPU uses it.
     """
     return _on_logs("describe", path)
 
 
 def verify_logs(path: Path, progress: VerifyProgress) -> list[dict[str, Any]]:
-    """What is wrong with the partitions in a directory; raises as `describe_logs` does."""
+    """The problems of the partitions in a directory; raises what `describe_logs` raises."""
     return _on_logs("verify", path, progress)
 
 
@@ -100,8 +101,8 @@ def _on_logs(verb: str, path: Path, progress: VerifyProgress | None = None) -> l
 def _run_admin(
     program: Program, request: dict[str, Any], what: str, on_line: _OnLine | None = None
 ) -> dict[str, Any]:
-    """What a program has done. Raises the error that it says, and RunnelError, naming
-    ``what`` was to be done, where it ends without a word."""
+    """The result of an admin process. Raises the error that it reports, or a RunnelError that names
+    ``what`` if it ends without a report."""
     pipe = subprocess.PIPE
     last = "it said nothing"
     with subprocess.Popen(
@@ -118,7 +119,7 @@ def _run_admin(
             try:
                 line = json.loads(text)
             except ValueError:
-                # The last words of a process that cannot run.
+                # The last output of a process that cannot run.
                 last = text.strip() or last
                 continue
             if "done" in line:

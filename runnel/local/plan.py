@@ -1,8 +1,8 @@
 """The plan of a local cluster: which daemons, which ports, which files. Pure.
 
-Ports follow one rule: SC k (from 0) listens at ``base + 2k`` and the next one, SPU i (from 0) at
-``base + 10 + 3i`` and the two after it; etcd, where the cluster has its own, at ``base + 8`` and
-the next one.
+Ports follow one rule: SC k (from 0) listens at ``base + 2k`` and the next port, SPU i (from 0) at
+``base + 10 + 3i`` and the next two; etcd, if the cluster has its own, at ``base + 8`` and
+the next port.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """One process: its name (also of its log and configuration), and the ports it listens on."""
+    """One process: its name (also for its log and configuration), and the ports it listens on."""
 
     name: str
     program: Literal["sc", "etcd"]
@@ -40,9 +40,9 @@ class Daemon:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """A local cluster as it was asked for. Raises InvalidRequestError for impossible wishes.
+    """A local cluster as requested. Raises InvalidRequestError for impossible requests.
 
-    ``kv`` is ``sqlite``, ``etcd`` (one of its own), or the URL of an etcd that runs elsewhere.
+    ``kv`` is ``sqlite``, ``etcd`` (the cluster's own), or the URL of an etcd that runs elsewhere.
     """
 
     data_dir: Path
@@ -85,12 +85,12 @@ class ClusterPlan:
 
     @property
     def daemons(self) -> list[Daemon]:
-        """In the order in which they are started. SPUs are the SC's own."""
+        """In start order, without SPUs: the SC starts those."""
         return [self.etcd, self.sc] if self.kv == "etcd" else [self.sc]
 
     @property
     def etcd(self) -> Daemon:
-        """The cluster's own, of use where ``kv`` is ``etcd``."""
+        """The cluster's own etcd; meaningful only if ``kv`` is ``etcd``."""
         client, peer = self.base_port + 8, self.base_port + 9
         config: dict[str, object] = {
             "name": "etcd-0",
@@ -125,10 +125,10 @@ class ClusterPlan:
 
     @property
     def spu_group(self) -> SpuGroup:
-        """The object that has the SC start the SPUs, ``spu-0`` and so on."""
+        """The object that makes the SC start the SPUs, ``spu-0`` and so on."""
         ports = self.spu_ports(0)
         template = SpuTemplate(
-            # Nobody else is to have a share of the disk: it is the bound.
+            # The disk is the only limit: nothing else is meant to share it.
             storage=Storage(size=None),
             public_endpoint=PublicEndpoint(port=ports["public"]),
             private_endpoint=PrivateEndpoint(port=ports["private"]),

@@ -18,7 +18,7 @@ _LAST_PORT = 32_000
 
 
 def command_of(daemon: Daemon, config: Path) -> list[str]:
-    """What to run. Raises NotFoundError where there is no such program."""
+    """The command line of a daemon. Raises NotFoundError if there is no such program."""
     if daemon.program == "etcd":
         return [str(find_etcd()), f"--config-file={config}"]
     return program_command(Program.SC, "-c", str(config))
@@ -51,11 +51,11 @@ def port_is_free(port: int) -> bool:
 
 
 def free_base_port(data_dir: Path, spus: int) -> int:
-    """A base port at which every daemon finds its ports free, now: drawn at random, so that
-    clusters that are stopped for a moment and others that look for ports rarely meet.
+    """A base port at which the ports of every daemon are free now. It is drawn at random, so that
+    it rarely collides with a cluster that is stopped for a moment or that looks for ports too.
 
-    Below the range from which the system draws ports for outgoing connections. Raises
-    ConflictError where there is none.
+    It is below the range of ports for outgoing connections. Raises ConflictError if there is
+    none.
     """
     step = 10 + 3 * (spus + 1)
     bases = list(range(_FIRST_PORT, _LAST_PORT - step, step))

@@ -1,4 +1,4 @@
-"""Signals are for what was begun, not for taking it back."""
+"""Signals stop the work that a command began, but do not interrupt its cleanup."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """Do not hear Ctrl-C; in another thread than the main one there is nothing to hear."""
+    """Ignore Ctrl-C within the block. Only the main thread gets signals: no effect in others."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -24,8 +24,8 @@ def shielded() -> Iterator[None]:
 
 @contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Have SIGTERM end the block as an exception (SystemExit with the code that shells know it by),
-    so that what was begun is taken back; in another thread than the main one nothing is heard."""
+    """Turn SIGTERM into an exception in the block (SystemExit with the exit code that shells use),
+    so that the block can undo its work; no effect outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

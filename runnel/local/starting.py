@@ -29,30 +29,30 @@ PARTITIONS_TIMEOUT_S: Final = 20.0
 TROUBLE_S: Final = 3.0
 POLL_S: Final = 0.05
 
-#: What a start does now, in words.
+#: Shows in words what a start is doing.
 Progress = Callable[[str], None]
 
 
 class Startup:
     """One start of a cluster: ``state`` gains what it starts, and ``started`` lists that.
 
-    ``notes`` is what its user should know though all went well.
+    ``notes`` tells the user what to know although the start succeeded.
     """
 
     def __init__(
         self, directory: DataDirectory, plan: ClusterPlan, state: ClusterState, progress: Progress
     ) -> None:
         self.started: list[ProcessId] = []
-        #: How many SPUs the cluster has by its group.
+        #: How many SPUs the cluster's group asks for.
         self.spus = plan.spus
-        #: Whether the group keeps the number it has.
+        #: Whether the group keeps its number of SPUs.
         self.keep_spus = False
         self.notes: list[str] = []
         self._directory = directory
         self._plan = plan
         self._state = state
         self._progress = progress
-        # Where the log of each daemon stood when it was started here.
+        # The size of each daemon's log when it was started here.
         self._log_begins: dict[str, int] = {}
 
     @property
@@ -61,8 +61,8 @@ class Startup:
         return self._state.processes
 
     async def bring_up(self, missing: list[Daemon]) -> None:
-        """Start what is missing, and wait for all. Raises RunnelError with the last words of a
-        daemon that died, DeadlineExceededError, NotFoundError for a program that is not there."""
+        """Start the missing daemons, and wait for all. Raises RunnelError with the last trouble
+        that a dead daemon logged, DeadlineExceededError, NotFoundError for a missing program."""
         client = ScClient.parse(self._plan.sc_address, by="runnel cluster start")
         try:
             async with self._limit():
@@ -127,7 +127,7 @@ class Startup:
         self._directory.save(self._state)
 
     async def _until_etcd(self, daemon: Daemon) -> None:
-        """Until etcd serves, which needs it to lead itself."""
+        """Wait until etcd serves, for which it must elect itself leader."""
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
             while True:
                 self._check_alive()
@@ -151,8 +151,8 @@ class Startup:
                 return
 
     async def _ask_for_spus(self, client: ScClient) -> None:
-        """Have the SC start the SPUs. What the user changed in the group stays, but for more
-        SPUs, and for the ports where the cluster was moved to others."""
+        """Have the SC start the SPUs. Changes by the user to the group stay, except that SPUs are
+        added, and that ports follow if the cluster was moved to others."""
         wanted = self._plan.spu_group
         if not wanted.spec.replicas:
             return
@@ -183,7 +183,7 @@ class Startup:
             await client.call("PUT", f"{path}/{wanted.name}", body=changed.to_json())
 
     async def _until_online(self, client: ScClient) -> None:
-        """Until the SPUs are online; raises RunnelError when that will not be."""
+        """Wait until the SPUs are online; raises RunnelError if that cannot happen."""
         group = self._plan.spu_group
         names = {f"{group.name}-{i}" for i in range(self.spus)}
         patience = time.monotonic() + TROUBLE_S
@@ -205,9 +205,9 @@ class Startup:
             await asyncio.sleep(POLL_S)
 
     async def _until_led(self, client: ScClient) -> None:
-        """Until every partition that only these SPUs hold is online.
+        """Wait until every partition that only these SPUs hold is online.
 
-        One that cannot be (its disk was replaced, say) must not keep the rest from starting: after
+        A partition that cannot be (its disk was replaced, say) must not stop the rest: after
         `PARTITIONS_TIMEOUT_S` the cluster is as ready as it gets, and `notes` says so.
         """
         ours = set(range(self.spus))
@@ -241,7 +241,7 @@ class Startup:
 def _is_coming(partition: Partition, ours: set[int]) -> bool:
     """Whether a partition is about to be led by the SPUs that are online now.
 
-    Not so where another SPU holds it, or where its leader reported why it cannot lead.
+    False if another SPU holds it, or if its leader reported why it cannot lead.
     """
     if partition.status.resolution is not PartitionResolution.OFFLINE:
         return False

@@ -1,4 +1,4 @@
-"""What a data directory remembers of its local cluster, and who may change that now."""
+"""The saved state of a local cluster in its data directory, and the lock on it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PROCESS = ".process.json"
 
 @dataclass(slots=True)
 class ClusterState:
-    """What ``cluster.json`` holds."""
+    """The content of ``cluster.json``."""
 
     base_port: int = DEFAULT_BASE_PORT
     spus: int = DEFAULT_SPUS
@@ -44,7 +44,7 @@ class ClusterState:
         found = {
             n: process for n, process in self.processes.items() if runs_with(process, data_dir)
         }
-        # A command that was killed may have had no time to write down what it had started.
+        # A killed command may have had no time to record the processes that it started.
         configs = {name: data_dir / f"{name}.yaml" for name in ("etcd-0", "sc-0")}
         if missing := {name: path for name, path in configs.items() if name not in found}:
             found.update(processes_of(missing))
@@ -69,7 +69,7 @@ class SpuProcess:
 
 
 class DataDirectory:
-    """The files of a local cluster that are not its daemons' own."""
+    """The files of a local cluster, except those of its daemons."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -79,7 +79,7 @@ class DataDirectory:
         return self.path / "cluster.json"
 
     def load(self) -> ClusterState | None:
-        """The saved state; None where no cluster was ever started. Raises InvalidRequestError."""
+        """The saved state; None if no cluster was ever started. Raises InvalidRequestError."""
         try:
             data: dict[str, Any] = json.loads(self._state_file.read_text())
             processes = {name: ProcessId(**p) for name, p in data.pop("processes").items()}
@@ -90,7 +90,7 @@ class DataDirectory:
             raise InvalidRequestError(f"{self._state_file} is damaged: {error}") from error
 
     def save(self, state: ClusterState) -> None:
-        """Remember; for this user only, because a KV's URL may hold a password."""
+        """Save the state, readable by this user only, because a KV's URL may hold a password."""
         write_json(self._state_file, asdict(state), mode=0o600)
 
     def forget(self) -> None:
@@ -106,14 +106,14 @@ class DataDirectory:
                 if not os.path.samestat(os.fstat(lock.fileno()), os.stat(self.path / LOCK)):
                     raise BlockingIOError
             except (BlockingIOError, FileNotFoundError):
-                # Held, or deleted with its cluster after it was opened.
+                # Another command holds it, or deleted it with its cluster after it was opened.
                 raise ConflictError(
                     f"another command is starting or stopping the cluster in {self.path}"
                 ) from None
             yield
 
     def check(self) -> None:
-        """Raise ConflictError rather than mix a cluster with somebody's files."""
+        """Raise ConflictError rather than mix a cluster with other files of the user."""
         if self.path.is_dir() and not self._state_file.exists():
             foreign = sorted(p.name for p in self.path.iterdir() if not is_ours(p.name))
             if foreign:
@@ -126,7 +126,7 @@ class DataDirectory:
         """SPUs that the SC has started here, in the order of their ids."""
         found = {}
         for file in (self.path / "spus").glob(f"*{_PROCESS}"):
-            # One that does not parse was being written: the command line tells the rest.
+            # A file that does not parse was being written: the command line gives the rest.
             with suppress(OSError, ValueError, TypeError, KeyError):
                 data: dict[str, Any] = json.loads(file.read_text())
                 process = ProcessId(**data["process"])
@@ -154,6 +154,6 @@ class DataDirectory:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a name in a data directory is one that a local cluster gives."""
+    """Whether a name in a data directory belongs to a local cluster."""
     pattern = r"cluster\.(json|tmp)|lock|logs|spus|(sc|etcd)-\d+(\.yaml)?"
     return bool(re.fullmatch(pattern, name))

@@ -1,7 +1,7 @@
 """The connections of one client: one per SPU, opened when needed, opened again when broken.
 
 A failed attempt is remembered: the next one to the same address waits for a jittered
-exponential backoff first, so that many partitions that lost one SPU do not storm it.
+exponential backoff first, so that many partitions that lost one SPU do not flood it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Slot:
 
 
 class ConnectionPool:
-    """``random`` gives numbers in [0, 1). ``cluster_uid`` is what every SPU must answer."""
+    """``random`` gives numbers in [0, 1). Every SPU must answer with ``cluster_uid``."""
 
     def __init__(self, cluster_uid: str, random: Callable[[], float]) -> None:
         self._cluster_uid = cluster_uid
@@ -41,8 +41,8 @@ class ConnectionPool:
     async def get(self, address: Address, timeout_s: float) -> SpuConnection:
         """A working connection. Raises UnreachableError after one failed attempt.
 
-        One attempt only: the caller asks for the leader again before the next, as it may have
-        moved away from an SPU that does not answer.
+        One attempt only: the caller asks for the leader again before the next one, because the
+        leader may have moved away from an SPU that does not answer.
         """
         slot = self._slots.setdefault(address, _Slot())
         if slot.connection is not None and slot.connection.usable:

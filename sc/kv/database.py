@@ -4,8 +4,8 @@ Everything here blocks and belongs to one thread, the one that called `Database.
 
 - ``history``: versions of keys in revision order, as `sc.kv.mvcc.Version`; ``value`` is NULL for
   a deletion. The primary key is the order in which they were written, so appending is cheap.
-- ``leases``: what exists and for how long it was granted. When it runs out is not stored: after a
-  restart every lease gets its whole time again, as after a change of etcd's leader.
+- ``leases``: existing leases and the time each was granted for. Expiry times are not stored: after
+  a restart every lease gets its whole time again, as after a change of etcd's leader.
 - ``store``: one row, the current and the compacted revision.
 
 The file is in WAL mode with ``synchronous=FULL``: `write` returns after an fsync. A process holds
@@ -47,7 +47,7 @@ _TABLES: Final = (
 
 
 class DiskFullError(Exception):
-    """There is no room for a write. Nothing of it was made durable: it may be repeated."""
+    """There is no room for a write. None of it was made durable: it may be repeated."""
 
 
 class Database:
@@ -87,7 +87,7 @@ class Database:
                 "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [_row(version) for delta in deltas for version in delta.written],
             )
-            # After the insertions: what one delta wrote, a later one may forget.
+            # After the insertions: a later delta may forget versions that an earlier one wrote.
             cursor.executemany(
                 "DELETE FROM history WHERE revision = ? AND sub = ?",
                 [place for delta in deltas for place in delta.forgotten],
@@ -106,7 +106,7 @@ class Database:
             )
 
     def close(self) -> None:
-        """Close the file and let go of the lock. May be called again, and after a failure."""
+        """Close the file and release the lock. May be called again, and after a failure."""
         connection, self._connection = self._connection, None
         lock, self._lock = self._lock, None
         try:

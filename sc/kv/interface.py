@@ -1,24 +1,24 @@
 """The KV store as the SC sees it: etcd's data model behind a small asyncio interface.
 
-Every backend passes one contract suite, and nothing above this module may lean on more than what
-is written here. The model is etcd's:
+Every backend passes one contract suite, and nothing above this module may rely on more than
+this text says. The model is etcd's:
 
 - **Revisions.** The store has one revision, a positive number. Every transaction that changes at
   least one key makes it grow by exactly one; everything else leaves it alone. A put always
   changes its key, even when the value stays the same; deleting an absent key changes nothing.
 - **Order.** Transactions are strictly serializable and durable (where the backend is durable at
-  all) before they are answered. Reads at revision 0 are linearizable. A read never shows, and a
-  watch never tells, what is not durable.
+  all) before they are answered. Reads at revision 0 are linearizable. Reads and watches
+  never show anything that is not durable.
 - **History.** The past can be read and watched back to the last compacted revision.
 - **Leases.** A key may be attached to one lease; when the lease expires or is revoked, all its
   keys are deleted in one revision.
 
 Keys are non-empty text in the order of their UTF-8 bytes. Values are bytes.
 
-Errors of every method: `InvalidRequestError` for what breaks a rule below, `StorageFailedError`
-once the backend's storage failed (the outcome of writes in flight is unknown then),
-`UnreachableError` after `KV.close` or without a connection, `DeadlineExceededError` when no answer
-came in time (the outcome of a write is unknown: read again, then decide).
+Errors of every method: `InvalidRequestError` for a request that breaks a rule below,
+`StorageFailedError` once the backend's storage failed (the outcome of writes in flight is then
+unknown), `UnreachableError` after `KV.close` or without a connection, `DeadlineExceededError` when
+no answer came in time (the outcome of a write is unknown: read again, then decide).
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ class KV(ABC):
     docstring for the model and for errors that every method may raise.
 
     Methods may be called concurrently from one event loop. Cancelling a call that writes does not
-    take the write back: whether it happened is unknown.
+    undo the write: its outcome is unknown.
     """
 
     @abstractmethod
@@ -267,7 +267,7 @@ class KV(ABC):
         `range_all` does. ``limit`` is 1 to `MAX_PAGE` items.
 
         Raises CompactedError and InvalidRequestError as `get` does. ``first_available`` of that
-        error is readable, but need not be the oldest readable revision: etcd does not tell.
+        error is readable, but need not be the oldest readable revision: etcd does not report that.
         """
 
     @abstractmethod
@@ -320,9 +320,9 @@ class KV(ABC):
 
     @abstractmethod
     async def compact(self, revision: int) -> None:
-        """Forget what only revisions below ``revision`` show. The store compacts itself as well.
+        """Forget versions seen only below ``revision``. The store also compacts itself.
 
-        Raises CompactedError when that was done already, InvalidRequestError above the current
+        Raises CompactedError when that was already done, InvalidRequestError above the current
         revision.
         """
 

@@ -1,12 +1,11 @@
-"""What the backends inside the SC's own process share: `Mvcc` behind the asyncio interface.
+"""The shared part of the backends inside the SC's own process: `Mvcc` behind the asyncio interface.
 
 A step is applied to the head at once and then handed to `_make_durable`; its caller is answered,
 and readers and watches see it, only when that is done and `_publish` moved the durable revision.
-Answers that wrote nothing wait as well, because they may tell of a step that is not durable yet.
+Answers that wrote nothing wait as well, because they may show a step that is not durable yet.
 
 Watches hold no queue: each is a position in the history, woken when the durable revision moves.
-Waking costs every waiting watch a look at each new revision, which suits the handful that an SC
-has.
+Every waiting watch examines each new revision; that is cheap for the few watches of an SC.
 
 Time comes from an injected monotonic ``clock`` in seconds. `start_lease_timer` expires leases by
 itself; without it (simulations, tests on virtual time) the owner calls `expire_leases` whenever
@@ -51,7 +50,7 @@ KEEP_BYTES = 64 << 20
 """About how much memory, in bytes, the history that automatic compaction leaves may take."""
 
 _SCAN_REVISIONS = 256
-"""How many revisions a watch looks through before it lets others run."""
+"""How many revisions a watch examines before it lets other tasks run."""
 
 _log = get_logger(__name__)
 
@@ -172,7 +171,7 @@ class LocalKV(KV):
         return min(self._deadlines.values(), default=None)
 
     async def expire_leases(self) -> int:
-        """Revoke every lease whose time has passed, each in a revision of its own; how many."""
+        """Revoke every lease whose time has passed, each in its own revision; returns how many."""
         now = self._clock()
         due = sorted((at, lease) for lease, at in self._deadlines.items() if at <= now)
         for _, lease in due:
@@ -217,7 +216,7 @@ class LocalKV(KV):
 
     async def moved_to(self, revision: int) -> None:
         """Return when ``revision`` may be durable, or the store can no longer be used; at once,
-        but not before others had their turn, if it is durable already."""
+        but not before other tasks had a turn, if it is already durable."""
         if revision <= self._durable_revision:
             await asyncio.sleep(0)
         else:
@@ -259,7 +258,7 @@ class LocalKV(KV):
         target = self._store.compaction_target(
             keep_revisions=self._keep_revisions, keep_bytes=self._keep_bytes
         )
-        # What is not durable yet is still to be read and watched.
+        # Keep revisions that are not durable yet: they have still to be read and watched.
         target = min(target, self._durable_revision)
         behind = target - self._store.compacted
         if behind >= self._compaction_step or (

@@ -1,7 +1,7 @@
 """Versions of keys over revisions: the pure core of the backends that run inside the SC.
 
 No clock, no thread, no disk: `Mvcc` applies transactions to state in memory and returns, as a
-`Delta`, what a durable backend must write. The head may run ahead of what is durable; because
+`Delta`, what a durable backend must write. The head may be ahead of the durable revision; because
 every read names a revision, a backend that reads at the last durable one never shows the rest.
 
 Invariants:
@@ -54,8 +54,8 @@ values would take far more memory than its bound says."""
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What a revision made of a key; ``kv`` is None for a deletion. ``sub`` orders the versions of
-    one revision from 0."""
+    """The state of a key after a revision; ``kv`` is None for a deletion. ``sub`` orders the
+    versions of one revision from 0."""
 
     key: str
     revision: int
@@ -177,7 +177,7 @@ class Mvcc:
         return tuple(items), False
 
     def events(self, revision: int) -> tuple[Event, ...]:
-        """What happened at a revision from the compacted one up to the head."""
+        """The events of a revision from the compacted one up to the head."""
         index = revision - self._log_base
         return self._log[index] if index >= 0 else ()
 
@@ -227,7 +227,7 @@ class Mvcc:
 
     def compaction_target(self, *, keep_revisions: int, keep_bytes: int) -> int:
         """The lowest revision to compact to so that at most ``keep_revisions`` revisions, and
-        about ``keep_bytes`` bytes of memory for what they wrote, stay below the head."""
+        about ``keep_bytes`` bytes of memory for their versions, stay below the head."""
         target = max(self.compacted, self.revision - keep_revisions)
         excess = self.log_bytes - keep_bytes
         revision = self._log_base
@@ -238,8 +238,8 @@ class Mvcc:
         return target
 
     def compact(self, revision: int) -> Delta:
-        """Forget what only revisions below ``revision`` show; it lies above the compacted one and
-        not above the head."""
+        """Forget versions that only revisions below ``revision`` show; it is above the compacted
+        revision and not above the head."""
         touched = {
             _event_key(event)
             for of_revision in self._log[: max(0, revision + 1 - self._log_base)]

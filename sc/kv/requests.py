@@ -1,4 +1,4 @@
-"""What every backend checks before it acts, and how compares are decided.
+"""The checks of every backend before it acts, and how compares are decided.
 
 The rules are etcd's, so that a request one backend accepts is accepted by all. Pure functions;
 errors name the offending key or number.

@@ -3,15 +3,15 @@
 The head lives in memory (`Mvcc`); `sc.kv.database` keeps it on disk. A dedicated thread does all
 of SQLite's work, so that no fsync ever stops the event loop.
 
-Group commit: while the thread writes, steps gather; the next write takes all of them in one
+Group commit: while the thread writes, steps accumulate; the next write takes all of them in one
 SQLite transaction. Persist before acknowledge: a caller is answered, and readers and watches see
-its revision, only after that transaction's COMMIT has returned. What waits is bounded by steps
-and by bytes; beyond that `OverloadedError`.
+its revision, only after that transaction's COMMIT has returned. Waiting steps are bounded
+in number and bytes; beyond that, writes raise `OverloadedError`.
 
-While the disk is full the store takes no new writes, continues to serve reads, and writes what
-waits once there is room: SQLite has rolled such a write back. Any other failed write ends the
-store: it is unknown what is on the disk, so every later call raises `StorageFailedError`, and only
-opening the file again shows it.
+While the disk is full the store takes no new writes, continues to serve reads, and writes the
+waiting steps once there is room: SQLite has rolled such a write back. Any other failed write ends
+the store: it is unknown what is on the disk, so every later call raises `StorageFailedError`;
+only opening the file again shows it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class SqliteKV(LocalKV):
                 keep_bytes=keep_bytes,
             )
         except BaseException:
-            # Cancelled while the thread still opens: closing waits its turn behind that.
+            # Cancelled while the thread still opens the file: closing runs after that.
             thread.submit(database.close)
             thread.shutdown(wait=False)
             raise
@@ -152,8 +152,8 @@ class SqliteKV(LocalKV):
                     await self._work.wait()
                     self._work.clear()
         except Exception as error:
-            # Nothing may be answered or written after a step whose fate is unknown, whatever the
-            # reason. The first cause is told to everyone.
+            # Nothing may be answered or written after a step whose outcome is unknown, whatever
+            # the reason. Every caller gets the first cause.
             _log.error("the KV store stops", error=str(error), exc_info=error)
             reason = str(error)
             self._fail(lambda: StorageFailedError(reason))

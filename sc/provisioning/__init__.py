@@ -1,4 +1,4 @@
-"""Starting managed SPUs: what a provisioner is, and the one for processes on the SC's own host.
+"""Starting managed SPUs: the provisioner interface, and one for processes on the SC's own host.
 
 The controllers say which SPUs are to run by which spec (`ProvisionSpu`, `EndSpu`). A provisioner
 runs them, lists them in `Provisioning.spus` with what prevents them from running, and wakes the
@@ -23,11 +23,11 @@ class Provisioner(ABC):
 
     @abstractmethod
     def carry_out(self, action: ProvisionAction) -> None:
-        """Begin to carry it out; never waits."""
+        """Begin to carry out an action; never waits."""
 
     @abstractmethod
     async def adopt(self) -> None:
-        """Take over what an earlier SC left running. Before the first `carry_out`."""
+        """Take over SPUs that an earlier SC left running. Call it before the first `carry_out`."""
 
     @abstractmethod
     async def close(self) -> None:

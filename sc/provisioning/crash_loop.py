@@ -1,4 +1,4 @@
-"""When a process that ended is started again. Pure."""
+"""When to restart a process that ended. Pure."""
 
 from __future__ import annotations
 

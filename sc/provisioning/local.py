@@ -7,8 +7,8 @@
     <dir>/spus/<name>.process.json  its process, its ports and its spec
     <dir>/logs/<name>.log           what it printed
 
-An SPU outlives the SC. The next SC adopts what runs, by those files or by the command line of the
-process, so that none runs twice; one whose spec changed is restarted. A process that ends is
+An SPU outlives the SC. The next SC adopts running SPUs, by those files or by the command line of
+the process, so that none runs twice; one whose spec changed is restarted. A process that ends is
 started again, after a growing delay if it keeps ending, and the reason is reported.
 """
 
@@ -38,10 +38,10 @@ from schemas.objects.spu import SpuSpec
 
 PORT_STEP = 3
 POLL_S = 0.1
-#: One that runs for so long is no trouble any more.
+#: A process that ran this long is no longer in trouble.
 STEADY_S = 5.0
 HOST = "127.0.0.1"
-#: What else may have its log in the directory.
+#: Other daemons that may have their logs in the directory.
 DAEMONS = frozenset({"sc", "etcd"})
 
 log = get_logger(__name__)
@@ -49,7 +49,7 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class _Managed:
-    """One SPU that is taken care of."""
+    """One SPU under supervision."""
 
     spec: SpuSpec
     process: ProcessId | None
@@ -59,8 +59,8 @@ class _Managed:
 
 class LocalProvisioner(Provisioner):
     """SPUs below one directory. ``controller`` is the SC's private address, ``ports`` are those
-    that the SC uses; ``on_change`` is called with the name of an SPU whose trouble, or whose end,
-    is news."""
+    that the SC uses; ``on_change`` is called with the name of an SPU when its trouble changes or
+    it has ended."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class LocalProvisioner(Provisioner):
         ports: frozenset[int],
         on_change: Callable[[str], None],
     ) -> None:
-        # SPUs run elsewhere, and the next SC finds them by this path.
+        # SPUs have another working directory, and the next SC finds them by this path.
         self._directory = directory.resolve()
         self._controller = controller
         self._on_change = on_change
@@ -91,7 +91,7 @@ class LocalProvisioner(Provisioner):
                 process = ProcessId(**data["process"])
                 spec = SpuSpec.model_validate(data["spec"])
             except (OSError, ValueError, KeyError, TypeError):
-                # Between its start and the writing of that file: whatever it runs by is replaced.
+                # The file may be missing after a start: the spec is unknown, so replace it.
                 if (found := by_config.get(str(file))) is None:
                     continue
                 process, spec = found, SpuSpec(spu_id=0)
@@ -127,7 +127,7 @@ class LocalProvisioner(Provisioner):
         await asyncio.gather(*tasks, *self._ending.values(), return_exceptions=True)
 
     def _take_care(self, name: str, managed: _Managed) -> None:
-        """Run an SPU by its spec, once all that ran it before have ended."""
+        """Run an SPU by its spec, once its earlier processes have ended."""
         self._managed[name] = managed
         managed.task = asyncio.create_task(
             self._supervise(name, managed, self._ending.get(name)), name=f"supervise {name}"
@@ -161,10 +161,10 @@ class LocalProvisioner(Provisioner):
             await asyncio.sleep(delay)
 
     async def _until_ended(self, name: str, managed: _Managed, began: float) -> None:
-        """Until the process has ended; one that lasts is no trouble any more."""
+        """Wait until the process has ended; one that keeps running is no longer in trouble."""
         while is_alive(managed.process):
             if managed.child is not None:
-                # Its end is noticed, and no zombie is left.
+                # This notices its end and leaves no zombie.
                 managed.child.poll()
             if self._spus[name].trouble is not None and time.monotonic() - began > STEADY_S:
                 self._say(name, None)
@@ -213,14 +213,14 @@ class LocalProvisioner(Provisioner):
         log.info("started", spu=name, pid=managed.child.pid, port=port)
 
     def _end(self, name: str, managed: _Managed) -> None:
-        """Begin to stop an SPU, after those of its name that are being stopped already."""
+        """Begin to stop an SPU, after earlier ones of its name that are still stopping."""
         before = self._ending.get(name)
         self._ending[name] = asyncio.create_task(
             self._stop(name, managed, before), name=f"end of {name}"
         )
 
     async def _stop(self, name: str, managed: _Managed, before: asyncio.Task[None] | None) -> None:
-        """Stop an SPU. Unless it is wanted again its files go, but for a directory of replicas."""
+        """Stop an SPU. Unless it is wanted again, delete its files, but not a replica directory."""
         if managed.task is not None:
             managed.task.cancel()
             await asyncio.wait([managed.task])

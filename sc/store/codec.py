@@ -1,6 +1,6 @@
-"""The stored form of objects and tombstones: JSON, together with who wrote it, when and why.
+"""The stored form of objects and tombstones: JSON, together with its writer, time and cause.
 
-The value does not hold the revision: it is the key's own.
+The value does not hold the revision: the key has it.
 
 A mirror holds very many partitions, most of them of few topics. To save memory, the partitions of a
 topic share their settings and owner, and objects of a kind share the sets of their given fields.
@@ -24,7 +24,7 @@ from schemas.objects.partition import Partition
 from schemas.objects.topic import LogSettings
 
 CONTROLLERS: Final = "sc"
-"""Who writes what no user wrote."""
+"""The writer of everything that no user wrote."""
 
 _CAUSE: Final = "cause"
 _BY: Final = "by"
@@ -35,7 +35,7 @@ _AT: Final = "at"
 class Write:
     """Who wrote a value, when (ISO 8601, UTC, milliseconds) and why (a causality id).
 
-    ``by`` and ``at`` are None for what a version wrote that did not keep them.
+    ``by`` and ``at`` are None for values of an older version that did not store them.
     """
 
     cause: str
@@ -60,7 +60,7 @@ def encode_object(
 def decode_object(plural: str, value: bytes, mod_revision: int) -> tuple[Object, str]:
     """The object at a revision, and the cause of that write.
 
-    Raises InvalidRequestError that says what does not parse.
+    Raises InvalidRequestError that says which part does not parse.
     """
     cls = BY_PLURAL.get(plural)
     if cls is None:
@@ -82,7 +82,7 @@ def decode_object(plural: str, value: bytes, mod_revision: int) -> tuple[Object,
 
 
 def _share(spec: dict[str, Any]) -> None:
-    """Put what partitions of a topic have in common in the place of its plain data."""
+    """Replace plain data that the partitions of a topic have in common by shared objects."""
     log, owner = spec.get("log"), spec.get("owner")
     if isinstance(log, dict):
         spec["log"] = _log_settings(json.dumps(log))
@@ -101,7 +101,7 @@ def _owner(text: str) -> OwnerReference:
 
 
 def _share_fields_set(part: Model) -> None:
-    """Which fields were given is asked of copies only, and these have a set of their own."""
+    """Share the set of given fields. Only copies ask for it, and a copy has a set of its own."""
     fields = _fields_set(type(part), frozenset(part.model_fields_set))
     object.__setattr__(part, "__pydantic_fields_set__", fields)
 
@@ -112,9 +112,9 @@ def _fields_set(_cls: type[Model], names: frozenset[str]) -> set[str]:
 
 
 def split_write(value: bytes) -> tuple[dict[str, Any], Write]:
-    """The plain data of a stored object, not looked into, and who wrote it.
+    """The plain data of a stored object, not validated, and its writer.
 
-    Raises InvalidRequestError for what is not a JSON mapping.
+    Raises InvalidRequestError if it is not a JSON mapping.
     """
     try:
         data = json.loads(value)

@@ -1,7 +1,7 @@
-"""The local store: a read-only mirror of the KV's objects, with the indexes controllers ask for.
+"""The local store: a read-only mirror of the KV's objects, with the indexes that controllers need.
 
 Only the metadata dispatcher changes it, and only to follow the KV: a write here is never the way to
-change an object. Every change names its KV revision, and those never go back.
+change an object. Every change names its KV revision, and revisions never go back.
 
 Indexes: partitions by replica (SPU id), by owner and by uid, and counted by leader, by preferred
 leader and by the incarnation of their term; SPUs by their id and by group; topics by resolution;
@@ -73,7 +73,7 @@ class LocalStore:
         self._topics_by_resolution: dict[TopicResolution, set[str]] = defaultdict(set)
         self._tombstones: dict[int, dict[str, Tombstone]] = defaultdict(dict)
 
-    # -- what controllers and the API ask -------------------------------------------------
+    # -- reads of controllers and the API -------------------------------------------------
 
     def get(self, cls: type[O], name: str) -> O | None:
         """The object of a kind by name, or None."""
@@ -90,7 +90,7 @@ class LocalStore:
         return self.get(Spu, name) if name is not None else None
 
     def peers(self, spu_ids: Iterable[int]) -> tuple[Peer, ...]:
-        """Where those of these SPUs that are registered say that they listen for other SPUs."""
+        """The addresses for other SPUs of those of these SPUs that are registered."""
         found = [spu for i in sorted(set(spu_ids)) if (spu := self.spu(i)) is not None]
         return tuple(
             Peer(
@@ -153,10 +153,10 @@ class LocalStore:
             if found is not None:
                 yield found
 
-    # -- what the metadata dispatcher does ------------------------------------------------
+    # -- writes of the metadata dispatcher ------------------------------------------------
 
     def put(self, new: Object) -> ObjectChanged | None:
-        """Mirror an object. None where this revision of it, or a newer one, is here already."""
+        """Mirror an object. None if this revision of it, or a newer one, is already here."""
         objects = self._objects[new.kind]
         old = objects.get(new.name)
         if old is not None and old.revision >= new.revision:
@@ -168,7 +168,7 @@ class LocalStore:
         return ObjectChanged(old, new)
 
     def remove(self, kind: str, name: str) -> ObjectChanged | None:
-        """Forget an object. None where it is not here."""
+        """Forget an object. None if it is not here."""
         old = self._objects[kind].pop(name, None)
         if old is None:
             return None

@@ -19,7 +19,7 @@ from schemas.objects.spu import SpuSpec
 
 
 class Liveness(Enum):
-    """Whether an SPU is there: it has a session, it may still come back, or it is gone."""
+    """Whether an SPU is alive: it has a session, it may still come back, or it is gone."""
 
     ONLINE = "online"
     UNKNOWN = "unknown"
@@ -28,8 +28,8 @@ class Liveness(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ElectionAsked:
-    """A request for an election, and the revision of its partition when it came: what changed the
-    partition since then may have helped."""
+    """A request for an election, and the revision of its partition when it came: a later change of
+    the partition may have resolved it."""
 
     request: ElectionRequest
     revision: int
@@ -40,10 +40,10 @@ class SessionState:
     """One live SPU session.
 
     ``complete``: the SPU has confirmed the full list of its partitions in this session, so that
-    only differences need sending. ``free_bytes``: what its disk has room for, where it told.
+    only differences need sending. ``free_bytes``: the free space of its disk, if it reported that.
     ``deleted`` are deletions it has confirmed whose tombstones are still in the store.
-    ``lrs_requests`` and ``elections`` hold the newest that it asked for of each partition, by uid,
-    until the partition has changed since.
+    ``lrs_requests`` and ``elections`` hold its newest request for each partition, by uid, until the
+    partition has changed since.
     """
 
     spu_id: int
@@ -58,8 +58,8 @@ class SessionState:
 
 @dataclass(frozen=True, slots=True)
 class Provisioned:
-    """An SPU that a provisioner takes care of: the spec it was given, and what stands in the way
-    of its process running, if anything does."""
+    """An SPU that a provisioner manages: the spec it was given, and what prevents its process
+    from running, if anything does."""
 
     spec: SpuSpec
     trouble: str | None = None
@@ -67,8 +67,8 @@ class Provisioned:
 
 @dataclass(frozen=True, slots=True)
 class Provisioning:
-    """What starts managed SPUs. SPUs that share a host count their ports up by ``port_step``;
-    there, ``ports`` and names of ``groups`` are used by others."""
+    """The state of a provisioner. The ports of SPUs that share a host differ by ``port_step``;
+    ``ports`` and group names in ``groups`` are taken there."""
 
     port_step: int
     spus: Mapping[str, Provisioned]
@@ -82,7 +82,7 @@ class View:
 
     ``registered`` maps the names of the SPUs that the connection manager lets in to their ids;
     until ``grace_until_ms`` (same clock as ``now_ms``) an SPU without a session is unknown, not
-    offline. ``provisioning`` is None where nothing starts managed SPUs. ``incarnation`` is the
+    offline. ``provisioning`` is None if nothing starts managed SPUs. ``incarnation`` is the
     cluster's; while it is ``recovering`` from a KV that was restored from a backup, nothing is
     deleted.
     """
@@ -104,12 +104,12 @@ class View:
         return Liveness.OFFLINE
 
     def report(self, spu_id: int, uid: str) -> ReplicaReport | None:
-        """What a live SPU last said of its replica of a partition."""
+        """The last report of a live SPU about its replica of a partition."""
         session = self.sessions.get(spu_id)
         return session.reports.get(uid) if session is not None else None
 
     def knows(self, report: ReplicaReport, partition: Partition) -> bool:
-        """Whether a replica knows all there is to know of its partition. Revisions of an earlier
+        """Whether a replica knows the current state of its partition. Revisions of an earlier
         incarnation say nothing, however high they are."""
         known = report.incarnation, report.revision
         return known >= (self.incarnation, partition.revision) and report.assigned
@@ -119,5 +119,5 @@ class View:
         return next_election(max(term, make_term(self.incarnation, 0)))
 
     def leading_count(self, spu_id: int) -> int:
-        """How many partitions an SPU leads, or will once what is decided is written."""
+        """How many partitions an SPU leads, or will lead once the decided changes are written."""
         return self.store.leading_count(spu_id) + self.elected[spu_id]

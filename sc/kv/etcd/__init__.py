@@ -6,7 +6,7 @@
     schema.py     etcd's message classes, from the ``etcd3`` package's source
     wire.py       the interface's types into bytes and back; pure
     failures.py   what a gRPC status means; pure
-    outcome.py    what may be sent twice, and what is known then; pure
+    outcome.py    which requests may be sent twice, and what is known then; pure
     channel.py    connections, failover, deadlines, tokens
     watch.py      histories without gaps over streams that break
     client.py     `EtcdKV`: the interface's methods

@@ -1,14 +1,14 @@
 """Calls to the members of one etcd: connections, failover, deadlines, authentication.
 
 Moves bytes; `wire` knows what they mean. Every endpoint has a channel of its own, and one of them
-is current. A member that fails or does not answer loses that place to the next, so that one dead,
+is current. If a member fails or does not answer, the next becomes current, so that one dead,
 frozen or cut-off member costs one attempt. (One channel over all addresses would also do, but it
 accepts no names, checks a certificate against the wrong one, and stays with a frozen member until
 its pings go unanswered.) A member without a leader refuses at once, because every call says
 ``hasleader``.
 
 Pings find a connection that died in silence: 10 s idle, 5 s to answer. ``ping_timeout`` is set as
-well, gRPC's keepalive timeout alone does not end a connection to a frozen process.
+well: gRPC's keepalive timeout alone does not end a connection to a frozen process.
 
 A call is repeated, at most until its time is up, when nothing was applied, or when repeating does
 no harm (`Repeat`). A write whose outcome is unknown ends as DeadlineExceededError, never as
@@ -48,7 +48,7 @@ _CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # Stores opened side by side do not share connections, nor their fate.
+    # Stores opened side by side do not share connections or their failures.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )
@@ -67,13 +67,13 @@ _TROUBLE = (
     asyncio.InvalidStateError,
     asyncio.CancelledError,
 )
-"""What gRPC raises from a call."""
+"""The exceptions that gRPC raises from a call."""
 
 _Attempt = Callable[["Endpoint", float, grpc.aio.Metadata], Awaitable[bytes]]
 
 
 class Repeat(enum.Enum):
-    """What may be done about an attempt whose outcome is unknown."""
+    """Whether to repeat an attempt whose outcome is unknown."""
 
     READ = "repeat it, it changes nothing"
     HARMLESS = "repeat it, it takes effect once at most; refusals after it prove nothing"
@@ -249,7 +249,7 @@ class Members:
 
     @property
     def token(self) -> str | None:
-        """What shows etcd who is calling, if anything has been needed yet."""
+        """The token that identifies the caller to etcd; None if none was needed yet."""
         return self._token
 
     def forget_token(self, token: str | None) -> None:
@@ -277,7 +277,7 @@ class Members:
             self.check_open()
             endpoint = self._endpoints[self._current]
             left_s = until - clock()
-            # What cannot be repeated waits for as long as etcd itself may need to answer.
+            # A call that cannot be repeated waits for as long as etcd itself may need to answer.
             timeout_s = left_s if repeat is Repeat.NEVER else min(left_s, self.attempt_timeout_s)
             try:
                 metadata = await self._metadata(endpoint, min(left_s, self.attempt_timeout_s))
@@ -328,7 +328,7 @@ class Members:
         return grpc.aio.Metadata(_NEED_LEADER, ("token", token))
 
     async def _new_token(self, endpoint: Endpoint, timeout_s: float) -> str:
-        # Checking a password costs etcd some 100 ms: whoever comes second waits for the first.
+        # Checking a password costs etcd some 100 ms: a second call waits for the first.
         async with self._renewing:
             if self._token is None:
                 user, password = self._options.user or "", self._options.password
@@ -375,7 +375,7 @@ def _unanswered(failure: Failure, repeat: Repeat) -> DeadlineExceededError:
 
 
 def _call_failed(endpoint: str, error: BaseException) -> CallFailed:
-    """What gRPC's trouble means. Raises ``error`` itself when it is the task's cancellation."""
+    """The meaning of a gRPC failure. Raises ``error`` itself when it is the task's cancellation."""
     match error:
         case grpc.aio.AioRpcError():
             return CallFailed(failure_of(endpoint, error.code().name, error.details() or ""))

@@ -1,10 +1,10 @@
 """`KV` over etcd. See the package's docstring for the parts.
 
-Each call is one of etcd's. What may be sent again after an attempt without an answer:
+Each call is one of etcd's. These may be sent again after an attempt without an answer:
 
-- reads, keep-alives, and grants (a lease nobody knows of ends by itself);
-- revocations and compactions, which take effect once: that it "was done already" after an attempt
-  without an answer means that it is done;
+- reads, keep-alives, and grants (a lease that no client knows of expires by itself);
+- revocations and compactions, which take effect once: an answer that it "was done already" after
+  an attempt without an answer means success;
 - transactions that `outcome` allows. When their second attempt finds a compare broken, the key is
   read before a conflict is reported.
 
@@ -181,7 +181,7 @@ class EtcdKV(KV):
         return wire.parse_range(reply.payload, revision)
 
     async def _with_readable_revision(self, error: CompactedError) -> CompactedError:
-        # etcd does not tell what was compacted; the present can always be read.
+        # etcd does not say which revision was compacted; the present can always be read.
         current = await self.revision()
         return CompactedError(f"{error.message}; read at {current}", first_available=current)
 
@@ -227,8 +227,8 @@ async def _check_version(members: Members) -> None:
     try:
         status = await members.call(wire.STATUS, wire.status_request(), Repeat.READ)
     except UnauthorizedError:
-        # Newer versions tell root only, and have none of the faults to warn of. If it is not
-        # that, the next call says so.
+        # Newer versions tell only root, and have none of the faults to warn of. If the reason is
+        # another one, the next call reports it.
         return
     version = wire.parse_status(status.payload)
     if (warning := version_warning(version)) is not None:

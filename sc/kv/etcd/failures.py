@@ -1,7 +1,7 @@
 """What a failed call to etcd means: whether it may have been applied, and which error it is. Pure.
 
 etcd answers with a gRPC status code and a text; several meanings share a code, so the texts are
-compared too. What is not recognised counts as unknown, the careful choice.
+compared too. An unrecognised failure counts as unknown, the safe choice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from schemas.errors import (
 
 
 class Verdict(enum.Enum):
-    """What to do about a failure."""
+    """What to do after a failure."""
 
     NOT_APPLIED = "nothing was applied; any call may be repeated, elsewhere rather than here"
     UNKNOWN = "a write may have been applied, or may still be"

@@ -13,7 +13,7 @@ A key that the first attempt created and someone deleted before the second is cr
 caller who reads that it is absent and then decides would do the same.
 
 If the second attempt's compares fail, the first may be the reason. The key's history tells: when
-somebody else's write broke the compare, or nobody's did, the conflict is certain. Otherwise the
+another client's write broke the compare, or no write did, the conflict is certain. Otherwise the
 outcome stays unknown.
 """
 

@@ -1,7 +1,7 @@
 """etcd's wire schema, taken from the ``etcd3`` package without running it.
 
 The package's generated modules were made for protobuf 3 and refuse to be imported beside a newer
-one. What they carry is right all the same: each holds its file descriptor as one literal. This
+one. Their content is still right: each holds its file descriptor as one literal. This
 module finds the package without importing it, reads the literals from the source, and builds
 message classes in a descriptor pool of its own, so that nothing else in the process that speaks
 to etcd can collide with it.

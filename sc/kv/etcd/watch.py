@@ -7,12 +7,12 @@ catching up. A stream that breaks is opened again there, on whichever member is 
 
 `Assembler` regroups: etcd never splits a revision's events over responses, but it does split a
 large response into fragments, anywhere. The last revision of a fragment is held back until the
-next one shows that it is complete.
+next fragment shows that it is complete.
 
 A slow consumer costs no memory: one response at most is held, and nothing is read from the stream
 until it is used up. Flow control then stops etcd, which keeps the place of the watch in its
-history. Should that be compacted meanwhile, the watch ends with CompactedError, after what had
-arrived before.
+history. If that is compacted meanwhile, the watch ends with CompactedError, after the batches
+that had arrived before.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Assembler:
         return batches
 
     def caught_up(self, revision: int) -> None:
-        """All events up to ``revision`` have been told."""
+        """All events up to ``revision`` have arrived."""
         self.next_revision = max(self.next_revision, revision + 1)
 
     def restart_at(self, revision: int) -> None:
@@ -119,13 +119,13 @@ class EtcdWatch(Watch):
         await self.stop()
 
     async def stop(self) -> None:
-        """Stop reading, and wake whoever waits for a batch."""
+        """Stop reading, and wake a consumer that waits for a batch."""
         reading, self._reading = self._reading, None
         if reading is not None:
             reading.cancel()
             await asyncio.wait([reading])
             if not reading.cancelled():
-                # Nobody will ask for its error any more.
+                # No caller will ask for its error any more.
                 reading.exception()
         self._drop_stream()
 
