@@ -1,4 +1,4 @@
-"""What Spark asks of a cluster, through the client library: bounds on the driver, records in tasks.
+"""Spark's requests to a cluster through the client: bounds on the driver, records in tasks.
 
 Every call opens a client of its own and closes it: a planner and a task live in processes that
 Spark starts, reuses and ends as it likes.

@@ -47,7 +47,7 @@ class Column:
     source: str | None = None
     #: Keys and values may be null, and columns that the topic declares nullable; nothing else.
     may_be_null: bool = False
-    #: What Spark is told where no schema is given.
+    #: Nullability in the schema that Spark gets if the user gives none.
     nullable: bool = True
 
     @property

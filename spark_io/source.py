@@ -1,7 +1,7 @@
 """The data source ``runnel`` as Spark sees it.
 
 Spark makes the source in one worker process when ``load()`` is called, plans in another (once
-for each ``load()``, at the first action), and reads in tasks. What the planner learned travels
+for each ``load()``, at the first action), and reads in tasks. The planner's results travel
 to the tasks in `spark_io.partitions.LogSlice` and in the reader; records never come back.
 """
 

@@ -48,7 +48,7 @@ def run(*arguments: str) -> None:
 
 
 def answer(*arguments: str) -> Any:
-    """What a ``runnel`` command prints as JSON."""
+    """Run a ``runnel`` command and return the JSON that it prints."""
     command = [sys.executable, "-m", "runnel.cli.main", *arguments, "-o", "json"]
     return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
 

@@ -163,7 +163,7 @@ def record_sizes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 def binary_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Bytes of each value of a column of binary or text; 0 where it is null.
+    """Bytes of each value of a column of binary or text; 0 if it is null.
 
     Computed from the offsets alone: a call of `pyarrow.compute` takes a hundred times as long for a
     batch, because it releases the interpreter lock and must then wait for it.

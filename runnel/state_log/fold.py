@@ -128,7 +128,7 @@ class Entry:
 
 
 class AppendOutcome(Enum):
-    """What became of an attempt to append."""
+    """The outcome of an attempt to append."""
 
     #: Nothing is committed yet at the offset that it expects.
     OPEN = auto()
@@ -189,7 +189,7 @@ class StateFold(Generic[S, U]):
         self.position = max(self.position, position)
 
     def outcome(self, expected: int, attempt: str) -> AppendOutcome:
-        """What became of the attempt with this id to append at offset ``expected``."""
+        """The outcome of the attempt with this id to append at offset ``expected``."""
         if self.position <= expected:
             return AppendOutcome.OPEN
         if expected < self._recent_from:

@@ -1,4 +1,4 @@
-"""What a controller may look at: the local store and the live sessions.
+"""The view of a controller: the local store and the live sessions.
 
 The state of a session holds what its SPU reported and asked for, and ends with the session; the SPU
 sends it again when it reconnects. Controllers read a view and never change it.
