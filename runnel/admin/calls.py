@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Self, TypeVar
+from urllib.parse import quote
 
 import pydantic
 
@@ -58,7 +59,10 @@ class ScCalls(ABC):
         body: Any = None,
         content_type: str = JSON,
     ) -> Any:
-        """The JSON of an answer. Raises the error that the SC sent, or UnreachableError."""
+        """The JSON of an answer. Raises the error that the SC sent, or UnreachableError.
+
+        ``path`` is percent-encoded, as `object_path` gives it.
+        """
         failure: UnreachableError | None = None
         data = None if body is None else json.dumps(body).encode()
         for address in tuple(self._addresses):
@@ -90,6 +94,14 @@ class ScCalls(ABC):
         if address != self._addresses[0]:
             self._addresses.remove(address)
             self._addresses.insert(0, address)
+
+
+def object_path(cls: type[Object], name: str, below: str = "") -> str:
+    """The path of an object, or of something ``below`` it, whatever characters the name has.
+
+    A name that no object can have must not turn into a path, a query or the name of another one.
+    """
+    return f"/v1/{cls.PLURAL}/{quote(name, safe='')}" + (f"/{below}" if below else "")
 
 
 def parse_answer(cls: type[Kind], answer: Any) -> Kind:

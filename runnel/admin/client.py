@@ -14,7 +14,7 @@ from runnel.admin.answers import (
     parse_history_entry,
     parse_replica,
 )
-from runnel.admin.calls import parse_answer, understood
+from runnel.admin.calls import object_path, parse_answer, understood
 from runnel.admin.http import MERGE_PATCH, ScClient
 from runnel.admin.manifests import parse_object
 from runnel.admin.reads import ObjectReads, Selector, selection
@@ -149,14 +149,14 @@ class Admin(ObjectReads):
         query = {**({"force": "true"} if force else {}), **(_DRY if dry_run else {})}
         cls = find_kind(kind)
         self._written(name)
-        answer = await self._sc.call("DELETE", f"/v1/{cls.PLURAL}/{name}", query=query or None)
+        answer = await self._sc.call("DELETE", object_path(cls, name), query=query or None)
         return parse_answer(cls, answer)
 
     async def history(self, kind: str, name: str, limit: int = 20) -> History:
         """The last writes of an object that exists. Raises NotFoundError."""
         cls = find_kind(kind)
         answer = await self._sc.call(
-            "GET", f"/v1/{cls.PLURAL}/{name}/history", query={"limit": str(limit)}
+            "GET", object_path(cls, name, "history"), query={"limit": str(limit)}
         )
         with understood("a history"):
             entries = tuple(map(parse_history_entry, answer["items"]))
@@ -180,7 +180,7 @@ class Admin(ObjectReads):
 
     async def replicas(self, partition: str) -> tuple[ReplicaState, ...]:
         """The last reports of a partition's replicas, by its name. Raises NotFoundError."""
-        answer = await self._sc.call("GET", f"/v1/partitions/{partition}/replicas")
+        answer = await self._sc.call("GET", object_path(Partition, partition, "replicas"))
         with understood("a list of replicas"):
             return tuple(map(parse_replica, answer["items"]))
 
@@ -197,7 +197,7 @@ class Admin(ObjectReads):
         DeadlineExceededError after ``timeout`` seconds; the election may still happen then.
         """
         body = {"term": term} if leader is None else {"term": term, "leader": leader}
-        answer = await self._sc.call("POST", f"/v1/partitions/{name}/elect", body=body)
+        answer = await self._sc.call("POST", object_path(Partition, name, "elect"), body=body)
         asked = parse_answer(Partition, answer)
         try:
             async with (
@@ -224,7 +224,7 @@ class Admin(ObjectReads):
         The caller makes sure that ``before`` is not above the end of the log: records that are not
         committed yet would be removed once they are. Raises NotFoundError, ConflictError.
         """
-        path = f"/v1/partitions/{partition}/truncate"
+        path = object_path(Partition, partition, "truncate")
         return parse_answer(Partition, await self._sc.call("POST", path, body={"before": before}))
 
     async def _find(self, obj: Object) -> Object | None:
@@ -246,7 +246,7 @@ class Admin(ObjectReads):
         self._written(name)
         answer = await self._sc.call(
             method,
-            f"/v1/{cls.PLURAL}/{name}",
+            object_path(cls, name),
             body=body,
             query=_DRY if dry_run else None,
             content_type=content_type,

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import aiohttp
 import pydantic
+from yarl import URL
 
 from runnel.admin.calls import (
     BY_HEADER,
@@ -96,7 +97,11 @@ class ScClient(ScCalls):
         headers = {} if data is None else {"Content-Type": content_type}
         with _asking(address):
             async with self._session.request(
-                method, f"http://{address}{path}", params=query, data=data, headers=headers
+                method,
+                URL(f"http://{address}{path}", encoded=True),
+                params=query,
+                data=data,
+                headers=headers,
             ) as response:
                 if response.status >= 400:
                     raise refusal(address, response.status, response.reason, await response.read())

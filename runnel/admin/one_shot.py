@@ -1,6 +1,9 @@
 """Reads objects with one blocking HTTP request each: for a command that reads once and ends.
 
-Such a command would spend most of its processor time on importing a client that can do more.
+Such a command would spend most of its processor time on importing a client that can do more. Only
+plain answers of an SC are read here. Whatever else answers, such as a proxy that redirects or
+compresses, is asked again by the client that can do more: so both understand and refuse the same.
+
 Neighbours: `runnel.admin.reads` builds the requests, `runnel.admin.http` is the transport of a
 client that stays connected.
 """
@@ -13,13 +16,14 @@ import os
 import socket
 import threading
 from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
-from typing import Any, TypeVar
-from urllib.parse import quote, urlencode
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlencode
 
 from runnel.admin.calls import (
     BY_HEADER,
     CONNECT_TIMEOUT_S,
+    JSON,
     REQUEST_TIMEOUT_S,
     ScCalls,
     refusal,
@@ -30,7 +34,11 @@ from runnel.net.address import Address
 from runnel.profile import default_sc
 from schemas.objects.metadata import Object
 
+if TYPE_CHECKING:
+    from runnel.admin.blocking import BlockingAdmin
+
 T = TypeVar("T")
+_PIECE_BYTES: Final = 1 << 16
 
 
 class OneShotReads:
@@ -38,16 +46,35 @@ class OneShotReads:
 
     def __init__(self, address: str | None = None, by: str | None = None) -> None:
         """Arguments as of `runnel.connect`. It sends nothing before the first call."""
-        calls = _BlockingCalls.parse(default_sc() if address is None else address, by)
-        self._reads = ObjectReads(calls)
+        self._address = default_sc() if address is None else address
+        self._by = by
+        self._reads = ObjectReads(_BlockingCalls.parse(self._address, by))
 
     def get(self, kind: str, name: str) -> Object:
         """One object. Raises NotFoundError that suggests the nearest name."""
-        return _result(self._reads.get(kind, name))
+        try:
+            return _result(self._reads.get(kind, name))
+        except _UnusualAnswerError:
+            with self._administer() as connected:
+                return connected.get(kind, name)
 
     def list(self, kind: str, selector: Selector | None = None) -> list[Object]:
         """All objects of a kind, or the selected ones: see `ObjectReads.list`."""
-        return _result(self._reads.list(kind, selector))
+        try:
+            return _result(self._reads.list(kind, selector))
+        except _UnusualAnswerError:
+            with self._administer() as connected:
+                return connected.list(kind, selector)
+
+    def _administer(self) -> AbstractContextManager[BlockingAdmin]:
+        # Here, because it is rarely needed and takes long to import.
+        from runnel.admin.blocking import administer
+
+        return administer(self._address, self._by)
+
+
+class _UnusualAnswerError(Exception):
+    """An answer that is not read here."""
 
 
 class _BlockingCalls(ScCalls):
@@ -65,7 +92,7 @@ class _BlockingCalls(ScCalls):
         headers = {BY_HEADER: self.by}
         if data is not None:
             headers["Content-Type"] = content_type
-        target = quote(path) + (f"?{urlencode(query)}" if query else "")
+        target = path + (f"?{urlencode(query)}" if query else "")
         connection = http.client.HTTPConnection(
             address.host, address.port, timeout=CONNECT_TIMEOUT_S
         )
@@ -74,10 +101,31 @@ class _BlockingCalls(ScCalls):
             with _ended_after(connection.sock, REQUEST_TIMEOUT_S):
                 connection.request(method, target, data, headers)
                 response = connection.getresponse()
-                body = response.read()
+                body = _body(response)
             if response.status >= 400:
                 raise refusal(address, response.status, response.reason, body)
             return json.loads(body)
+
+
+def _body(response: http.client.HTTPResponse) -> bytes:
+    """The body of a plain answer, read in pieces: its length is only what the other end says.
+
+    Raises _UnusualAnswerError for any other answer.
+    """
+    length = response.getheader("Content-Length", "0")
+    if (
+        not (response.status == 200 or response.status >= 400)
+        or response.headers.get_content_type() != JSON
+        or response.getheader("Content-Encoding") is not None
+        or not (length.isascii() and length.isdecimal())
+    ):
+        raise _UnusualAnswerError
+    body = bytearray()
+    while piece := response.read(_PIECE_BYTES):
+        body += piece
+    if response.length:
+        raise _UnusualAnswerError
+    return bytes(body)
 
 
 def _connect(connection: http.client.HTTPConnection, address: Address) -> None:
@@ -128,15 +176,8 @@ def _asking(address: Address) -> Iterator[None]:
         yield
     except TimeoutError:
         raise unreachable(address, "no answer in time") from None
-    except http.client.RemoteDisconnected as error:
-        raise unreachable(address, "Server disconnected") from error
-    except (http.client.IncompleteRead, ConnectionError) as error:
-        raise unreachable(address, "the connection broke") from error
-    except RecursionError:
-        # Without its cause: that one is a thousand frames long.
-        raise unreachable(address, "its answer is nested too deep") from None
-    except (http.client.HTTPException, OSError, ValueError) as error:
-        raise unreachable(address, str(error) or type(error).__name__) from error
+    except (http.client.HTTPException, OSError, ValueError, RecursionError) as error:
+        raise _UnusualAnswerError from error
 
 
 def _result(reading: Coroutine[Any, Any, T]) -> T:

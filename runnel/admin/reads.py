@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from runnel.admin.answers import text_or_none
-from runnel.admin.calls import ScCalls, parse_answer, understood
+from runnel.admin.calls import ScCalls, object_path, parse_answer, understood
 from schemas.errors import CompactedError, NotFoundError
 from schemas.objects.kinds import find_kind, nearest
 from schemas.objects.metadata import Object
@@ -63,7 +63,7 @@ class ObjectReads:
         raise AssertionError("the last attempt returns or raises")
 
     async def _get(self, cls: type[Object], name: str) -> Object:
-        return parse_answer(cls, await self._calls.call("GET", f"/v1/{cls.PLURAL}/{name}"))
+        return parse_answer(cls, await self._calls.call("GET", object_path(cls, name)))
 
     async def _page(
         self, cls: type[Object], query: Mapping[str, str]

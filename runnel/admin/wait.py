@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from runnel.admin.calls import parse_answer
+from runnel.admin.calls import object_path, parse_answer
 from runnel.admin.http import ScClient
 from runnel.admin.states import DELETED, state_of
 from runnel.admin.watch import Watch
@@ -79,7 +79,7 @@ async def _first_look(
     loop = asyncio.get_running_loop()
     while True:
         try:
-            return parse_answer(cls, await sc.call("GET", f"/v1/{cls.PLURAL}/{name}"))
+            return parse_answer(cls, await sc.call("GET", object_path(cls, name)))
         except NotFoundError:
             return None
         except RetryableError as error:

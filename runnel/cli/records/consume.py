@@ -181,6 +181,10 @@ def parse_time(text: str, now: datetime, option: str = "--at") -> datetime:
             return now - timedelta(milliseconds=parse_duration_ms(text[1:]))
         except ValueError as error:
             raise InvalidRequestError(f"{option}: {error}") from error
+        except OverflowError:
+            raise InvalidRequestError(
+                f"{option}: {text!r} is before the year 1; write -1h for an hour ago"
+            ) from None
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

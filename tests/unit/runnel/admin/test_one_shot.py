@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -125,6 +126,12 @@ ANSWERS = {
         "409 Conflict", b'{"code": "Conflict", "message": "somebody was faster"}'
     ),
     "given-an-error-of-something-else": response("502 Bad Gateway", b"sorry"),
+    "given-an-error-of-something-else-as-json": response("502 Bad Gateway", b"{}"),
+    "given-more-than-any-memory": response("200 OK", b"{", 99_999_999_999_999),
+    "given-a-negative-length": response("200 OK", b"{}", -5),
+    "given-no-http": b"\x00\x1b[31mgarbage\r\n\r\n",
+    "given-no-content": b"HTTP/1.1 204 No Content\r\n\r\n",
+    "given-a-page-for-people": response("200 OK", b"{}").replace(b"application/json", b"text/html"),
     "given-an-object-of-another-version": response("200 OK", b'{"kind": "Topic", "new": 1}'),
 }
 
@@ -166,3 +173,26 @@ def test_given_an_sc_that_drips_then_the_whole_request_is_bounded(
         thread.join()
     assert isinstance(raised, UnreachableError)
     assert "(no answer in time)" in raised.message
+
+
+def test_given_a_proxy_that_redirects_and_compresses_then_it_is_followed(sc: FakeSc) -> None:
+    moved = f"HTTP/1.1 302 Found\r\nLocation: http://{sc.address}/v1/topics/orders\r\n\r\n"
+    with peer(moved.encode()) as address:
+        assert OneShotReads(address).get("topics", "orders").name == "orders"
+    with administer(sc.address) as connected:
+        topic = connected.get("topics", "orders")
+    squeezed = gzip.compress(topic.model_dump_json(by_alias=True).encode())
+    head = b"Content-Encoding: gzip\r\nContent-Type"
+    answer = response("200 OK", squeezed).replace(b"Content-Type", head)
+    with peer(answer) as address:
+        assert OneShotReads(address).get("topics", "orders").name == "orders"
+
+
+@pytest.mark.parametrize("name", ["orders#b", "orders?b", "orders/history", "orders%23", "o r"])
+def test_a_name_is_never_taken_for_a_path_or_for_another_name(sc: FakeSc, name: str) -> None:
+    mine, other = both_errors(sc.address, name)
+    assert isinstance(mine, NotFoundError)
+    assert mine.message == other.message
+    with administer(sc.address) as connected, pytest.raises(NotFoundError):
+        connected.delete("topics", name)
+    assert OneShotReads(sc.address).get("topics", "orders").name == "orders"

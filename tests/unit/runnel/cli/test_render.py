@@ -64,7 +64,7 @@ def test_times(text: str, expected: datetime) -> None:
     assert parse_time(text, NOW) == expected
 
 
-@pytest.mark.parametrize("text", ["yesterday", "-1x", "12:00", ""])
+@pytest.mark.parametrize("text", ["yesterday", "-1x", "12:00", "", "-99999999999d"])
 def test_no_times(text: str) -> None:
     with pytest.raises(InvalidRequestError, match="--at"):
         parse_time(text, NOW)
