@@ -100,8 +100,9 @@ class _BlockingCalls(ScCalls):
             _connect(connection, address)
             with _ended_after(connection.sock, REQUEST_TIMEOUT_S):
                 connection.request(method, target, data, headers)
-                response = connection.getresponse()
-                body = _body(response)
+                # It outlives the connection if the other end is to close that.
+                with closing(connection.getresponse()) as response:
+                    body = _body(response)
             if response.status >= 400:
                 raise refusal(address, response.status, response.reason, body)
             return json.loads(body)
