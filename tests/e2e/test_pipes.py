@@ -44,9 +44,9 @@ QUIET = {
     "given-a-tail-into-head-then-0": ("runnel consume filled --tail 9999 --no-follow|head -1", 1),
     "given-get-into-true-then-0": ("runnel get partitions | true", 0),
     "given-help-into-true-then-0": ("runnel --help | true", 0),
-    "given-closed-stdin-then-0": ("runnel get partitions -o name <&-", 1),
+    "given-closed-stdin-then-0": ("runnel get partition filled-0 -o name <&-", 1),
     "given-closed-stdout-then-0": ("runnel get partitions >&-", 0),
-    "given-closed-stderr-then-0": ("runnel get partitions -o name 2>&-", 1),
+    "given-closed-stderr-then-0": ("runnel get partition filled-0 -o name 2>&-", 1),
     "given-all-closed-then-0": ("runnel get partitions <&- >&- 2>&-", 0),
 }
 
