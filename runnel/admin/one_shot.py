@@ -160,7 +160,7 @@ def _ended_after(connected: socket.socket, seconds: float) -> Iterator[None]:
     timer.start()
     try:
         yield
-    except (http.client.HTTPException, OSError):
+    except (http.client.HTTPException, OSError, _UnusualAnswerError):
         if late.is_set():
             raise TimeoutError from None
         raise

@@ -60,8 +60,19 @@ def under(*prefixes: str) -> list[Module]:
     ]
 
 
-def imports(module: Module) -> Iterator[str]:
+def imports(module: Module) -> list[str]:
     """Dotted names that a module imports when it runs, inside of functions too."""
+    if modules().get(module.name) is module:
+        return _imports_of(module.name)
+    return list(_imports(module))
+
+
+@cache
+def _imports_of(name: str) -> list[str]:
+    return list(_imports(modules()[name]))
+
+
+def _imports(module: Module) -> Iterator[str]:
     skipped = {id(node) for node in _type_checking_only(module.tree)}
     for node in ast.walk(module.tree):
         if id(node) in skipped:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -67,15 +68,17 @@ def test_code_reads_only_variables_of_the_table() -> None:
     assert unknown == set()
 
 
+@cache
+def text_of_the_readers() -> str:
+    return "\n".join(
+        ast.unparse(module.tree) for module in modules().values() if module.name != HOME
+    )
+
+
 @pytest.mark.parametrize("variable", VARIABLES, ids=lambda one: one.name)
 def test_some_module_reads_a_variable_of_the_table(variable: Variable) -> None:
     short = variable.name.removeprefix("RUNNEL_")
-    readers = [
-        module
-        for module in modules().values()
-        if module.name != HOME and re.search(rf"\b{short}\.value\(\)", ast.unparse(module.tree))
-    ]
-    assert readers
+    assert re.search(rf"\b{short}\.value\(\)", text_of_the_readers())
 
 
 @pytest.mark.parametrize(

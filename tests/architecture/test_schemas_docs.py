@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from docs import generate
-from docs.generators import config_files
+from docs.generators import config_files, defaults
+from docs.generators import json_schemas as schema_pages
 from docs.generators.model_table import rows
 from sc.config import ScConfig
 from schemas.model import Model
@@ -28,6 +29,7 @@ def test_given_a_page_that_differs_then_check_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(generate, "REFERENCE", tmp_path)
+    monkeypatch.setattr(generate, "GENERATORS", (defaults.pages, schema_pages.pages))
     wanted = generate.pages()
     assert sorted(generate.stale(wanted)) == sorted(wanted)
     monkeypatch.setattr(sys, "argv", ["generate.py"])

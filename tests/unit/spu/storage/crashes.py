@@ -130,7 +130,7 @@ def every_crash(
         ended = _run(job, recorder)
         names = {os.stat(file).st_ino: file.name for file in path.iterdir()}
         # What was not synced when all was done is little, and tells the most.
-        every = 1 if ended else 5
+        every = 1 if ended else 9
         for number, taken_back in enumerate(sampled(_subsets(recorder.undos), every=every)):
             left = scratch / f"{stop_before}-{number}"
             shutil.copytree(path, left)

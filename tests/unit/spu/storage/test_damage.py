@@ -171,7 +171,7 @@ def check_all(
     """Check a sample, or each; what became of damage to files of which kind."""
     outcomes = set()
     # A batch has 96 bytes of header before its 24 to 28 of payload.
-    for name, at, content in sampled(damages, every=7):
+    for name, at, content in sampled(damages, every=11):
         try:
             outcomes.add((Path(name).suffix, check(directory, written, name, at, content)))
         except Exception as error:
