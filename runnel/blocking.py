@@ -162,11 +162,16 @@ class Cluster(BlockingAdmin):
         """Delete the positions of a consumer, in one topic or in all. Gives the topics."""
         return self._thread.call(self._inner.delete_consumer(name, topic))
 
+    @blocking_form_of(client.Cluster.offsets)
     def offsets(
-        self, topic: str, partitions: Iterable[int] | None = None
+        self,
+        topic: str,
+        partitions: Iterable[int] | None = None,
+        *,
+        timeout: float = client.OFFSETS_TIMEOUT_S,
     ) -> dict[int, PartitionOffsets]:
         """The bounds of a topic's partitions, as committed now."""
-        return self._thread.call(self._inner.offsets(topic, partitions))
+        return self._thread.call(self._inner.offsets(topic, partitions, timeout=timeout))
 
     @blocking_form_of(client.Cluster.offsets_at)
     def offsets_at(

@@ -52,7 +52,7 @@ from schemas.objects.topic import Topic
 from schemas.wire.record_requests import LATEST
 
 DEFAULT_READ_BYTES: Final = 1 << 30
-_OFFSETS_GIVE_UP_S: Final = 30.0
+OFFSETS_TIMEOUT_S: Final = 30.0
 
 
 class _Leavable(Protocol):
@@ -284,14 +284,22 @@ class Cluster(Admin):
         return await delete_consumer(self._positions, name, topic)
 
     async def offsets(
-        self, topic: str, partitions: Iterable[int] | None = None
+        self,
+        topic: str,
+        partitions: Iterable[int] | None = None,
+        *,
+        timeout: float = OFFSETS_TIMEOUT_S,
     ) -> dict[int, PartitionOffsets]:
-        """The bounds of a topic's partitions, as committed now."""
+        """The bounds of a topic's partitions, as committed now.
+
+        Raises an error that says what is wrong when a leader has not answered after ``timeout``
+        seconds.
+        """
         route = await self._route(topic)
         chosen = make_range("earliest", None, partitions).chosen(topic, route.partition_count)
 
         async def bounds(index: int) -> PartitionOffsets:
-            found = await list_offsets(route, index, LATEST, _OFFSETS_GIVE_UP_S)
+            found = await list_offsets(route, index, LATEST, timeout)
             return PartitionOffsets(index, found.log_start, found.offset, found.size_bytes)
 
         return {found.partition: found for found in await asyncio.gather(*map(bounds, chosen))}
@@ -310,7 +318,7 @@ class Cluster(Admin):
         if not isinstance(at, datetime | TransactionId):
             raise InvalidRequestError(f"at is {at!r}; give a datetime or a TransactionId")
         found = await asyncio.gather(
-            *(resolve_offset(route, index, at, _OFFSETS_GIVE_UP_S) for index in chosen)
+            *(resolve_offset(route, index, at, OFFSETS_TIMEOUT_S) for index in chosen)
         )
         return dict(zip(chosen, (each.offset for each in found), strict=True))
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from runnel.admin.blocking import BlockingAdmin
 
 _HISTORY_SHOWN = 10
+# A description is wanted most when something does not answer.
+_OFFSETS_TIMEOUT_S = 3.0
 
 
 def describe(kind: KindArgument, name: NameArgument, sc: ScOption = None) -> None:
@@ -85,7 +87,7 @@ def _print_partitions(cluster: BlockingAdmin, topic: Topic, sc: str | None) -> N
     if answering:
         try:
             with connected(sc) as records:
-                offsets = records.offsets(topic.name, answering)
+                offsets = records.offsets(topic.name, answering, timeout=_OFFSETS_TIMEOUT_S)
         except RunnelError as error:
             print(f"  (offsets are not known: {error.message})")
     rows = []
@@ -117,7 +119,9 @@ def _print_replicas(cluster: BlockingAdmin, partition: Partition, sc: str | None
     if partition.spec.index is not None and commits(partition):
         try:
             with connected(sc) as records:
-                found = records.offsets(partition.spec.owner.name, [partition.spec.index])
+                found = records.offsets(
+                    partition.spec.owner.name, [partition.spec.index], timeout=_OFFSETS_TIMEOUT_S
+                )
                 end = found[partition.spec.index].latest
         except RunnelError as error:
             print(f"(the committed offset is not known: {error.message})")
