@@ -50,7 +50,8 @@ test-unit: setup  ## Unit tests and the rules of the layout; under a minute on t
 test-wheel: setup  ## End-to-end tests against an installed wheel of this tree
 	@rm -rf build/installed
 	@python=$$($(BIN)/python -m tests.e2e.installed_wheel build/installed) && \
-	  RUNNEL_TEST_PYTHON="$$python" $(PYTEST) $(PARALLEL) $(SLOWEST) tests/e2e
+	  RUNNEL_TEST_PYTHON="$$python" \
+	  $(PYTEST) -m "not slow and not chaos" $(PARALLEL) $(SLOWEST) tests/e2e
 
 test-slow: setup  ## Real faults, etcd's members killed, containers, long runs; under an hour
 	@$(PYTEST) -m slow --timeout 900 $(SLOWEST)

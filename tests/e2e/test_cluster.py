@@ -100,6 +100,7 @@ def test_an_sc_that_nobody_wrote_down_is_found(runnel: Command) -> None:
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
 
 
+@pytest.mark.long
 def test_a_smaller_group_ends_empty_spus_only(runnel: Command) -> None:
     base = free_base_port(runnel.home / "local", 3)
     runnel("cluster", "start", "--base-port", str(base), "--spus", "3")
@@ -180,6 +181,7 @@ def test_files_of_somebody_else_are_never_touched(runnel: Command, tmp_path: Pat
     assert [f.name for f in project.iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.long
 def test_a_restart_keeps_what_users_wrote_and_waits_for_nobody_else(runnel: Command) -> None:
     base = free_base_port(runnel.home / "local", 1)
     runnel("cluster", "start", "--base-port", str(base))
@@ -201,6 +203,7 @@ def test_a_restart_keeps_what_users_wrote_and_waits_for_nobody_else(runnel: Comm
     runnel("create", "topic", "here")
 
 
+@pytest.mark.long
 def test_a_daemon_that_cannot_start_says_why(runnel: Command) -> None:
     base = free_base_port(runnel.home / "local", 1)
     runnel("cluster", "start", "--base-port", str(base))

@@ -263,6 +263,7 @@ def test_bad_file(
     assert expected in said
 
 
+@pytest.mark.long
 def test_tail_offset_partition_and_count(cluster: Command) -> None:
     cluster("create", "topic", "cut", "--partitions", "2")
     cluster("produce", "cut", stdin="".join(f"k{i % 5}:{i}\n" for i in range(100)))

@@ -123,6 +123,7 @@ def test_given_leaders_that_are_killed_then_commits_go_on_and_the_log_stays_shor
         assert found.partitions[0].committed == record.offset + 1
 
 
+@pytest.mark.long
 def test_given_a_second_one_then_the_first_ends_with_4_and_says_why(three: Command) -> None:
     three("create", "topic", "shared")
     produce(three, "shared", range(2))

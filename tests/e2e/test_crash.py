@@ -108,6 +108,7 @@ def test_kill_in_the_middle_of_a_produce_loses_nothing(runnel: Command) -> None:
         assert_whole_batches(partition)
 
 
+@pytest.mark.long
 def test_clients_and_a_restarted_spu_go_on_while_the_sc_is_away(runnel: Command) -> None:
     base = free_base_port(runnel.home / "local", 1)
     runnel("cluster", "start", "--base-port", str(base))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import PYTHON
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.mark.long
 def test_racks_are_told_apart(tmp_path: Path) -> None:
     done = subprocess.run(
         [PYTHON, str(EXAMPLES / "02-racks" / "racks.py")],

@@ -60,6 +60,7 @@ def verify(runnel: Command, *arguments: str) -> tuple[int, list[dict[str, Any]]]
     return done.returncode, json.loads(done.stdout)["items"]
 
 
+@pytest.mark.long
 def test_damage_is_found_and_mended_online_and_found_offline(base: int, runnel: Command) -> None:
     uid, leader = partition(runnel)["metadata"]["uid"], partition(runnel)["status"]["leader"]
     follower = 1 - leader

@@ -15,6 +15,7 @@ from tests.fixtures.make_data_directory import SPUS, snapshot
 ARCHIVE = Path(__file__).parents[1] / "fixtures" / "data_directory.tar.xz"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_given_files_of_an_earlier_version_then_all_of_it_is_read_back(tmp_path: Path) -> None:
     home = tmp_path / "home"

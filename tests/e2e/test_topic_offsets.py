@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import Command
 
 
+@pytest.mark.long
 def test_given_times_and_ids_then_their_places_are_shown(cluster: Command, tmp_path: Path) -> None:
     cluster("create", "topic", "placed")
     rows = tmp_path / "rows.ndjson"

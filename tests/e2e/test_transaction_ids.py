@@ -8,6 +8,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import Command
 
 
@@ -16,6 +18,7 @@ def consumed(cluster: Command, *arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in printed.splitlines()]
 
 
+@pytest.mark.long
 def test_ids_from_a_file_to_a_reader(cluster: Command, tmp_path: Path) -> None:
     cluster("create", "topic", "changes", "--partitions", "1")
     changes = tmp_path / "changes.ndjson"
@@ -42,6 +45,7 @@ def test_ids_from_a_file_to_a_reader(cluster: Command, tmp_path: Path) -> None:
     assert len(consumed(cluster, "--transaction-id", "490")) == 3
 
 
+@pytest.mark.long
 def test_ids_of_a_typed_topic(cluster: Command, tmp_path: Path) -> None:
     manifest, rows = tmp_path / "typed.yaml", tmp_path / "rows.csv"
     manifest.write_text(

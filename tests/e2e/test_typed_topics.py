@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import PYTHON, TIMEOUT_S, Command
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "03-typed-topics" / "orders.py"
@@ -38,6 +40,7 @@ def consumed(cluster: Command, *arguments: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: row.get("orderId") or row["value"]["orderId"])
 
 
+@pytest.mark.long
 def test_a_typed_topic_from_declaration_to_another_column(cluster: Command, tmp_path: Path) -> None:
     manifest, good, bad = (tmp_path / name for name in ("typed.yaml", "good.csv", "bad.csv"))
     manifest.write_text(MANIFEST)
