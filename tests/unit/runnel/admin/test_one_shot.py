@@ -155,6 +155,11 @@ def test_given_an_sc_that_drips_then_the_whole_request_is_bounded(
     begun: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(one_shot, "REQUEST_TIMEOUT_S", 0.2)
+
+    def not_asked_again(reads: OneShotReads) -> None:
+        pytest.fail("the other client would wait as long again")
+
+    monkeypatch.setattr(OneShotReads, "_administer", not_asked_again)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         ended = threading.Event()
 
