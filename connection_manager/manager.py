@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol
 
 import aiohttp
-from aiohttp import web
+from aiohttp import hdrs, web
 from pydantic import ValidationError
 
 from connection_manager.session import MAX_MESSAGE_BYTES, Session
@@ -122,7 +122,13 @@ class ConnectionManager:
             found.session.close("the SC is stopping")
 
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
-        """The aiohttp handler of the private port."""
+        """The aiohttp handler of the private port.
+
+        Raises HTTPForbidden for a request with an ``Origin``: a web page made it, not an SPU.
+        """
+        if hdrs.ORIGIN in request.headers:
+            log.warning("a web page was turned away", remote=request.remote)
+            raise web.HTTPForbidden(text="this port is for SPUs, not for web pages\n")
         socket = web.WebSocketResponse(max_msg_size=MAX_MESSAGE_BYTES, autoping=True)
         await socket.prepare(request)
         try:
@@ -202,18 +208,23 @@ class ConnectionManager:
                 f"SPU {hello.spu_id} holds data of cluster {hello.cluster_uid};"
                 f" this is cluster {ours}"
             )
+        before = self._connected.get(hello.spu_id)
+        if before is None or before.session.closed:
+            return
+        if before.instance != hello.instance:
+            raise UnauthorizedError(f"another process is connected as SPU {hello.spu_id}")
 
     async def _admit(
         self, socket: web.WebSocketResponse, hello: Hello
     ) -> tuple[_Connected, Welcome]:
+        # What a second process says about an SPU that is connected is not even looked at.
         self._refuse(hello)
         await self._events.check(hello)
-        # The check took a while: the SPU may have been deleted, or the SC may be stopping.
+        # The check took a while: the SPU may have been deleted, another process may have connected
+        # as this SPU, or the SC may be stopping.
         self._refuse(hello)
         before = self._connected.get(hello.spu_id)
-        if before is not None and not before.session.closed:
-            if before.instance != hello.instance:
-                raise UnauthorizedError(f"another process is connected as SPU {hello.spu_id}")
+        if before is not None:
             before.session.close("replaced by a newer connection")
         generation = self._generations.get(hello.spu_id, 0) + 1
         self._generations[hello.spu_id] = generation

@@ -27,6 +27,11 @@ class ScConfig(Model):
     which forgets everything when the SC ends."""
     public: Listen = Listen(port=9003)
     """Where the SC listens to clients: REST, assignments, `/metrics` and `/health`."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Host names of the SC. A request to `public` whose header `Host` holds another name is
+    refused, so that no web page reaches the SC by a name of its own (DNS rebinding). IP addresses,
+    `localhost`, the host name of the machine, the name in `public.host` and names that SPUs
+    advertise are always allowed; `"*"` allows all."""
     private: Listen = Listen(port=9004)
     """Where the SC listens to SPUs. SPUs that the SC itself starts must know the port: it cannot be
     0 with `provisioning`."""

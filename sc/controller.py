@@ -4,7 +4,9 @@ Start: acquire the leadership, list the KV, then let SPUs connect. Readers, work
 repair run until `run` is cancelled. The API is above this and uses `view`, `dispatcher` and `kv`.
 
 If an SPU has seen a state that the KV does not have, the KV was restored from a backup
-(`sc.restored_kv`). Then, without a turn of the event loop in between, stamp, guard and view change
+(`sc.restored_kv`), unless something else speaks as that SPU. Within bounds the SC believes it, and
+recovers; beyond them it turns the SPU away until an operator says `recover`. To recover means:
+without a turn of the event loop in between, stamp, guard and view change
 to those of a new incarnation, and all sessions end: SPUs reconnect, get their assignments, and
 report. The recovery is over when every partition has had an election in it.
 """
@@ -15,6 +17,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from connection_manager.manager import ClusterIdentity, ConnectionManager
@@ -27,24 +30,25 @@ from sc.controllers.actions import (
     SessionAction,
     UnregisterSpu,
 )
-from sc.dispatch.kv_updater import KvUpdater
+from sc.dispatch.kv_updater import KvUpdater, written_at
 from sc.dispatch.loop import ControllerLoop
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.reader import KvReader
 from sc.dispatch.spu_updater import SpuUpdater
 from sc.dispatch.work_queue import WorkQueue
 from sc.kv.interface import KV, Delete, ModRevisionIs
-from sc.leadership import Leadership, acquire, begin_recovery, end_recovery
+from sc.leadership import Leadership, Recovery, acquire, begin_recovery, end_recovery
 from sc.metrics import ScMetrics
 from sc.provisioning import Provisioner
-from sc.restored_kv import divergence, next_incarnation
+from sc.restored_kv import Divergence, divergence, next_incarnation, refusal
+from sc.store.codec import CONTROLLERS
 from sc.store.local_store import Change, ObjectChanged
 from sc.store.view import SessionState, View
-from schemas.causality import new_cause
+from schemas.causality import current_cause, new_cause
 from schemas.control.messages import FindPeers, Hello, Message, Report, SpuRequest
 from schemas.daemon.collector import held
 from schemas.daemon.logs import get_logger
-from schemas.errors import FencedError, RetryableError, RunnelError
+from schemas.errors import ConflictError, FencedError, RetryableError, RunnelError
 from schemas.objects.keys import ClusterKeys
 from schemas.objects.spu import Spu
 
@@ -89,6 +93,7 @@ class Controller:
         #: Held while a recovery begins or ends.
         self._changing_office = asyncio.Lock()
         self._elected = asyncio.Event()
+        self._divergent: dict[int, Divergence] = {}
         self.connections = ConnectionManager(
             self, self._named(), heartbeat_ms=HEARTBEAT_MS, misses=MISSES
         )
@@ -215,12 +220,17 @@ class Controller:
     # -- SessionEvents: what the connection manager says ------------------------------------
 
     async def check(self, hello: Hello) -> None:
-        """Begin a recovery if the SPU has seen a state that the KV does not have."""
-        if await self._divergence(hello) is None:
-            return
-        async with self._changing_office:
-            while (why := await self._divergence(hello)) is not None:
-                await self._begin_recovery(next_incarnation(hello, self.leadership), why)
+        """Begin a recovery if the SPU has seen a state that the KV does not have. Raises
+        ConflictError if only an operator may begin it."""
+        if await self._divergence(hello) is not None:
+            async with self._changing_office:
+                while (found := await self._divergence(hello)) is not None:
+                    why_not = refusal(found, self.view.incarnation, self._since_recovery_ms())
+                    if why_not is not None:
+                        self._divergent[hello.spu_id] = found
+                        raise ConflictError(why_not)
+                    await self._begin_recovery(found, CONTROLLERS)
+        self._divergent.pop(hello.spu_id, None)
 
     def opened(self, generation: int, hello: Hello) -> None:
         self._spus.opened(hello.spu_id, generation)
@@ -249,16 +259,58 @@ class Controller:
         leadership = self.leadership
         return ClusterIdentity(self.keys.cluster, leadership.cluster_uid, leadership.stamp)
 
-    async def _divergence(self, hello: Hello) -> str | None:
-        revision = await self.kv.revision()
-        return divergence(hello, revision, self.leadership, self.view.store)
+    @property
+    def divergent(self) -> tuple[Divergence, ...]:
+        """What the SC turned SPUs away for, because only an operator may begin the recovery."""
+        registered = self.connections.registered.values()
+        return tuple(self._divergent[spu] for spu in sorted(self._divergent) if spu in registered)
 
-    async def _begin_recovery(self, incarnation: int, why: str) -> None:
+    async def recover(self, spu_id: int, by: str, *, dry_run: bool = False) -> None:
+        """Begin the recovery for which the SC turned this SPU away, on behalf of an operator.
+
+        Raises ConflictError if it turned the SPU away for no such reason.
+        """
+        async with self._changing_office:
+            found = next((one for one in self.divergent if one.spu_id == spu_id), None)
+            ours = self.leadership.stamp.incarnation
+            if found is None or found.incarnation <= ours:
+                raise ConflictError(
+                    f"the SC has not turned SPU {spu_id} away because of a restored KV: there is"
+                    " nothing to recover from; see: runnel cluster check"
+                )
+            if not dry_run:
+                await self._begin_recovery(found, by)
+                self._divergent.clear()
+
+    async def _divergence(self, hello: Hello) -> Divergence | None:
+        revision = await self.kv.revision()
+        why = divergence(hello, revision, self.leadership, self.view.store)
+        if why is None:
+            return None
+        return Divergence(hello.spu_id, why, next_incarnation(hello, self.leadership))
+
+    def _since_recovery_ms(self) -> int | None:
+        """Since the beginning of the last recovery by the wall clock: another SC may have begun
+        it."""
+        last = self.leadership.identity.recovery
+        if last is None:
+            return None
+        return (datetime.now(UTC) - datetime.fromisoformat(last.at)) // timedelta(milliseconds=1)
+
+    async def _begin_recovery(self, found: Divergence, by: str) -> None:
         """Begin a new incarnation of the cluster. Raises RunnelError if the KV does not answer; the
         SPU tries again."""
-        self.leadership = await begin_recovery(self.kv, self.keys, self.leadership, incarnation)
+        recovery = Recovery(by, written_at(), found.why, current_cause())
+        self.leadership = await begin_recovery(
+            self.kv, self.keys, self.leadership, found.incarnation, recovery
+        )
         incarnation = self.leadership.stamp.incarnation
-        log.error("the KV was restored from a backup, recovering", why=why, incarnation=incarnation)
+        log.error(
+            "the KV was restored from a backup, recovering",
+            why=found.why,
+            incarnation=incarnation,
+            by=by,
+        )
         self.view.incarnation, self.view.recovering = incarnation, True
         self.view.grace_until_ms = self._now_ms() + self._grace_ms
         self._spus.stamp = self.leadership.stamp

@@ -11,7 +11,7 @@ that stamp (`sc.restored_kv`). For this reason an SC sends nothing of a revision
 led. The list keeps the last `MAX_TENURES`; stamps of older ones are not checked.
 
 A recovery begins a new tenure of the same SC, in a higher incarnation of the cluster. The identity
-holds the incarnation, and whether the recovery is still going on.
+holds the incarnation, whether the recovery is still going on, and who began the last one and why.
 
 No SC acquires the leadership over a store that the cluster was moved out of, or that a move has not
 filled yet (`sc.migration`).
@@ -22,7 +22,8 @@ from __future__ import annotations
 import json
 import secrets
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from sc.kv.interface import KV, Delete, KeyValue, ModRevisionIs, Put, range_all
 from schemas.control.messages import Stamp
@@ -33,27 +34,44 @@ MAX_TENURES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
+class Recovery:
+    """The beginning of a recovery: ``by`` whom (``sc``, if by the SC itself), when (ISO 8601 in UTC
+    with milliseconds), why, and the causality id."""
+
+    by: str
+    at: str
+    why: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class Identity:
-    """What the cluster is: its uid, how often it has recovered from a restored KV, and whether it
-    is recovering now."""
+    """What the cluster is: its uid, how often it has recovered from a restored KV, whether it is
+    recovering now, and the beginning of the last recovery, as far as that is known."""
 
     uid: str
     incarnation: int = 0
     recovering: bool = False
+    recovery: Recovery | None = None
 
     def encode(self) -> bytes:
         """The stored form; values of a new cluster are left out."""
-        data: dict[str, str | int | bool] = {"uid": self.uid}
+        data: dict[str, Any] = {"uid": self.uid}
         if self.incarnation:
             data["incarnation"] = self.incarnation
         if self.recovering:
             data["recovering"] = True
+        if self.recovery is not None:
+            data["recovery"] = asdict(self.recovery)
         return json.dumps(data).encode()
 
     @classmethod
     def decode(cls, value: bytes) -> Identity:
         data = json.loads(value)
-        return cls(str(data["uid"]), data.get("incarnation", 0), data.get("recovering", False))
+        found = data.get("recovery")
+        recovery = Recovery(**found) if found is not None else None
+        incarnation, recovering = data.get("incarnation", 0), data.get("recovering", False)
+        return cls(str(data["uid"]), incarnation, recovering, recovery)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +135,7 @@ async def acquire(kv: KV, keys: ClusterKeys) -> Leadership:
 
 
 async def begin_recovery(
-    kv: KV, keys: ClusterKeys, leadership: Leadership, incarnation: int
+    kv: KV, keys: ClusterKeys, leadership: Leadership, incarnation: int, recovery: Recovery
 ) -> Leadership:
     """Mark the cluster as recovering, in a higher incarnation, and begin a new tenure.
 
@@ -125,7 +143,7 @@ async def begin_recovery(
     earlier attempt was lost, gives the incarnation that it began. Raises FencedError when another
     SC has taken over.
     """
-    identity = Identity(leadership.cluster_uid, incarnation, recovering=True)
+    identity = Identity(leadership.cluster_uid, incarnation, True, recovery)
     tenure = f"{leadership.holder}-{incarnation}"
     result = await kv.txn(
         [leadership.guard],

@@ -43,7 +43,8 @@ async def serve(config: ScConfig) -> None:
             controller.connections, config.private.host, config.private.port
         )
         try:
-            server = PublicServer(controller, version("runnel"))
+            hosts = (config.public.host, *config.allowed_hosts)
+            server = PublicServer(controller, version("runnel"), hosts)
             public, public_port = await start_public_server(
                 server, config.public.host, config.public.port
             )

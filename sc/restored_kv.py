@@ -9,10 +9,15 @@ replicas hold (`sc.controllers.recovery`).
 
 Reports of an earlier incarnation are not compared: it is known that an SPU which returns after a
 recovery has seen more than the KV has.
+
+What an SPU says may be false, and a recovery ends all sessions and elects every partition
+uncleanly. So the SC begins one by itself only within bounds (`refusal`): into the next incarnation,
+and not soon after another one. Beyond them it turns the SPU away, and an operator decides.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from sc.leadership import Leadership
@@ -23,6 +28,39 @@ from schemas.ids import election_term, format_term
 from schemas.objects.partition import incarnation_of
 
 _MAX_INCARNATION: Final = (1 << 16) - 1
+#: The SC begins no recovery by itself for so long after the beginning of another one.
+RECOVERY_PAUSE_MS: Final = 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """What an SPU has seen that the KV does not know, and the incarnation in which the cluster
+    would recover from that."""
+
+    spu_id: int
+    why: str
+    incarnation: int
+
+
+def refusal(found: Divergence, ours: int, since_ms: int | None) -> str | None:
+    """Why the SC may not begin this recovery without an operator; None if it may.
+
+    ``ours`` is the incarnation of now. ``since_ms`` is the time since the beginning of the last
+    recovery, None if there is none on record; it is negative after the clock was set back, which
+    allows a recovery too early rather than never.
+    """
+    if found.incarnation > ours + 1:
+        why = f"the recovery would leap from incarnation {ours} to {found.incarnation}"
+    elif since_ms is not None and 0 <= since_ms < RECOVERY_PAUSE_MS:
+        minutes = RECOVERY_PAUSE_MS // 60_000
+        why = f"another recovery began {since_ms // 1000} s ago, less than {minutes} minutes"
+    else:
+        return None
+    return (
+        f"{found.why}, but {why}: if the KV was restored from a backup, tell the SC to recover:"
+        f" runnel cluster recover --spu {found.spu_id}; if not, something else speaks as"
+        f" SPU {found.spu_id}"
+    )
 
 
 def divergence(

@@ -32,6 +32,37 @@ class Health(Model):
     """The KV revision that this SC shows."""
 
 
+class DivergentSpu(Model):
+    """An SPU that the SC turns away, because it has seen what the KV does not know."""
+
+    spu: int
+    """Its id."""
+    why: str
+    """What it has seen."""
+    incarnation: int
+    """The incarnation in which the cluster would recover from that."""
+
+
+class RecoveryBegun(Model):
+    """The beginning of a recovery."""
+
+    by: str
+    """Who began it: a user, or `sc` for the SC itself."""
+    at: str
+    """When: ISO 8601 in UTC with milliseconds."""
+    why: str
+    """What an SPU had seen that the KV did not know."""
+    cause: str
+    """The causality id, as in the logs."""
+
+
+class RecoveryRequest(Model):
+    """A recovery that the SC does not begin by itself."""
+
+    spu: int
+    """Id of the SPU that the SC turns away, one of `divergent`."""
+
+
 class ClusterAnswer(Model):
     """Which cluster this is, and who serves it."""
 
@@ -48,6 +79,12 @@ class ClusterAnswer(Model):
     recovered from a KV that was restored from a backup."""
     recovering: bool
     """Whether the cluster is recovering: every partition gets a new leader, nothing is deleted."""
+    recovery: RecoveryBegun | None
+    """The beginning of the last recovery. Null if there was none, or by a version that did not keep
+    it."""
+    divergent: tuple[DivergentSpu, ...]
+    """SPUs that have seen what the KV does not know, and that the SC turns away, because it does
+    not begin that recovery by itself."""
 
 
 class HistoryItem(Model):

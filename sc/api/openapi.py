@@ -7,7 +7,16 @@ from typing import Any, Final
 
 from pydantic.json_schema import models_json_schema
 
-from sc.api.answers import ClusterAnswer, Compacted, ErrorAnswer, Health, History, Replicas, Synced
+from sc.api.answers import (
+    ClusterAnswer,
+    Compacted,
+    ErrorAnswer,
+    Health,
+    History,
+    RecoveryRequest,
+    Replicas,
+    Synced,
+)
 from sc.api.merge_patch import MEDIA_TYPE
 from sc.api.requests import BY_HEADER, CAUSE_HEADER, CAUSE_PATTERN, LAST_EVENT_HEADER
 from sc.api.routes import MAX_HEADER, MAX_REVISION, Form, Operation, Parameter, Route, routes
@@ -21,7 +30,7 @@ Json = dict[str, Any]
 
 _JSON: Final = "application/json"
 _EVENTS: Final = "text/event-stream"
-_ALWAYS: Final = (400, 500)
+_ALWAYS: Final = (400, 403, 500)
 _MODELS: Final[tuple[type[Model], ...]] = (
     *KINDS,
     Assignments,
@@ -30,6 +39,7 @@ _MODELS: Final[tuple[type[Model], ...]] = (
     ErrorAnswer,
     Health,
     History,
+    RecoveryRequest,
     Replicas,
     Synced,
     Truncation,
@@ -44,6 +54,7 @@ _STATUSES: Final = {
     201: "Created.",
     202: "The change has begun, or is done; the object as it was written last.",
     400: "The request is wrong; the message says what to change.",
+    403: "The header Host names none of the SC's addresses.",
     404: "There is no such object.",
     409: "It conflicts with the present state: the name is taken, or somebody else wrote meanwhile."
     " The details name the write that won: resourceVersion, by, at, cause.",
@@ -68,6 +79,7 @@ _OBJECT_ANSWERS: Final = (
 _ANSWERS: Final[dict[Operation, type[Model]]] = {
     Operation.HEALTH: Health,
     Operation.CLUSTER: ClusterAnswer,
+    Operation.RECOVER: ClusterAnswer,
     Operation.ASSIGNMENTS: Assignments,
     Operation.HISTORY: History,
     Operation.REPLICAS: Replicas,
@@ -203,6 +215,8 @@ def _body(route: Route) -> Json | None:
             return {_JSON: {"schema": _ref("UncleanElection")}}
         case Operation.TRUNCATE:
             return {_JSON: {"schema": _ref("Truncation")}}
+        case Operation.RECOVER:
+            return {_JSON: {"schema": _ref("RecoveryRequest")}}
         case Operation.PATCH:
             return {MEDIA_TYPE: {"schema": _ref("MergePatch")}}
         case _:

@@ -27,6 +27,7 @@ class Operation(Enum):
     HEALTH = "health"
     METRICS = "metrics"
     CLUSTER = "cluster"
+    RECOVER = "recover"
     SCHEMAS = "schemas"
     OPENAPI = "openapi"
     ASSIGNMENTS = "assignments"
@@ -147,6 +148,14 @@ def routes() -> tuple[Route, ...]:
         Route("GET", "/health", Operation.HEALTH, "Whether the SC is ready", errors=(503,)),
         Route("GET", "/metrics", Operation.METRICS, "Metrics in Prometheus' text format"),
         Route("GET", "/v1/cluster", Operation.CLUSTER, "The cluster and the SC that leads it"),
+        Route(
+            "POST",
+            "/v1/cluster/recover",
+            Operation.RECOVER,
+            "Begin a recovery from a restored KV that the SC does not begin by itself",
+            query=(_DRY_RUN,),
+            errors=(409, 413, 415, 503, 504),
+        ),
         Route("GET", "/v1/schemas", Operation.SCHEMAS, "JSON Schema of every kind"),
         Route("GET", "/v1/openapi.json", Operation.OPENAPI, "This document"),
         Route(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, Final, TypeVar
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from pydantic import ValidationError
 
-from sc.api.answers import ClusterAnswer, Health
+from sc.api.answers import Health, RecoveryRequest
 from sc.api.assignments import assignments
+from sc.api.cluster import cluster_answer
 from sc.api.feeds import Feeds
+from sc.api.hosts import accepts
 from sc.api.listing import render
 from sc.api.merge_patch import MEDIA_TYPE
 from sc.api.objects import ObjectService, WriteOptions
@@ -38,6 +41,7 @@ from schemas.errors import (
     InvalidRequestError,
     NotReadyError,
     RunnelError,
+    UnauthorizedError,
 )
 from schemas.model import Model
 from schemas.objects.kinds import BY_PLURAL
@@ -46,6 +50,7 @@ from schemas.objects.manifest.validation import parse_object
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition, Truncation, UncleanElection
 from schemas.objects.quantities import short
+from schemas.objects.spu import Spu
 
 MAX_BODY_BYTES = 32 << 20
 _JSON: Final = "application/json"
@@ -80,12 +85,14 @@ class MediaTypeError(InvalidRequestError):
 
 
 class PublicServer:
-    """Serves one controller."""
+    """Serves one controller. ``hosts`` are names of the SC besides those of this machine, which a
+    request may carry in its header ``Host``."""
 
-    def __init__(self, controller: Controller, version: str) -> None:
+    def __init__(self, controller: Controller, version: str, hosts: Iterable[str] = ()) -> None:
         self._controller = controller
         self._objects = ObjectService(controller)
         self._version = version
+        self._hosts = frozenset(name.lower() for name in (socket.gethostname(), *hosts))
         self._document = json.dumps(document())
         self.feeds = Feeds(controller)
         self.app = web.Application(middlewares=[self._middleware], client_max_size=MAX_BODY_BYTES)
@@ -94,6 +101,7 @@ class PublicServer:
             Operation.HEALTH: self._health,
             Operation.METRICS: self._metrics,
             Operation.CLUSTER: self._cluster,
+            Operation.RECOVER: self._recover,
             Operation.SCHEMAS: self._schemas,
             Operation.OPENAPI: self._openapi,
             Operation.ASSIGNMENTS: self._assignments,
@@ -133,6 +141,12 @@ class PublicServer:
             cause = read_cause(request.headers.get(CAUSE_HEADER)) or cause
         except InvalidRequestError as error:
             refusal = error
+        host = request.headers.get(hdrs.HOST)
+        if not accepts(host, self._hosts, self._advertised()):
+            refusal = UnauthorizedError(
+                f"Host: {host!r} is not a name of this SC; use its IP address, or add the"
+                " name to allowedHosts in its configuration"
+            )
         with caused_by(cause):
             if refusal is None:
                 response = await self._answer(request, handler)
@@ -142,6 +156,10 @@ class PublicServer:
             response.headers[CAUSE_HEADER] = cause
         self._controller.metrics.requests.labels(request.method, str(response.status)).inc()
         return response
+
+    def _advertised(self) -> Iterator[str]:
+        for spu in self._controller.view.store.objects(Spu):
+            yield from (ingress.host for ingress in spu.spec.public_endpoint.ingress)
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
@@ -172,16 +190,17 @@ class PublicServer:
         return web.Response(body=self._controller.metrics.render(), content_type="text/plain")
 
     async def _cluster(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
-        leadership = self._controller.leadership
-        answer = ClusterAnswer(
-            cluster=self._controller.keys.cluster,
-            cluster_uid=leadership.cluster_uid,
-            version=self._version,
-            revision=self._controller.view.store.revision,
-            office=leadership.stamp,
-            recovering=self._controller.view.recovering,
-        )
-        return _json(answer.to_json())
+        return self._described()
+
+    async def _recover(self, request: web.Request, _route: Route, query: Query) -> web.Response:
+        options = _write_options(request, query)
+        wanted = _model(RecoveryRequest, await _body(request, _JSON))
+        await self._controller.recover(wanted.spu, options.by, dry_run=options.dry_run)
+        return self._described()
+
+    def _described(self) -> web.Response:
+        answer = cluster_answer(self._controller, self._version)
+        return _json(answer.model_dump(mode="json", by_alias=True))
 
     async def _schemas(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
         return _json(json_schemas())

@@ -68,7 +68,7 @@ async def ask(request: bytes, *, whole: bool) -> tuple[int, str, bytes]:
     """Status, media type and body of the answer. Raises Rejected where none comes."""
     async with asyncio.timeout(_DEADLINE_S), _controller() as controller:
         with mock.patch("sc.api.server.document", return_value=_DOCUMENT):
-            server = PublicServer(controller, "test")
+            server = PublicServer(controller, "test", ["sc"])
         runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=0.0)
         await runner.setup()
         assert runner.server is not None

@@ -1,1 +1,1 @@
-"""Commands for a cluster: start, stop, check, migrate."""
+"""Commands for a cluster: start, stop, check, migrate, recover."""

@@ -152,14 +152,25 @@ async def _look_at_sc(address: Address) -> tuple[Check, dict[str, Any] | None]:
 
 
 def check_recovery(info: Mapping[str, Any]) -> list[Check]:
-    """A warning if the cluster is recovering from a KV that was restored from a backup."""
+    """A warning if the cluster is recovering from a KV that was restored from a backup, and a
+    failure for each SPU that is turned away because only an operator may begin a recovery."""
+    checks = [
+        Check(
+            f"recovery from SPU {found['spu']}",
+            Result.FAILED,
+            f"the SC turns it away: {found['why']}; if the KV was restored from a backup:"
+            f" runnel cluster recover --spu {found['spu']}; if not, something else speaks as this"
+            " SPU",
+        )
+        for found in info.get("divergent", ())[:_NAMED]
+    ]
     if not info.get("recovering"):
-        return []
+        return checks
     detail = (
         "the KV was restored from a backup: partitions are elected anew as soon as all of their"
         " replicas have answered, and nothing is deleted meanwhile; see: runnel get partitions"
     )
-    return [Check("recovery", Result.WARNING, detail)]
+    return [*checks, Check("recovery", Result.WARNING, detail)]
 
 
 def check_online(spus: Iterable[Spu]) -> list[Check]:

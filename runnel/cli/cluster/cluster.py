@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from runnel.cli.cluster.check import check
+from runnel.cli.cluster.recover import recover
 from runnel.cli.failure import stderr
 from runnel.cli.render import Output, count, print_rows
 from runnel.local import offline_admin
@@ -231,3 +232,4 @@ def logs(
 
 
 app.command()(check)
+app.command()(recover)

@@ -41,8 +41,10 @@ class Events:
     refusal: RunnelError | None = None
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     checking: asyncio.Event = field(default_factory=asyncio.Event)
+    checks: int = 0
 
     async def check(self, hello: Hello) -> None:
+        self.checks += 1
         self.checking.set()
         await self.gate.wait()
         if self.refusal is not None:

@@ -378,3 +378,23 @@ async def test_given_name_in_the_address_and_another_in_the_body_then_refused(
     await created(sc, "Topic", "t", {})
     status, error = await call(sc, "PUT", "/v1/topics/t", manifest("Topic", "u", {}))
     assert (status, error["message"]) == (400, "metadata.name is 'u', the address says 't'")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+async def test_given_a_name_that_is_not_the_scs_then_refused_before_anything_is_done(
+    sc: RunningSc, method: str
+) -> None:
+    """A web page whose name resolves to the SC's address (DNS rebinding)."""
+    path = "/v1/topics" if method != "DELETE" else "/v1/topics/t"
+    await created(sc, "Topic", "t", {"partitions": 1})
+    status, answer = await send(sc, method, path, b"{}", {"Host": "evil.example:9003"})
+    assert (status, answer["code"]) == (403, "UNAUTHORIZED")
+    assert "allowedHosts" in answer["message"]
+    assert (await call(sc, "GET", "/v1/topics/t"))[1]["metadata"].get("deletionTimestamp") is None
+
+
+async def test_given_a_name_that_an_spu_advertises_then_answered(sc: RunningSc) -> None:
+    endpoint = {"port": 9005, "ingress": [{"hostname": "edge-7.example"}]}
+    await created(sc, "Spu", "edge-7", {"spuId": 7, "publicEndpoint": endpoint})
+    headers = {"Host": "edge-7.example:9003"}
+    assert (await send(sc, "GET", "/v1/topics", None, headers))[0] == 200

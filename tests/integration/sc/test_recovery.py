@@ -6,22 +6,25 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import pytest
 
 from sc.kv import open_kv
 from sc.kv.interface import KV, Put, range_all
 from sc.store.codec import encode_tombstone
-from schemas.control.messages import ReplicaRole, SpuRequest, Tombstone
+from schemas.control.messages import ReplicaRole, SpuRequest, Stamp, Tombstone
 from schemas.ids import PartitionUid, make_term
 from schemas.objects.keys import ClusterKeys
 from schemas.objects.partition import LiveReplica, Partition
+from tests.integration.sc.calls import call, online, register
 from tests.integration.sc.conftest import RunningSc, run_sc
 from tests.polling import eventually
 from tests.simulated_spu import SimulatedSpu
 from tests.unit.sc.builders import lrs_request_of
 
 KEYS = ClusterKeys("test")
+NOT_YET = ("not connected yet", None)
 
 
 def mirrored(sc: RunningSc, name: str = "t-0") -> Partition:
@@ -174,20 +177,76 @@ async def test_given_sc_restarted_in_a_recovery_then_the_next_one_goes_on(past: 
                 await eventually(lambda: not sc.controller.view.recovering)
 
 
-async def test_given_a_second_backup_restored_then_the_incarnation_is_above_all_reported(
-    past: Past,
-) -> None:
+async def cluster(sc: RunningSc) -> dict[str, Any]:
+    return (await sc.call("GET", "/v1/cluster"))[1]
+
+
+async def test_given_a_second_backup_restored_then_an_operator_decides(past: Past) -> None:
     """The backup is older than the first recovery, of which SPUs tell."""
     async with restored(past.backup) as kv, run_sc(kv) as sc, past.spu(1, sc), past.spu(2, sc):
         await sc.until("partitions", "t-0", "online")
     async with AsyncExitStack() as stack:
         kv = await stack.enter_async_context(restored(past.backup, revision=past.revision + 100))
         sc = await stack.enter_async_context(run_sc(kv))
-        for spu_id in (1, 2):
-            await stack.enter_async_context(past.spu(spu_id, sc))
+        one, two = [await stack.enter_async_context(past.spu(spu, sc)) for spu in (1, 2)]
+        await eventually(lambda: len(sc.controller.divergent) == 2)
+        assert "runnel cluster recover --spu 1" in (one.link.trouble or "")
+        before = await cluster(sc)
+        assert (before["office"]["incarnation"], before["recovering"]) == (0, False)
+        assert [(d["spu"], d["incarnation"]) for d in before["divergent"]] == [(1, 2), (2, 2)]
+        assert (one.session, two.session) == (None, None)
+        answer = await call(sc, "POST", "/v1/cluster/recover", {"spu": 1}, by="ann")
+        assert (answer[0], answer[1]["recovering"]) == (200, True)
         await sc.until("partitions", "t-0", "online")
         assert mirrored(sc).status.term == make_term(2, 1)
         await eventually(lambda: not sc.controller.view.recovering)
+        after = await cluster(sc)
+        assert (after["divergent"], after["recovery"]["by"]) == ([], "ann")
+        assert "has seen incarnation 1, the KV is in 0" in after["recovery"]["why"]
+        # It stays on record for the next SC.
+        async with run_sc(kv) as next_sc:
+            assert (await cluster(next_sc))["recovery"] == after["recovery"]
+
+
+async def test_given_nobody_turned_away_then_no_operator_recovers(past: Past) -> None:
+    async with restored(past.backup, revision=past.revision) as kv, run_sc(kv) as sc:
+        status, answer = await sc.call("POST", "/v1/cluster/recover", {"spu": 1})
+        assert (status, answer["code"]) == (409, "CONFLICT")
+        assert (await cluster(sc))["office"]["incarnation"] == 0
+
+
+async def test_given_forged_hellos_then_one_recovery_at_most_and_no_leap(kv: KV) -> None:
+    """Somebody speaks as SPUs: as one that is connected, then as one that is not."""
+    async with run_sc(kv) as sc, online(sc, 1):
+        await register(sc, 2)
+        await eventually(lambda: 2 in sc.controller.connections.registered.values())
+        generation = sc.controller.view.sessions[1].generation
+
+        async def forge(spu_id: int, incarnation: int) -> str:
+            forger = SimulatedSpu(spu_id, sc.private)
+            forger.seen_stamp = Stamp(revision=1, office="x", incarnation=incarnation)
+            forger.seen_revision = 10**12
+            async with forger:
+                await eventually(
+                    lambda: forger.session is not None or forger.link.trouble not in NOT_YET
+                )
+                return forger.link.trouble or "welcome"
+
+        assert (
+            await forge(1, 0) == await forge(1, 65_000) == "another process is connected as SPU 1"
+        )
+        assert sc.controller.view.sessions[1].generation == generation
+        assert "would leap from incarnation 0 to 65001" in await forge(2, 65_000)
+        assert sc.controller.view.sessions[1].generation == generation
+        assert sc.controller.view.incarnation == 0
+        assert await forge(2, 0) == "welcome"
+        assert sc.controller.view.incarnation == 1
+        await eventually(lambda: 1 in sc.controller.view.sessions)
+        generation = sc.controller.view.sessions[1].generation
+        for _ in range(3):
+            assert "another recovery began" in await forge(2, 1)
+        assert sc.controller.view.sessions[1].generation == generation
+        assert (await cluster(sc))["office"]["incarnation"] == 1
 
 
 async def test_given_topic_made_in_a_recovery_then_it_is_led_at_once(past: Past) -> None:

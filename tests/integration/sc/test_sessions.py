@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import aiohttp
 import pytest
 
 from schemas.control.messages import (
@@ -148,6 +149,42 @@ async def test_given_another_process_with_the_same_id_then_turned_away_while_the
     await eventually(lambda: bench.events.log[-1] == ("closed", 1, 1))
     async with bench.peer(hello_of(instance="two")) as second:
         assert (await second.welcomed()).generation == 2
+
+
+async def test_given_another_process_with_the_same_id_then_what_it_says_is_not_looked_at(
+    bench: Bench,
+) -> None:
+    async with bench.peer(hello_of()) as first:
+        await first.welcomed()
+        bench.events.checking.clear()
+        async with bench.peer(hello_of(instance="two", kv_revision=10**12)) as second:
+            assert "another process" in (await second.rejected()).message
+        assert not bench.events.checking.is_set()
+    await eventually(lambda: bench.events.log == [("opened", 1, 1), ("closed", 1, 1)])
+
+
+async def test_given_another_process_that_connects_during_the_check_then_turned_away(
+    bench: Bench,
+) -> None:
+    bench.events.gate.clear()
+    async with bench.peer(hello_of()) as first, bench.peer(hello_of(instance="two")) as second:
+        async with asyncio.timeout(15):
+            await bench.events.checking.wait()
+        await eventually(lambda: bench.events.checks == 2)
+        bench.events.gate.set()
+        heard = [await peer.hear() for peer in (first, second)]
+    assert sorted(one.type for one in heard if one is not None) == ["reject", "welcome"]
+    assert [what for what, *_ in bench.events.log if what == "opened"] == ["opened"]
+
+
+async def test_given_request_of_a_web_page_then_forbidden(bench: Bench) -> None:
+    for origin in ("http://evil.example", f"http://{bench.address}", "null"):
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            await bench.http.ws_connect(
+                f"http://{bench.address}/session", headers={"Origin": origin}
+            )
+        assert caught.value.status == 403
+    assert bench.events.log == []
 
 
 async def test_given_the_same_process_again_then_it_replaces_its_older_connection(

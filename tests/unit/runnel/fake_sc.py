@@ -55,6 +55,9 @@ class FakeSc:
         self.version = "0.1.0"
         self.cluster_uid = CLUSTER_UID
         self.ready = True
+        self.divergent: list[dict[str, Any]] = []
+        #: SPUs that an operator believed.
+        self.recovered: list[int] = []
         self.history: dict[tuple[str, str], list[dict[str, Any]]] = {}
         self.watches = 0
         #: So many of the next watches are turned away.
@@ -89,6 +92,7 @@ class FakeSc:
         app = web.Application(middlewares=[_errors])
         app.router.add_get("/health", self._health)
         app.router.add_get("/v1/cluster", self._cluster)
+        app.router.add_post("/v1/cluster/recover", self._recover)
         app.router.add_get("/v1/assignments", self._assignments)
         app.router.add_get("/v1/{plural}", self._list)
         app.router.add_post("/v1/{plural}", self._create)
@@ -229,8 +233,14 @@ class FakeSc:
             "clusterUid": self.cluster_uid,
             "version": self.version,
             "revision": self._revision,
+            "divergent": self.divergent,
+            "office": {"incarnation": len(self.recovered)},
         }
         return web.json_response(info)
+
+    async def _recover(self, request: web.Request) -> web.Response:
+        self.recovered.append((await request.json())["spu"])
+        return await self._cluster(request)
 
     async def _health(self, _request: web.Request) -> web.Response:
         if not self.ready:

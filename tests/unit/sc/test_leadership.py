@@ -10,11 +10,12 @@ import pytest
 
 from sc.kv import open_kv
 from sc.kv.interface import KV, KeyValue, ModRevisionIs
-from sc.leadership import Identity, acquire, begin_recovery, end_recovery
+from sc.leadership import Identity, Recovery, acquire, begin_recovery, end_recovery
 from schemas.control.messages import Stamp
 from schemas.errors import FencedError
 from schemas.objects.keys import ClusterKeys
 
+BEGUN = Recovery("sc", "2026-01-01T00:00:00.000Z", "SPU 1 has seen more", "cause")
 KEYS = ClusterKeys("test")
 
 
@@ -99,7 +100,7 @@ async def test_given_few_offices_then_a_stranger_is_none_that_was_forgotten(kv: 
 
 async def test_given_recovery_then_a_new_reign_of_the_same_sc_until_it_ends(kv: KV) -> None:
     first = await acquire(kv, KEYS)
-    leadership = await begin_recovery(kv, KEYS, first, 3)
+    leadership = await begin_recovery(kv, KEYS, first, 3, BEGUN)
     assert not (await kv.txn([first.guard], [])).succeeded, "what was decided before never lands"
     assert (await kv.txn([leadership.guard], [])).succeeded
     assert (leadership.stamp.incarnation, leadership.holder) == (3, first.holder)
@@ -112,21 +113,21 @@ async def test_given_recovery_then_a_new_reign_of_the_same_sc_until_it_ends(kv: 
     assert (later.stamp.incarnation, later.identity.recovering) == (3, True)
     assert later.tenures.items() > leadership.tenures.items()
     ended = await end_recovery(kv, KEYS, later)
-    assert ended.identity == Identity(first.cluster_uid, 3, recovering=False)
+    assert ended.identity == Identity(first.cluster_uid, 3, False, BEGUN)
     assert (await acquire(kv, KEYS)).identity == ended.identity
 
 
 async def test_given_answer_lost_then_the_recovery_that_began_is_taken_up(kv: KV) -> None:
     first = await acquire(kv, KEYS)
-    begun = await begin_recovery(kv, KEYS, first, 3)
-    assert await begin_recovery(kv, KEYS, first, 5) == begun
+    begun = await begin_recovery(kv, KEYS, first, 3, BEGUN)
+    assert await begin_recovery(kv, KEYS, first, 5, BEGUN) == begun
 
 
 async def test_given_another_sc_in_office_then_no_recovery_begins_or_ends(kv: KV) -> None:
     first = await acquire(kv, KEYS)
     await acquire(kv, KEYS)
     with pytest.raises(FencedError):
-        await begin_recovery(kv, KEYS, first, 3)
+        await begin_recovery(kv, KEYS, first, 3, BEGUN)
     with pytest.raises(FencedError):
         await end_recovery(kv, KEYS, first)
     assert (await acquire(kv, KEYS)).identity == Identity(first.cluster_uid)
@@ -140,7 +141,7 @@ async def test_who_deposes_an_sc(kv: KV) -> None:
 
     first = await acquire(kv, KEYS)
     assert not first.deposed_by(await current())
-    await begin_recovery(kv, KEYS, first, 1)
+    await begin_recovery(kv, KEYS, first, 1, BEGUN)
     assert not first.deposed_by(await current()), "its own recovery, whose answer is on its way"
     second = await acquire(kv, KEYS)
     assert first.deposed_by(await current())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sc.kv.interface import ModRevisionIs
 from sc.leadership import Identity, Leadership
-from sc.restored_kv import divergence, next_incarnation
+from sc.restored_kv import Divergence, divergence, next_incarnation, refusal
 from schemas.control.messages import Hello, Stamp
 from schemas.errors import ConflictError
 from schemas.ids import Term, make_term
@@ -168,3 +168,31 @@ def test_next_incarnation(said: Hello, incarnation: int) -> None:
 def test_given_the_last_incarnation_then_refused() -> None:
     with pytest.raises(ConflictError, match="there is none after it"):
         next_incarnation(holding(term=Term((1 << 64) - 1)), LEADERSHIP)
+
+
+@pytest.mark.parametrize(
+    ("incarnation", "since_ms", "why"),
+    [
+        pytest.param(3, None, None, id="given-no-recovery-on-record-then-allowed"),
+        pytest.param(3, 600_000, None, id="given-one-ten-minutes-ago-then-allowed"),
+        pytest.param(3, 599_999, "another recovery began 599 s ago", id="given-one-sooner"),
+        pytest.param(3, 0, "another recovery began 0 s ago", id="given-one-just-now"),
+        pytest.param(3, -3_600_000, None, id="given-clock-set-back-then-allowed"),
+        pytest.param(
+            4, None, "would leap from incarnation 2 to 4", id="given-one-incarnation-skipped"
+        ),
+        pytest.param(
+            65_535, None, "would leap from incarnation 2 to 65535", id="given-all-of-them-skipped"
+        ),
+    ],
+)
+def test_refusal(incarnation: int, since_ms: int | None, why: str | None) -> None:
+    found = Divergence(7, "SPU 7 has seen much", incarnation)
+    said = refusal(found, 2, since_ms)
+    if why is None:
+        assert said is None
+    else:
+        assert said is not None
+        assert said.startswith("SPU 7 has seen much, but ")
+        assert why in said
+        assert "runnel cluster recover --spu 7" in said

@@ -23,7 +23,7 @@ from sc.controllers.actions import (
 from sc.controllers.unclean import with_wish
 from sc.dispatch.kv_updater import KvUpdater
 from sc.kv.interface import KV, MAX_TXN_OPS, Put
-from sc.leadership import acquire, begin_recovery
+from sc.leadership import Recovery, acquire, begin_recovery
 from sc.store.codec import decode_object, decode_tombstone, encode_object, encode_tombstone
 from schemas.causality import caused_by
 from schemas.errors import ConflictError, FencedError
@@ -348,7 +348,9 @@ async def test_given_recovery_that_began_meanwhile_then_decided_anew_and_not_fen
     held = [leadership]
     bench = Bench(kv, KvUpdater(kv, KEYS, lambda: held[-1]))
     topic = await bench.store(topic_of())
-    recovering = await begin_recovery(kv, KEYS, leadership, 1)
+    recovering = await begin_recovery(
+        kv, KEYS, leadership, 1, Recovery("sc", "2026-01-01T00:00:00.000Z", "why", "cause")
+    )
     before = await bench.raw()
     with pytest.raises(ConflictError, match="changed meanwhile"):
         await bench.updater.carry_out(WriteStatus(topic, STATUS))

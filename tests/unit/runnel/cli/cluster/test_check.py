@@ -216,6 +216,14 @@ def test_given_recovery_then_a_warning() -> None:
     assert check_recovery({"recovering": False}) == check_recovery({}) == []
 
 
+def test_given_spu_that_only_an_operator_may_believe_then_failed_with_what_to_do() -> None:
+    divergent = [{"spu": 3, "why": "SPU 3 has seen incarnation 7", "incarnation": 8}]
+    (found,) = check_recovery({"recovering": False, "divergent": divergent})
+    assert (found.check, found.result) == ("recovery from SPU 3", Result.FAILED)
+    assert "SPU 3 has seen incarnation 7" in found.detail
+    assert "runnel cluster recover --spu 3" in found.detail
+
+
 def test_given_leader_elected_uncleanly_then_a_warning_until_the_next_election() -> None:
     def led(index: int, **status: int) -> Partition:
         found = partition(f"a-{index}", "online")

@@ -1,0 +1,27 @@
+"""What the API says about the cluster as a whole, from the controller's state."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from sc.api.answers import ClusterAnswer, DivergentSpu, RecoveryBegun
+from sc.controller import Controller
+
+
+def cluster_answer(controller: Controller, version: str) -> ClusterAnswer:
+    """The cluster as this SC, of this version, sees it."""
+    leadership = controller.leadership
+    begun = leadership.identity.recovery
+    return ClusterAnswer(
+        cluster=controller.keys.cluster,
+        cluster_uid=leadership.cluster_uid,
+        version=version,
+        revision=controller.view.store.revision,
+        office=leadership.stamp,
+        recovering=controller.view.recovering,
+        recovery=RecoveryBegun(**asdict(begun)) if begun is not None else None,
+        divergent=tuple(
+            DivergentSpu(spu=found.spu_id, why=found.why, incarnation=found.incarnation)
+            for found in controller.divergent
+        ),
+    )
