@@ -5,12 +5,20 @@ ready to be sent, when the next record would not fit ``batch_bytes``, when it ha
 ``linger_s``, when a table comes for its partition, or on a flush. An *eager* one also seals open
 batches while no batch is in flight, but not more often than `runnel.produce.linger` says. A
 producer that sends rarely then does not wait, and one that sends all the time gathers records for
-as long as the batches before take. Laws:
+as long as the batches before take.
+
+While ``max_in_flight`` batches of its partition are in flight, a batch could not be sent anyway: it
+is *held* open beyond its age, and grows, until one of them has an outcome. If commits are slow,
+batches become larger instead of more. The records of a batch share its deadline, so it is held for
+at most ``hold_s``. Laws:
 
 - The records of a partition leave in the order in which they came, whether they came one by one
   or in tables; with a key, that is the order of the key.
 - Every record is in exactly one batch; a batch exceeds ``batch_bytes`` only if it is one record.
-- Records without a key fill one partition's batch, then move on to the next partition.
+- Records without a key fill one partition's batch, then move on to the next partition; when that
+  batch is held, they move on to a partition that has room, if there is one.
+- The age of a batch alone never brings more than ``max_in_flight`` batches of a partition into
+  flight within ``hold_s``.
 - All records of a batch have transaction ids, which do not fall, or none has.
 
 `append` is the hottest code of the library: it appends to plain lists, and allocates nothing but
@@ -23,6 +31,7 @@ that become batches.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic
@@ -46,7 +55,8 @@ class Accumulator(Generic[O]):
     """See the module's text.
 
     ``clock`` gives seconds; ``new_outcome`` makes the outcome that each batch carries for its
-    sender. A batch is in flight from when it is sealed until it is given to `release`.
+    sender. A batch is in flight from when it is sealed until it is given to `release`. Without
+    ``max_in_flight`` no batch is held.
     """
 
     def __init__(
@@ -61,6 +71,8 @@ class Accumulator(Generic[O]):
         new_outcome: Callable[[], O],
         eager: bool = False,
         first_sticky: int = 0,
+        max_in_flight: int | None = None,
+        hold_s: float = math.inf,
     ) -> None:
         self.buffered_bytes = 0
         self.under_way = 0
@@ -78,6 +90,13 @@ class Accumulator(Generic[O]):
         # Looking a key up costs a fraction of hashing it again.
         self._known_keys: dict[bytes, int] = {}
         self._lingering: deque[ProducerBatch[O]] = deque()
+        self._max_in_flight = math.inf if max_in_flight is None else max_in_flight
+        self._hold_s = hold_s
+        self._in_flight = [0] * partitions
+        # Open batches that are past their age, the oldest first.
+        self._held: dict[int, ProducerBatch[O]] = {}
+        # Partitions with a held batch, of which a batch got an outcome since `take`.
+        self._freed: list[int] = []
         self._ready: deque[ProducerBatch[O]] = deque()
         #: Set when `take` has new work.
         self.wake = False
@@ -195,11 +214,15 @@ class Accumulator(Generic[O]):
                 batch = self._new_batch(partition, self._clock(), records, size)
                 batch.with_ids = with_ids
                 self.buffered_bytes += size
-                self._ready.append(batch)
-                self.under_way += 1
+                self._make_ready(batch)
                 made.append(batch)
         self.wake = True
         return made
+
+    @property
+    def awaits_outcome(self) -> bool:
+        """Whether open batches wait until others are delivered or fail."""
+        return bool(self._held) or (self.eager and self.under_way > 0)
 
     def seal_all(self) -> None:
         """Seal all open batches: a flush."""
@@ -213,17 +236,26 @@ class Accumulator(Generic[O]):
         if idle and not paced and self._open:
             self.seal_all()
             self._pacer.began(now)
+        self._seal_held(now)
         while self._lingering:
             oldest = self._lingering[0]
             if not oldest.sealed:
                 if now < oldest.opened_at + self._linger_s:
                     break
-                self._seal(oldest)
+                if self._has_room(oldest.partition) or now >= oldest.opened_at + self._hold_s:
+                    self._seal(oldest)
+                else:
+                    self._held[oldest.partition] = oldest
             self._lingering.popleft()
+        if self._sticky in self._held:
+            self._leave_held()
         ready = list(self._ready)
         self._ready.clear()
         self.wake = False
         due = self._lingering[0].opened_at + self._linger_s if self._lingering else None
+        if self._held:
+            hold_ends = next(iter(self._held.values())).opened_at + self._hold_s
+            due = hold_ends if due is None else min(due, hold_ends)
         if paced:
             due = self._pacer.next_at if due is None else min(due, self._pacer.next_at)
         return ready, due
@@ -232,9 +264,37 @@ class Accumulator(Generic[O]):
         """A batch was delivered or failed."""
         self.buffered_bytes -= batch.size
         self.under_way -= 1
+        self._in_flight[batch.partition] -= 1
+        if batch.partition in self._held and self._has_room(batch.partition):
+            self._freed.append(batch.partition)
+            self.wake = True
         if self.eager and not self.under_way:
             self._pacer.ended(self._clock())
             self.wake = True
+
+    def _has_room(self, partition: int) -> bool:
+        return self._in_flight[partition] < self._max_in_flight
+
+    def _seal_held(self, now: float) -> None:
+        """Seal the held batches that can be sent, or that were held for long enough."""
+        freed, self._freed = self._freed, []
+        for partition in freed:
+            held = self._held.get(partition)
+            if held is not None and self._has_room(partition):
+                self._seal(held)
+        while self._held:
+            oldest = next(iter(self._held.values()))
+            if now < oldest.opened_at + self._hold_s:
+                break
+            self._seal(oldest)
+
+    def _leave_held(self) -> None:
+        """Put keyless records into the next partition that has room; leave them if none has."""
+        for step in range(1, self._partitions):
+            partition = (self._sticky + step) % self._partitions
+            if self._has_room(partition):
+                self._sticky = partition
+                return
 
     def _partition_of(self, key: bytes) -> int:
         partition = partition_for(key, self._partitions)
@@ -311,13 +371,18 @@ class Accumulator(Generic[O]):
 
     def _seal(self, batch: ProducerBatch[O]) -> None:
         del self._open[batch.partition]
+        self._held.pop(batch.partition, None)
         batch.sealed = True
         if batch.count:
-            self._ready.append(batch)
-            self.under_way += 1
+            self._make_ready(batch)
             self.wake = True
         if batch.partition == self._sticky:
             self._sticky = (self._sticky + 1) % self._partitions
+
+    def _make_ready(self, batch: ProducerBatch[O]) -> None:
+        self._ready.append(batch)
+        self.under_way += 1
+        self._in_flight[batch.partition] += 1
 
     def _assign(self, rows: pa.RecordBatch, sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The partition of each row; keyless rows fill a batch in one partition, then the next."""

@@ -43,6 +43,8 @@ from schemas.errors import RunnelError, error_from
 from schemas.wire.record_requests import Acks
 
 Progress = Callable[[int, int], None]
+#: A record that joins a batch late has this share of the delivery timeout less than the first one.
+_HOLD_SHARE: Final = 0.1
 #: How long a `with` block that ends in an error still tries to get records out.
 _LAST_TRY_S: Final = 5.0
 
@@ -101,6 +103,8 @@ class Producer(RecordSender):
             clock=monotonic,
             new_outcome=lambda: Outcome(route.name),
             first_sticky=random_id % route.partition_count,
+            max_in_flight=settings.max_in_flight,
+            hold_s=settings.delivery_timeout_ms / 1000 * _HOLD_SHARE,
         )
         self._send_buffer = new_send_buffer(
             route.name,

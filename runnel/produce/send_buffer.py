@@ -210,7 +210,7 @@ class SendBuffer:
         with self._lock:
             gathered = self._gather_new()
             ready, due = self._accumulator.take(now)
-            if self._accumulator.eager and self._accumulator.under_way:
+            if self._accumulator.awaits_outcome:
                 # Later records wait for the outcome of these: none needs to wake the loop.
                 gathered, due = True, now + STAMP_S if due is None else due
             if due is not None and gathered:

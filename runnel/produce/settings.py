@@ -38,7 +38,8 @@ class ProducerSettings:
     ``linger_ms``: how long a batch waits for more records; None: not at all while no batch of this
     producer is in flight, and at most 5 ms otherwise. ``buffer_bytes`` bounds the records that are
     accepted and not acknowledged. At most ``max_in_flight`` batches per partition are in flight at
-    once (leaders recognise duplicates among the last five). After ``delivery_timeout_ms`` a batch
+    once (leaders recognise duplicates among the last five); until one of them has an outcome, the
+    next batch goes on gathering records. ``delivery_timeout_ms`` after its first record a batch
     fails; one attempt takes at most ``request_timeout_ms``.
     """
 

@@ -10,6 +10,7 @@ the time at which it was begun.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -155,6 +156,8 @@ class TypedAccumulator(Accumulator[O]):
         new_outcome: Callable[[], O],
         eager: bool = False,
         first_sticky: int = 0,
+        max_in_flight: int | None = None,
+        hold_s: float = math.inf,
     ) -> None:
         super().__init__(
             topic,
@@ -166,6 +169,8 @@ class TypedAccumulator(Accumulator[O]):
             new_outcome=new_outcome,
             eager=eager,
             first_sticky=first_sticky,
+            max_in_flight=max_in_flight,
+            hold_s=hold_s,
         )
         self._layout = layout
         self._now_us = now_us

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ from schemas.wire.partitioner import partition_for
 
 BATCH_BYTES = 400
 LINGER_S = 5.0
+HOLD_S = 8.0
 
 
 @dataclass
@@ -28,6 +31,8 @@ class Bench:
     batch_bytes: int = BATCH_BYTES
     now: float = 0.0
     eager: bool = False
+    max_in_flight: int | None = None
+    hold_s: float = math.inf
     taken: list[ProducerBatch[None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -40,6 +45,8 @@ class Bench:
             clock=lambda: self.now,
             new_outcome=lambda: None,
             eager=self.eager,
+            max_in_flight=self.max_in_flight,
+            hold_s=self.hold_s,
         )
 
     def send(self, key: bytes | None, value: bytes, partition: int | None = None) -> None:
@@ -223,6 +230,94 @@ def test_eager(eager: bool, under_way: int, taken: list[bytes]) -> None:
     assert bench.values(1) == [b"2"]
 
 
+def _age(bench: Bench) -> None:
+    """Let the open batches become old enough to be sealed."""
+    bench.now += LINGER_S
+    bench.take()
+
+
+def test_given_as_many_in_flight_as_allowed_then_the_next_batch_grows_until_one_has_ended() -> None:
+    bench = Bench(partitions=2, max_in_flight=2)
+    for value in (b"1", b"2"):
+        bench.send(b"k", value, 0)
+        _age(bench)
+    for value in (b"3", b"4"):
+        bench.send(b"k", value, 0)
+        bench.send(b"k", value, 1)
+        _age(bench)
+    # The other partition has room; one batch of each age was sealed there.
+    assert [(b.partition, b.count) for b in bench.taken] == [(0, 1), (0, 1), (1, 1), (1, 1)]
+    assert bench.accumulator.awaits_outcome
+    bench.accumulator.wake = False
+    bench.accumulator.release(bench.taken[0])
+    assert bench.accumulator.wake
+    (grown,) = bench.take()
+    assert (grown.partition, grown.count) == (0, 2)
+    assert not bench.accumulator.awaits_outcome
+
+
+def test_given_a_held_batch_then_a_full_one_is_ready_all_the_same() -> None:
+    bench = Bench(partitions=1, max_in_flight=1)
+    bench.send(b"k", b"1")
+    _age(bench)
+    bench.send(b"k", b"x" * (BATCH_BYTES - ROW_OVERHEAD_BYTES - 1))
+    _age(bench)
+    assert len(bench.taken) == 1
+    bench.send(b"k", b"3")
+    assert [batch.count for batch in bench.take()] == [1]
+
+
+def test_given_a_batch_held_for_long_then_its_records_do_not_share_its_deadline_any_more() -> None:
+    bench = Bench(partitions=1, max_in_flight=1, hold_s=20.0)
+    bench.send(b"k", b"1")
+    _age(bench)
+    bench.send(b"k", b"2")
+    opened_at = bench.now
+    bench.now += LINGER_S
+    assert bench.accumulator.take(bench.now)[1] == opened_at + 20.0
+    bench.now = opened_at + 19.9
+    assert bench.take() == []
+    bench.now = opened_at + 20.0
+    assert [batch.count for batch in bench.take()] == [1]
+
+
+def test_given_a_stuck_partition_then_keyless_records_go_where_there_is_room() -> None:
+    bench = Bench(partitions=3, max_in_flight=1)
+    for number in range(9):
+        bench.send(None, bytes([number]))
+        bench.now += LINGER_S
+        for batch in bench.take():
+            if batch.partition != 0:
+                bench.accumulator.release(batch)
+    # Of partition 0, the first is in flight and the second is held; each age passed one by.
+    assert len(bench.values(0)) == 1
+    assert len(bench.values(1) + bench.values(2)) == 7
+
+
+@pytest.mark.parametrize("commit_ms", [1, 10, 100, 1_000])
+def test_given_slow_commits_then_producers_do_not_collapse(commit_ms: int) -> None:
+    bench = Bench(partitions=1, batch_bytes=1 << 20, eager=True, max_in_flight=5, hold_s=12.0)
+    queue: deque[ProducerBatch[None]] = deque()
+    in_flight: list[ProducerBatch[None]] = []
+    committing: list[ProducerBatch[None]] = []
+    acknowledged = sent = 0
+    for now_ms in range(15_000):
+        bench.now = now_ms / 1_000
+        bench.accumulator.append(b"k", b"x" * 100, 1)
+        sent += 1
+        if now_ms % commit_ms == 0:
+            # One fsync ends, and the next begins, with all that has come meanwhile.
+            for batch in committing:
+                acknowledged += batch.count
+                bench.accumulator.release(batch)
+                in_flight.remove(batch)
+            committing = list(in_flight)
+        queue.extend(bench.take())
+        while queue and len(in_flight) < 5:
+            in_flight.append(queue.popleft())
+    assert sent - acknowledged <= 4 * commit_ms + 10
+
+
 keys = st.one_of(st.none(), st.sampled_from([b"a", b"b", b"c", b"dd", b"eee"]))
 sizes = st.integers(0, 450)
 steps = st.lists(
@@ -237,11 +332,49 @@ steps = st.lists(
 )
 
 
-@given(steps=steps, partitions=st.integers(1, 5), eager=st.booleans())
-def test_law_nothing_lost_or_doubled_order_per_key_and_limits(
-    steps: list[tuple[object, ...]], partitions: int, eager: bool
+@given(
+    waits=st.lists(
+        st.tuples(st.floats(0, 4), st.integers(0, 2), st.booleans()), min_size=10, max_size=60
+    ),
+    max_in_flight=st.integers(1, 5),
+    eager=st.booleans(),
+)
+def test_law_age_brings_no_more_into_flight_than_is_allowed(
+    waits: list[tuple[float, int, bool]], max_in_flight: int, eager: bool
 ) -> None:
-    bench = Bench(partitions=partitions, eager=eager)
+    bench = Bench(
+        partitions=3, batch_bytes=1 << 20, eager=eager, max_in_flight=max_in_flight, hold_s=math.inf
+    )
+    in_flight: list[ProducerBatch[None]] = []
+    for wait_s, partition, ends in waits:
+        bench.now += wait_s
+        bench.send(b"k", b"v", partition)
+        in_flight += bench.take()
+        for at in range(3):
+            assert sum(batch.partition == at for batch in in_flight) <= max_in_flight
+        if ends and in_flight:
+            bench.accumulator.release(in_flight.pop(0))
+    # Once all have their outcomes, whatever was held leaves too.
+    bench.now += LINGER_S
+    in_flight += bench.take()
+    while in_flight or bench.accumulator.awaits_outcome:
+        for batch in in_flight:
+            bench.accumulator.release(batch)
+        bench.now += LINGER_S
+        in_flight = bench.take()
+    assert sum(batch.count for batch in bench.taken) == len(waits)
+
+
+@given(
+    steps=steps,
+    partitions=st.integers(1, 5),
+    eager=st.booleans(),
+    max_in_flight=st.one_of(st.none(), st.integers(1, 5)),
+)
+def test_law_nothing_lost_or_doubled_order_per_key_and_limits(
+    steps: list[tuple[object, ...]], partitions: int, eager: bool, max_in_flight: int | None
+) -> None:
+    bench = Bench(partitions=partitions, eager=eager, max_in_flight=max_in_flight, hold_s=HOLD_S)
     sent: dict[bytes | None, list[bytes]] = {}
     number = released = 0
 
