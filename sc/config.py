@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from schemas.daemon.daemon import Listen
 from schemas.model import Model
+from schemas.objects.quantities import Size
 
 
 class LocalProvisioning(Model):
@@ -14,6 +15,13 @@ class LocalProvisioning(Model):
 
     directory: str
     """Directory on the SC's host for managed SPUs: their data, configuration files and logs."""
+
+
+class Limits(Model):
+    """What the SC takes from those who reach its ports."""
+
+    body_bytes: Size = 1 << 20
+    """Largest body of a request. A manifest of more than about 1.4Mi fits into no etcd."""
 
 
 class ScConfig(Model):
@@ -41,5 +49,7 @@ class ScConfig(Model):
     provisioning: LocalProvisioning | None = None
     """With it the SC starts the SPUs of SpuGroups, as processes of its own host. Without it the SC
     starts none, and SpuGroups are invalid."""
+    limits: Limits = Limits()
+    """What the SC takes from those who reach its ports."""
     log_level: str = "info"
     """The lowest level that is logged: `debug`, `info`, `warning`, `error` or `critical`."""

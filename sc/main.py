@@ -44,7 +44,7 @@ async def serve(config: ScConfig) -> None:
         )
         try:
             hosts = (config.public.host, *config.allowed_hosts)
-            server = PublicServer(controller, version("runnel"), hosts)
+            server = PublicServer(controller, version("runnel"), hosts, config.limits)
             public, public_port = await start_public_server(
                 server, config.public.host, config.public.port
             )

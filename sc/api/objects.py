@@ -9,16 +9,14 @@ A dry run is the same transaction without its operations: it compares, and write
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sc.api import conflicts
 from sc.api.admission import admit_change, admit_delete, admit_kind, admit_new
 from sc.api.answers import History, ReplicaAnswer, Replicas
 from sc.api.history import history
 from sc.api.listing import Page, Place, check_ours, read_page
-from sc.api.merge_patch import patched
 from sc.api.selectors import Selection
 from sc.api.system_topics import system_topic
 from sc.controller import Controller
@@ -39,7 +37,6 @@ from sc.store.codec import decode_object, encode_object
 from sc.store.view import View
 from schemas.causality import current_cause
 from schemas.errors import ConflictError, NotFoundError, NotReadyError
-from schemas.objects.manifest.validation import parse_object
 from schemas.objects.metadata import Metadata, Object
 from schemas.objects.partition import Partition, Truncation, UncleanElection
 from schemas.objects.spu import Spu
@@ -48,6 +45,9 @@ from schemas.objects.system_topics import SYSTEM_TOPICS
 from schemas.objects.topic import Topic
 
 ATTEMPTS = 10
+
+Change = Callable[[Object], Awaitable[Object]]
+"""Makes the object that a user wants of the one that is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +164,20 @@ class ObjectService:
 
         With a ``resourceVersion`` it is a compare-and-swap. Raises NotFoundError, ConflictError.
         """
-        return await self._change(type(obj), obj.name, lambda _old: obj, options)
+
+        async def change(_old: Object) -> Object:
+            return obj
+
+        return await self._change(type(obj), obj.name, change, options)
 
     async def patch(
-        self, cls: type[Object], name: str, patch: Any, options: WriteOptions
+        self, cls: type[Object], name: str, change: Change, options: WriteOptions
     ) -> Object:
-        """Change an object by a JSON Merge Patch, as `replace` does.
+        """Change an object to what ``change`` makes of it, as `replace` does.
 
-        Raises InvalidRequestError, too.
+        Raises what ``change`` raises, too.
         """
-        return await self._change(cls, name, lambda old: parse_object(patched(old, patch)), options)
+        return await self._change(cls, name, change, options)
 
     async def delete(
         self,
@@ -284,13 +288,13 @@ class ObjectService:
         self,
         cls: type[Object],
         name: str,
-        change: Callable[[Object], Object],
+        change: Change,
         options: WriteOptions,
     ) -> Object:
         admit_kind(cls)
         old = await self._read(cls, name)
         for _ in range(ATTEMPTS):
-            obj = change(old)
+            obj = await change(old)
             wanted = obj.metadata.resource_version or None
             if wanted is not None and wanted != old.metadata.resource_version:
                 raise await conflicts.changed_meanwhile(self._kv, self._key(old), old, wanted)

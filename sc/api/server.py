@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from aiohttp import hdrs, web
-from pydantic import ValidationError
 
 from sc.api.answers import Health, RecoveryRequest
 from sc.api.assignments import assignments
+from sc.api.bodies import Bodies, BodyError
 from sc.api.cluster import cluster_answer
 from sc.api.feeds import Feeds
 from sc.api.hosts import accepts
 from sc.api.listing import render
-from sc.api.merge_patch import MEDIA_TYPE
+from sc.api.merge_patch import MEDIA_TYPE, patched
 from sc.api.objects import ObjectService, WriteOptions
 from sc.api.openapi import document
 from sc.api.requests import (
@@ -27,12 +28,12 @@ from sc.api.requests import (
     read_by,
     read_cause,
     read_last_event,
-    read_media_type,
     read_name,
     read_query,
 )
 from sc.api.routes import DEFAULT_HISTORY, Operation, Route, routes
 from sc.api.selectors import Selection
+from sc.config import Limits
 from sc.controller import Controller
 from schemas.causality import caused_by, new_cause
 from schemas.daemon.logs import get_logger
@@ -43,16 +44,13 @@ from schemas.errors import (
     RunnelError,
     UnauthorizedError,
 )
-from schemas.model import Model
 from schemas.objects.kinds import BY_PLURAL
 from schemas.objects.manifest.manifest import json_schemas
-from schemas.objects.manifest.validation import parse_object
+from schemas.objects.manifest.validation import parse_model, parse_object
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition, Truncation, UncleanElection
-from schemas.objects.quantities import short
 from schemas.objects.spu import Spu
 
-MAX_BODY_BYTES = 32 << 20
 _JSON: Final = "application/json"
 
 log = get_logger(__name__)
@@ -77,25 +75,29 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Answer = Callable[[web.Request, Route, Query], Awaitable[web.StreamResponse]]
 
 
-ModelT = TypeVar("ModelT", bound=Model)
-
-
-class MediaTypeError(InvalidRequestError):
-    """A body of another media type than the route takes."""
+T = TypeVar("T")
 
 
 class PublicServer:
     """Serves one controller. ``hosts`` are names of the SC besides those of this machine, which a
     request may carry in its header ``Host``."""
 
-    def __init__(self, controller: Controller, version: str, hosts: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        version: str,
+        hosts: Iterable[str] = (),
+        limits: Limits | None = None,
+    ) -> None:
+        limits = limits or Limits()
         self._controller = controller
+        self._bodies = Bodies(limits.body_bytes)
         self._objects = ObjectService(controller)
         self._version = version
         self._hosts = frozenset(name.lower() for name in (socket.gethostname(), *hosts))
         self._document = json.dumps(document())
         self.feeds = Feeds(controller)
-        self.app = web.Application(middlewares=[self._middleware], client_max_size=MAX_BODY_BYTES)
+        self.app = web.Application(middlewares=[self._middleware])
         self.app.on_shutdown.append(self._end_feeds)
         answers: dict[Operation, Answer] = {
             Operation.HEALTH: self._health,
@@ -129,6 +131,11 @@ class PublicServer:
         methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
         for method in methods:
             self.app.router.add_route(method, route.path, handle)
+
+    @property
+    def held_body_bytes(self) -> int:
+        """Bytes of bodies that are being received or worked on."""
+        return self._bodies.held_bytes
 
     async def _end_feeds(self, _app: web.Application) -> None:
         self.feeds.end()
@@ -164,8 +171,8 @@ class PublicServer:
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
-        except MediaTypeError as error:
-            return _error(error, 415)
+        except BodyError as error:
+            return _error(error, error.STATUS)
         except RunnelError as error:
             return _error(error)
         except web.HTTPException as error:
@@ -194,7 +201,7 @@ class PublicServer:
 
     async def _recover(self, request: web.Request, _route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
-        wanted = _model(RecoveryRequest, await _body(request, _JSON))
+        wanted = await self._parsed(request, partial(parse_model, RecoveryRequest))
         await self._controller.recover(wanted.spu, options.by, dry_run=options.dry_run)
         return self._described()
 
@@ -255,14 +262,14 @@ class PublicServer:
 
     async def _create(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
-        obj = await _object(request, _kind(route))
+        obj = await self._parsed(request, partial(_object_of, _kind(route)))
         return _json((await self._objects.create(obj, options)).to_json(), route.success)
 
     async def _replace(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         cls = _kind(route)
         name = _name(request, cls)
-        obj = await _object(request, cls)
+        obj = await self._parsed(request, partial(_object_of, cls))
         if obj.name != name:
             raise InvalidRequestError(f"metadata.name is {obj.name!r}, the address says {name!r}")
         return _json((await self._objects.replace(obj, options)).to_json())
@@ -271,11 +278,13 @@ class PublicServer:
         options = _write_options(request, query)
         cls = _kind(route)
         name = _name(request, cls)
-        patch = await _body(request, MEDIA_TYPE)
-        try:
-            return _json((await self._objects.patch(cls, name, patch, options)).to_json())
-        except RecursionError:
-            raise _too_deep() from None
+        async with self._bodies.received(request, MEDIA_TYPE) as body:
+            patch = await body.parse(lambda data: data)
+
+            async def change(old: Object) -> Object:
+                return await body.run(lambda: parse_object(patched(old, patch)))
+
+            return _json((await self._objects.patch(cls, name, change, options)).to_json())
 
     async def _replicas(self, request: web.Request, _route: Route, _query: Query) -> web.Response:
         found = self._objects.replicas(_name(request, Partition))
@@ -284,13 +293,13 @@ class PublicServer:
     async def _elect(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         name = _name(request, Partition)
-        election = _model(UncleanElection, await _body(request, _JSON))
+        election = await self._parsed(request, partial(parse_model, UncleanElection))
         return _json((await self._objects.elect(name, election, options)).to_json(), route.success)
 
     async def _truncate(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         name = _name(request, Partition)
-        truncation = _model(Truncation, await _body(request, _JSON))
+        truncation = await self._parsed(request, partial(parse_model, Truncation))
         done = await self._objects.truncate(name, truncation, options)
         return _json(done.to_json(), route.success)
 
@@ -311,15 +320,10 @@ class PublicServer:
         )
         return _json(gone.to_json(), route.success)
 
-
-def _model(cls: type[ModelT], data: Any) -> ModelT:
-    """The model in a body. Raises InvalidRequestError that names the wrong fields."""
-    try:
-        return cls.model_validate(data)
-    except ValidationError as error:
-        raise InvalidRequestError(
-            "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        ) from error
+    async def _parsed(self, request: web.Request, parse: Callable[[Any], T]) -> T:
+        """What ``parse`` makes of the JSON in a body. Raises InvalidRequestError."""
+        async with self._bodies.received(request, _JSON) as body:
+            return await body.parse(parse)
 
 
 def _json(data: Any, status: int = 200) -> web.Response:
@@ -343,8 +347,6 @@ def _http_error(request: web.Request, error: web.HTTPException) -> web.Response:
     kind = path.removeprefix("/v1/").partition("/")[0]
     if error.status == 404 and path.startswith("/v1/") and kind not in BY_PLURAL:
         message = f"there is no {path}; known kinds: {', '.join(BY_PLURAL)}"
-    elif error.status == 413:
-        message = f"the body is larger than {MAX_BODY_BYTES >> 20} MiB"
     response = _json({"code": code, "message": message, "details": {}}, error.status)
     if "Allow" in error.headers:
         response.headers["Allow"] = error.headers["Allow"]
@@ -366,42 +368,12 @@ def _write_options(request: web.Request, query: Query) -> WriteOptions:
     return WriteOptions(by, dry_run=query.flag("dryRun"))
 
 
-async def _object(request: web.Request, cls: type[Object]) -> Object:
-    data = await _body(request, _JSON)
-    try:
-        obj = parse_object(data)
-    except RecursionError:
-        raise _too_deep() from None
+def _object_of(cls: type[Object], data: Any) -> Object:
+    """The object that data describes. Raises InvalidRequestError, also for one of another kind."""
+    obj = parse_object(data)
     if not isinstance(obj, cls):
         raise InvalidRequestError(f"kind: {obj.kind} does not belong under /v1/{cls.PLURAL}")
     return obj
-
-
-async def _body(request: web.Request, media_type: str) -> Any:
-    """The JSON of a request. Raises InvalidRequestError, MediaTypeError."""
-    found = read_media_type(request.headers.get("Content-Type"))
-    if found != media_type:
-        # This protects users, too: a page of another site may send forms and plain text unasked.
-        raise MediaTypeError(f"send the body as Content-Type: {media_type}, not {short(found)}")
-    try:
-        data = json.loads(await request.read())
-        # JSON can spell half of a surrogate pair, which no file and no terminal can hold.
-        json.dumps(data, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        before = error.object[max(0, error.start - 40) : error.start]
-        raise InvalidRequestError(
-            f"the body holds half of a surrogate pair, which is no character, after: {before}"
-        ) from error
-    except RecursionError:
-        # Without the cause, whose traceback has a thousand frames.
-        raise _too_deep() from None
-    except ValueError as error:
-        raise InvalidRequestError(f"the body is not JSON: {error}") from error
-    return data
-
-
-def _too_deep() -> InvalidRequestError:
-    return InvalidRequestError("the body is nested too deeply")
 
 
 async def start_public_server(

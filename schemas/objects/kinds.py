@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Final
 
 from schemas.errors import InvalidRequestError
 from schemas.objects.metadata import Object
@@ -19,8 +20,14 @@ BY_KIND: dict[str, type[Object]] = {cls.kind_name(): cls for cls in KINDS}
 BY_PLURAL: dict[str, type[Object]] = {cls.PLURAL: cls for cls in KINDS}
 
 
+#: No word of ours is near a longer one, and the search takes the square of its length.
+_MAX_TYPO_LENGTH: Final = 64
+
+
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that a typo most likely means, or None where none is close."""
+    if len(word) > _MAX_TYPO_LENGTH:
+        return None
     by_lower = {name.lower(): name for name in known}
     found = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
     return by_lower[found[0]] if found else None

@@ -17,7 +17,7 @@ from runnel.partition.verify import read_findings
 from runnel.positions import state as consumers
 from runnel.records import arrow_schema, cursor, schema_resolution
 from runnel.state_log import fold
-from sc.api import listing, merge_patch, requests, selectors, server
+from sc.api import bodies, listing, merge_patch, requests, selectors
 from sc.store import codec
 from schemas import errors
 from schemas.objects.manifest import manifest, validation, yaml_lines
@@ -131,7 +131,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     answers.parse_history_entry,
     answers.parse_replica,
     watch._data,
-    server._body,
+    bodies._read_json,
     requests.read_query,
     requests._check,
     requests.read_by,

@@ -2,26 +2,42 @@
 
 Each problem names the path of the field as the user wrote it; for an unknown field it suggests the
 nearest known one. Manifests add file and line to this, the API sends it unchanged.
+
+Data may hold a hundred thousand mistakes, and an explanation of each would take seconds. Only the
+first `MAX_EXPLAINED` are explained, and large data is searched for them part by part
+(`schemas.objects.manifest.mistakes`), so that no single step takes long.
 """
 
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Union, get_args, get_origin
+from itertools import islice
+from typing import Any, Final, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from schemas.errors import InvalidRequestError
+from schemas.model import Model
 from schemas.objects.kinds import BY_KIND, nearest
+from schemas.objects.manifest.mistakes import has_few_nodes, mistakes
 from schemas.objects.metadata import API_VERSION, Object
 from schemas.objects.quantities import MAX_NAME_LENGTH, short
 
 Path = tuple[str | int, ...]
 
+#: Most problems of one object that are explained; one more says that there are others.
+MAX_EXPLAINED: Final = 20
+#: Most unknown fields for which a known one is suggested: each takes a search.
+MAX_HINTED: Final = 5
+
 #: No field of ours has a longer name.
 _MAX_PART = MAX_NAME_LENGTH
+#: All mistakes of data with fewer fields and entries than this are found in one short step.
+_FEW_NODES: Final = 5_000
+
+ModelT = TypeVar("ModelT", bound=Model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +86,7 @@ def build_object(data: Any) -> tuple[Object | None, list[Problem]]:
         problems.append(Problem(("kind",), f"unknown kind {short(kind)}; {meant}"))
     if cls is None or problems:
         return None, problems
-    try:
-        return cls.model_validate(data, by_alias=True, by_name=False), []
-    except ValidationError as error:
-        return None, explain(error, cls)
+    return _build(cls, data)
 
 
 def parse_object(data: Any) -> Object:
@@ -84,24 +97,60 @@ def parse_object(data: Any) -> Object:
     return obj
 
 
+def parse_model(cls: type[ModelT], data: Any) -> ModelT:
+    """The model that plain data describes. Raises InvalidRequestError that lists the problems."""
+    built, problems = _build(cls, data)
+    if built is None:
+        raise InvalidRequestError("; ".join(str(p) for p in problems))
+    return built
+
+
 def explain(error: ValidationError, cls: type[BaseModel]) -> list[Problem]:
-    """The problems of a failed validation against ``cls``, one for each field."""
-    problems = []
-    for detail in error.errors(include_url=False):
+    """The problems of a failed validation against ``cls``, one for each field: the first
+    `MAX_EXPLAINED` of them, and one that says whether there are more."""
+    # The input of an error is a reference to it; of those that are not explained, nothing is made.
+    return _problems(iter(error.errors(include_url=False)), cls)
+
+
+def _build(cls: type[ModelT], data: Any) -> tuple[ModelT | None, list[Problem]]:
+    if not has_few_nodes(data, _FEW_NODES):
+        found = list(islice(mistakes(cls, data), MAX_EXPLAINED + 1))
+        if len(found) > MAX_EXPLAINED:
+            return None, _problems(iter(found), cls)
+    try:
+        return cls.model_validate(data, by_alias=True, by_name=False), []
+    except ValidationError as error:
+        return None, explain(error, cls)
+
+
+def _problems(details: Iterator[Any], cls: type[BaseModel]) -> list[Problem]:
+    problems: list[Problem] = []
+    hints = MAX_HINTED
+    for detail in details:
         path = tuple(part for part in detail["loc"] if part != "[key]")
-        problems.append(Problem(path, _message(detail, path, cls)))
+        if len(problems) == MAX_EXPLAINED:
+            text = f"more is wrong from here on; the first {MAX_EXPLAINED} problems are explained"
+            return [*problems, Problem(path, text)]
+        if detail["type"] == "extra_forbidden":
+            problems.append(Problem(path, _unknown_field(path, cls, hint=hints > 0)))
+            hints -= 1
+        else:
+            problems.append(Problem(path, _message(detail)))
     return problems
 
 
-def _message(detail: Any, path: Path, cls: type[BaseModel]) -> str:
+def _unknown_field(path: Path, cls: type[BaseModel], *, hint: bool) -> str:
+    known = _field_names(_model_at(cls, path[:-1]))
+    meant = nearest(str(path[-1]), known) if hint else None
+    if meant is not None:
+        return f"unknown field; did you mean {meant}?"
+    return f"unknown field; known fields: {', '.join(known)}"
+
+
+def _message(detail: Any) -> str:
     context = detail.get("ctx", {})
     value = detail.get("input")
     match detail["type"]:
-        case "extra_forbidden":
-            known = _field_names(_model_at(cls, path[:-1]))
-            hint = nearest(str(path[-1]), known)
-            meant = f"did you mean {hint}?" if hint else f"known fields: {', '.join(known)}"
-            return f"unknown field; {meant}"
         case "missing":
             return "is required"
         case "value_error":

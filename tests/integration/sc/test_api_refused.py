@@ -168,8 +168,8 @@ async def test_given_another_media_type_then_the_one_that_is_taken(
 
 
 async def test_given_body_without_end_then_too_large(sc: RunningSc) -> None:
-    status, error = await send(sc, "POST", "/v1/topics", BytesIO(b" " * ((32 << 20) + 1)))
-    assert (status, error["message"]) == (413, "the body is larger than 32 MiB")
+    status, error = await send(sc, "POST", "/v1/topics", BytesIO(b" " * ((1 << 20) + 1)))
+    assert (status, error["message"]) == (413, "the body is larger than 1Mi")
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ async def test_given_dry_run_then_nothing_is_noted(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "status", "says"),
     [
-        pytest.param(TRUNCATE, {}, 400, "before: Field required", id="given-no-offset"),
+        pytest.param(TRUNCATE, {}, 400, "before: is required", id="given-no-offset"),
         pytest.param(TRUNCATE, {"before": -1}, 400, "before: ", id="given-a-negative-offset"),
         pytest.param(TRUNCATE, {"before": 1, "at": 2}, 400, "at: ", id="given-an-unknown-field"),
         pytest.param(

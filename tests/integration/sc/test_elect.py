@@ -122,10 +122,10 @@ async def test_given_dry_run_then_checked_and_nothing_done(bench: Bench) -> None
 @pytest.mark.parametrize(
     ("path", "body", "status", "says"),
     [
-        pytest.param(ELECT, {}, 400, "term: Field required", id="given-no-term"),
+        pytest.param(ELECT, {}, 400, "term: is required", id="given-no-term"),
         pytest.param(ELECT, {"term": "x"}, 400, "term: ", id="given-a-term-that-is-none"),
         pytest.param(ELECT, {"term": 1, "leadr": 2}, 400, "leadr: ", id="given-a-misspelt-field"),
-        pytest.param(ELECT, [], 400, "valid", id="given-no-mapping"),
+        pytest.param(ELECT, [], 400, "must be a mapping", id="given-no-mapping"),
         pytest.param(
             ELECT, {"term": 1 << 17}, 409, "the term is 0.1.0 now", id="given-another-term"
         ),
