@@ -26,6 +26,7 @@ from sc.kv import open_kv
 from sc.kv.interface import KV, ModRevisionIs, Put
 from sc.store.codec import encode_object
 from sc.store.local_store import Change, ObjectChanged
+from sc.store.suspicions import SETTLE_MS
 from schemas.causality import caused_by, current_cause, new_cause
 from schemas.control.messages import (
     AssignPartitions,
@@ -39,6 +40,7 @@ from schemas.control.messages import (
     Report,
     decode_envelope,
 )
+from schemas.control.session_end import SessionEnd
 from schemas.daemon.collector import spare_what_is_there
 from schemas.ids import StorageId, Term
 from schemas.objects.keys import ClusterKeys
@@ -460,9 +462,11 @@ async def _second_life(
         )
         await asyncio.sleep(0)
         gc.collect()
+        # The SC takes the collection for a lag, and doubts itself for a moment.
+        await asyncio.sleep(2 * SETTLE_MS / 1000)
         loop.restart()
         begin = time.perf_counter()
-        controller.closed(OFFLINE_SPU, 1, "gone")
+        controller.closed(OFFLINE_SPU, 1, "gone", SessionEnd.LOST, 0)
         found["offline_s"] = await offline - begin
         found["offline_ms"] = 1000 * found["offline_s"] / plan.offline
         found["offline_held_ms"] = loop.held_ms

@@ -32,6 +32,7 @@ from schemas.control.messages import (
     Welcome,
     decode_envelope,
 )
+from schemas.control.session_end import SessionEnd
 from schemas.daemon.logs import get_logger
 from schemas.errors import RunnelError, UnauthorizedError, UnreachableError, UnsupportedError
 
@@ -48,7 +49,10 @@ class SessionEvents(Protocol):
 
     def opened(self, generation: int, hello: Hello) -> None: ...
 
-    def closed(self, spu_id: int, generation: int, reason: str) -> None: ...
+    def closed(
+        self, spu_id: int, generation: int, reason: str, end: SessionEnd, quiet: int
+    ) -> None:
+        """``quiet``: how many of the other SPUs have not been heard for a while."""
 
     def reported(self, spu_id: int, generation: int, report: Report) -> None: ...
 
@@ -165,8 +169,12 @@ class ConnectionManager:
 
     def _ended(self, spu_id: int, mine: _Connected, reason: str) -> None:
         self._forget(spu_id, mine)
-        self._events.closed(spu_id, mine.generation, reason)
-        log.info("SPU disconnected", spu=spu_id, generation=mine.generation, reason=reason)
+        end = mine.session.end
+        quiet = sum(other.session.quiet for other in self._connected.values())
+        self._events.closed(spu_id, mine.generation, reason, end, quiet)
+        log.info(
+            "SPU disconnected", spu=spu_id, generation=mine.generation, reason=reason, how=end.value
+        )
 
     def _forget(self, spu_id: int, mine: _Connected) -> None:
         if self._connected.get(spu_id) is mine:

@@ -4,6 +4,9 @@ The reader never waits for the handler, so heartbeats and replies flow while a r
 handled. Requests of the peer are handled one after the other, in order. The queue is bounded: a
 peer that sends requests faster than they are handled is disconnected.
 
+The end that closes a session says why by a code, and `Session.end` tells how it ended, because a
+peer that is gone and one that will be back are not the same to the SC.
+
 A request that has begun is finished, even when the session ends meanwhile: half of its changes on
 a disk would be worse than all or none. `on_close` is called at once, but `run` returns only after
 the handler, so that a peer that connects again never has two handlers running. Requests that are
@@ -23,6 +26,7 @@ from pydantic import ValidationError
 from connection_manager.heartbeat import HeartbeatMonitor
 from schemas.causality import caused_by, current_cause
 from schemas.control.messages import Envelope, Heartbeat, Message, Reply, decode_envelope
+from schemas.control.session_end import CloseCode, SessionEnd, end_by
 from schemas.daemon.logs import get_logger
 from schemas.errors import (
     DeadlineExceededError,
@@ -47,11 +51,15 @@ class WebSocket(Protocol):
 
     async def send_str(self, data: str) -> None: ...
     async def receive(self) -> aiohttp.WSMessage: ...
-    async def close(self) -> Any: ...
+    async def close(self, *, code: int = CloseCode.NORMAL) -> Any: ...
 
 
 class SessionEndedError(Exception):
-    """Why a session ended."""
+    """Why a session ended, and how."""
+
+    def __init__(self, reason: str, end: SessionEnd) -> None:
+        super().__init__(reason)
+        self.end = end
 
 
 class Session:
@@ -69,14 +77,22 @@ class Session:
         self._replies: dict[int, asyncio.Future[Reply]] = {}
         self._next_id = 1
         self._closed: str | None = None
-        self._end = asyncio.Event()
+        self._code = CloseCode.NORMAL
+        self._over = asyncio.Event()
         self._handling: asyncio.Task[dict[str, Any] | None] | None = None
+        #: How the session ended; means something only once it has.
+        self.end = SessionEnd.CLOSED
         #: Called once with the reason, as soon as the session has ended.
         self.on_close: Callable[[str], None] = lambda _reason: None
 
     @property
     def closed(self) -> bool:
         return self._closed is not None
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the peer has missed almost as many heartbeats as it may."""
+        return self._monitor.silent_ticks >= max(2, self._monitor.misses - 1)
 
     async def run(self) -> str:
         """Serve the session until it ends, and give the reason.
@@ -88,18 +104,22 @@ class Session:
             asyncio.create_task(self._work(), name=f"{self.peer} worker"),
             asyncio.create_task(self._beat(), name=f"{self.peer} heartbeat"),
             asyncio.create_task(self._listen(), name=f"{self.peer} monitor"),
-            asyncio.create_task(self._end.wait(), name=f"{self.peer} end"),
+            asyncio.create_task(self._over.wait(), name=f"{self.peer} end"),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 error = task.exception()
-                if isinstance(error, SessionEndedError | UnreachableError):
-                    self.close(str(error))
+                if isinstance(error, SessionEndedError):
+                    self.close(str(error), error.end)
+                elif isinstance(error, UnreachableError):
+                    self.close(str(error), SessionEnd.LOST)
                 elif error is not None:
                     log.error("session failed", peer=self.peer, exc_info=error)
                     self.close(f"internal error: {error}")
         finally:
+            if self._closed is None:
+                self._code = CloseCode.GOODBYE
             self.close("cancelled")
             for task in tasks:
                 task.cancel()
@@ -108,17 +128,19 @@ class Session:
                 # Not wait_for: before Python 3.12 it can swallow a cancellation.
                 with contextlib.suppress(Exception):
                     async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                        await self._socket.close()
+                        await self._socket.close(code=self._code)
             finally:
                 await self._finish_handling()
         return self._closed or "closed"
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, end: SessionEnd = SessionEnd.CLOSED) -> None:
         """End the session; requests that wait for a reply fail."""
         if self._closed is not None:
             return
-        self._closed = reason
-        self._end.set()
+        self._closed, self.end = reason, end
+        if end is SessionEnd.SILENT:
+            self._code = CloseCode.SILENT
+        self._over.set()
         for future in self._replies.values():
             if not future.done():
                 future.set_exception(UnreachableError(f"session with {self.peer} ended: {reason}"))
@@ -157,20 +179,24 @@ class Session:
         try:
             await self._socket.send_str(envelope.encode())
         except (ConnectionError, RuntimeError, aiohttp.ClientError) as error:
-            self.close(f"send failed: {error}")
+            self.close(f"send failed: {error}", SessionEnd.LOST)
             raise UnreachableError(f"session with {self.peer} ended: {error}") from error
 
     async def _read(self) -> None:
         while True:
             message = await self._socket.receive()
             if message.type is not aiohttp.WSMsgType.TEXT:
-                raise SessionEndedError(f"connection closed by {self.peer}")
+                closed = message.type is aiohttp.WSMsgType.CLOSE
+                raise SessionEndedError(
+                    f"connection closed by {self.peer}",
+                    end_by(message.data) if closed else SessionEnd.LOST,
+                )
             self._monitor.heard()
             try:
                 envelope = decode_envelope(message.data)
             except ValidationError as error:
                 raise SessionEndedError(
-                    f"{self.peer} sent a message that does not parse: {error}"
+                    f"{self.peer} sent a message that does not parse: {error}", SessionEnd.CLOSED
                 ) from error
             if envelope.reply_to is not None:
                 future = self._replies.get(envelope.reply_to)
@@ -181,7 +207,8 @@ class Session:
                     self._inbox.put_nowait(envelope)
                 except asyncio.QueueFull:
                     raise SessionEndedError(
-                        f"{self.peer} sends requests faster than they are handled"
+                        f"{self.peer} sends requests faster than they are handled",
+                        SessionEnd.CLOSED,
                     ) from None
 
     async def _work(self) -> None:
@@ -234,4 +261,6 @@ class Session:
         while True:
             await asyncio.sleep(self._heartbeat_s)
             if not self._monitor.tick():
-                raise SessionEndedError(f"{self.peer} missed {self._monitor.misses} heartbeats")
+                raise SessionEndedError(
+                    f"{self.peer} missed {self._monitor.misses} heartbeats", SessionEnd.SILENT
+                )

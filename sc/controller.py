@@ -43,9 +43,11 @@ from sc.provisioning import Provisioner
 from sc.restored_kv import Divergence, divergence, next_incarnation, refusal
 from sc.store.codec import CONTROLLERS
 from sc.store.local_store import Change, ObjectChanged
+from sc.store.suspicions import RECONNECT_MS, TICK_MS
 from sc.store.view import SessionState, View
 from schemas.causality import current_cause, new_cause
 from schemas.control.messages import FindPeers, Hello, Message, Report, SpuRequest
+from schemas.control.session_end import SessionEnd
 from schemas.daemon.collector import held
 from schemas.daemon.logs import get_logger
 from schemas.errors import ConflictError, FencedError, RetryableError, RunnelError
@@ -68,6 +70,12 @@ MakeProvisioner = Callable[[Callable[[str], None]], Provisioner]
 log = get_logger(__name__)
 
 
+def boottime_ms() -> int:
+    """Milliseconds that passed, those in which the host was suspended included where possible."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime_ns(clock) // 1_000_000
+
+
 class Controller:
     """One SC that leads, over an open KV."""
 
@@ -80,7 +88,7 @@ class Controller:
         grace_ms: int = GRACE_MS,
         resync_s: float = RESYNC_S,
         provisioner: MakeProvisioner | None = None,
-        now_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
+        clock_ms: Callable[[], int] = lambda: boottime_ms(),
     ) -> None:
         self.kv = kv
         self.keys = ClusterKeys(cluster)
@@ -88,8 +96,9 @@ class Controller:
         self.metrics = ScMetrics()
         self._sessions: dict[int, SessionState] = {}
         self._resync_s = resync_s
-        self._now_ms = now_ms
+        self._clock_ms = clock_ms
         self._grace_ms = grace_ms
+        self._observed_ms = 0
         #: Held while a recovery begins or ends.
         self._changing_office = asyncio.Lock()
         self._elected = asyncio.Event()
@@ -101,7 +110,7 @@ class Controller:
         self.view = View(
             sessions=self._sessions,
             registered=self.connections.registered,
-            grace_until_ms=now_ms() + grace_ms,
+            grace_until_ms=clock_ms() + grace_ms,
             provisioning=self._provisioner.provisioning if self._provisioner else None,
             incarnation=leadership.stamp.incarnation,
             recovering=leadership.identity.recovering,
@@ -109,7 +118,9 @@ class Controller:
         self.queue = WorkQueue()
         #: Held while replicas are placed, and while an SPU is removed.
         self.placing = asyncio.Lock()
-        self.dispatcher = MetadataDispatcher(self.view, self._sessions, self.queue.add)
+        self.dispatcher = MetadataDispatcher(
+            self.view, self._sessions, self.queue.add, now_ms=self.now_ms
+        )
         self.dispatcher.listen(self._note_election)
         self.reader = KvReader(
             kv,
@@ -129,7 +140,7 @@ class Controller:
             applied=self.dispatcher.applied,
             metrics=self.metrics,
             placing=self.placing,
-            now_ms=now_ms,
+            now_ms=self.now_ms,
         )
 
     @classmethod
@@ -163,6 +174,7 @@ class Controller:
                 group.create_task(self.reader.run(), name="kv reader")
                 group.create_task(self._loop.run(), name="controllers")
                 group.create_task(self._repair(), name="repair")
+                group.create_task(self._watch_own_lag(), name="lag")
                 group.create_task(self._until_recovered(), name="recovery")
         finally:
             self.queue.close()
@@ -173,14 +185,28 @@ class Controller:
 
     def _await_spus(self, grace_ms: int) -> None:
         """Start the time in which SPUs may reconnect, and reconcile them first."""
-        self.view.grace_until_ms = self._now_ms() + grace_ms
+        self.view.grace_until_ms = self.now_ms() + grace_ms
         for spu in reversed(self.view.store.objects(Spu)):
             self.queue.hasten(Key("Spu", spu.name))
 
-    @property
     def now_ms(self) -> int:
-        """The time that controllers get as ``now_ms``."""
-        return self._now_ms()
+        """The time that controllers get as ``now_ms``.
+
+        It is asked for before something is decided. If the SC lags then, it may be to blame for
+        what it did not hear, so this is the place to notice that.
+        """
+        now_ms, view = self._clock_ms(), self.view
+        waiting = view.grace_until_ms > self._observed_ms
+        if view.suspicions.observe(now_ms) and waiting:
+            # SPUs had no chance to connect during the lag.
+            view.grace_until_ms = max(view.grace_until_ms, now_ms + RECONNECT_MS)
+        self._observed_ms = now_ms
+        return now_ms
+
+    async def _watch_own_lag(self) -> None:
+        while True:
+            self.view.suspicions.tick(self.now_ms())
+            await asyncio.sleep(TICK_MS / 1000)
 
     @property
     def ready(self) -> bool:
@@ -236,9 +262,11 @@ class Controller:
         self._spus.opened(hello.spu_id, generation)
         self.dispatcher.opened(generation, hello)
 
-    def closed(self, spu_id: int, generation: int, reason: str) -> None:
+    def closed(
+        self, spu_id: int, generation: int, reason: str, end: SessionEnd, quiet: int
+    ) -> None:
         self._spus.closed(spu_id, generation)
-        self.dispatcher.closed(spu_id, generation, reason)
+        self.dispatcher.closed(spu_id, generation, end, quiet)
 
     def reported(self, spu_id: int, generation: int, report: Report) -> None:
         self.dispatcher.reported(spu_id, generation, report)
@@ -312,7 +340,7 @@ class Controller:
             by=by,
         )
         self.view.incarnation, self.view.recovering = incarnation, True
-        self.view.grace_until_ms = self._now_ms() + self._grace_ms
+        self.view.grace_until_ms = self.now_ms() + self._grace_ms
         self._spus.stamp = self.leadership.stamp
         self.connections.become(self._named(), "the cluster recovers from a restored KV")
         self._look_at_everything("recovery")

@@ -122,7 +122,7 @@ class ObjectService:
         try:
             found = self.get(Topic, SYSTEM_TOPICS[name])
         except NotFoundError:
-            wanted = system_topic(SYSTEM_TOPICS[name], controller.view, controller.now_ms)
+            wanted = system_topic(SYSTEM_TOPICS[name], controller.view, controller.now_ms())
             try:
                 return await self._create(wanted, options)
             except ConflictError:
@@ -229,7 +229,7 @@ class ObjectService:
     def _admit_election(self, partition: Partition, election: UncleanElection) -> None:
         if partition.deleting:
             raise ConflictError(f"Partition {partition.name} is being deleted")
-        view, now_ms = self._controller.view, self._controller.now_ms
+        view, now_ms = self._controller.view, self._controller.now_ms()
         found = decide(view, partition, election, now_ms)
         if isinstance(found, str):
             raise ConflictError(f"no unclean election of {partition.name}: {found}")

@@ -66,8 +66,8 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     if partition.deleting:
         return _deletion(view, partition)
     actions = _assignments(view, partition)
-    if any(view.liveness(i, now_ms) is Liveness.UNKNOWN for i in partition.spec.replicas):
-        actions.append(WakeAt(key, view.grace_until_ms))
+    if (decided_at_ms := view.decided_at_ms(partition.spec.replicas, now_ms)) is not None:
+        actions.append(WakeAt(key, decided_at_ms))
     status, refusals = partition.status, list[str]()
     ruling = _rule_on_wish(view, partition, now_ms)
     if isinstance(ruling, str):

@@ -3,10 +3,10 @@
 An object that appears is registered with the connection manager, one that disappears is
 unregistered. The resolution follows the session: ``init`` until the SPU has connected once,
 ``online`` with a session, ``unknown`` while a controller that just started waits for SPUs to come
-back, ``offline`` after that, ``draining`` while its group wants to remove it. A provisioner starts
-the process of a managed SPU; the trouble that it reports is the reason. A new session first gets
-everything that the SPU is to hold, then the deletions that wait for it. During a recovery,
-deletions wait, and no process is stopped.
+back and while the SPU is suspect (`sc.store.suspicions`), ``offline`` after that, ``draining``
+while its group wants to remove it. A provisioner starts the process of a managed SPU; the trouble
+that it reports is the reason. A new session first gets everything that the SPU is to hold, then the
+deletions that wait for it. During a recovery, deletions wait, and no process is stopped.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     status = _status(view, spu, now_ms)
     if status != spu.status:
         actions.append(WriteStatus(spu, status))
-    if view.liveness(spu.spec.spu_id, now_ms) is Liveness.UNKNOWN:
-        actions.append(WakeAt(key, view.grace_until_ms))
+    if (decided_at_ms := view.decided_at_ms((spu.spec.spu_id,), now_ms)) is not None:
+        actions.append(WakeAt(key, decided_at_ms))
     actions.extend(_session_actions(view, spu.spec.spu_id))
     return (*actions, *provision)
 

@@ -165,7 +165,9 @@ def _provision(
         return tuple(actions)
     placement = _place_missing(view, topic, missing, now_ms)
     if placement.wait:
-        actions.append(WakeAt(Key("Topic", topic.name), view.grace_until_ms))
+        spu_ids = [spu.spec.spu_id for spu in view.store.objects(Spu)]
+        if (decided_at_ms := view.decided_at_ms(spu_ids, now_ms)) is not None:
+            actions.append(WakeAt(Key("Topic", topic.name), decided_at_ms))
     if placement.reason is not None:
         resolution = TopicResolution.PENDING if placement.wait else (
             TopicResolution.INSUFFICIENT_RESOURCES

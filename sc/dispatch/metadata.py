@@ -8,6 +8,7 @@ its write.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 
 from sc.controllers.actions import Key
@@ -16,6 +17,7 @@ from sc.store.local_store import Change, ObjectChanged, TombstoneChanged
 from sc.store.view import ElectionAsked, SessionState, View
 from schemas.causality import current_cause
 from schemas.control.messages import Hello, ReplicaReport, Report, SpuRequest, Tombstone
+from schemas.control.session_end import SessionEnd
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 from schemas.objects.topic import TopicResolution
@@ -27,8 +29,16 @@ Listener = Callable[[Change], None]
 class MetadataDispatcher:
     """Applies changes to a view and wakes controllers."""
 
-    def __init__(self, view: View, sessions: dict[int, SessionState], wake: Wake) -> None:
+    def __init__(
+        self,
+        view: View,
+        sessions: dict[int, SessionState],
+        wake: Wake,
+        *,
+        now_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
+    ) -> None:
         self._view = view
+        self._now_ms = now_ms
         self._sessions = sessions
         self._wake = wake
         self._listeners: set[Listener] = set()
@@ -77,12 +87,18 @@ class MetadataDispatcher:
             hello.spu_id, generation, free_bytes=hello.free_bytes, reports=reports
         )
         self._wake_session(hello.spu_id)
+        for other in sorted(self._view.suspicions.opened(hello.spu_id, self._now_ms())):
+            self._wake_session(other)
 
-    def closed(self, spu_id: int, generation: int, reason: str) -> None:
-        """A session ended. The end of an older one than the current changes nothing."""
+    def closed(self, spu_id: int, generation: int, end: SessionEnd, quiet: int = 0) -> None:
+        """A session ended. The end of an older one than the current changes nothing.
+
+        ``quiet``: of the other SPUs with a session, how many have not been heard for a while.
+        """
         state = self._sessions.get(spu_id)
         if state is not None and state.generation == generation:
             del self._sessions[spu_id]
+            self._view.suspicions.ended(spu_id, end, self._now_ms(), quiet)
             self._wake_session(spu_id)
 
     def reported(self, spu_id: int, generation: int, report: Report) -> None:

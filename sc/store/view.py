@@ -7,11 +7,12 @@ sends it again when it reconnects. Controllers read a view and never change it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from sc.store.local_store import LocalStore
+from sc.store.suspicions import Suspicions
 from schemas.control.messages import ElectionRequest, LrsRequest, ReplicaReport, Tombstone
 from schemas.ids import Term, make_term, next_election
 from schemas.objects.partition import Partition
@@ -19,7 +20,7 @@ from schemas.objects.spu import SpuSpec
 
 
 class Liveness(Enum):
-    """Whether an SPU is alive: it has a session, it may still come back, or it is gone."""
+    """Whether an SPU is alive: it has a session, it may be alive without one, or it is gone."""
 
     ONLINE = "online"
     UNKNOWN = "unknown"
@@ -82,9 +83,9 @@ class View:
 
     ``registered`` maps the names of the SPUs that the connection manager lets in to their ids;
     until ``grace_until_ms`` (same clock as ``now_ms``) an SPU without a session is unknown, not
-    offline. ``provisioning`` is None if nothing starts managed SPUs. ``incarnation`` is the
-    cluster's; while it is ``recovering`` from a KV that was restored from a backup, nothing is
-    deleted.
+    offline, and so is a suspect one. ``provisioning`` is None if nothing starts managed SPUs.
+    ``incarnation`` is the cluster's; while it is ``recovering`` from a KV that was restored from a
+    backup, nothing is deleted.
     """
 
     store: LocalStore = field(default_factory=LocalStore)
@@ -95,13 +96,29 @@ class View:
     elected: Counter[int] = field(default_factory=Counter)
     incarnation: int = 0
     recovering: bool = False
+    suspicions: Suspicions = field(default_factory=Suspicions)
 
     def liveness(self, spu_id: int, now_ms: int) -> Liveness:
         if spu_id in self.sessions:
             return Liveness.ONLINE
-        if self.store.spu(spu_id) is not None and now_ms < self.grace_until_ms:
+        if self.store.spu(spu_id) is not None and now_ms < self._unknown_until_ms(spu_id):
             return Liveness.UNKNOWN
         return Liveness.OFFLINE
+
+    def decided_at_ms(self, spu_ids: Iterable[int], now_ms: int) -> int | None:
+        """When the next of these SPUs that are unknown will be known to be offline, unless they
+        come back before; None if none is unknown."""
+        return min(
+            (
+                self._unknown_until_ms(spu_id)
+                for spu_id in spu_ids
+                if self.liveness(spu_id, now_ms) is Liveness.UNKNOWN
+            ),
+            default=None,
+        )
+
+    def _unknown_until_ms(self, spu_id: int) -> int:
+        return max(self.grace_until_ms, self.suspicions.until_ms(spu_id))
 
     def report(self, spu_id: int, uid: str) -> ReplicaReport | None:
         """The last report of a live SPU about its replica of a partition."""

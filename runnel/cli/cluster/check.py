@@ -186,7 +186,10 @@ def check_online(spus: Iterable[Spu]) -> list[Check]:
         result, todo = {
             SpuResolution.ONLINE: (Result.WARNING if reason else Result.OK, ""),
             SpuResolution.DRAINING: (Result.WARNING, ""),
-            SpuResolution.UNKNOWN: (Result.WARNING, "; the SC started a moment ago, check again"),
+            SpuResolution.UNKNOWN: (
+                Result.WARNING,
+                "; it left or the SC started a moment ago, check again",
+            ),
         }.get(state, (Result.FAILED, f"; {start}"))
         checks.append(Check(f"spu {spu.name}", result, f"{state.value}{because}{todo}"))
     if not checks:

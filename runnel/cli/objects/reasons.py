@@ -24,7 +24,7 @@ _MEANINGS: Final = {
     ("Partition", "sealed"): "it is complete: it can be read, but takes no more records",
     ("Partition", "deleting"): "its replicas are being deleted",
     ("Spu", "init"): "it is registered, but has never connected",
-    ("Spu", "unknown"): "the SC started a moment ago and waits for it to report",
+    ("Spu", "unknown"): "it left or the SC started a moment ago: the SC waits for it to connect",
     ("Spu", "online"): "it is connected to the SC",
     ("Spu", "offline"): "it is not connected to the SC; its log says why: runnel cluster logs",
     ("Spu", "draining"): "its replicas are being moved away",

@@ -23,6 +23,7 @@ from schemas.control.messages import (
     Welcome,
     decode_envelope,
 )
+from schemas.control.session_end import SessionEnd
 from schemas.errors import RunnelError
 
 STAMP = Stamp(revision=2, office="office")
@@ -35,6 +36,7 @@ class Events:
 
     log: list[tuple[str, int, int]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
+    ends: list[SessionEnd] = field(default_factory=list)
     reports: list[Report] = field(default_factory=list)
     asks: list[SpuRequest] = field(default_factory=list)
     peers: list[FindPeers] = field(default_factory=list)
@@ -53,9 +55,12 @@ class Events:
     def opened(self, generation: int, hello: Hello) -> None:
         self.log.append(("opened", hello.spu_id, generation))
 
-    def closed(self, spu_id: int, generation: int, reason: str) -> None:
+    def closed(
+        self, spu_id: int, generation: int, reason: str, end: SessionEnd, quiet: int
+    ) -> None:
         self.log.append(("closed", spu_id, generation))
         self.reasons.append(reason)
+        self.ends.append(end)
 
     def reported(self, spu_id: int, generation: int, report: Report) -> None:
         self.log.append(("reported", spu_id, generation))

@@ -142,7 +142,7 @@ async def test_refused(bench: Bench, path: str, body: Any, status: int, says: st
 
 async def test_given_spu_that_has_not_reported_then_not_ready(bench: Bench) -> None:
     await bench.lose_the_leader()
-    bench.sc.controller.view.grace_until_ms = bench.sc.controller.now_ms + 60_000
+    bench.sc.controller.view.grace_until_ms = bench.sc.controller.now_ms() + 60_000
     status, body = await bench.elect(term=bench.partition.status.term)
     assert (status, body["code"]) == (503, "NOT_READY")
 

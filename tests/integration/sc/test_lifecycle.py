@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from sc.kv.interface import KV, Delete
+from sc.store.local_store import ObjectChanged
+from schemas.control.session_end import SessionEnd
 from schemas.objects.partition import Partition, PartitionStatus
 from schemas.objects.topic import Topic
 from tests.integration.sc.calls import register
@@ -153,3 +155,29 @@ async def test_change_made_by_hand_in_the_kv_is_repaired(sc: RunningSc, kv: KV) 
             return again.revision > first.revision and again.uid == first.uid
 
         await eventually(restored)
+
+
+async def test_given_spu_that_left_a_silent_sc_then_its_partitions_stay_online(
+    sc: RunningSc,
+) -> None:
+    await register(sc, 1)
+    seen: list[PartitionStatus] = []
+
+    def note(change: object) -> None:
+        if isinstance(change, ObjectChanged) and isinstance(change.new, Partition):
+            seen.append(change.new.status)
+
+    async with SimulatedSpu(1, sc.private) as spu:
+        await sc.until("spus", "spu-1", "online")
+        await sc.create("Topic", "t", {})
+        await sc.until("partitions", "t-0", "online")
+        sessions = sc.controller.view.sessions
+        generation = sessions[1].generation
+        sc.controller.dispatcher.listen(note)
+        assert spu.session is not None
+        spu.session.close("the SC missed 3 heartbeats", SessionEnd.SILENT)
+        await eventually(lambda: 1 in sessions and sessions[1].generation > generation)
+        await sc.until("spus", "spu-1", "online")
+        await eventually(lambda: sc.controller.queue.idle)
+        await sc.until("partitions", "t-0", "online")
+    assert seen == []

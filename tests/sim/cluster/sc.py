@@ -32,6 +32,7 @@ from sc.leadership import Identity, Leadership
 from sc.store.local_store import Change
 from sc.store.view import SessionState, View
 from schemas.control.messages import AssignPartitions, Hello, Message, Report, SpuRequest, Stamp
+from schemas.control.session_end import SessionEnd
 from schemas.objects.partition import Partition, PartitionStatus
 from tests.sim.cluster.kv import DeposedError, Written
 from tests.sim.cluster.network import SC
@@ -72,7 +73,9 @@ class SimSc:
             incarnation=kv.identity.incarnation,
             recovering=kv.identity.recovering,
         )
-        self._dispatcher = MetadataDispatcher(self.view, self._states, self._wake)
+        self._dispatcher = MetadataDispatcher(
+            self.view, self._states, self._wake, now_ms=lambda: world.clock.now_ms
+        )
         changes: list[tuple[Change, str]] = []
         for found in world.kv.objects():
             change = self.view.store.put(found)
@@ -282,7 +285,7 @@ class SimSc:
         """Heartbeats stay out, or the connection was closed."""
         if self.is_up and self.sessions.get(session.spu) is session:
             del self.sessions[session.spu], self._outboxes[session.spu]
-            self._dispatcher.closed(session.spu, session.generation, "gone")
+            self._dispatcher.closed(session.spu, session.generation, SessionEnd.LOST)
 
     def told(self, session: Session, message: Message) -> None:
         """An SPU says something."""

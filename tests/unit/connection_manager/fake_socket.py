@@ -7,6 +7,7 @@ import asyncio
 import aiohttp
 
 from schemas.control.messages import Envelope, Heartbeat, Message, decode_envelope
+from schemas.control.session_end import CloseCode
 
 
 class FakeSocket:
@@ -16,6 +17,7 @@ class FakeSocket:
         self.peer: FakeSocket | None = None
         self.sent: list[Envelope] = []
         self.closed = False
+        self.code: int | None = None
         self.stuck = False
         self.broken = False
         self._inbox: asyncio.Queue[aiohttp.WSMessage] = asyncio.Queue()
@@ -35,10 +37,10 @@ class FakeSocket:
     async def receive(self) -> aiohttp.WSMessage:
         return await self._inbox.get()
 
-    async def close(self) -> None:
-        self.closed = True
+    async def close(self, *, code: int = CloseCode.NORMAL) -> None:
+        self.closed, self.code = True, code
         if self.peer is not None:
-            self.peer.hangs_up()
+            self.peer.closes(code)
 
     # -- what the test does -----------------------------------------------------------------
 
@@ -50,6 +52,9 @@ class FakeSocket:
     ) -> None:
         envelope = Envelope(id=request_id, reply_to=reply_to, cause="test", body=body)
         self.receives(envelope.encode())
+
+    def closes(self, code: int) -> None:
+        self._inbox.put_nowait(aiohttp.WSMessage(aiohttp.WSMsgType.CLOSE, code, None))
 
     def hangs_up(self) -> None:
         self._inbox.put_nowait(aiohttp.WSMessage(aiohttp.WSMsgType.CLOSED, None, None))

@@ -12,6 +12,7 @@ from connection_manager import session as session_module
 from connection_manager.session import Handler, Session
 from schemas.causality import caused_by, current_cause
 from schemas.control.messages import Heartbeat, Message, Reply, Report
+from schemas.control.session_end import CloseCode, SessionEnd
 from schemas.errors import (
     CompactedError,
     ConflictError,
@@ -411,3 +412,60 @@ async def test_given_a_reply_that_is_stuck_then_the_session_still_ends() -> None
         socket.hangs_up()
         assert await end_of(task) == "connection closed by the peer"
     assert handler.finished == [REPORT]
+
+
+@pytest.mark.parametrize(
+    ("code", "end"),
+    [
+        pytest.param(None, SessionEnd.LOST, id="given-no-code-then-the-peer-is-gone"),
+        pytest.param(CloseCode.GOODBYE, SessionEnd.GOODBYE, id="given-goodbye-then-it-stops"),
+        pytest.param(CloseCode.SILENT, SessionEnd.CLOSED, id="given-we-were-silent-then-closed"),
+        pytest.param(CloseCode.NORMAL, SessionEnd.CLOSED, id="given-earlier-release-then-closed"),
+        pytest.param(4999, SessionEnd.CLOSED, id="given-unknown-code-then-closed"),
+    ],
+)
+async def test_how_the_peer_ends_it(code: int | None, end: SessionEnd) -> None:
+    socket = FakeSocket()
+    session = session_over(socket)
+    async with running(session) as (task,):
+        if code is None:
+            socket.hangs_up()
+        else:
+            socket.closes(code)
+        await end_of(task)
+    assert session.end is end
+
+
+async def test_given_silent_peer_then_the_code_says_so() -> None:
+    socket = FakeSocket()
+    session = session_over(socket, heartbeat_ms=HASTY_MS)
+    async with running(session) as (task,):
+        await end_of(task)
+    assert (session.end, socket.code) == (SessionEnd.SILENT, CloseCode.SILENT)
+    assert session.quiet
+
+
+async def test_given_own_stop_then_goodbye() -> None:
+    socket = FakeSocket()
+    async with running(session_over(socket)):
+        await eventually(lambda: socket.heartbeats() > 0)
+    assert socket.code == CloseCode.GOODBYE
+
+
+async def test_given_own_close_then_no_goodbye() -> None:
+    socket = FakeSocket()
+    session = session_over(socket)
+    async with running(session) as (task,):
+        session.close("replaced by a newer connection")
+        await end_of(task)
+    assert (session.end, socket.code) == (SessionEnd.CLOSED, CloseCode.NORMAL)
+    assert not session.quiet
+
+
+async def test_given_broken_connection_then_the_peer_is_gone() -> None:
+    socket = FakeSocket()
+    socket.broken = True
+    session = session_over(socket)
+    async with running(session) as (task,):
+        await end_of(task)
+    assert session.end is SessionEnd.LOST

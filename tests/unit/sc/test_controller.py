@@ -18,8 +18,6 @@ from schemas.objects.metadata import Object
 from tests.polling import eventually
 from tests.unit.sc.builders import partition_of, spu_of, topic_of
 
-NS_PER_MS = 1_000_000
-
 
 @pytest.fixture
 async def kv() -> AsyncIterator[KV]:
@@ -50,7 +48,7 @@ async def test_given_long_load_then_spus_have_their_time_to_return_after_it(
     kv: KV, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_ms = 1_000
-    monkeypatch.setattr("sc.controller.time.monotonic_ns", lambda: now_ms * NS_PER_MS)
+    monkeypatch.setattr("sc.controller.boottime_ms", lambda: now_ms)
     load = KvReader.load
 
     async def long_load(reader: KvReader) -> None:

@@ -42,7 +42,7 @@ from sc.controllers.unclean import wish_of
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.spu_updater import Outbox
 from sc.store.local_store import Change, LocalStore
-from sc.store.view import Provisioned, Provisioning, SessionState, View
+from sc.store.view import Liveness, Provisioned, Provisioning, SessionState, View
 from schemas.control.messages import (
     AssignPartitions,
     DeleteReplicas,
@@ -55,6 +55,7 @@ from schemas.control.messages import (
     SpuRequest,
     Stamp,
 )
+from schemas.control.session_end import SessionEnd
 from schemas.ids import StorageId, Term, election_term
 from schemas.objects.metadata import Object
 from schemas.objects.partition import LiveReplica, Partition, PartitionStatus, UncleanElection
@@ -135,7 +136,9 @@ class World:
         )
         self.waiting: dict[Key, None] = {}
         self.timers: dict[Key, int] = {}
-        self.dispatcher = MetadataDispatcher(self.view, self.sessions, self._wake)
+        self.dispatcher = MetadataDispatcher(
+            self.view, self.sessions, self._wake, now_ms=lambda: self.now_ms
+        )
         self.spus: dict[int, ModelSpu] = {}
         self.steps = 0
         self._generations: dict[int, int] = {}
@@ -196,9 +199,9 @@ class World:
         if spu is not None and spu.spec.group is not None:
             self._wake(Key("SpuGroup", spu.spec.group), "provisioner")
 
-    def disconnect(self, spu_id: int) -> None:
+    def disconnect(self, spu_id: int, end: SessionEnd = SessionEnd.LOST) -> None:
         if (session := self.sessions.get(spu_id)) is not None:
-            self.dispatcher.closed(spu_id, session.generation, "gone")
+            self.dispatcher.closed(spu_id, session.generation, end)
 
     # -- the controllers at work ------------------------------------------------------------
 
@@ -376,8 +379,7 @@ class World:
             if reported and not self._fit(old.uid, member):
                 continue
             assert len(before & after) >= minimum, "fewer than the minimum were left"
-            known = self.store.spu(member.spu_id) is not None
-            gone = session is None and not (known and self.now_ms < self.view.grace_until_ms)
+            gone = self.view.liveness(member.spu_id, self.now_ms) is Liveness.OFFLINE
             assert gone or (asked is not None and member not in asked), "left without a cause"
 
     def _check_unclean(self, old: Partition, new: PartitionStatus) -> None:

@@ -16,10 +16,12 @@ from sc.controllers.actions import (
     WriteStatus,
 )
 from sc.controllers.partition import assignment_of, reconcile
+from sc.store.suspicions import RECONNECT_MS
 from sc.store.view import View
 from schemas.control.messages import Assignment, Lead, ReplicaReport, ReplicaRole, Tombstone
+from schemas.control.session_end import SessionEnd
 from schemas.ids import PartitionUid, Term, make_term
-from schemas.objects.partition import LiveReplica, Partition, PartitionResolution
+from schemas.objects.partition import LiveReplica, Partition, PartitionResolution, PartitionStatus
 from tests.unit.sc.builders import (
     NO_TERM,
     TERM_1,
@@ -527,3 +529,36 @@ def test_given_partition_then_assignment_takes_everything_from_one_revision() ->
         lrs=(live(1),),
         revision=9,
     )
+
+
+def suspecting(view: View, *spu_ids: int) -> View:
+    """The same view, in which these SPUs left a moment ago because the SC was silent."""
+    for spu_id in spu_ids:
+        view.suspicions.ended(spu_id, SessionEnd.CLOSED, NOW)
+    return view
+
+
+TWO = partition_of("t", 0, (1, 2), leader=1, term=TERM_1, lrs=(live(1), live(2)), resolution=ONLINE)
+
+
+@pytest.mark.parametrize(
+    ("suspect", "sessions"),
+    [
+        pytest.param(1, [2], id="given-leader-suspect-then-no-election"),
+        pytest.param(2, [1], id="given-follower-suspect-then-it-stays-live"),
+    ],
+)
+def test_given_a_suspect_then_nothing_changes_until_its_time_is_over(
+    suspect: int, sessions: list[int]
+) -> None:
+    reports = {
+        1: report_of(TWO, 1, role=LEADER, term=Term(TERM_1 + 1)),
+        2: report_of(TWO, 2),
+    }
+    view = view_of(TWO, *spus(1, 2), sessions=[session_of(i, reports[i]) for i in sessions])
+    suspecting(view, suspect)
+    assert reconcile(view, KEY, NOW) == (WakeAt(KEY, NOW + RECONNECT_MS),)
+    late = reconcile(view, KEY, NOW + RECONNECT_MS)
+    (write,) = [action for action in late if isinstance(action, WriteStatus)]
+    assert isinstance(write.status, PartitionStatus)
+    assert write.status.lrs == (live(sessions[0]),)

@@ -12,6 +12,7 @@ from sc.store.local_store import Change, ObjectChanged
 from sc.store.view import ElectionAsked, SessionState, View
 from schemas.causality import caused_by
 from schemas.control.messages import Hello, Report, SpuRequest
+from schemas.control.session_end import SessionEnd
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 from schemas.objects.topic import TopicResolution
@@ -81,17 +82,28 @@ def test_given_late_close_of_an_older_generation_then_nothing_changes(bench: Ben
     bench.dispatcher.opened(1, hello())
     bench.dispatcher.opened(2, hello())
     bench.keys()
-    bench.dispatcher.closed(1, 1, "late")
+    bench.dispatcher.closed(1, 1, SessionEnd.LOST)
     assert bench.sessions[1].generation == 2
     assert bench.keys() == []
-    bench.dispatcher.closed(1, 2, "now")
+    bench.dispatcher.closed(1, 2, SessionEnd.LOST)
     assert bench.sessions == {}
     assert bench.keys() == [SPU_KEY, P_KEY]
 
 
 def test_given_close_of_an_unknown_session_then_nothing_changes(bench: Bench) -> None:
-    bench.dispatcher.closed(1, 1, "never opened")
+    bench.dispatcher.closed(1, 1, SessionEnd.LOST)
     assert bench.keys() == []
+
+
+def test_given_first_spu_back_then_suspects_that_get_their_time_anew_are_woken(
+    bench: Bench,
+) -> None:
+    bench.dispatcher.opened(1, hello())
+    bench.dispatcher.closed(1, 1, SessionEnd.CLOSED)
+    bench.keys()
+    other = hello().model_copy(update={"spu_id": 2})
+    bench.dispatcher.opened(1, other)
+    assert bench.keys() == [SPU_KEY, P_KEY]
 
 
 @pytest.mark.parametrize("generation", [1, 3])
@@ -148,7 +160,7 @@ def test_given_tombstone_removed_then_its_confirmation_is_forgotten(
     bench.dispatcher.opened(1, hello())
     bench.dispatcher.reported(1, 1, Report(deleted=graves))
     if not connected:
-        bench.dispatcher.closed(1, 1, "gone")
+        bench.dispatcher.closed(1, 1, SessionEnd.LOST)
     removed = bench.view.store.remove_tombstone(1, P.uid)
     assert removed is not None
     bench.dispatcher.apply([(removed, "c")], 7)
