@@ -228,7 +228,10 @@ class ReplicaHost:
         turn = 0
         while True:
             await asyncio.sleep(TICK_S)
-            self.space.tick()
+            try:
+                self.space.tick()
+            except OSError as error:
+                _log.error("cannot see how much room there is", error=str(error))
             await self.reopen_halted()
             turn = (turn + 1) % _IDLE_TICKS
             for part in parts_of(tuple(self._replicas.values())):

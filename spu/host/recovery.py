@@ -51,7 +51,11 @@ class ReplicaRecovery:
         self._reopened_s = -_RETRY_S
 
     async def recover(self, uids: Sequence[PartitionUid], *, unclean_boot: bool = False) -> None:
-        """Open the replicas of these partitions from the disk, or note them as unreadable."""
+        """Open the replicas of these partitions from the disk, or note them as unreadable.
+
+        Raises StorageFailedError if the disk is full, or the process short of descriptors or
+        memory: that says nothing about the replicas, and those that are not open yet stay so.
+        """
         async for uid, found in self._read(uids):
             self._hold(uid, found, unclean_boot=unclean_boot)
 
@@ -98,14 +102,20 @@ class ReplicaRecovery:
         self, uids: Sequence[PartitionUid]
     ) -> AsyncIterator[tuple[PartitionUid, _Found | RunnelError]]:
         """The durable log and meta of each of ``uids``, in order, or why its directory cannot be
-        read. A damaged log says so itself. Raises StorageFailedError."""
+        read. A damaged log says so itself. Raises StorageFailedError as `recover`."""
         on_disk, directory = self._held.on_disk, self._held.directory
         now_us = self._clock_us()
         for part in parts_of(uids):
             found = await on_disk(_read, directory, part, now_us)
             read = (one for one in found if isinstance(one, _Found))
             waiting = [one.recovery for one in read if not one.recovery.is_durable]
-            await asyncio.gather(*(on_disk(one.make_durable) for one in waiting))
+            synced = await asyncio.gather(
+                *(on_disk(one.make_durable) for one in waiting), return_exceptions=True
+            )
+            for failure in synced:
+                # Raised only after all threads have ended.
+                if failure is not None:
+                    raise failure
             for uid, one in zip(part, found, strict=True):
                 yield uid, one
 
@@ -145,7 +155,7 @@ class _Found:
 def _read(
     directory: DataDir, uids: Sequence[PartitionUid], now_us: int
 ) -> list[_Found | RunnelError]:
-    """Read each. Blocks."""
+    """Read each. Blocks. Raises OSError for a full disk or another shortage."""
     found: list[_Found | RunnelError] = []
     for uid in uids:
         try:

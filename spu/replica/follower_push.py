@@ -42,7 +42,7 @@ class Pushing(Protocol):
 
     def step(self, event: Input) -> None: ...
 
-    def fail(self, reason: str) -> None: ...
+    def fail(self, reason: str, cause: BaseException | None = None) -> None: ...
 
 
 class FollowerPushes:
@@ -72,7 +72,7 @@ class FollowerPushes:
             # Retention was faster: the core attaches again, and resets the follower.
             return
         except (Damage, OSError) as error:
-            self._replica.fail(str(error))
+            self._replica.fail(str(error), error)
         else:
             self._send(push, connection, found)
 
@@ -90,7 +90,7 @@ class FollowerPushes:
         try:
             await loop.run_in_executor(self._storage, self._verify, *bounds)
         except (Damage, CorruptBatchError, OSError) as error:
-            self._replica.fail(f"SPU {peer} was sent a damaged batch: {error}")
+            self._replica.fail(f"SPU {peer} was sent a damaged batch: {error}", error)
         except RunnelError:
             # The log was truncated meanwhile.
             return
@@ -119,7 +119,7 @@ class FollowerPushes:
             except (OffsetOutOfRangeError, NotReadyError, FileNotFoundError):
                 return
             except (Damage, OSError) as error:
-                self._replica.fail(str(error))
+                self._replica.fail(str(error), error)
                 return
             await connection.drained()
             self._send(push, connection, found)

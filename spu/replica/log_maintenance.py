@@ -52,9 +52,9 @@ class Kept(Protocol):
     def may_write(self) -> bool:
         """Whether it takes part, and its log is not being cut or replaced."""
 
-    def fail(self, reason: str) -> None: ...
+    def fail(self, reason: str, cause: BaseException | None = None) -> None: ...
 
-    def halt(self, error: str | RunnelError, cause: OSError | None = None) -> None: ...
+    def halt(self, error: str | RunnelError, cause: BaseException | None = None) -> None: ...
 
 
 class LogMaintenance:
@@ -136,7 +136,7 @@ class LogMaintenance:
             # The log was replaced meanwhile: the next tick looks again.
             self._truncating = -1
         except (Damage, OSError) as error:
-            self._replica.fail(str(error))
+            self._replica.fail(str(error), error)
         else:
             if self._replica.may_write:
                 log.truncate_prefix(start)

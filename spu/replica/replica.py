@@ -33,6 +33,7 @@ from schemas.errors import (
     NotFoundError,
     NotLeaderError,
     NotReadyError,
+    OverloadedError,
     RunnelError,
     StorageFailedError,
 )
@@ -62,8 +63,9 @@ from spu.replication.messages import Message
 from spu.replication.state import UNCLEAN_BOOT
 from spu.replication.wire import Damaged
 from spu.storage.data_dir import PartitionMeta
+from spu.storage.durable import is_shortage
 from spu.storage.journal import JournalEntry
-from spu.storage.log import PartitionLog
+from spu.storage.log import NoRoomError, PartitionLog
 from spu.storage.recovery import RecoveredLog
 from spu.storage.segment import Damage
 
@@ -110,7 +112,7 @@ class Replica:
         self._runner = ReplicaRunner(context, meta, entry, directory, found, self)
         self._log = self._runner.log
         self._preconditions = Preconditions(context.spu_id, self._runner)
-        self._status = ReplicaStatus(self._runner, self._preconditions)
+        self._status = ReplicaStatus(self._runner, self._preconditions, context.space)
         #: Where offsets, times, transaction ids and segments are in its log.
         self.offsets = ReplicaOffsets(self._runner, self._preconditions)
         # Next offset and byte count of appended batches that are not committed.
@@ -119,6 +121,7 @@ class Replica:
         self._waking = False
         self._verifying: asyncio.Task[None] | None = None
         self._reported = self._status.summary()
+        self._reported_refusal = self._status.refuses_because
         self._reported_leo = found.leo
 
     # State
@@ -161,7 +164,7 @@ class Replica:
 
     @property
     def awaits_room(self) -> bool:
-        """Whether a full disk halted it, so that it may be opened again."""
+        """Whether a full disk or another shortage halted it, so that it may be opened again."""
         return self._runner.awaits_room
 
     @property
@@ -315,7 +318,7 @@ class Replica:
                 self._preconditions.transaction_id_too_low(header),
                 answer,
             )
-        self._context.space.require_room()
+        self._context.space.require_room(len(batch))
         base_offset = self._append(batch, header, leading.term)
         next_offset = base_offset + header.record_count
         match request.acks:
@@ -404,13 +407,19 @@ class Replica:
         """Let time pass. A follower that is not in the LRS yet reports where its log ends."""
         self._runner.tick(now_us)
         self._tell_of_segments()
+        if self._status.refuses_because != self._reported_refusal:
+            self.moved()
         state = self._runner.state
         joining = state.following is not None and state.me not in state.hard_state.lrs
         if joining and self._reported_leo != self._log.leo:
             self._tell()
 
     def damaged(self, error: Damage | OSError) -> RunnelError:
-        """A read met damage or a failing disk: become unfit. Returns the error for the client."""
+        """A read met damage or a failing disk: become unfit. Returns the error for the client.
+
+        A shortage of the process is neither: the client may try again."""
+        if is_shortage(error):
+            return OverloadedError(f"the SPU is short of resources: {error}")
         self._runner.fail(str(error))
         return self._preconditions.failure or StorageFailedError(str(error))
 
@@ -457,6 +466,7 @@ class Replica:
         summary = self._status.summary()
         if summary != self._reported:
             self._reported = summary
+            self._reported_refusal = self._status.refuses_because
             if (refusal := self._preconditions.failure) is not None:
                 self._fail_waiters(refusal)
             self._tell()
@@ -472,8 +482,11 @@ class Replica:
         runner.tell_time()
         try:
             base_offset = self._log.append(batch, header, term, self._context.clock_us())
+        except NoRoomError as error:
+            # It serves on: nothing was appended, and the log is as it was.
+            raise self._context.space.refuse(error) from error
         except OSError as error:
-            # A full disk loses nothing that was acknowledged: a restart finds the log fit.
+            # Nothing that was acknowledged is lost: a restart finds the log fit.
             runner.halt(f"a write failed: {error}", error)
             raise self._preconditions.failure or error from error
         self.written()

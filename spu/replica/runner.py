@@ -12,14 +12,13 @@ core how they ended. Invariants that the core relies on:
 A replica stops if something cannot be made durable. A failed fsync or damage makes it unfit, across
 restarts, until it is repaired from its leader. A failed write, or a journal that cannot be written,
 halts it until the SPU is restarted: what the disk holds is in order. The host reopens a replica
-that a full disk halted (`awaits_room`), as a restart would. A halted replica still learns what the
-SC says.
+that a full disk or another shortage halted (`awaits_room`), as a restart would. A halted replica
+still learns what the SC says.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import random
 from collections import deque
 from collections.abc import Callable
@@ -77,6 +76,7 @@ from spu.replication.leader import progress_of
 from spu.replication.messages import Reset
 from spu.replication.state import RETRACTED, Leading, LogView, ReplicaState, recovered
 from spu.storage.data_dir import PartitionMeta, new_storage_id
+from spu.storage.durable import is_shortage
 from spu.storage.journal import JournalChange, JournalEntry
 from spu.storage.log import PartitionLog
 from spu.storage.recovery import RecoveredLog
@@ -87,7 +87,6 @@ _log = get_logger(__name__)
 
 #: How often a replica that is not quiet is told that time has passed.
 TICK_MS: Final = 1_000
-_DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class RunnerListener(Protocol):
@@ -242,7 +241,11 @@ class ReplicaRunner:
             self._submit(entry)
 
     async def recorded(self) -> None:
-        """Wait until the newest entry is in the journal. Raises StorageFailedError."""
+        """Wait until the newest entry is in the journal; write it again if that failed before.
+
+        Raises StorageFailedError."""
+        if self._write is not None and self._write.done() and self._write.exception() is not None:
+            self._submit(self._newest)
         while (write := self._write) is not None and not write.done():
             await asyncio.wait([write])
         if write is not None:
@@ -278,17 +281,21 @@ class ReplicaRunner:
     def _takes_part(self) -> bool:
         return self.halted is None and self.unfit is None and self.assigned
 
-    def fail(self, reason: str) -> None:
-        """Become unfit because of damage or a failed fsync. A repair in progress begins again."""
+    def fail(self, reason: str, cause: BaseException | None = None) -> None:
+        """Become unfit because of damage or a failed fsync. A repair in progress begins again. If
+        ``cause`` is a shortage, which says nothing about the disk, halt instead."""
+        if is_shortage(cause):
+            self.halt(reason, cause)
+            return
         _log.error("replica is unfit", partition=self.meta.name, reason=reason)
         self.commit.stop()
         self.step(Failed(reason))
 
-    def halt(self, error: str | RunnelError, cause: OSError | None = None) -> None:
+    def halt(self, error: str | RunnelError, cause: BaseException | None = None) -> None:
         """Stop serving and replicating until it is reopened: what the disk holds is in order."""
         if self.halted is not None:
             return
-        self.awaits_room = cause is not None and cause.errno in _DISK_FULL
+        self.awaits_room = is_shortage(cause)
         if isinstance(error, str):
             _log.error("replica halted", partition=self.meta.name, reason=error)
             error = StorageFailedError(error)
@@ -364,7 +371,7 @@ class ReplicaRunner:
             case LeadsOn(term):
                 _log.debug("leading again", partition=self.meta.name, term=format_term(term))
             case AppendBatches(batches):
-                self._context.space.require_last_room()
+                self._context.space.require_last_room(sum(len(one.data) for one in batches))
                 now_us = self._context.clock_us()
                 self.log.append_batches([batch.data for batch in batches], now_us)
                 self._listener.written()
@@ -422,7 +429,7 @@ class ReplicaRunner:
     def _recorded(self, entry: JournalEntry, write: asyncio.Future[None]) -> None:
         error = write.exception()
         if error is not None:
-            self.halt(f"the journal cannot be written: {error}")
+            self.halt(f"the journal cannot be written: {error}", error)
             return
         self.entry = entry
         self.step(HardStatePersisted(entry.hard_state))
@@ -477,10 +484,7 @@ class ReplicaRunner:
                 try:
                     await loop.run_in_executor(self._context.storage, work)
                 except (Damage, OSError, RunnelError) as error:
-                    if isinstance(error, OSError) and error.errno in _DISK_FULL:
-                        self.halt(f"the log cannot be cut: {error}", error)
-                    else:
-                        self.fail(f"the log cannot be cut: {error}")
+                    self.fail(f"the log cannot be cut: {error}", error)
                     continue
                 if isinstance(done, LogReset):
                     # A failure of the old log may have stopped its group commit.

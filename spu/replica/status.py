@@ -14,14 +14,18 @@ from schemas.objects.partition import LiveReplica
 from spu.replica.preconditions import Preconditions
 from spu.replica.runner import ReplicaRunner
 from spu.replication.state import UNCLEAN_BOOT, Phase
+from spu.storage.disk_space import SpaceWatch
 
 
 class ReplicaStatus:
     """The status of the replica that ``runner`` runs."""
 
-    def __init__(self, runner: ReplicaRunner, preconditions: Preconditions) -> None:
+    def __init__(
+        self, runner: ReplicaRunner, preconditions: Preconditions, space: SpaceWatch
+    ) -> None:
         self._runner = runner
         self._preconditions = preconditions
+        self._space = space
 
     @property
     def fit(self) -> bool:
@@ -33,6 +37,11 @@ class ReplicaStatus:
     def is_uncleanly_booted(self) -> bool:
         """Whether it is unfit only because of an unclean boot."""
         return self._runner.halted is None and self._runner.unfit == UNCLEAN_BOOT
+
+    @property
+    def refuses_because(self) -> str | None:
+        """Why it refuses records, although it leads; None if it takes them, or does not lead."""
+        return None if self._runner.state.leading is None else self._space.refuses_because
 
     @property
     def role(self) -> ReplicaRole:
@@ -57,7 +66,7 @@ class ReplicaStatus:
             unclean_boot=self.is_uncleanly_booted,
             incarnation=hard_state.incarnation,
             assigned=runner.assigned,
-            reason=refusal.message if refusal else None,
+            reason=refusal.message if refusal else self.refuses_because,
         )
 
     def summary(self) -> tuple[object, ...]:
@@ -71,7 +80,7 @@ class ReplicaStatus:
             runner.assigned,
             state.hard_state,
             runner.maintenance.truncated,
-            refusal and refusal.message,
+            refusal.message if refusal else self.refuses_because,
         )
 
     def _role(self, refusal: RunnelError | None) -> ReplicaRole:

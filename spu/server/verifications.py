@@ -12,7 +12,6 @@ the verification ends.
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 from concurrent.futures import Executor
 from typing import Final, Protocol
@@ -22,6 +21,7 @@ from schemas.ids import PartitionUid
 from schemas.wire.log_requests import VerifyRequest, VerifyResponse
 from schemas.wire.record_requests import EARLIEST
 from spu.replica.replica import MAX_WAIT_MS, Replica
+from spu.storage.durable import is_shortage
 from spu.storage.segment import Damage
 from spu.storage.verification import Verification
 
@@ -29,8 +29,6 @@ SLICE_BYTES: Final = 256 << 10
 RATE_BYTES_S: Final = 64 << 20
 #: The pause after a slice is this many times as long as the slice took.
 PAUSE_RATIO: Final = 3
-#: Errors that come from limits of the process, not from the disk.
-_OUR_LIMITS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class Partitions(Protocol):
@@ -118,8 +116,8 @@ class Verifications:
                 self._partitions.read_threads, verification.advance, log, SLICE_BYTES
             )
         except (Damage, OSError) as error:
-            if isinstance(error, OSError) and error.errno in _OUR_LIMITS:
-                raise OverloadedError(f"the SPU is short of resources: {error.strerror}") from error
+            if is_shortage(error):
+                raise OverloadedError(f"the SPU is short of resources: {error}") from error
             # If the log is being replaced, the error says nothing about it: this raises then.
             replica.verifiable()
             verification.fail(error)

@@ -33,7 +33,13 @@ from schemas.errors import InvalidRequestError, StorageFailedError
 from schemas.ids import PartitionUid, StorageId
 from schemas.objects.topic import LogSettings, SharedLogSettings
 from spu.storage.checkpoint import Checkpoint, write_checkpoint
-from spu.storage.durable import UNFINISHED, replace_file, sync_directory, write_file
+from spu.storage.durable import (
+    UNFINISHED,
+    is_shortage,
+    replace_file,
+    sync_directory,
+    write_file,
+)
 
 FORMAT_VERSION: Final = 1
 _LEFTOVER: Final = "."
@@ -187,7 +193,8 @@ class DataDir:
     def read_meta(self, uid: PartitionUid) -> PartitionMeta:
         """The meta of a partition directory.
 
-        Raises StorageFailedError if it cannot be read, or is of another partition or cluster.
+        Raises StorageFailedError if it cannot be read, or is of another partition or cluster, and
+        OSError if the process has no file descriptor or memory left.
         """
         path = self.partition_path(uid) / "meta.json"
         try:
@@ -195,6 +202,8 @@ class DataDir:
             if not _is_uuid(meta.storage_id):
                 raise ValueError(f"{meta.storage_id!r} is not a storage id")
         except (OSError, LookupError, TypeError, ValueError, RecursionError) as error:
+            if is_shortage(error):
+                raise
             raise StorageFailedError(f"{path} cannot be read: {error}") from error
         if meta.uid != uid or meta.cluster_uid != self.cluster_uid:
             raise StorageFailedError(

@@ -3,11 +3,14 @@
 A file that is replaced as a whole is written under a temporary name and fsynced, then renamed, and
 its directory is fsynced: a reader finds the old content or the new one, and nothing in between.
 Documents carry their length and a CRC32C; a mismatch is reported as damage, and nothing is guessed.
-Nothing here retries: after an error of the disk, the caller stops.
+Nothing here retries: after an error of the disk, the caller stops. A full disk, a quota, and a
+process without descriptors or memory are no errors of the disk (`is_shortage`): they pass, and say
+nothing about what the disk holds.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -20,8 +23,21 @@ from schemas.wire.batch import Buffer, crc32c
 
 _DOCUMENT: Final = struct.Struct("<4sII")
 _DOCUMENT_MAGIC: Final = b"RNLD"
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_SHORTAGES: Final = _NO_ROOM | {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 #: Suffix of files that are being written; a process that opens a directory may delete them.
 UNFINISHED: Final = ".unfinished"
+
+
+def is_no_room(error: BaseException | None) -> bool:
+    """Whether ``error``, or what caused it, says that the disk is full or a quota is used up."""
+    return _errno(error) in _NO_ROOM
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """Whether ``error``, or what caused it, is `is_no_room`, or says that the process has no file
+    descriptor or memory left."""
+    return _errno(error) in _SHORTAGES
 
 
 def sync_file(fd: int) -> None:
@@ -93,3 +109,10 @@ def read_document(path: Path) -> dict[str, Any] | None:
         raise StorageFailedError(f"{path}: the checksum of the document does not match")
     value: dict[str, Any] = json.loads(body)
     return value
+
+
+def _errno(error: BaseException | None) -> int | None:
+    """The number of the first OSError among ``error`` and its causes."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__
+    return None if error is None else error.errno

@@ -87,6 +87,11 @@ class FilePool:
         finally:
             self._leave(file)
 
+    def truncate(self, path: str, size: int) -> None:
+        """Cut an existing file to ``size`` bytes. Raises OSError."""
+        with self.open(path) as fd:
+            os.ftruncate(fd, size)
+
     def release(self, path: str) -> None:
         """All that was written to ``path`` is durable, or no longer needed."""
         with self._lock:

@@ -7,11 +7,15 @@ a crash, the file holds the whole frame, or the frame is a torn tail. A frame is
 the frame before it is durable. So a bad frame with a good one behind it is damage, and the SPU
 refuses to start: skipping it might mean to use a term twice.
 
-The file is rewritten atomically when most of it is out of date.
+The file is rewritten atomically when most of it is out of date. A change that a full disk refused
+is not in the journal, and later ones may succeed: what a failed write left is cut off, and after
+a failed fsync, when nobody knows what the file holds, the next change begins with another file. Any
+other error of the disk ends the use of the journal.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
@@ -25,7 +29,13 @@ from schemas.errors import StorageFailedError
 from schemas.ids import PartitionUid
 from schemas.wire.batch import crc32c
 from spu.replication.state import HardState, Member, Members
-from spu.storage.durable import replace_file, sync_directory, sync_file, write_all
+from spu.storage.durable import (
+    is_shortage,
+    replace_file,
+    sync_directory,
+    sync_file,
+    write_all,
+)
 
 _FRAME: Final = struct.Struct("<4sII")
 _MAGIC: Final = b"RNLJ"
@@ -122,7 +132,10 @@ class Journal:
         self.seen: Seen | None = None
         self._fd = fd
         self._size = 0
-        self._compacted_size = 0
+        # The size above which it is rewritten.
+        self._compact_above = _COMPACT_ABOVE_BYTES
+        # Whether the file may hold something else than the entries.
+        self._in_doubt = False
         self._failure: str | None = None
 
     @classmethod
@@ -142,8 +155,9 @@ class Journal:
     def append(self, changes: Iterable[JournalChange]) -> None:
         """Make all of ``changes`` durable with one write and one fsync.
 
-        Raises StorageFailedError; every later call then fails too, because nobody knows what the
-        file holds.
+        Raises StorageFailedError; none of ``changes`` counts then. If the disk was full, a later
+        call may succeed. After every other error all later calls fail, because nobody knows what
+        the file holds.
         """
         if self._failure is not None:
             raise StorageFailedError(self._failure)
@@ -159,16 +173,15 @@ class Journal:
             return
         frame = _frame(rows)
         try:
-            write_all(self._fd, frame, self._size)
-            sync_file(self._fd)
-            self._size += len(frame)
-            for change in changes:
-                self._apply(change)
-            if self._size > max(_COMPACT_ABOVE_BYTES, 4 * self._compacted_size):
-                self._compact()
+            if self._in_doubt:
+                self._rewrite()
+            self._write(frame)
         except OSError as error:
-            self._failure = f"{self.path}: {error.strerror}; the SPU must be restarted"
-            raise StorageFailedError(self._failure) from error
+            raise StorageFailedError(self._failed(error)) from error
+        for change in changes:
+            self._apply(change)
+        if self._size > self._compact_above:
+            self._compact()
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -233,17 +246,60 @@ class Journal:
             else:
                 newest[row["uid"]] = row, at
 
+    def _write(self, frame: bytes) -> None:
+        self._in_doubt = True
+        try:
+            write_all(self._fd, frame, self._size)
+        except OSError:
+            # A shorter frame that is written here next must not have the rest behind it.
+            os.ftruncate(self._fd, self._size)
+            self._in_doubt = False
+            raise
+        sync_file(self._fd)
+        self._in_doubt = False
+        self._size += len(frame)
+
+    def _failed(self, error: OSError) -> str:
+        """What to say of an error; no change is taken any more, unless the error may pass."""
+        text = f"{self.path}: {error.strerror}"
+        if self._fd < 0 or not is_shortage(error):
+            text = self._failure = f"{text}; the SPU must be restarted"
+        return text
+
     def _compact(self) -> None:
+        """Rewrite the file; go on with the old one if there is no room for another."""
+        try:
+            self._rewrite()
+        except OSError as error:
+            self._failed(error)
+            self._compact_above = self._size + _COMPACT_ABOVE_BYTES
+
+    def _rewrite(self) -> None:
+        """Begin another file, with the entries alone."""
         rows = [entry.to_json() for entry in self.entries.values()]
         rows += [_peer_row(peer) for peer in self.peers.values()]
         if self.seen is not None:
             rows.append(_seen_row(self.seen))
         frame = _frame(rows)
-        replace_file(self.path, frame)
-        os.close(self._fd)
-        self._fd = -1
+        in_doubt, self._in_doubt = self._in_doubt, True
+        try:
+            replace_file(self.path, frame)
+        except OSError:
+            # The new name may be there, but not be durable: neither file is to be relied on then.
+            self._in_doubt = in_doubt or not self._is_in_place()
+            raise
+        fd, self._fd = self._fd, -1
+        os.close(fd)
         self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        self._size = self._compacted_size = len(frame)
+        self._in_doubt = False
+        self._size = len(frame)
+        self._compact_above = max(_COMPACT_ABOVE_BYTES, 4 * self._size)
+
+    def _is_in_place(self) -> bool:
+        """Whether the file that is open has its name still."""
+        with contextlib.suppress(OSError):
+            return os.path.samestat(os.fstat(self._fd), os.stat(self.path))
+        return False
 
 
 def _members(rows: Iterable[Iterable[Any]]) -> Members:

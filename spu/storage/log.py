@@ -10,7 +10,8 @@ leader. The log's ``history`` says which terms it holds, and where each begins. 
 id is the largest of its segments and of the records below the log start.
 
 This module does not decide what is committed or refused: `spu.replica.replica` does. An OSError of
-a write or fsync leaves the log unusable, and the caller stops for good.
+a write or fsync leaves the log unusable, and the caller stops for good. There is one exception: a
+batch for which the disk has no room leaves the log as it was (`NoRoomError`).
 
 Neighbours: `spu.storage.readable_log` (reads and look-ups), `spu.storage.retention` (which segments
 go), `spu.storage.truncated_segments` (their files), `spu.storage.sync_plan`,
@@ -44,7 +45,7 @@ from spu.replication.producer_state import (
     with_last_id,
 )
 from spu.storage.checkpoint import Checkpoint, checkpoint_of, write_checkpoint
-from spu.storage.durable import sync_directory, sync_file
+from spu.storage.durable import is_no_room, sync_directory, sync_file
 from spu.storage.file_pool import FilePool
 from spu.storage.index import write_index
 from spu.storage.lifecycle import segment_infos
@@ -62,6 +63,10 @@ CHECKPOINT_BYTES: Final = 64 << 20
 _BACKGROUND_SYNC_BYTES: Final = 16 << 20
 #: Completed segments smaller than this do not ask for a checkpoint of their own.
 _ROLL_CHECKPOINT_BYTES: Final = 1 << 20
+
+
+class NoRoomError(OSError):
+    """The disk has no room for a batch; the log is as it was before, and may be used."""
 
 
 class PartitionLog(ReadableLog):
@@ -179,7 +184,8 @@ class PartitionLog(ReadableLog):
     ) -> int:
         """Stamp a verified batch with its offset and ``term``, write it, give its base offset.
 
-        ``header`` is the batch's own. Raises OSError; the log is unusable then.
+        ``header`` is the batch's own. Raises NoRoomError; other OSErrors, and the log is unusable
+        then.
         """
         if term < self.last_term:
             raise AssertionError(f"term {term} would follow {self.last_term}")
@@ -427,11 +433,23 @@ class PartitionLog(ReadableLog):
         self, batch: Buffer, header: BatchHeader, base_offset: int, term: int, now_us: int
     ) -> None:
         """Write a stamped batch at the end of the log."""
-        active = self._room_for(header.length, term, now_us)
+        try:
+            active = self._room_for(header.length, term, now_us)
+        except OSError as error:
+            if is_no_room(error):
+                raise NoRoomError(error.errno, error.strerror, error.filename) from error
+            raise
         if active.end_offset != base_offset:
             raise AssertionError(f"{active.path} ends at {active.end_offset}, not {base_offset}")
         self._holds = True
-        self._files.write(active.path, batch, active.size)
+        try:
+            self._files.write(active.path, batch, active.size)
+        except OSError as error:
+            if not is_no_room(error):
+                raise
+            # A shorter batch that is written here next must not have the rest behind it.
+            self._files.truncate(active.path, active.size)
+            raise NoRoomError(error.errno, error.strerror, error.filename) from error
         if not active.size:
             active.opened_us = now_us
         active.note(header, base_offset)

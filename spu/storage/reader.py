@@ -21,6 +21,7 @@ import numpy as np
 
 from schemas.errors import CorruptBatchError
 from schemas.wire.batch import HEADER_SIZE, MAGIC, NO_TRANSACTION, BatchHeader, read_header
+from spu.storage.durable import is_shortage
 from spu.storage.file_pool import FilePool
 from spu.storage.index import INDEX_INTERVAL_BYTES, SparseIndex, read_index, write_index
 from spu.storage.segment import Damage, Segment, scan
@@ -193,7 +194,12 @@ class LogReader:
         with self._files.open(segment.path) as fd:
             for _position, header in scan(fd, segment.path, 0, segment.base_offset, 0):
                 scratch.note(header, header.base_offset)
-        write_index(segment.index_path, segment.summary(), index.to_bytes())
+        try:
+            write_index(segment.index_path, segment.summary(), index.to_bytes())
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            # The index is only a shortcut: a full disk must not stop readers.
         return index
 
     def _pread(self, segment: Segment, position: int, count: int, *, wait: bool) -> memoryview:

@@ -42,7 +42,7 @@ from spu.storage.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from spu.storage.durable import UNFINISHED, sync_directory, sync_file
+from spu.storage.durable import UNFINISHED, is_shortage, sync_directory, sync_file
 from spu.storage.index import IndexSummary, SparseIndex, read_index, read_summary, write_index
 from spu.storage.segment import INDEX_SUFFIX, Damage, Segment, bases_of, find_batch, scan
 from spu.storage.truncated_segments import (
@@ -89,7 +89,9 @@ class Recovery:
     is mostly computing, and fsyncs, which are needed only if ``is_durable`` is False.
 
     ``log`` is the result; it may be used when both steps are done. Neither step raises for what
-    the disk holds: see ``unfit``."""
+    the disk holds: see ``unfit``. Each raises OSError if the disk is full, or if the process has no
+    file descriptor or memory left: that says nothing about the log, and another recovery may
+    follow."""
 
     def __init__(self, directory: Path, now_us: int) -> None:
         self.log = RecoveredLog()
@@ -119,6 +121,8 @@ class Recovery:
         except (UnfitError, Damage) as error:
             log.unfit = str(error)
         except OSError as error:
+            if is_shortage(error):
+                raise
             log.unfit = f"{error.filename or self._directory}: {error.strerror}"
         if log.unfit is not None:
             # Nothing of an unfit log is used.

@@ -295,12 +295,19 @@ async def test_given_no_room_then_records_are_refused_until_there_is_some(tmp_pa
     spu = await open_spu(tmp_path, assignment_of(log=log))
     replica = await spu.serve()
     spu.host.space.limit_bytes = 5_000
-    while replica.size_bytes < 5_000:
-        await produce(replica, batch_of(1, bytes(400), producer_id=7, sequence=replica.leo))
-    kept = batch_of(1, bytes(400), producer_id=7, sequence=replica.leo - 1)
+    spu.host.space.tick()
+    with contextlib.suppress(StorageFullError):
+        while True:
+            await produce(replica, batch_of(1, bytes(9), producer_id=7, sequence=replica.leo))
+    # However fast the records come, they stay below the bound.
+    assert 4_800 < replica.size_bytes <= 5_000
+    kept = batch_of(1, bytes(9), producer_id=7, sequence=replica.leo - 1)
+    assert spu.host.space.room is Room.NONE
     spu.host.tick(spu.now_us)
     assert spu.host.space.room is Room.NONE
-    assert spu.host.free_bytes == 0
+    assert "it refuses records" in (replica.report().reason or "")
+    assert spu.reports[-1].reason == replica.report().reason
+    assert (replica.report().role, replica.report().fit) == (ReplicaRole.LEADER, True)
     with pytest.raises(StorageFullError, match=r"of storage\.size") as refused:
         await produce(replica, batch_of())
     assert isinstance(refused.value, RetryableError)
@@ -319,6 +326,7 @@ async def test_given_no_room_then_records_are_refused_until_there_is_some(tmp_pa
         return spu.host.space.room is Room.PLENTY and len(replica._log.segments) == 1
 
     await until(has_room)
+    assert spu.reports[-1].reason is replica.report().reason is None
     await produce(replica, batch_of())
     await spu.host.close()
 

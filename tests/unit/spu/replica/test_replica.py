@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +21,7 @@ from schemas.errors import (
     NotReadyError,
     RunnelError,
     StorageFailedError,
+    StorageFullError,
 )
 from schemas.ids import MAX_RESTARTS, Term, make_term
 from schemas.objects.partition import LiveReplica
@@ -255,25 +258,58 @@ async def test_given_a_failed_fsync_then_it_stops_for_good_over_restarts(
     await again.host.close()
 
 
-async def test_given_a_full_disk_then_it_stops_and_a_restart_finds_it_fit(
+async def test_given_a_failed_write_then_it_stops_and_a_restart_finds_it_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spu = await open_spu(tmp_path, assignment_of())
     replica = await spu.serve()
 
     def fail(_fd: int, _data: bytes, _position: int) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
         patch.setattr(file_pool_module, "write_all", fail)
-        with pytest.raises(StorageFailedError, match="No space left"):
+        with pytest.raises(StorageFailedError, match="Input/output error"):
             await produce(replica, batch_of())
     with pytest.raises(StorageFailedError):
         await produce(replica, batch_of())
     assert not replica.report().fit
+    assert not replica.awaits_room
     await spu.host.close()
     again = await open_spu(tmp_path)
     await until(lambda: again.replica.is_serving)
+    await again.host.close()
+
+
+async def test_given_a_full_disk_then_it_serves_on_and_takes_records_again_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spu = await open_spu(tmp_path, assignment_of())
+    replica = await spu.serve()
+    first = (await produce(replica, batch_of(3))).base_offset
+    directory = tmp_path / "partitions" / UID
+
+    def fill(fd: int, data: bytes, position: int) -> None:
+        os.pwrite(fd, memoryview(data)[: len(data) // 2], position)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(file_pool_module, "write_all", fill)
+        with pytest.raises(StorageFullError, match="No space left on device"):
+            await produce(replica, batch_of(9, bytes(4_000)))
+    # Nothing is left of the half of a batch: a shorter one may follow in its place.
+    assert sum(path.stat().st_size for path in directory.glob("*.log")) == replica.size_bytes
+    with pytest.raises(StorageFullError, match="No space left on device"):
+        await produce(replica, batch_of())
+    assert (replica.role, replica.fit) == (ReplicaRole.LEADER, True)
+    assert bytes(replica.fetch(fetch_request(first), wait=True).data)
+    spu.host.tick(spu.now_us)
+    await produce(replica, batch_of(2))
+    end = replica.leo
+    await spu.host.close()
+    again = await open_spu(tmp_path)
+    await until(lambda: again.replica.is_serving)
+    assert again.replica.leo >= end
     await again.host.close()
 
 

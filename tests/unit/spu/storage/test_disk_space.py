@@ -6,6 +6,7 @@ import pytest
 
 from spu.storage.disk_space import MAX_RESERVE_BYTES, Room, Space
 
+MIB = 1 << 20
 GIB = 1 << 30
 DISK = 1000 * GIB
 
@@ -93,10 +94,22 @@ def test_exhaustion(seen: Space, exhausted: bool) -> None:
             space(130, 100), 0, "replicas use 130 of storage.size 100", id="given-too-much-then-0"
         ),
         pytest.param(
-            space(5, None, free=70, total=1000),
-            50,
-            "70 of a disk of 1000 are free, 20 of them in reserve",
+            space(5, None, free=70 * MIB, total=1000 * MIB),
+            50 * MIB,
+            "70Mi of a disk of 1000Mi are free, 20Mi of them in reserve",
             id="given-a-small-disk-then-a-fiftieth-is-reserve",
+        ),
+        pytest.param(
+            space(5, None, free=70 * MIB, total=100 * MIB),
+            62 * MIB,
+            "8Mi of them in reserve",
+            id="given-a-smaller-disk-then-8-mib-are",
+        ),
+        pytest.param(
+            space(5, None, free=10 * MIB, total=16 * MIB),
+            8 * MIB,
+            "2Mi of them in reserve",
+            id="given-a-tiny-disk-then-an-eighth-is",
         ),
     ],
 )

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +18,7 @@ from schemas.ids import PartitionUid, Term
 from schemas.objects.topic import LogSettings, Retention
 from spu.replication.state import HardState, Member
 from spu.storage import journal as journal_module
+from spu.storage.durable import replace_file
 from spu.storage.journal import Journal, JournalChange, JournalEntry, Seen
 from tests.laws import examples
 from tests.unit.spu.builders import STAMP, UID, assignment_of, new_uid
@@ -116,6 +122,79 @@ def test_given_a_failed_fsync_then_the_journal_is_never_used_again(
             journal.append([JournalChange((entry_of(),))])
     with pytest.raises(StorageFailedError, match="must be restarted"):
         journal.append([JournalChange((entry_of(),))])
+    journal.close()
+
+
+class FullDisk:
+    """Fails one kind of disk work of the journal with ENOSPC, having done some of it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, work: str) -> None:
+        done: Callable[..., None] = getattr(journal_module, work)
+
+        def fail(*args: Any) -> None:
+            if work == "write_all":
+                fd, data, position = args
+                os.pwrite(fd, memoryview(data)[: len(data) // 2], position)
+            elif work == "replace_file":
+                # Its new name is there, and nobody knows whether that is durable.
+                done(*args)
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        patch.setattr(journal_module, work, fail)
+
+
+@pytest.mark.parametrize("work", ["write_all", "sync_file"])
+def test_given_no_room_then_the_change_is_refused_and_later_ones_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    path = tmp_path / "journal"
+    journal = Journal.open(path)
+    journal.append([JournalChange((entry_of(term=1),), seen=Seen(4, STAMP))])
+    replaced = Mock(wraps=replace_file)
+    monkeypatch.setattr(journal_module, "replace_file", replaced)
+    with monkeypatch.context() as patch:
+        FullDisk(patch, work)
+        many = tuple(entry_of(new_uid(), term=8) for _ in range(9))
+        for _ in range(2):
+            with pytest.raises(StorageFailedError, match="journal: No space left") as refused:
+                journal.append([JournalChange((*many, entry_of(term=2)))])
+            assert isinstance(refused.value.__cause__, OSError)
+            assert list(journal.entries) == [UID]
+            if work == "write_all":
+                assert path.stat().st_size == journal._size
+    journal.append([JournalChange((entry_of(term=3),))])
+    # After a failed fsync, what the old file holds is unknown.
+    assert replaced.call_count == (0 if work == "write_all" else 2)
+    journal.close()
+    again = Journal.open(path)
+    assert again.entries == {UID: entry_of(term=3)}
+    assert again.seen == Seen(4, STAMP)
+    again.close()
+
+
+@pytest.mark.parametrize("work", ["after-the-rename", "before-it"])
+def test_given_no_room_to_rewrite_it_then_the_change_counts_and_the_journal_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    monkeypatch.setattr(journal_module, "_COMPACT_ABOVE_BYTES", 4_000)
+    path = tmp_path / "journal"
+    journal = Journal.open(path)
+    with monkeypatch.context() as patch:
+        if work == "after-the-rename":
+            FullDisk(patch, "replace_file")
+        else:
+            full = OSError(errno.ENOSPC, "No space left on device")
+            patch.setattr(journal_module, "replace_file", Mock(side_effect=full))
+        term = 0
+        while journal._size <= 4_000:
+            term += 1
+            journal.append([JournalChange((entry_of(term=term),))])
+    for later in range(term + 1, term + 30):
+        journal.append([JournalChange((entry_of(term=later),))])
+        held = Journal.open(path)
+        assert held.entries[UID].hard_state.term == later
+        held.close()
+    assert path.stat().st_size < 12_000
     journal.close()
 
 
