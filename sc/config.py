@@ -15,6 +15,9 @@ class LocalProvisioning(Model):
 
     directory: str
     """Directory on the SC's host for managed SPUs: their data, configuration files and logs."""
+    allowed_dirs: tuple[str, ...] = ()
+    """Other directories on the SC's host below which SPUs may keep replicas: the
+    `template.storage.logDir` of an SpuGroup lies below one of them, or below `directory`."""
 
 
 class Limits(Model):

@@ -73,7 +73,8 @@ def _provisioner(config: ScConfig) -> MakeProvisioner | None:
     directory = Path(config.provisioning.directory)
     address = f"{config.private.host}:{config.private.port}"
     ports = frozenset({config.public.port, config.private.port})
-    return partial(LocalProvisioner, directory, address, ports)
+    allowed = tuple(map(Path, config.provisioning.allowed_dirs))
+    return partial(LocalProvisioner, directory, address, ports, allowed_dirs=allowed)
 
 
 def _check_free(listen: Listen) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import zoneinfo
 
 from sc.store.local_store import LocalStore
+from sc.store.view import Provisioning
 from schemas.columns.column_types import zones_of
 from schemas.columns.topic_schema import incompatibility
 from schemas.errors import ConflictError, InvalidRequestError, UnsupportedError
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
-from schemas.objects.quantities import MAX_NAME_LENGTH
+from schemas.objects.quantities import MAX_NAME_LENGTH, short
 from schemas.objects.spu import Encryption, Spu, SpuType
 from schemas.objects.spu_group import SpuGroup
 from schemas.objects.system_topics import is_system_name
@@ -95,6 +96,22 @@ def admit_change(old: Object, new: Object, store: LocalStore) -> None:
                 _admit_placed_topic(_placed_spec(old, placed), new.spec)
         case _:
             pass
+
+
+def admit_log_dir(obj: Object, old: Object | None, provisioning: Provisioning | None) -> None:
+    """Raises InvalidRequestError when the SPUs of a group would keep replicas in a directory of the
+    SC's host that is not theirs. One that is stored already may stay: it is not used."""
+    if not isinstance(obj, SpuGroup) or provisioning is None:
+        return
+    log_dir = obj.spec.template.storage.log_dir
+    if isinstance(old, SpuGroup) and old.spec.template.storage.log_dir == log_dir:
+        return
+    if log_dir is not None and not provisioning.allows(log_dir):
+        raise InvalidRequestError(
+            f"spec.template.storage.logDir: {short(log_dir)} is not below"
+            f" {', '.join(provisioning.directories)}; choose a directory there, or have"
+            " provisioning.allowedDirs of the SC's configuration name another one"
+        )
 
 
 def admit_delete(obj: Object, store: LocalStore, *, force: bool = False) -> None:

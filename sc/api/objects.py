@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from sc.api import conflicts
-from sc.api.admission import admit_change, admit_delete, admit_kind, admit_new
+from sc.api.admission import admit_change, admit_delete, admit_kind, admit_log_dir, admit_new
 from sc.api.answers import History, ReplicaAnswer, Replicas
 from sc.api.history import history
 from sc.api.listing import Page, Place, check_ours, read_page
@@ -108,6 +108,7 @@ class ObjectService:
     async def create(self, obj: Object, options: WriteOptions) -> Object:
         """Raises ConflictError when the name (or the id of an SPU) is taken."""
         admit_new(obj)
+        admit_log_dir(obj, None, self._controller.view.provisioning)
         return await self._create(obj, options)
 
     async def system_topic(self, name: str, options: WriteOptions) -> Object:
@@ -301,6 +302,7 @@ class ObjectService:
             if old.deleting:
                 raise await conflicts.being_deleted(self._kv, self._key(old), old)
             admit_change(old, obj, self._controller.view.store)
+            admit_log_dir(obj, old, self._controller.view.provisioning)
             new = old.model_copy(update={"spec": obj.spec}).with_metadata(
                 labels=obj.metadata.labels,
                 annotations=obj.metadata.annotations,

@@ -19,7 +19,7 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from schemas.daemon.files import write_json
 from schemas.daemon.installation import Program, program_command
 from schemas.daemon.logs import get_logger, last_trouble
 from schemas.daemon.process import ProcessId, is_alive, spu_processes, started_at, stop
+from schemas.objects.quantities import short
 from schemas.objects.spu import SpuSpec
 
 PORT_STEP = 3
@@ -45,6 +46,10 @@ HOST = "127.0.0.1"
 DAEMONS = frozenset({"sc", "etcd"})
 
 log = get_logger(__name__)
+
+
+class _ForbiddenError(Exception):
+    """Why an SPU is never started with its present spec."""
 
 
 @dataclass(slots=True)
@@ -60,7 +65,7 @@ class _Managed:
 class LocalProvisioner(Provisioner):
     """SPUs below one directory. ``controller`` is the SC's private address, ``ports`` are those
     that the SC uses; ``on_change`` is called with the name of an SPU when its trouble changes or
-    it has ended."""
+    it has ended. Replicas are kept below ``directory`` and ``allowed_dirs`` only."""
 
     def __init__(
         self,
@@ -68,6 +73,8 @@ class LocalProvisioner(Provisioner):
         controller: str,
         ports: frozenset[int],
         on_change: Callable[[str], None],
+        *,
+        allowed_dirs: Sequence[Path] = (),
     ) -> None:
         # SPUs have another working directory, and the next SC finds them by this path.
         self._directory = directory.resolve()
@@ -76,7 +83,14 @@ class LocalProvisioner(Provisioner):
         self._managed: dict[str, _Managed] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._spus: dict[str, Provisioned] = {}
-        self._provisioning = Provisioning(PORT_STEP, self._spus, ports, DAEMONS)
+        self._provisioning = Provisioning(
+            PORT_STEP,
+            self._spus,
+            ports,
+            DAEMONS,
+            tuple(str(place.resolve()) for place in (self._directory, *allowed_dirs)),
+            str(self._directory / "spus"),
+        )
 
     @property
     def provisioning(self) -> Provisioning:
@@ -151,6 +165,11 @@ class LocalProvisioner(Provisioner):
                 said = last_trouble(self._log_file(name), log_begins)
                 exit_code = "" if code is None else f" (exit code {code})"
                 why = f"{exit_code}: {said or 'it logged no reason'}"
+            except _ForbiddenError as error:
+                # Only another spec, or another configuration of the SC, changes that.
+                log.error("an SPU is not started", spu=name, why=str(error))
+                self._say(name, str(error))
+                return
             except OSError as error:
                 why = f": it cannot be started: {error}"
             delay = loop.ended(time.monotonic() - began)
@@ -176,14 +195,17 @@ class LocalProvisioner(Provisioner):
             self._on_change(name)
 
     def _start(self, name: str, managed: _Managed) -> None:
-        """Start the process. Raises OSError."""
+        """Start the process. Raises OSError, _ForbiddenError."""
         spec = managed.spec
+        self._check_log_dir(spec.storage.log_dir)
         port, private = spec.public_endpoint.port, spec.private_endpoint.port
         data = self._directory / "spus" / name
         config_file, log_file = self._config_file(name), self._log_file(name)
         config = {
             "spuId": spec.spu_id,
-            "logDir": spec.storage.log_dir or str(data),
+            "logDir": str(self._directory / "spus" / spec.storage.log_dir)
+            if spec.storage.log_dir
+            else str(data),
             "storageSize": spec.storage.size,
             "controller": self._controller,
             "public": {"host": HOST, "port": port},
@@ -211,6 +233,24 @@ class LocalProvisioner(Provisioner):
         }
         write_json(self._state_file(name), state)
         log.info("started", spu=name, pid=managed.child.pid, port=port)
+
+    def _check_log_dir(self, log_dir: str | None) -> None:
+        """Raises _ForbiddenError. Links are followed: the directory counts, not what it is called.
+
+        Admission refuses such a group, but one may be stored since before it did.
+        """
+        if log_dir is None:
+            return
+        try:
+            place = str((self._directory / "spus" / log_dir).resolve())
+        except (ValueError, RuntimeError, OSError) as error:
+            raise _ForbiddenError(f"storage.logDir {short(log_dir)}: {error}") from error
+        if not self._provisioning.allows(place):
+            raise _ForbiddenError(
+                f"it is not started: storage.logDir {short(log_dir)} is not below"
+                f" {', '.join(self._provisioning.directories)}; name its directory in"
+                " provisioning.allowedDirs of the SC's configuration, and restart the SC"
+            )
 
     def _end(self, name: str, managed: _Managed) -> None:
         """Begin to stop an SPU, after earlier ones of its name that are still stopping."""

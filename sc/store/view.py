@@ -6,6 +6,7 @@ sends it again when it reconnects. Controllers read a view and never change it.
 
 from __future__ import annotations
 
+import posixpath
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -69,12 +70,26 @@ class Provisioned:
 @dataclass(frozen=True, slots=True)
 class Provisioning:
     """The state of a provisioner. The ports of SPUs that share a host differ by ``port_step``;
-    ``ports`` and group names in ``groups`` are taken there."""
+    ``ports`` and group names in ``groups`` are taken there. Replicas are kept below one of
+    ``directories`` only; a relative directory of replicas is below ``relative_to``."""
 
     port_step: int
     spus: Mapping[str, Provisioned]
     ports: frozenset[int] = frozenset()
     groups: frozenset[str] = frozenset()
+    directories: tuple[str, ...] = ()
+    relative_to: str = "/"
+
+    def allows(self, log_dir: str) -> bool:
+        """Whether replicas may be kept in a directory, by its name: symbolic links are followed
+        only where the directory is used."""
+        if not self.directories or "\0" in log_dir:
+            return not self.directories
+        path = posixpath.normpath(posixpath.join(self.relative_to, log_dir))
+        return any(
+            path == directory or path.startswith(f"{directory.rstrip('/')}/")
+            for directory in self.directories
+        )
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ import pytest
 from yarl import URL
 
 from sc.kv.interface import KV
+from sc.store.view import Provisioning
 from tests.integration.sc.calls import call, created, send
 from tests.integration.sc.conftest import RunningSc, manifest
 
@@ -398,3 +399,16 @@ async def test_given_a_name_that_an_spu_advertises_then_answered(sc: RunningSc) 
     await created(sc, "Spu", "edge-7", {"spuId": 7, "publicEndpoint": endpoint})
     headers = {"Host": "edge-7.example:9003"}
     assert (await send(sc, "GET", "/v1/topics", None, headers))[0] == 200
+
+
+async def test_given_a_group_outside_the_directories_then_refused(sc: RunningSc) -> None:
+    sc.controller.view.provisioning = Provisioning(3, {}, directories=("/data",))
+    spec = {"replicas": 0, "template": {"storage": {"logDir": "/data/../etc"}}}
+    status, error = await call(sc, "POST", "/v1/spugroups", manifest("SpuGroup", "g", spec))
+    assert (status, error["code"]) == (400, "INVALID_REQUEST")
+    assert error["message"].startswith("spec.template.storage.logDir: '/data/../etc' is not below")
+    assert (await call(sc, "GET", "/v1/spugroups/g"))[0] == 404
+    spec = {"replicas": 0, "template": {"storage": {"logDir": "/data/a"}}}
+    assert (await call(sc, "POST", "/v1/spugroups", manifest("SpuGroup", "g", spec)))[0] == 201
+    patch = {"spec": {"template": {"storage": {"logDir": "/etc"}}}}
+    assert (await call(sc, "PATCH", "/v1/spugroups/g", patch))[0] == 400

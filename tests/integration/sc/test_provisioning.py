@@ -59,11 +59,16 @@ class Bench:
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
     overlaps: list[list[str]] = field(default_factory=list)
     provisioners: list[LocalProvisioner] = field(default_factory=list)
+    allowed_dirs: list[Path] = field(default_factory=list)
 
     def new(self) -> LocalProvisioner:
         self.provisioners.append(
             LocalProvisioner(
-                self.directory, CONTROLLER, frozenset({9003}), lambda name: self.news.append(name)
+                self.directory,
+                CONTROLLER,
+                frozenset({9003}),
+                lambda name: self.news.append(name),
+                allowed_dirs=self.allowed_dirs,
             )
         )
         return self.provisioners[-1]
@@ -302,6 +307,7 @@ async def test_the_directory_of_one_that_ended(bench: Bench, inside: str, stays:
 
 @pytest.mark.usefixtures("stand_in")
 async def test_given_a_log_dir_then_used_and_never_removed(bench: Bench, tmp_path: Path) -> None:
+    bench.allowed_dirs = [tmp_path / "disk"]
     provisioner, spu = bench.new(), spu_at(log_dir=str(tmp_path / "disk"))
     provisioner.carry_out(ProvisionSpu(spu))
     await bench.until_runs(spu)
@@ -309,6 +315,36 @@ async def test_given_a_log_dir_then_used_and_never_removed(bench: Bench, tmp_pat
     (tmp_path / "disk" / NAME).mkdir(parents=True)
     await bench.end(provisioner)
     assert (tmp_path / "disk" / NAME).exists()
+
+
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize(
+    "log_dir",
+    [
+        pytest.param("{outside}", id="given-an-absolute-one"),
+        pytest.param("{inside}/../../outside", id="given-dots"),
+        pytest.param("../../outside", id="given-a-relative-one"),
+        pytest.param("{inside}/link", id="given-a-link"),
+        pytest.param("a\0b", id="given-a-nul"),
+    ],
+)
+async def test_given_a_log_dir_elsewhere_then_not_started_and_nothing_made(
+    bench: Bench, tmp_path: Path, log_dir: str
+) -> None:
+    bench.directory.mkdir(exist_ok=True)
+    (bench.directory / "link").symlink_to(tmp_path / "outside")
+    inside, outside = bench.directory, tmp_path / "outside"
+    spu = spu_at(log_dir=log_dir.format(inside=inside, outside=outside))
+    provisioner = bench.new()
+    provisioner.carry_out(ProvisionSpu(spu))
+    await eventually(lambda: provisioner.provisioning.spus[NAME].trouble is not None)
+    assert "storage.logDir" in str(provisioner.provisioning.spus[NAME].trouble)
+    assert bench.started == []
+    assert not outside.exists()
+    # It is wanted elsewhere now.
+    provisioner.carry_out(ProvisionSpu(good := spu_at(log_dir="disk")))
+    await bench.until_runs(good)
+    assert f"logDir: {bench.directory}/spus/disk/{NAME}\n" in bench.config_file.read_text()
 
 
 @pytest.mark.usefixtures("stand_in")
