@@ -7,19 +7,26 @@ missing SPUs, is not refused here; the object's status shows it.
 from __future__ import annotations
 
 import zoneinfo
+from collections.abc import Mapping
 
+from sc.controllers.topic_size import too_large
 from sc.store.local_store import LocalStore
 from sc.store.view import Provisioning
 from schemas.columns.column_types import zones_of
 from schemas.columns.topic_schema import incompatibility
 from schemas.errors import ConflictError, InvalidRequestError, UnsupportedError
 from schemas.objects.metadata import Object
-from schemas.objects.partition import Partition
 from schemas.objects.quantities import MAX_NAME_LENGTH, short
 from schemas.objects.spu import Encryption, Spu, SpuType
 from schemas.objects.spu_group import SpuGroup
 from schemas.objects.system_topics import is_system_name
-from schemas.objects.topic import Topic, TopicResolution, TopicSpec, partition_name
+from schemas.objects.topic import (
+    MAX_REPLICATION_FACTOR,
+    Topic,
+    TopicResolution,
+    TopicSpec,
+    partition_name,
+)
 
 MAX_NAMED = 100
 """Most partitions that an error lists."""
@@ -35,8 +42,16 @@ def admit_kind(cls: type[Object]) -> None:
         raise UnsupportedError(f"kind {cls.kind_name()}: {cls.NOT_SERVED}")
 
 
-def admit_new(obj: Object) -> None:
+def admit_new(obj: Object, store: LocalStore) -> None:
     """Raises InvalidRequestError or UnsupportedError when an object may not be created."""
+    _admit_alone(obj)
+    if isinstance(obj, Topic):
+        _admit_rows(obj.spec)
+        _admit_size(obj, store)
+
+
+def _admit_alone(obj: Object) -> None:
+    """What is wrong with an object whatever was there before, and whatever else there is."""
     admit_kind(type(obj))
     if is_system_name(obj.name):
         raise InvalidRequestError(
@@ -73,7 +88,7 @@ def admit_change(old: Object, new: Object, store: LocalStore) -> None:
                 " template"
             )
         return
-    admit_new(new)
+    _admit_alone(new)
     match old, new:
         case Spu(), Spu():
             if old.spec.spu_id != new.spec.spu_id:
@@ -88,12 +103,15 @@ def admit_change(old: Object, new: Object, store: LocalStore) -> None:
                     " the group has SPUs: their ports follow from it; create another group"
                 )
         case Topic(), Topic():
-            # Even before it is placed: the mirror may not show its partitions yet.
+            # Even before it is placed: a reader may have seen the first schema already.
             if reason := incompatibility(old.spec.row_schema, new.spec.row_schema):
                 raise InvalidRequestError(reason)
-            placed = store.partitions_of("Topic", old.name)
+            placed = _placed_rows(old, store)
             if placed:
-                _admit_placed_topic(_placed_spec(old, placed), new.spec)
+                _admit_placed_topic(_placed_spec(old, placed), new.spec, placed)
+            _admit_rows(new.spec, known=old.spec)
+            if too_large(old, 0) is None:
+                _admit_size(new, store)
         case _:
             pass
 
@@ -174,6 +192,17 @@ def _admit_spu(spu: Spu) -> None:
             )
 
 
+def _admit_rows(spec: TopicSpec, *, known: TopicSpec | None = None) -> None:
+    """No row is too long. Those that ``known`` has, too, stay."""
+    there = set(known.assignment or ()) if known is not None else set()
+    for row in spec.assignment or ():
+        if len(row.replicas) > MAX_REPLICATION_FACTOR and row not in there:
+            raise InvalidRequestError(
+                f"spec.assignment: row {row.id} has {len(row.replicas)} replicas; at most"
+                f" {MAX_REPLICATION_FACTOR} are allowed"
+            )
+
+
 def _admit_zones(spec: TopicSpec) -> None:
     """Not checked in the schema, so that a stored topic parses on any machine."""
     for i, column in enumerate(spec.columns or ()):
@@ -196,7 +225,25 @@ def _zone_exists(zone: str) -> bool:
     return True
 
 
-def _placed_spec(topic: Topic, placed: list[Partition]) -> TopicSpec:
+def _admit_size(topic: Topic, store: LocalStore) -> None:
+    widest = max((spu.spec.spu_id for spu in store.objects(Spu)), default=0)
+    if (reason := too_large(topic, widest)) is not None:
+        raise InvalidRequestError(reason)
+
+
+def _placed_rows(topic: Topic, store: LocalStore) -> dict[int, tuple[int, ...]]:
+    """Where the partitions of a topic were placed, by index.
+
+    One that somebody removed from the KV will be restored where it was.
+    """
+    rows = dict(enumerate(topic.status.replica_map))
+    for partition in store.partitions_of("Topic", topic.name):
+        if partition.spec.owner.uid == topic.uid and partition.spec.index is not None:
+            rows[partition.spec.index] = partition.spec.replicas
+    return rows
+
+
+def _placed_spec(topic: Topic, placed: Mapping[int, tuple[int, ...]]) -> TopicSpec:
     """The part of a placed topic's spec that must stay: without the rows that made it invalid.
 
     Those rows are not placed before the status changes, and with it the revision that a write
@@ -205,18 +252,22 @@ def _placed_spec(topic: Topic, placed: list[Partition]) -> TopicSpec:
     rows = topic.spec.assignment
     if rows is None or topic.status.resolution is not TopicResolution.INVALID_CONFIG:
         return topic.spec
-    found = {(p.spec.index, p.spec.replicas) for p in placed}
-    kept = tuple(row for row in rows if (row.id, row.replicas) in found)
+    kept = tuple(row for row in rows if placed.get(row.id) == row.replicas)
     return topic.spec.model_copy(update={"assignment": kept})
 
 
-def _admit_placed_topic(old: TopicSpec, new: TopicSpec) -> None:
-    if new.partition_count < old.partition_count:
+def _admit_placed_topic(
+    old: TopicSpec, new: TopicSpec, placed: Mapping[int, tuple[int, ...]]
+) -> None:
+    """A spec that contradicts what was placed may stay as it is, or be set right."""
+    least = max(old.partition_count, len(placed))
+    if new.partition_count < least and new.partition_count != old.partition_count:
         raise InvalidRequestError(
-            f"spec.partitions: cannot shrink from {old.partition_count} to {new.partition_count}:"
+            f"spec.partitions: cannot shrink from {least} to {new.partition_count}:"
             " records would be lost; create another topic"
         )
-    if new.replica_count != old.replica_count:
+    replica_counts = {len(row) for row in placed.values()}
+    if new.replica_count != old.replica_count and replica_counts != {new.replica_count}:
         raise InvalidRequestError(
             f"spec.replicationFactor: cannot change from {old.replica_count} to"
             f" {new.replica_count} in this version; create another topic"
@@ -226,7 +277,7 @@ def _admit_placed_topic(old: TopicSpec, new: TopicSpec) -> None:
     if old.assignment is not None and new.assignment is not None:
         rows = {row.id: row.replicas for row in new.assignment}
         for row in old.assignment:
-            if rows.get(row.id) != row.replicas:
+            if rows.get(row.id) not in (row.replicas, placed.get(row.id)):
                 raise InvalidRequestError(
                     f"spec.assignment: row {row.id} is placed on {list(row.replicas)};"
                     " placed rows cannot move"

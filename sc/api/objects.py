@@ -107,7 +107,7 @@ class ObjectService:
 
     async def create(self, obj: Object, options: WriteOptions) -> Object:
         """Raises ConflictError when the name (or the id of an SPU) is taken."""
-        admit_new(obj)
+        admit_new(obj, self._controller.view.store)
         admit_log_dir(obj, None, self._controller.view.provisioning)
         return await self._create(obj, options)
 
@@ -195,8 +195,8 @@ class ObjectService:
         NotFoundError, ConflictError, InvalidRequestError.
         """
         admit_kind(cls)
-        if cls is Spu:
-            # Otherwise replicas could be placed meanwhile on an SPU that is gone.
+        if cls in (Spu, SpuGroup):
+            # Otherwise replicas could be placed meanwhile on SPUs that go.
             async with self._controller.placing:
                 return await self._delete(cls, name, options, wanted=wanted, force=force)
         return await self._delete(cls, name, options, wanted=wanted, force=force)
@@ -275,11 +275,31 @@ class ObjectService:
         for _ in range(ATTEMPTS):
             if wanted is not None and wanted != old.revision:
                 raise await conflicts.changed_meanwhile(self._kv, self._key(old), old, str(wanted))
+            await self._controller.dispatcher.applied(old.revision)
             admit_delete(old, self._controller.view.store, force=force)
             if old.deleting:
                 return old
+            if isinstance(old, Spu) and not force and not options.dry_run:
+                # A placement on it without an answer may still be under way. Either the mirror
+                # shows it after this, or it fails.
+                rewritten = await self._commit(
+                    [self._controller.leadership.guard, self._unchanged(old)],
+                    [self._put(old, options)],
+                    options,
+                )
+                if not rewritten.succeeded:
+                    old = await self._read(cls, name)
+                    continue
+                old = old.with_metadata(resource_version=str(rewritten.revision))
+                await self._controller.dispatcher.applied(old.revision)
+                admit_delete(old, self._controller.view.store)
+                wanted = wanted and old.revision
             gone, ops = self._deletion(old, options)
-            result = await self._commit([self._unchanged(old)], ops, options)
+            compares: list[Compare] = [self._unchanged(old)]
+            if isinstance(old, Spu):
+                # A later SC may have placed replicas on it that this one does not know.
+                compares.append(self._controller.leadership.guard)
+            result = await self._commit(compares, ops, options)
             if result.succeeded:
                 return await self._stored(gone, result.revision, options)
             old = await self._read(cls, name)
@@ -301,6 +321,8 @@ class ObjectService:
                 raise await conflicts.changed_meanwhile(self._kv, self._key(old), old, wanted)
             if old.deleting:
                 raise await conflicts.being_deleted(self._kv, self._key(old), old)
+            # What decides must be at least as new as the object that the write compares.
+            await self._controller.dispatcher.applied(old.revision)
             admit_change(old, obj, self._controller.view.store)
             admit_log_dir(obj, old, self._controller.view.provisioning)
             new = old.model_copy(update={"spec": obj.spec}).with_metadata(

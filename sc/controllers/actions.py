@@ -13,6 +13,7 @@ from schemas.control.messages import Assignment, Lead, Tombstone
 from schemas.objects.metadata import Object, Status
 from schemas.objects.partition import Partition, PartitionSpec
 from schemas.objects.spu import Spu, SpuSpec
+from schemas.objects.spu_group import SpuGroup
 from schemas.objects.topic import Topic
 
 
@@ -43,9 +44,11 @@ class WritePartitionSpec:
 
 @dataclass(frozen=True, slots=True)
 class CreateSpu:
-    """Create a managed SPU that does not exist yet. The uid is set already."""
+    """Create a managed SPU that does not exist yet, if its group is at the revision of this copy.
+    The uid is set already."""
 
     spu: Spu
+    group: SpuGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +60,47 @@ class WriteSpuSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class RewriteSpu:
+    """Write an SPU again as it is, if it is at the revision of this copy.
+
+    It gets another revision: a placement on it that was decided before, and is perhaps still under
+    way, fails.
+    """
+
+    spu: Spu
+
+
+@dataclass(frozen=True, slots=True)
 class RemoveSpu:
-    """Remove an SPU that holds no replica. Never carried out while replicas are being placed."""
+    """Remove an SPU that holds no replica. Never carried out while replicas are being placed, and
+    only after a `RewriteSpu` that the mirror shows."""
 
     spu: Spu
 
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitions:
-    """Create partition objects that do not exist yet, if their owner is at the revision of this
-    copy. The uids are set already."""
+    """Create partition objects that do not exist yet, if their owner and the SPUs that they are
+    placed on are at the revisions of these copies. The uids are set already.
+
+    ``owner_status`` is the owner's new status in the same transaction; None leaves the owner as it
+    is. The first partitions of an owner come with one: a change of the owner that was allowed while
+    nothing was placed then fails, because the owner is at another revision.
+    """
 
     owner: Object
     partitions: tuple[Partition, ...]
+    spus: tuple[Spu, ...] = ()
+    owner_status: Status | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreTopic:
-    """Write a topic anew that somebody removed from the KV while it had partitions."""
+    """Write a topic anew that somebody removed from the KV while it had partitions, if one of these
+    is at the revision of this copy."""
 
     topic: Topic
+    partition: Partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +137,7 @@ KvAction = (
     | WritePartitionSpec
     | CreateSpu
     | WriteSpuSpec
+    | RewriteSpu
     | RemoveSpu
     | CreatePartitions
     | RestoreTopic

@@ -56,7 +56,7 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
         wanted = managed_spu(group, spu_id, step)
         spu = existing.pop(spu_id, None)
         if spu is None:
-            actions.append(CreateSpu(wanted))
+            actions.append(CreateSpu(wanted, group))
         elif spu.spec != wanted.spec:
             actions.append(WriteSpuSpec(spu, wanted.spec))
     removals, kept = _end(view, list(existing.values()))

@@ -3,7 +3,9 @@
 ``init`` → validated → ``pending`` → placed → ``provisioned``; ``invalidConfig`` if the manual
 assignment is invalid, ``insufficientResources`` if SPUs are missing (an SPU that comes online wakes
 such topics). Partition objects are created first, and the status follows once all exist: a
-controller that starts after a crash in between finds them and continues. A placement, once written,
+controller that starts after a crash in between finds them and continues. The first partitions of a
+topic are created together with a status of the topic: a change of its spec that was allowed because
+nothing was placed loses against that write. A placement, once written,
 is never computed again: a partition that somebody removed from the KV is restored as the same one
 in the same place, and a topic is restored from its partitions. Deletion marks the partitions, waits
 until all are gone, and removes the topic.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sc.controllers.actions import (
@@ -28,6 +31,7 @@ from sc.controllers.actions import (
 )
 from sc.controllers.recovery import RESTORED
 from sc.controllers.spu_group import leaving
+from sc.controllers.topic_size import chunks, map_too_large, topic_bytes
 from sc.scheduler.manual import invalid_assignment
 from sc.scheduler.placement import Candidate, Load, Placement, Request, Shortage, place
 from sc.store.view import Liveness, View
@@ -44,13 +48,13 @@ from schemas.objects.topic import (
     partition_name,
 )
 
-#: Partitions that one action creates: a transaction of a KV store is bounded.
-CREATE_CHUNK = 100
 #: Partitions that one reconcile of a topic creates. The next reconcile places more: creating very
 #: many at once would delay heartbeats to SPUs.
 CREATE_AT_ONCE = 1_000
 #: Free space on a disk that a new replica needs. Nobody knows how large it will grow.
 REPLICA_BYTES = 1 << 20
+#: The reason of a topic whose partitions are being created.
+PLACING = "placing partitions"
 _PARTITION_NAMESPACE = uuid.UUID("0b9ad7a4-6d1d-4c0e-9f1e-6d1a0b6f9a51")
 
 
@@ -69,7 +73,7 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
             reason = _invalid(view, topic)
             if reason is not None:
                 return _set(topic, TopicResolution.INVALID_CONFIG, reason)
-            return _set(topic, TopicResolution.PENDING, "placing partitions")
+            return _set(topic, TopicResolution.PENDING, PLACING)
         case _:
             return _provision(view, topic, partitions, now_ms)
 
@@ -102,7 +106,7 @@ def _restore(partitions: list[Partition]) -> tuple[Action, ...]:
     note = {RESTORED: "from its partitions; compression and labels are lost"}
     metadata = Metadata(name=owner.name, uid=owner.uid, generation=1, annotations=note)
     status = TopicStatus(resolution=TopicResolution.PENDING, reason="restored from its partitions")
-    return (RestoreTopic(Topic(metadata=metadata, spec=spec, status=status)),)
+    return (RestoreTopic(Topic(metadata=metadata, spec=spec, status=status), kept[0]),)
 
 
 def partition_uid(topic_uid: str, index: int) -> str:
@@ -156,7 +160,11 @@ def _provision(
             actions.append(WritePartitionSpec(partition, spec))
     if not missing:
         replica_map = tuple(p.spec.replicas for p in partitions)
-        actions.extend(_set(topic, TopicResolution.PROVISIONED, None, replica_map))
+        if (obstacle := map_too_large(topic, replica_map)) is not None:
+            actions.extend(_set(topic, TopicResolution.PENDING, obstacle))
+        else:
+            reason = _contradiction(topic.spec, partitions)
+            actions.extend(_set(topic, TopicResolution.PROVISIONED, reason, replica_map))
         return tuple(actions)
     # Checked again, because a topic that waits or grew may have got invalid rows.
     invalid = _invalid(view, topic)
@@ -174,15 +182,68 @@ def _provision(
         )  # fmt: skip
         actions.extend(_set(topic, resolution, placement.reason, topic.status.replica_map))
         return tuple(actions)
+    obstacle = map_too_large(
+        topic, [*(p.spec.replicas for p in partitions), *placement.rows.values()]
+    )
+    if obstacle is not None:
+        actions.extend(_set(topic, TopicResolution.PENDING, obstacle))
+        return tuple(actions)
     owner = OwnerReference(kind="Topic", name=topic.name, uid=topic.uid)
     lost, known = RESTORED in topic.metadata.annotations, len(topic.status.replica_map)
     created = tuple(
         _new_partition(owner, log, i, placement.rows[i], view.incarnation, lost=lost or i < known)
         for i in itertools.islice((i for i in missing if i in placement.rows), CREATE_AT_ONCE)
     )
-    starts = range(0, len(created), CREATE_CHUNK)
-    actions.extend(CreatePartitions(topic, created[i : i + CREATE_CHUNK]) for i in starts)
-    return tuple(actions)
+    if partitions or topic.status.replica_map:
+        actions.extend(_creations(view, topic, created))
+        return tuple(actions)
+    # This write changes the topic, so whatever else is decided about it comes after that.
+    status = _status(topic, TopicResolution.PENDING, PLACING)
+    first = next(chunks(created, topic_bytes(topic), _spus(view)))
+    return (*actions, CreatePartitions(topic, first, _named_by(view, first), status))
+
+
+def _creations(
+    view: View, topic: Topic, partitions: tuple[Partition, ...]
+) -> Iterator[CreatePartitions]:
+    for chunk in chunks(partitions, 0, _spus(view)):
+        yield CreatePartitions(topic, chunk, _named_by(view, chunk))
+
+
+def _spus(view: View) -> int:
+    return len(view.store.objects(Spu))
+
+
+def _named_by(view: View, partitions: tuple[Partition, ...]) -> tuple[Spu, ...]:
+    """The registered SPUs on which partitions are placed. A restored one may name others, too."""
+    ids = sorted({i for p in partitions for i in p.spec.replicas})
+    return tuple(spu for i in ids if (spu := view.store.spu(i)) is not None)
+
+
+def _contradiction(spec: TopicSpec, partitions: list[Partition]) -> str | None:
+    """What a spec says about placed partitions that is not so, and how to set it right.
+
+    The API refuses such changes; an earlier version did not refuse them in time.
+    """
+    if spec.assignment is not None:
+        placed = {p.spec.index: p.spec.replicas for p in partitions}
+        for row in spec.assignment:
+            if (found := placed.get(row.id)) is not None and found != row.replicas:
+                return (
+                    f"spec.assignment says {list(row.replicas)} in row {row.id}, which is placed on"
+                    f" {list(found)}: set it back"
+                )
+    elif partitions and (found_count := len(partitions[0].spec.replicas)) != spec.replica_count:
+        return (
+            f"spec.replicationFactor is {spec.replica_count}, but its partitions were placed with"
+            f" {found_count}: set it back to {found_count}"
+        )
+    if len(partitions) > spec.partition_count:
+        return (
+            f"spec has {spec.partition_count} partitions, but {len(partitions)} were placed: set it"
+            " back"
+        )
+    return None
 
 
 def _place_missing(view: View, topic: Topic, missing: list[int], now_ms: int) -> _Placement:
@@ -261,10 +322,19 @@ def _set(
     replica_map: tuple[tuple[int, ...], ...] | None = None,
 ) -> tuple[Action, ...]:
     """The status write that leads there, or nothing where the topic is there already."""
-    status = TopicStatus(
+    status = _status(topic, resolution, reason, replica_map)
+    return () if status == topic.status else (WriteStatus(topic, status),)
+
+
+def _status(
+    topic: Topic,
+    resolution: TopicResolution,
+    reason: str | None,
+    replica_map: tuple[tuple[int, ...], ...] | None = None,
+) -> TopicStatus:
+    return TopicStatus(
         resolution=resolution,
         reason=reason,
         replica_map=topic.status.replica_map if replica_map is None else replica_map,
         observed_generation=topic.generation,
     )
-    return () if status == topic.status else (WriteStatus(topic, status),)

@@ -20,6 +20,7 @@ from sc.controllers.actions import (
     RemoveSpu,
     RemoveTombstone,
     RestoreTopic,
+    RewriteSpu,
     WritePartitionSpec,
     WriteSpuSpec,
     WriteStatus,
@@ -97,17 +98,19 @@ class KvUpdater:
                 new = partition.model_copy(update={"spec": spec})
                 new = new.with_metadata(generation=partition.generation + 1)
                 return [self._unchanged(partition)], [self._put(new)]
-            case CreateSpu(spu):
+            case CreateSpu(spu, group):
                 new_spu = spu.with_metadata(creation_timestamp=timestamp(), generation=1)
                 id_key = self._keys.spu_id(spu.spec.spu_id)
                 return (
-                    [self._absent(spu), ModRevisionIs(id_key, 0)],
+                    [self._unchanged(group), self._absent(spu), ModRevisionIs(id_key, 0)],
                     [self._put(new_spu), Put(id_key, spu.name.encode())],
                 )
             case WriteSpuSpec(spu, spu_spec):
                 changed = spu.model_copy(update={"spec": spu_spec})
                 changed = changed.with_metadata(generation=spu.generation + 1)
                 return [self._unchanged(spu)], [self._put(changed)]
+            case RewriteSpu(spu):
+                return [self._unchanged(spu)], [self._put(spu)]
             case RemoveSpu(spu):
                 id_key = self._keys.spu_id(spu.spec.spu_id)
                 graves = self._keys.tombstones_of(spu.spec.spu_id)
@@ -115,16 +118,20 @@ class KvUpdater:
                     [self._unchanged(spu)],
                     [Delete(self._key(spu)), Delete(id_key), DeletePrefix(graves)],
                 )
-            case CreatePartitions(owner, partitions):
+            case CreatePartitions(owner, partitions, spus, owner_status):
                 created = timestamp()
                 new_ones = [
                     p.with_metadata(creation_timestamp=created, generation=1) for p in partitions
                 ]
-                absent = [self._absent(p) for p in new_ones]
-                return [self._unchanged(owner), *absent], [self._put(p) for p in new_ones]
-            case RestoreTopic(topic):
+                compares = [self._unchanged(obj) for obj in (owner, *spus)]
+                compares.extend(self._absent(p) for p in new_ones)
+                puts = [self._put(p) for p in new_ones]
+                if owner_status is not None:
+                    puts.append(self._put(owner.with_status(owner_status)))
+                return compares, puts
+            case RestoreTopic(topic, partition):
                 restored = topic.with_metadata(creation_timestamp=timestamp())
-                return [self._absent(topic)], [self._put(restored)]
+                return [self._unchanged(partition), self._absent(topic)], [self._put(restored)]
             case MarkDeleting(obj):
                 marked = obj.with_metadata(deletion_timestamp=timestamp())
                 return [self._unchanged(obj)], [self._put(marked)]

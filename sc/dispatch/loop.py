@@ -34,6 +34,7 @@ from sc.controllers.actions import (
     RemoveSpu,
     RemoveTombstone,
     RestoreTopic,
+    RewriteSpu,
     SendAssignment,
     SendComplete,
     SendDelete,
@@ -140,7 +141,14 @@ class ControllerLoop:
                 async with self._placing:
                     # To place very many partitions takes long: once is enough for one turn.
                     await asyncio.sleep(0)
-                    await self._carry_out_all(self._look(key), cause, incarnation)
+                    actions = self._look(key)
+                    if ends := [a for a in actions if isinstance(a, RemoveSpu)]:
+                        # A placement without an answer may still be under way. Either the mirror
+                        # shows it after this, or it fails.
+                        for action in ends:
+                            await self._carry_out(RewriteSpu(action.spu), cause, incarnation)
+                        actions = self._look(key)
+                    await self._carry_out_all(actions, cause, incarnation)
             else:
                 with self._counting(actions):
                     await self._carry_out_all(actions, cause, incarnation)
@@ -218,6 +226,7 @@ class ControllerLoop:
                 | WritePartitionSpec()
                 | CreateSpu()
                 | WriteSpuSpec()
+                | RewriteSpu()
                 | RemoveSpu()
                 | CreatePartitions()
                 | RestoreTopic()
@@ -261,13 +270,13 @@ def _subject(action: KvAction) -> dict[str, str]:
         case WriteStatus(obj, status):
             resolution = getattr(status, "resolution", None)
             return {"object": f"{obj.kind}/{obj.name}", "resolution": str(resolution)}
-        case MarkDeleting(obj) | RemoveObject(obj) | RestoreTopic(obj):
+        case MarkDeleting(obj) | RemoveObject(obj) | RestoreTopic(obj, _):
             return {"object": f"{obj.kind}/{obj.name}"}
         case WritePartitionSpec(partition, _) | RemovePartition(partition, _):
             return {"object": f"Partition/{partition.name}"}
-        case CreateSpu(spu) | WriteSpuSpec(spu, _) | RemoveSpu(spu):
+        case CreateSpu(spu, _) | WriteSpuSpec(spu, _) | RewriteSpu(spu) | RemoveSpu(spu):
             return {"object": f"Spu/{spu.name}"}
-        case CreatePartitions(_, partitions):
+        case CreatePartitions(_, partitions, _, _):
             return {"object": f"Partition/{partitions[0].name}", "count": str(len(partitions))}
         case RemoveTombstone(tombstone):
             return {"object": f"tombstone {tombstone.uid} on SPU {tombstone.spu_id}"}

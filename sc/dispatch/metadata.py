@@ -18,9 +18,13 @@ from sc.store.view import ElectionAsked, SessionState, View
 from schemas.causality import current_cause
 from schemas.control.messages import Hello, ReplicaReport, Report, SpuRequest, Tombstone
 from schemas.control.session_end import SessionEnd
+from schemas.errors import DeadlineExceededError
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 from schemas.objects.topic import TopicResolution
+
+#: How long a writer waits for the mirror to show its write.
+APPLIED_S = 10.0
 
 Wake = Callable[[Key, str], None]
 Listener = Callable[[Change], None]
@@ -66,12 +70,26 @@ class MetadataDispatcher:
             self._waiters = [(w, f) for w, f in self._waiters if not f.done()]
 
     async def applied(self, revision: int) -> None:
-        """Wait until the mirror is at ``revision`` or above."""
+        """Wait until the mirror is at ``revision`` or above.
+
+        Raises DeadlineExceededError after `APPLIED_S`: the KV does not tell what it holds.
+        """
         if self._view.store.revision >= revision:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append((revision, future))
-        await future
+        waiter = (revision, future)
+        self._waiters.append(waiter)
+        try:
+            async with asyncio.timeout(APPLIED_S):
+                await future
+        except TimeoutError:
+            raise DeadlineExceededError(
+                f"revision {revision} of the KV was not seen within {APPLIED_S:g} s: the SC is at"
+                f" {self._view.store.revision}; read the object again, then decide"
+            ) from None
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call ``listener`` with every change from now on; gives the function that ends it."""

@@ -27,6 +27,7 @@ from sc.controllers.actions import (
     RemoveSpu,
     RemoveTombstone,
     RestoreTopic,
+    RewriteSpu,
     SendAssignment,
     SendComplete,
     SendDelete,
@@ -276,7 +277,8 @@ class World:
                 self._check_current(partition)
                 new = partition.model_copy(update={"spec": spec})
                 self.put(new.with_metadata(generation=partition.generation + 1))
-            case CreateSpu(spu):
+            case CreateSpu(spu, group):
+                self._check_current(group)
                 assert self.store.spu(spu.spec.spu_id) is None
                 assert self.store.get(Spu, spu.name) is None
                 self.put(spu.with_metadata(generation=1))
@@ -284,6 +286,9 @@ class World:
                 self._check_current(spu)
                 changed = spu.model_copy(update={"spec": spu_spec})
                 self.put(changed.with_metadata(generation=spu.generation + 1))
+            case RewriteSpu(spu):
+                self._check_current(spu)
+                self.put(spu)
             case RemoveSpu(spu):
                 self._check_current(spu)
                 assert not self.store.holds_replicas(spu.spec.spu_id), "an SPU with data was ended"
@@ -296,12 +301,16 @@ class World:
             case EndSpu(name):
                 ended = self.provisioned.pop(name)
                 self.disconnect(ended.spec.spu_id)
-            case CreatePartitions(owner, partitions):
-                self._check_current(owner)
+            case CreatePartitions(owner, partitions, spus, owner_status):
+                for compared in (owner, *spus):
+                    self._check_current(compared)
                 for partition in partitions:
                     assert self.store.get(Partition, partition.name) is None
                     self.put(partition.with_metadata(generation=1))
-            case RestoreTopic(topic):
+                if owner_status is not None:
+                    self.put(owner.with_status(owner_status))
+            case RestoreTopic(topic, partition):
+                self._check_current(partition)
                 assert self.store.get(Topic, topic.name) is None
                 self.put(topic)
             case MarkDeleting(obj):

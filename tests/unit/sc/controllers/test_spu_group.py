@@ -48,7 +48,7 @@ def fresh(group: SpuGroup, spu_id: int) -> Spu:
 
 
 def created(group: SpuGroup, *ids: int) -> tuple[Action, ...]:
-    return tuple(CreateSpu(fresh(group, spu_id)) for spu_id in ids)
+    return tuple(CreateSpu(fresh(group, spu_id), group) for spu_id in ids)
 
 
 def on(*ids: int, name: str = "t") -> Object:

@@ -18,12 +18,15 @@ from sc.controllers.actions import (
     WriteStatus,
 )
 from sc.controllers.recovery import RESTORED
-from sc.controllers.topic import CREATE_CHUNK, partition_uid, reconcile
+from sc.controllers.topic import partition_uid, reconcile
+from sc.controllers.topic_size import CREATE_BYTES, CREATE_CHUNK
+from sc.kv.interface import MAX_TXN_OPS
+from sc.store.codec import encode_object
 from sc.store.view import View
 from schemas.columns.topic_schema import Column
 from schemas.objects.metadata import Metadata
 from schemas.objects.partition import Partition
-from schemas.objects.spu import SpuResolution
+from schemas.objects.spu import Spu, SpuResolution
 from schemas.objects.spu_group import SpuGroupResolution
 from schemas.objects.topic import Topic, TopicResolution, TopicSpec, TopicStatus
 from tests.unit.sc.builders import (
@@ -44,6 +47,16 @@ INVALID = TopicResolution.INVALID_CONFIG
 SHORT = TopicResolution.INSUFFICIENT_RESOURCES
 DONE = TopicResolution.PROVISIONED
 DELETING_REASON = "waiting for its partitions to be removed"
+
+
+def creates(
+    topic: Topic, partitions: tuple[Partition, ...], *spus: Spu, first: bool = True
+) -> CreatePartitions:
+    """Partitions on ``spus``, or else on those that any test has. The first ones of a topic come
+    with its status."""
+    ids = sorted({i for p in partitions for i in p.spec.replicas})
+    status = becomes(topic, PENDING, "placing partitions").status if first else None
+    return CreatePartitions(topic, partitions, spus or tuple(spu_of(i) for i in ids), status)
 
 
 def becomes(
@@ -180,12 +193,12 @@ NO_ROOM = "replicationFactor 2 needs 2 SPUs with 1Mi of free storage each; 1 of 
 PLACING = [
     pytest.param(
         cluster(WAITING),
-        (CreatePartitions(WAITING, (fresh(WAITING, 0, (1, 2)), fresh(WAITING, 1, (3, 1)))),),
+        (creates(WAITING, (fresh(WAITING, 0, (1, 2)), fresh(WAITING, 1, (3, 1)))),),
         id="given-pending-and-enough-spus-then-partitions-created",
     ),
     pytest.param(
         cluster(WAITING, online=(1, 3)),
-        (CreatePartitions(WAITING, (fresh(WAITING, 0, (1, 3)), fresh(WAITING, 1, (3, 1)))),),
+        (creates(WAITING, (fresh(WAITING, 0, (1, 3)), fresh(WAITING, 1, (3, 1)))),),
         id="given-offline-spu-then-only-online-ones-are-used",
     ),
     pytest.param(
@@ -227,7 +240,7 @@ PLACING = [
     pytest.param(
         cluster(made(SHORT, partitions=1, factor=2), online=(2, 3)),
         (
-            CreatePartitions(
+            creates(
                 made(SHORT, partitions=1, factor=2),
                 (fresh(made(partitions=1, factor=2), 0, (2, 3)),),
             ),
@@ -252,7 +265,7 @@ PLACING = [
     ),
     pytest.param(
         cluster(WAITING, ONE_IS_THERE),
-        (CreatePartitions(WAITING, (fresh(WAITING, 1, (3, 1)),)),),
+        (creates(WAITING, (fresh(WAITING, 1, (3, 1)),), first=False),),
         id="given-some-partitions-exist-then-only-missing-ones-are-placed",
     ),
     pytest.param(
@@ -266,7 +279,7 @@ PLACING = [
     ),
     pytest.param(
         cluster(GROWN, *BOTH),
-        (CreatePartitions(GROWN, (fresh(GROWN, 2, (2, 3)),)),),
+        (creates(GROWN, (fresh(GROWN, 2, (2, 3)),), first=False),),
         id="given-provisioned-and-grown-then-new-partition-goes-to-the-least-loaded",
     ),
     pytest.param(
@@ -278,7 +291,14 @@ PLACING = [
         view_of(
             WAITING, spu_of(1), GROUP, STAYS, LEAVES, sessions=[session_of(i) for i in (1, 2, 3)]
         ),
-        (CreatePartitions(WAITING, (fresh(WAITING, 0, (1, 2)), fresh(WAITING, 1, (2, 1)))),),
+        (
+            creates(
+                WAITING,
+                (fresh(WAITING, 0, (1, 2)), fresh(WAITING, 1, (2, 1))),
+                spu_of(1),
+                STAYS,
+            ),
+        ),
         id="given-spu-that-leaves-its-group-then-nothing-is-placed-on-it",
     ),
     pytest.param(
@@ -305,12 +325,19 @@ PLACING = [
             LEAVES,
             sessions=[session_of(i) for i in (2, 3)],
         ),
-        (CreatePartitions(WAITING, (fresh(WAITING, 0, (2, 3)), fresh(WAITING, 1, (3, 2)))),),
+        (
+            creates(
+                WAITING,
+                (fresh(WAITING, 0, (2, 3)), fresh(WAITING, 1, (3, 2))),
+                STAYS,
+                LEAVES,
+            ),
+        ),
         id="given-invalid-group-then-its-spus-are-used-as-before",
     ),
     pytest.param(
         cluster(MANUAL, spu_of(9), online=()),
-        (CreatePartitions(MANUAL, (fresh(MANUAL, 0, (1, 9)), fresh(MANUAL, 1, (2, 1)))),),
+        (creates(MANUAL, (fresh(MANUAL, 0, (1, 9)), fresh(MANUAL, 1, (2, 1)))),),
         id="given-manual-rows-then-created-as-they-stand-even-when-spus-are-offline",
     ),
     pytest.param(
@@ -329,7 +356,7 @@ PLACING = [
             ),
             online=(1, 2),
         ),
-        (CreatePartitions(WAITING, (fresh(WAITING, 0, (2, 1)), fresh(WAITING, 1, (1, 2)))),),
+        (creates(WAITING, (fresh(WAITING, 0, (2, 1)), fresh(WAITING, 1, (1, 2)))),),
         id="given-partition-of-an-older-topic-of-that-name-then-not-taken-for-its-own",
     ),
 ]
@@ -428,14 +455,15 @@ def test_topic(view: View, actions: tuple[Action, ...]) -> None:
     assert reconcile(view, KEY, NOW) == actions
 
 
-def restored(**spec: Any) -> RestoreTopic:
+def restored(partition: Partition, **spec: Any) -> RestoreTopic:
     note = {RESTORED: "from its partitions; compression and labels are lost"}
     return RestoreTopic(
         Topic(
             metadata=Metadata(name="t", uid=topic_of("t").uid, generation=1, annotations=note),
             spec=TopicSpec(min_in_sync_replicas=1, **spec),
             status=TopicStatus(resolution=PENDING, reason="restored from its partitions"),
-        )
+        ),
+        partition,
     )
 
 
@@ -444,12 +472,19 @@ def restored(**spec: Any) -> RestoreTopic:
     [
         pytest.param(
             cluster(partition_of("t", 0, (1, 2)), partition_of("t", 3, (2, 3))),
-            (restored(partitions=4, replication_factor=2),),
+            (restored(partition_of("t", 0, (1, 2)), partitions=4, replication_factor=2),),
             id="given-topic-removed-by-hand-then-restored-from-its-partitions",
         ),
         pytest.param(
             cluster(partition_of(typed(topic_of("t")), 0, (1, 2))),
-            (restored(partitions=1, replication_factor=2, **TYPED_ROWS),),
+            (
+                restored(
+                    partition_of(typed(topic_of("t")), 0, (1, 2)),
+                    partitions=1,
+                    replication_factor=2,
+                    **TYPED_ROWS,
+                ),
+            ),
             id="given-typed-topic-removed-by-hand-then-its-columns-come-back",
         ),
         pytest.param(
@@ -465,13 +500,14 @@ def restored(**spec: Any) -> RestoreTopic:
         pytest.param(
             cluster(made(DONE, partitions=2, replica_map=((1,), (3,))), partition_of("t", 0)),
             (
-                CreatePartitions(
+                creates(
                     made(DONE, partitions=2, replica_map=((1,), (3,))),
                     (
                         fresh(made(DONE, partitions=2), 1, (3,)).with_metadata(
                             annotations={RESTORED: "all its replicas are asked who leads"}
                         ),
                     ),
+                    first=False,
                 ),
             ),
             id="given-partition-removed-by-hand-then-it-comes-back-where-it-was",
@@ -482,31 +518,118 @@ def test_repair(view: View, actions: tuple[Action, ...]) -> None:
     assert reconcile(view, KEY, NOW) == actions
 
 
+def chunks_of(topic: Topic, *there: Partition) -> list[list[int | None]]:
+    """The indexes that each action of one look creates."""
+    actions = reconcile(cluster(topic, *there), KEY, NOW)
+    assert all(isinstance(a, CreatePartitions) for a in actions)
+    return [
+        [p.spec.index for p in a.partitions] for a in actions if isinstance(a, CreatePartitions)
+    ]
+
+
 def test_given_many_partitions_then_created_in_bounded_chunks_in_order() -> None:
     topic = made(PENDING, partitions=2 * CREATE_CHUNK + 1)
-    actions = reconcile(cluster(topic), KEY, NOW)
-    sizes = [len(a.partitions) for a in actions if isinstance(a, CreatePartitions)]
-    assert sizes == [CREATE_CHUNK, CREATE_CHUNK, 1]
-    created = [
-        p.spec.index for a in actions if isinstance(a, CreatePartitions) for p in a.partitions
+    # The first write changes the topic: what follows is decided anew.
+    assert chunks_of(topic) == [list(range(CREATE_CHUNK))]
+    there = [fresh(topic, i, (1,)) for i in range(5)]
+    assert chunks_of(topic, *there) == [
+        list(range(5, CREATE_CHUNK + 5)),
+        list(range(CREATE_CHUNK + 5, 2 * CREATE_CHUNK + 1)),
     ]
-    assert created == list(range(2 * CREATE_CHUNK + 1))
+
+
+def test_given_large_settings_then_chunks_are_bounded_by_bytes() -> None:
+    columns = tuple(Column(name=f"column_{i:03}_{'x' * 40}", type="string") for i in range(400))
+    topic = made(PENDING, partitions=100)
+    topic = topic.model_copy(update={"spec": topic.spec.model_copy(update={"columns": columns})})
+    first = fresh(topic, 0, (1,))
+    there, sizes = [first], []
+    for action in reconcile(cluster(topic, first), KEY, NOW):
+        assert isinstance(action, CreatePartitions)
+        sizes.append(sum(len(encode_object(p, "cause")) for p in action.partitions))
+        there += action.partitions
+    assert [p.spec.index for p in there] == list(range(100))
+    assert max(sizes) <= CREATE_BYTES
+    assert max(sizes) > CREATE_BYTES // 2
+    (alone,) = reconcile(cluster(topic), KEY, NOW)
+    assert isinstance(alone, CreatePartitions)
+    together = sum(len(encode_object(p, "cause")) for p in (topic, *alone.partitions))
+    assert CREATE_BYTES // 2 < together <= CREATE_BYTES
+
+
+def test_given_many_spus_then_a_chunk_compares_as_many_as_a_transaction_may() -> None:
+    """A chunk of placements on 200 SPUs would compare more keys than one transaction takes."""
+    rows = {i: (2 * i + 1, 2 * i + 2) for i in range(100)}
+    topic = made(PENDING, rows=rows)
+    view = view_of(topic, *(spu_of(i) for i in range(1, 201)))
+    (first,) = reconcile(view, KEY, NOW)
+    assert isinstance(first, CreatePartitions)
+    actions = reconcile(
+        view_of(topic, *(spu_of(i) for i in range(1, 201)), *first.partitions), KEY, NOW
+    )
+    for action in (first, *actions):
+        assert isinstance(action, CreatePartitions)
+        assert 2 + len(action.spus) + len(action.partitions) <= MAX_TXN_OPS
+    assert len(first.partitions) == 42
+
+
+@pytest.mark.parametrize(
+    ("topic", "placed", "reason"),
+    [
+        pytest.param(
+            made(PENDING, partitions=1, factor=3),
+            {0: (1,)},
+            "spec.replicationFactor is 3, but its partitions were placed with 1: set it back to 1",
+            id="given-another-factor-than-was-placed-then-said",
+        ),
+        pytest.param(
+            made(PENDING, partitions=1),
+            {0: (1,), 1: (2,)},
+            "spec has 1 partitions, but 2 were placed: set it back",
+            id="given-more-partitions-than-the-spec-has-then-said",
+        ),
+        pytest.param(
+            made(PENDING, rows={0: (1,)}),
+            {0: (2,)},
+            "spec.assignment says [1] in row 0, which is placed on [2]: set it back",
+            id="given-another-row-than-was-placed-then-said",
+        ),
+    ],
+)
+def test_given_a_spec_that_contradicts_what_was_placed_then_the_status_says_so(
+    topic: Topic, placed: dict[int, tuple[int, ...]], reason: str
+) -> None:
+    partitions = [
+        p.model_copy(update={"spec": p.spec.model_copy(update={"log": topic.spec.log_settings})})
+        for p in (partition_of(topic, i, row) for i, row in placed.items())
+    ]
+    expected = becomes(topic, DONE, reason, tuple(placed.values()))
+    assert reconcile(cluster(topic, *partitions), KEY, NOW) == (expected,)
+
+
+def test_given_a_replica_map_that_no_write_can_hold_then_nothing_is_placed_and_it_says_so() -> None:
+    rows = dict.fromkeys(range(40_000), (1_000_000_001, 1_000_000_002, 1_000_000_003))
+    topic = made(PENDING, rows=rows)
+    (action,) = reconcile(view_of(topic, *map(spu_of, rows[0])), KEY, NOW)
+    assert isinstance(action, WriteStatus)
+    assert action.status.reason is not None
+    assert "the topic is too large for the KV store" in action.status.reason
 
 
 def test_given_very_many_partitions_then_one_look_creates_some_and_the_next_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sc.controllers.topic.CREATE_AT_ONCE", 3)
-    topic = made(PENDING, partitions=5, factor=1)
+    topic = made(PENDING, partitions=7, factor=1)
     there: list[Partition] = []
-    for expected in ([0, 1, 2], [3, 4]):
+    for expected in ([0, 1, 2], [3, 4, 5], [6]):
         (action,) = reconcile(cluster(topic, *there), Key("Topic", topic.name), 0)
         assert isinstance(action, CreatePartitions)
         assert [p.spec.index for p in action.partitions] == expected
         there += [p.with_metadata(resource_version="9") for p in action.partitions]
     # Beside those that are there: as even as all at once.
     leaders = sorted(p.spec.preferred_leader for p in there)
-    assert leaders == [1, 1, 2, 2, 3]
+    assert leaders == [1, 1, 1, 2, 2, 3, 3]
 
 
 def test_given_racks_then_replicas_lie_apart_unless_ignored() -> None:
@@ -515,10 +638,10 @@ def test_given_racks_then_replicas_lie_apart_unless_ignored() -> None:
     apart = made(PENDING, factor=2)
     ignored = made(PENDING, factor=2, ignore_racks=True)
     assert reconcile(view_of(apart, *spus, sessions=sessions), KEY, NOW) == (
-        CreatePartitions(apart, (fresh(apart, 0, (1, 3)),)),
+        creates(apart, (fresh(apart, 0, (1, 3)),), spus[0], spus[2]),
     )
     assert reconcile(view_of(ignored, *spus, sessions=sessions), KEY, NOW) == (
-        CreatePartitions(ignored, (fresh(ignored, 0, (1, 2)),)),
+        creates(ignored, (fresh(ignored, 0, (1, 2)),), spus[0], spus[1]),
     )
 
 
@@ -532,4 +655,4 @@ def test_given_offline_status_but_live_session_then_the_session_decides() -> Non
     topic = made(PENDING)
     spu = spu_of(1, SpuResolution.OFFLINE)
     actions = reconcile(view_of(topic, spu, sessions=[session_of(1)]), KEY, NOW)
-    assert actions == (CreatePartitions(topic, (fresh(topic, 0, (1,)),)),)
+    assert actions == (creates(topic, (fresh(topic, 0, (1,)),), spu),)

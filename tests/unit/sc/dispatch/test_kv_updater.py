@@ -16,13 +16,15 @@ from sc.controllers.actions import (
     RemovePartition,
     RemoveSpu,
     RemoveTombstone,
+    RestoreTopic,
+    RewriteSpu,
     WritePartitionSpec,
     WriteSpuSpec,
     WriteStatus,
 )
 from sc.controllers.unclean import with_wish
 from sc.dispatch.kv_updater import KvUpdater
-from sc.kv.interface import KV, MAX_TXN_OPS, Put
+from sc.kv.interface import KV, MAX_TXN_OPS, ModRevisionIs, Put
 from sc.leadership import Recovery, acquire, begin_recovery
 from sc.store.codec import decode_object, decode_tombstone, encode_object, encode_tombstone
 from schemas.causality import caused_by
@@ -130,7 +132,7 @@ async def test_create_partitions_creates_none_when_one_exists(bench: Bench) -> N
 
 
 async def test_the_largest_chunk_of_partitions_fits_one_transaction(bench: Bench) -> None:
-    from sc.controllers.topic import CREATE_CHUNK
+    from sc.controllers.topic_size import CREATE_CHUNK
 
     assert CREATE_CHUNK < MAX_TXN_OPS
     many = tuple(
@@ -181,9 +183,10 @@ def unborn(spu_id: int) -> Spu:
 
 
 async def test_create_spu_takes_its_id_in_the_same_revision(bench: Bench) -> None:
+    group = await bench.store(GROUP)
     before = await bench.kv.revision()
     with caused_by("api-7"):
-        revision = await bench.updater.carry_out(CreateSpu(unborn(1)))
+        revision = await bench.updater.carry_out(CreateSpu(unborn(1), group))
     assert revision == before + 1
     found = await bench.read(unborn(1))
     assert found is not None
@@ -207,9 +210,10 @@ async def test_create_spu_takes_its_id_in_the_same_revision(bench: Bench) -> Non
 )
 async def test_create_spu_leaves_what_is_there(bench: Bench, there: Spu) -> None:
     await bench.register(there)
+    group = await bench.store(GROUP)
     before = await bench.raw()
     with pytest.raises(ConflictError):
-        await bench.updater.carry_out(CreateSpu(unborn(1)))
+        await bench.updater.carry_out(CreateSpu(unborn(1), group))
     assert await bench.raw() == before
 
 
@@ -243,8 +247,57 @@ async def test_remove_spu_frees_its_id_and_forgets_its_tombstones(bench: Bench) 
 
 async def test_given_removed_then_the_id_can_be_taken_again(bench: Bench) -> None:
     await bench.updater.carry_out(RemoveSpu(await bench.register(spu_of(1))))
-    await bench.updater.carry_out(CreateSpu(unborn(1)))
+    await bench.updater.carry_out(CreateSpu(unborn(1), await bench.store(GROUP)))
     assert await bench.read(unborn(1)) is not None
+
+
+async def test_create_spu_creates_none_when_its_group_changed(bench: Bench) -> None:
+    """A creation without an answer that arrives late, when the group is being deleted, or gone."""
+    group = await bench.store(GROUP)
+    await bench.updater.carry_out(MarkDeleting(group))
+    before = await bench.raw()
+    with pytest.raises(ConflictError):
+        await bench.updater.carry_out(CreateSpu(unborn(1), group))
+    assert await bench.raw() == before
+
+
+async def test_rewrite_spu_gives_it_another_revision_and_fails_placements_under_way(
+    bench: Bench,
+) -> None:
+    topic, spu = await bench.store(topic_of()), await bench.register(spu_of(1))
+    revision = await bench.updater.carry_out(RewriteSpu(spu))
+    assert revision > spu.revision
+    found = await bench.read(spu)
+    assert found is not None
+    assert found[0] == spu.with_metadata(resource_version=str(revision))
+    before = await bench.raw()
+    with pytest.raises(ConflictError):
+        await bench.updater.carry_out(CreatePartitions(topic, (fresh(0),), (spu,)))
+    assert await bench.raw() == before
+
+
+async def test_given_the_first_partitions_then_a_change_decided_before_them_loses(
+    bench: Bench,
+) -> None:
+    topic = await bench.store(topic_of())
+    action = CreatePartitions(topic, (fresh(0),), owner_status=STATUS)
+    revision = await bench.updater.carry_out(action)
+    found = await bench.read(topic)
+    assert found is not None
+    assert (found[0].status, found[0].spec) == (STATUS, topic.spec)
+    assert found[0].revision == revision
+    changed = Put(bench.key(topic), encode_object(topic_of(partitions=7), "user"))
+    late = await bench.kv.txn([ModRevisionIs(bench.key(topic), topic.revision)], [changed])
+    assert not late.succeeded
+
+
+async def test_restore_topic_restores_none_when_its_partition_is_gone(bench: Bench) -> None:
+    partition = await bench.store(partition_of())
+    await bench.updater.carry_out(RemovePartition(partition, ()))
+    before = await bench.raw()
+    with pytest.raises(ConflictError):
+        await bench.updater.carry_out(RestoreTopic(topic_of(), partition))
+    assert await bench.raw() == before
 
 
 async def test_remove_object(bench: Bench) -> None:
@@ -310,7 +363,7 @@ async def test_given_another_sc_in_office_then_fenced_and_nothing_done(
     actions = [
         *actions_on(topic, partition, spu),
         CreatePartitions(topic, (fresh(5),)),
-        CreateSpu(unborn(2)),
+        CreateSpu(unborn(2), GROUP),
         RemoveTombstone(tombstone_of(partition, 1)),
     ]
     with pytest.raises(FencedError, match="another SC has taken over"):

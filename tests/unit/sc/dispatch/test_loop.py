@@ -198,7 +198,7 @@ REMOVE, PLACE = RemoveSpu(spu_of(1)), CreatePartitions(topic_of(), (partition_of
 async def test_one_at_a_time(bench: Bench, first: KvAction, second: KvAction) -> None:
     """The second one waits until the mirror shows the first, and then looks anew."""
     bench.mirrored.clear()
-    bench.actions[A] = [(first,), (first,)]
+    bench.actions[A] = [(first,), (first,), (first,)]
     bench.actions[B] = [(second,), ()]
     async with bench.running():
         bench.queue.add(A, "1")
@@ -208,9 +208,24 @@ async def test_one_at_a_time(bench: Bench, first: KvAction, second: KvAction) ->
         assert (bench.looks("a"), bench.looks("b")) == (2, 1)
         bench.mirrored.set()
         await bench.until(lambda: bench.queue.idle)
-    written = f"write {type(first).__name__} 1"
-    assert [line for line in bench.log if line.startswith("write")] == [written]
+    written = [f"write {type(first).__name__} 1"]
+    if first is REMOVE:
+        written.insert(0, "write RewriteSpu 1")
+    assert [line for line in bench.log if line.startswith("write")] == written
     assert bench.log[-1] == "look b 2"
+
+
+async def test_given_a_placement_that_arrived_late_then_the_spu_is_not_removed(
+    bench: Bench,
+) -> None:
+    """Nobody heard of the placement before the SPU was written again: the look after that sees
+    it."""
+    bench.actions[A] = [(REMOVE,), (REMOVE,), ()]
+    async with bench.running():
+        bench.queue.add(A, "1")
+        await bench.until(lambda: bench.looks() == 3)
+    written = [line for line in bench.log if line.startswith(("write", "wait"))]
+    assert written == ["write RewriteSpu 1", "wait 7"]
 
 
 async def test_given_start_and_end_of_a_process_then_they_do_not_go_to_the_store(
