@@ -2,11 +2,11 @@
 
 Only a member of the live replica set (LRS) may lead: every commit needed all members, so each of
 them has every acknowledged record. The member must be online with the storage it had when it
-joined, and fit. Of several, the one with the latest and longest log leads, then the preferred
-leader, then the SPU that leads the fewest partitions, counting elections that are decided but not
-written yet; ties go to the lowest id. Leader, term and LRS are written together, and an election
-adds no member. `sc.controllers.live_set` decides which members it removes, which may include the
-former leader.
+joined, and fit. Of several, one whose SPU is not flapping (`sc.store.suspicions`) leads before the
+others, then the one with the latest and longest log, then the preferred leader, then the SPU that
+leads the fewest partitions, counting elections that are decided but not written yet; ties go to the
+lowest id. Leader, term and LRS are written together, and an election adds no member.
+`sc.controllers.live_set` decides which members it removes, which may include the former leader.
 
 A replica that was elected and refuses reports that it is unfit, or asks for an election: then the
 next candidate is tried, at a higher term.
@@ -35,6 +35,7 @@ def candidates(view: View, partition: Partition, now_ms: int) -> list[int]:
         reports,
         key=lambda i: (
             i == status.leader,
+            view.suspicions.is_flapping(i, now_ms),
             -reports[i].last_term,
             -reports[i].leo,
             i != partition.spec.preferred_leader,
@@ -57,7 +58,13 @@ def elect(
         found.remove(status.leader)
     if not found:
         return None
-    leader, minimum = found[0], partition.spec.log.min_in_sync_replicas
+    return elected(view, partition, found[0], now_ms)
+
+
+def elected(view: View, partition: Partition, leader: int, now_ms: int) -> PartitionStatus:
+    """The status with a certain live replica, which is online and fit, as leader at the next
+    term."""
+    status, minimum = partition.status, partition.spec.log.min_in_sync_replicas
     health = members_health(view, partition.uid, status.lrs, now_ms)
     return status.model_copy(
         update={

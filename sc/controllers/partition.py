@@ -2,8 +2,9 @@
 
 If a partition has never had a leader, the first of its replicas that is online leads: it alone is
 the first live replica set (LRS), so that choosing it cannot lose anything. From then on the leader
-changes only to another member of the LRS (`sc.controllers.election`); if the LRS has only one
-member, the controller waits for it. The SPU is told to lead only after leader, term and LRS are
+changes only to another member of the LRS (`sc.controllers.election`), and after a while back to the
+preferred one (`sc.controllers.preferred_leader`); if the LRS has only one member, the controller
+waits for it. The SPU is told to lead only after leader, term and LRS are
 in the KV together. ``online`` follows the leader's own report that it leads at that term.
 
 A leader asks for changes of the LRS; `sc.controllers.live_set` decides which are allowed. The
@@ -40,6 +41,7 @@ from sc.controllers.live_set import (
     remove_unfit,
     unfit_text,
 )
+from sc.controllers.preferred_leader import elect_preferred
 from sc.controllers.recovery import elect_of_all, lost_live_set, pending
 from sc.controllers.unclean import after_unclean_boot, decide, wish_of, with_wish
 from sc.store.view import Liveness, View
@@ -244,6 +246,12 @@ def _led(
                 "start_offset": truncated if done else status.start_offset,
             }
         )
+        if wish == status and not refusals:
+            preferred = elect_preferred(view, partition, now_ms)
+            if isinstance(preferred, int):
+                actions.append(WakeAt(Key("Partition", partition.name), preferred))
+            elif preferred is not None:
+                return preferred
     else:
         wish = _offline(wish, f"SPU {leader} is taking over")
         if wish.lrs == status.lrs and view.knows(report, partition):

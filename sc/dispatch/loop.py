@@ -46,6 +46,7 @@ from sc.controllers.actions import (
     WriteSpuSpec,
     WriteStatus,
 )
+from sc.controllers.preferred_leader import AGAIN_MS
 from sc.dispatch.work_queue import WorkQueue
 from sc.metrics import ScMetrics
 from sc.store.view import View
@@ -181,14 +182,11 @@ class ControllerLoop:
         When an SPU is lost, many elections are decided before the first of them is written: from
         the mirror alone, all of them would choose the same SPU.
         """
+        now_ms = self._now_ms()
         elected = [
-            action.status.leader
+            leader
             for action in actions
-            if isinstance(action, WriteStatus)
-            and isinstance(action.object, Partition)
-            and isinstance(action.status, PartitionStatus)
-            and action.status.leader is not None
-            and action.status.leader != action.object.status.leader
+            if (leader := note_election(self._view, action, now_ms)) is not None
         ]
         self._view.elected.update(elected)
         try:
@@ -257,6 +255,19 @@ class ControllerLoop:
         self._failures[key] = attempt + 1
         delay_ms = backoff_ms(attempt, RETRY_BASE_MS, RETRY_CAP_MS, random.random())  # noqa: S311
         self._queue.add_after(key, cause, delay_ms)
+
+
+def note_election(view: View, action: Action, now_ms: int) -> int | None:
+    """The new leader, if an action writes the outcome of an election. Notes when a partition gets
+    its preferred leader, which paces the elections of preferred leaders."""
+    if not isinstance(action, WriteStatus) or not isinstance(action.object, Partition):
+        return None
+    partition, after = action.object, action.status
+    if not isinstance(after, PartitionStatus) or after.leader == partition.status.leader:
+        return None
+    if after.leader is not None and after.leader == partition.spec.preferred_leader:
+        view.preferred_elections.decided(after.leader, partition.uid, now_ms, AGAIN_MS)
+    return after.leader
 
 
 def _is_independent(action: Action) -> bool:

@@ -93,6 +93,21 @@ class Provisioning:
 
 
 @dataclass(slots=True)
+class PreferredElections:
+    """When elections that gave a partition to its preferred leader were decided: the last one for
+    each SPU, and for each partition by uid."""
+
+    by_spu: dict[int, int] = field(default_factory=dict)
+    by_partition: dict[str, int] = field(default_factory=dict)
+
+    def decided(self, spu_id: int, uid: str, now_ms: int, forget_ms: int) -> None:
+        """Note one, and forget those of partitions that are older than ``forget_ms``."""
+        kept = {u: at for u, at in self.by_partition.items() if at > now_ms - forget_ms}
+        self.by_partition = kept | {uid: now_ms}
+        self.by_spu[spu_id] = now_ms
+
+
+@dataclass(slots=True)
 class View:
     """Everything a reconcile may depend on, besides its key and the time.
 
@@ -112,6 +127,7 @@ class View:
     incarnation: int = 0
     recovering: bool = False
     suspicions: Suspicions = field(default_factory=Suspicions)
+    preferred_elections: PreferredElections = field(default_factory=PreferredElections)
 
     def liveness(self, spu_id: int, now_ms: int) -> Liveness:
         if spu_id in self.sessions:

@@ -76,10 +76,22 @@ http: {{host: 127.0.0.1, port: {public + 2}}}
     def start_sc(self) -> None:
         self.command("cluster", "start", "--spus", "0", "--base-port", str(self.base))
 
+    def sc_pid(self) -> int:
+        pid = self.command.json("cluster", "status")["sc"][0]["pid"]
+        assert isinstance(pid, int), "the SC does not run"
+        return pid
+
     def kill_sc(self) -> None:
-        status = self.command.json("cluster", "status")
-        if isinstance(pid := status["sc"][0]["pid"], int):
-            os.kill(pid, signal.SIGKILL)
+        os.kill(self.sc_pid(), signal.SIGKILL)
+
+    def stall_sc(self, for_s: float) -> None:
+        """Have the SC stand still for a while."""
+        pid = self.sc_pid()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            time.sleep(for_s)
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     def start_spu(self, spu: int) -> None:
         with (self.home / f"spu-{spu}.log").open("ab") as log:
@@ -112,6 +124,15 @@ http: {{host: 127.0.0.1, port: {public + 2}}}
     def leader(self, partition: str) -> int | None:
         leader = self.command.json("get", "partition", partition)["status"].get("leader")
         return leader if isinstance(leader, int) else None
+
+    def elected(self, topic: str) -> dict[str, tuple[object, object, object]]:
+        """Leader, term and live replicas of each partition of a topic."""
+        items = self.command.json("get", "partitions")["items"]
+        return {
+            item["metadata"]["name"]: tuple(item["status"][k] for k in ("leader", "term", "lrs"))
+            for item in items
+            if item["metadata"]["name"].startswith(f"{topic}-")
+        }
 
     def is_whole(self, topic: str) -> bool:
         """All partitions of a topic are online, with everybody in the live replica set."""

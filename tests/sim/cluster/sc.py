@@ -24,6 +24,7 @@ from sc.controllers.actions import (
     WriteStatus,
 )
 from sc.controllers.recovery import RESTORED
+from sc.dispatch.loop import note_election
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.spu_updater import Outbox
 from sc.dispatch.work_queue import WorkQueueState
@@ -164,14 +165,9 @@ class SimSc:
 
     def _count_elected(self, action: WriteStatus, by: int) -> None:
         """Elections that are decided and not written yet count, as in the real loop."""
-        before, after = action.object.status, action.status
-        if (
-            isinstance(before, PartitionStatus)
-            and isinstance(after, PartitionStatus)
-            and after.leader is not None
-            and after.leader != before.leader
-        ):
-            self.view.elected[after.leader] += by
+        leader = note_election(self.view, action, self.world.clock.now_ms)
+        if leader is not None:
+            self.view.elected[leader] += by
 
     # -- the loop ---------------------------------------------------------------------------
 

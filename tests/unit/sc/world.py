@@ -40,6 +40,7 @@ from sc.controllers.actions import (
 )
 from sc.controllers.spu import runs_by
 from sc.controllers.unclean import wish_of
+from sc.dispatch.loop import note_election
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.spu_updater import Outbox
 from sc.store.local_store import Change, LocalStore
@@ -266,6 +267,7 @@ class World:
         match action:
             case WriteStatus(obj, status):
                 self._check_current(obj)
+                note_election(self.view, action, self.now_ms)
                 if isinstance(obj, Partition) and isinstance(status, PartitionStatus):
                     check_election(obj.status, status)
                     if status.unclean_term == status.term != obj.status.term:

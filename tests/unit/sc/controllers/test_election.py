@@ -10,6 +10,7 @@ from sc.controllers.actions import Key, WriteStatus
 from sc.controllers.election import candidates, elect
 from sc.controllers.partition import reconcile
 from sc.store.view import View
+from schemas.control.session_end import SessionEnd
 from schemas.ids import next_election
 from schemas.objects.partition import LiveReplica, Partition, PartitionResolution
 from tests.unit.sc.builders import (
@@ -93,6 +94,15 @@ def test_given_elections_not_written_yet_then_they_count_as_leading() -> None:
     view = seen(partition, s2={}, s3={})
     view.elected.update([2])
     assert candidates(view, partition, NOW) == [3, 2]
+
+
+def test_given_a_flapping_spu_then_it_is_the_last_but_the_leader_whatever_its_log() -> None:
+    partition = led()
+    view = seen(partition, s1={}, s2={"leo": 9}, s3={})
+    for _ in range(2):
+        view.suspicions.ended(2, SessionEnd.LOST, NOW)
+    assert candidates(view, partition, NOW) == [3, 2, 1]
+    assert candidates(view, partition, NOW + 60_000) == [2, 3, 1]
 
 
 UNFIT = {"fit": False}

@@ -1,0 +1,63 @@
+"""Preferred leader election: leaders go home after a while. Pure.
+
+A failover leaves the partitions of a lost SPU with those that survived, and when it is back it
+leads nothing. So a partition elects its preferred leader again, if that SPU is a live replica and
+all live replicas are online and fit. For lack of a planned hand-over this is an election like any
+other: nothing acknowledged is lost, and producers wait for a moment. It is therefore done gently:
+
+- only when no session opened or ended, and the SC did not lag, for `CALM_MS`;
+- one partition per SPU in `PACE_MS`;
+- the same partition again only after `AGAIN_MS`, in case its preferred leader cannot lead;
+- never to an SPU that is flapping or that its group wants to remove.
+
+Partitions that wait for their turn look at different times, so that thousands of them do not look
+all at once. `sc.dispatch.loop` notes what was decided.
+"""
+
+from __future__ import annotations
+
+from sc.controllers.election import elected
+from sc.controllers.live_set import members_health
+from sc.controllers.spu_group import leaving
+from sc.store.view import View
+from schemas.objects.partition import Partition, PartitionStatus
+
+#: For so long nothing must have happened.
+CALM_MS = 30_000
+#: Between two partitions that one SPU gets back.
+PACE_MS = 5_000
+#: Between two preferred leader elections of one partition.
+AGAIN_MS = 300_000
+#: Over so many times of `PACE_MS` partitions that wait spread.
+TURNS = 12
+
+
+def elect_preferred(view: View, partition: Partition, now_ms: int) -> PartitionStatus | int | None:
+    """The status with the preferred leader of a healthy partition as its leader, or when to look
+    again. None if that SPU leads, or may not: then an event will say when to look again."""
+    status, preferred = partition.status, partition.spec.preferred_leader
+    if preferred == status.leader or preferred not in partition.spec.replicas:
+        return None
+    health = members_health(view, partition.uid, status.lrs, now_ms)
+    if preferred not in {m.spu_id for m in health} or not all(h.live for h in health.values()):
+        return None
+    spu = view.store.spu(preferred)
+    if view.recovering or spu is None or leaving(view.store, spu):
+        return None
+    due_ms = _due_ms(view, partition, now_ms)
+    return elected(view, partition, preferred, now_ms) if due_ms <= now_ms else due_ms
+
+
+def _due_ms(view: View, partition: Partition, now_ms: int) -> int:
+    preferred, elections = partition.spec.preferred_leader, view.preferred_elections
+    changed_ms = view.suspicions.changed_ms
+    due_ms = elections.by_partition.get(partition.uid, now_ms - AGAIN_MS) + AGAIN_MS
+    if changed_ms is not None:
+        due_ms = max(due_ms, changed_ms + CALM_MS)
+    if view.suspicions.is_flapping(preferred, now_ms):
+        due_ms = max(due_ms, now_ms + CALM_MS)
+    free_ms = elections.by_spu.get(preferred, now_ms - PACE_MS) + PACE_MS
+    if free_ms > now_ms:
+        turn = (partition.spec.index or 0) % TURNS
+        due_ms = max(due_ms, free_ms + turn * PACE_MS)
+    return due_ms

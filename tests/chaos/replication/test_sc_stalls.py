@@ -1,0 +1,53 @@
+"""The SC stands still and goes on, under a producer that never rests: nothing is elected for that,
+no replica leaves, and every acknowledged record is read once, in order per key.
+
+`RUNNEL_CHAOS_ROUNDS` says how many rounds of all durations (10).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tests.chaos.replication.clients import TOPIC, Producing, check_acknowledged, read_back
+from tests.chaos.replication.spus import Fleet
+
+pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(3600)]
+
+ROUNDS = int(os.environ.get("RUNNEL_CHAOS_ROUNDS", "10"))
+PARTITIONS = 12
+STALLS_S = (0.5, 1.0, 3.0, 10.0)
+#: SPUs are back, and suspicions are over.
+SETTLED_S = 3.0
+
+
+def test_given_an_sc_that_stands_still_then_no_election_and_nothing_lost(
+    fleet: Fleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet.start()
+    fleet.command(
+        "create", "topic", TOPIC, "--partitions", str(PARTITIONS), "--replication-factor", "3"
+    )
+    fleet.until(lambda: fleet.is_whole(TOPIC), "the topic is replicated")
+    before = fleet.elected(TOPIC)
+    assert len(before) == PARTITIONS
+    producing = Producing(fleet.address)
+    producing.start()
+    fleet.until(lambda: producing.count > 0, "the producer has begun")
+    sent: dict[float, int] = dict.fromkeys(STALLS_S, 0)
+    for number in range(ROUNDS):
+        for stall_s in STALLS_S:
+            count = producing.count
+            fleet.stall_sc(stall_s)
+            sent[stall_s] += producing.count - count
+            time.sleep(SETTLED_S)
+            assert fleet.elected(TOPIC) == before, f"round {number}, after {stall_s:g} s"
+    producing.stop()
+    assert producing.failed == 0
+    check_acknowledged(producing.acknowledged, read_back(fleet.address)[0])
+    with capsys.disabled():
+        rates = {f"{s:g} s": f"{n / s / ROUNDS:,.0f}/s" for s, n in sent.items()}
+        acknowledged = sum(map(len, producing.acknowledged.values()))
+        print(f"\n{ROUNDS} rounds: {acknowledged:,} records acknowledged; sent in stalls: {rates}")
