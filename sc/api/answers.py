@@ -114,7 +114,8 @@ class History(Model):
 
     items: tuple[HistoryItem, ...]
     complete: bool
-    """The creation is among the items: nothing was compacted, and the limit was high enough."""
+    """The creation is among the items: nothing was compacted, and the limit was high enough. No
+    history tells of more than 500 writes."""
 
 
 class ReplicaAnswer(Model):

@@ -14,6 +14,9 @@ from sc.kv.interface import KV, KeyValue
 from sc.store.codec import CONTROLLERS, split_write
 from schemas.errors import CompactedError, NotFoundError
 
+MOST_READ = 500
+"""Most writes that one history tells of: each is a read of the KV, one after the other."""
+
 LOOKED_AT = 50
 """Most writes to look through for the one that a user made."""
 
@@ -43,16 +46,16 @@ async def history(kv: KV, key: str, label: str, limit: int) -> History:
         async for version in versions(kv, key):
             found.append(version)
             # One more, to find out what the oldest of them changed.
-            if len(found) > limit:
+            if len(found) > min(limit, MOST_READ):
                 break
     except CompactedError:
         pass
     if not found:
         raise NotFoundError(f"{label} does not exist")
     items = [_item(new, old) for new, old in zip(found, [*found[1:], None], strict=True)]
-    listed = found[:limit]
+    listed = found[: min(limit, MOST_READ)]
     return History(
-        items=tuple(items[:limit]),
+        items=tuple(items[: len(listed)]),
         complete=listed[-1].mod_revision == listed[-1].create_revision,
     )
 

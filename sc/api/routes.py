@@ -14,7 +14,7 @@ from schemas.objects.spu import Spu
 from schemas.objects.topic import Topic
 
 MAX_LIMIT: Final = 10_000
-"""Most objects of one page, and most writes of one history."""
+"""Most objects of one page, and the highest limit of a history."""
 DEFAULT_HISTORY: Final = 20
 MAX_REVISION: Final = 2**63 - 1
 MAX_HEADER: Final = 256

@@ -111,8 +111,18 @@ class MarkDeleting:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaveTombstones:
+    """Leave tombstones of a partition that is being deleted, if it is at the revision of this
+    copy."""
+
+    partition: Partition
+    tombstones: tuple[Tombstone, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RemovePartition:
-    """Remove a partition's object and leave its tombstones, in one transaction."""
+    """Remove a partition's object and leave its tombstones, or the last ones of very many, in one
+    transaction."""
 
     partition: Partition
     tombstones: tuple[Tombstone, ...]
@@ -142,6 +152,7 @@ KvAction = (
     | CreatePartitions
     | RestoreTopic
     | MarkDeleting
+    | LeaveTombstones
     | RemovePartition
     | RemoveObject
     | RemoveTombstone

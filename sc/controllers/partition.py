@@ -22,9 +22,12 @@ its replica when it returns, so deletion never waits for it. During a recovery, 
 
 from __future__ import annotations
 
+from typing import Final
+
 from sc.controllers.actions import (
     Action,
     Key,
+    LeaveTombstones,
     RemovePartition,
     SendAssignment,
     SendLead,
@@ -56,6 +59,8 @@ from schemas.control.messages import (
 from schemas.ids import PartitionUid, election_term
 from schemas.objects.partition import LiveReplica, Partition, PartitionResolution, PartitionStatus
 
+#: Tombstones that one transaction leaves.
+TOMBSTONES_AT_ONCE: Final = 100
 #: Precedes the requests that were turned down, at the end of a reason.
 _TURNED_DOWN = "turned down: "
 
@@ -102,7 +107,15 @@ def _rule_on_wish(view: View, partition: Partition, now_ms: int) -> PartitionSta
 
 def _deletion(view: View, partition: Partition) -> tuple[Action, ...]:
     if not view.recovering:
-        return (RemovePartition(partition, _tombstones(partition)),)
+        graves = _tombstones(partition)
+        # One transaction holds only so many. Those that an SPU has confirmed when the object is
+        # still there, because the SC died in between, are left and confirmed once more.
+        starts = range(0, len(graves), TOMBSTONES_AT_ONCE)
+        *first, last = [graves[i : i + TOMBSTONES_AT_ONCE] for i in starts]
+        return (
+            *(LeaveTombstones(partition, some) for some in first),
+            RemovePartition(partition, last),
+        )
     waits = _offline(partition.status, "it is deleted when the recovery of the cluster is over")
     waits = waits.model_copy(update={"observed_generation": partition.generation})
     return () if waits == partition.status else (WriteStatus(partition, waits),)

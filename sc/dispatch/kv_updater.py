@@ -14,6 +14,7 @@ from sc.controllers.actions import (
     CreatePartitions,
     CreateSpu,
     KvAction,
+    LeaveTombstones,
     MarkDeleting,
     RemoveObject,
     RemovePartition,
@@ -40,6 +41,7 @@ from sc.kv.interface import (
 from sc.leadership import Leadership
 from sc.store.codec import CONTROLLERS, encode_object, encode_tombstone
 from schemas.causality import current_cause
+from schemas.control.messages import Tombstone
 from schemas.errors import ConflictError, FencedError
 from schemas.objects.keys import ClusterKeys
 from schemas.objects.metadata import Object
@@ -135,12 +137,10 @@ class KvUpdater:
             case MarkDeleting(obj):
                 marked = obj.with_metadata(deletion_timestamp=timestamp())
                 return [self._unchanged(obj)], [self._put(marked)]
+            case LeaveTombstones(partition, tombstones):
+                return [self._unchanged(partition)], self._graves(tombstones)
             case RemovePartition(partition, tombstones):
-                ops: list[Op] = [
-                    Put(self._keys.tombstone(t.spu_id, t.uid), encode_tombstone(t))
-                    for t in tombstones
-                ]
-                ops.append(Delete(self._key(partition)))
+                ops = [*self._graves(tombstones), Delete(self._key(partition))]
                 return [self._unchanged(partition)], ops
             case RemoveObject(obj):
                 return [self._unchanged(obj)], [Delete(self._key(obj))]
@@ -148,6 +148,9 @@ class KvUpdater:
                 return [], [Delete(self._keys.tombstone(tombstone.spu_id, tombstone.uid))]
             case _:
                 assert_never(action)
+
+    def _graves(self, tombstones: tuple[Tombstone, ...]) -> list[Op]:
+        return [Put(self._keys.tombstone(t.spu_id, t.uid), encode_tombstone(t)) for t in tombstones]
 
     def _key(self, obj: Object) -> str:
         return self._keys.object(obj.PLURAL, obj.name)

@@ -25,6 +25,7 @@ from sc.controllers.actions import (
     EndSpu,
     Key,
     KvAction,
+    LeaveTombstones,
     MarkDeleting,
     ProvisionAction,
     ProvisionSpu,
@@ -53,7 +54,8 @@ from sc.store.view import View
 from schemas.backoff import backoff_ms
 from schemas.causality import caused_by
 from schemas.daemon.logs import get_logger
-from schemas.errors import ConflictError, FencedError, RunnelError
+from schemas.errors import ConflictError, FencedError, InvalidRequestError, RunnelError
+from schemas.objects.kinds import BY_KIND
 from schemas.objects.partition import Partition, PartitionStatus
 
 WORKERS = 64
@@ -62,6 +64,8 @@ TOGETHER = 64
 RETRY_BASE_MS = 50.0
 RETRY_CAP_MS = 10_000.0
 CATCH_UP_S = 1.0
+#: How the reason of a status begins when the KV refuses what the object asks for.
+REFUSED = "the KV store refuses what this needs"
 #: How long reconciles may take, one after the other, before other tasks get a turn.
 TURN_S = 0.005
 
@@ -162,6 +166,11 @@ class ControllerLoop:
             self._retry(key, cause)
         except FencedError:
             raise
+        except InvalidRequestError as error:
+            # The same write will be refused again, until somebody changes the object or the KV.
+            log.error("the KV refuses a write", key=str(key), why=error.message)
+            await self._show(key, f"{REFUSED}: {error.message}")
+            self._retry(key, cause)
         except RunnelError as error:
             log.warning("reconcile failed, trying again", key=str(key), why=error.message)
             self._retry(key, cause)
@@ -229,6 +238,7 @@ class ControllerLoop:
                 | CreatePartitions()
                 | RestoreTopic()
                 | MarkDeleting()
+                | LeaveTombstones()
                 | RemovePartition()
                 | RemoveObject()
                 | RemoveTombstone()
@@ -249,6 +259,20 @@ class ControllerLoop:
                 self._sessions.carry_out(action)
             case WakeAt(key, at_ms):
                 self._queue.add_after(key, cause, at_ms - self._now_ms())
+
+    async def _show(self, key: Key, reason: str) -> None:
+        """Say in an object's status why nothing goes on; if that fails, the next attempt does."""
+        cls = BY_KIND.get(key.kind)
+        obj = self._view.store.get(cls, key.name) if cls is not None else None
+        if obj is None or obj.status.reason == reason:
+            return
+        try:
+            status = obj.status.model_copy(update={"reason": reason})
+            await self._applied(await self._write(WriteStatus(obj, status)))
+        except FencedError:
+            raise
+        except RunnelError as error:
+            log.warning("a reason cannot be written", key=str(key), why=error.message)
 
     def _retry(self, key: Key, cause: str) -> None:
         attempt = self._failures.get(key, 0)
@@ -283,7 +307,11 @@ def _subject(action: KvAction) -> dict[str, str]:
             return {"object": f"{obj.kind}/{obj.name}", "resolution": str(resolution)}
         case MarkDeleting(obj) | RemoveObject(obj) | RestoreTopic(obj, _):
             return {"object": f"{obj.kind}/{obj.name}"}
-        case WritePartitionSpec(partition, _) | RemovePartition(partition, _):
+        case (
+            WritePartitionSpec(partition, _)
+            | LeaveTombstones(partition, _)
+            | RemovePartition(partition, _)
+        ):
             return {"object": f"Partition/{partition.name}"}
         case CreateSpu(spu, _) | WriteSpuSpec(spu, _) | RewriteSpu(spu) | RemoveSpu(spu):
             return {"object": f"Spu/{spu.name}"}

@@ -2,8 +2,9 @@
 
 A watch that breaks is resumed from its revision; one that was compacted is replaced by a new
 listing, of which only the difference is passed on. The same listing runs now and then by itself
-and repairs whatever the mirror has missed. An object that does not parse is reported, kept in the
-KV, and not mirrored (what was readable of it before stays); everything else goes on.
+and repairs whatever the mirror has missed. The watch goes on meanwhile: what it says of a key
+counts if it is later than the listing. An object that does not parse is reported, kept in the KV,
+and not mirrored (what was readable of it before stays); everything else goes on.
 
 This SC does not mirror what a later leader writes: at the revision at which another SC took over,
 reading ends with FencedError, and neither that revision nor a later one is mirrored.
@@ -28,7 +29,7 @@ from schemas.control.messages import Tombstone
 from schemas.daemon.logs import get_logger
 from schemas.errors import CompactedError, FencedError, InvalidRequestError, RetryableError
 from schemas.objects.keys import ClusterKeys
-from schemas.objects.kinds import BY_PLURAL
+from schemas.objects.kinds import BY_KIND, BY_PLURAL
 from schemas.objects.metadata import Object
 from schemas.objects.spu import Spu
 
@@ -60,7 +61,7 @@ class _Listing:
     objects: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     tombstones: set[tuple[int, str]] = field(default_factory=set)
     left: list[tuple[str, int, str]] = field(default_factory=list)
-    news: list[_Read] = field(default_factory=list)
+    news: list[tuple[int, _Read]] = field(default_factory=list)
 
 
 class KvReader:
@@ -84,6 +85,9 @@ class KvReader:
         self.strays: dict[str, tuple[int, str]] = {}
         #: Keys in the KV that do not parse, with the reason.
         self.unreadable: dict[str, str] = {}
+        #: The revision at which the watch last told of a key; kept while listings are going on.
+        self._told: dict[str, int] = {}
+        self._listings = 0
 
     async def load(self) -> None:
         """List everything once; the mirror is complete when this returns. Raises FencedError."""
@@ -118,16 +122,25 @@ class KvReader:
 
     async def _list(self, cause: str) -> None:
         listing = _Listing()
-        async for page in range_all(self._kv, self._keys.root):
-            listing.revision = page.revision
-            for kv in page.items:
-                self._add(listing, kv)
-            await asyncio.sleep(0)
-        if listing.revision < self._store.revision:
-            return
+        self._listings += 1
+        try:
+            async for page in range_all(self._kv, self._keys.root):
+                listing.revision = page.revision
+                for kv in page.items:
+                    self._add(listing, kv)
+                await asyncio.sleep(0)
+            self._adopt(listing, cause)
+        finally:
+            self._listings -= 1
+            if not self._listings:
+                self._told.clear()
+
+    def _adopt(self, listing: _Listing, cause: str) -> None:
+        """Bring the mirror in line with a listing, except for keys that changed after it."""
         changes: list[tuple[Change, str]] = []
-        for read in listing.news:
-            changes.extend((change, cause) for change, _ in self._mirror(read))
+        for revision, read in listing.news:
+            if self._told.get(read.key, 0) < revision:
+                changes.extend((change, cause) for change, _ in self._mirror(read))
         # Leftovers of SPUs that somebody removed by hand.
         self.strays = {
             key: (revision, owner)
@@ -135,14 +148,20 @@ class KvReader:
             if owner not in listing.keys
         }
         for kind, names in self._store.names().items():
-            gone_names = set(names) - listing.objects[kind]
-            removed = [self._store.remove(kind, name) for name in gone_names]
-            changes.extend((change, cause) for change in removed if change is not None)
+            for name in set(names) - listing.objects[kind]:
+                mirrored = self._store.get(BY_KIND[kind], name)
+                if mirrored is None or mirrored.revision > listing.revision:
+                    continue
+                if (removed := self._store.remove(kind, name)) is not None:
+                    changes.append((removed, cause))
         for spu_id, uid in self._store.tombstone_keys() - listing.tombstones:
+            if self._told.get(self._keys.tombstone(spu_id, uid), 0) > listing.revision:
+                continue
             if (gone := self._store.remove_tombstone(spu_id, uid)) is not None:
                 changes.append((gone, cause))
         for key in self.unreadable.keys() - listing.keys:
-            del self.unreadable[key]
+            if self._told.get(key, 0) <= listing.revision:
+                del self.unreadable[key]
         self._next_revision = max(self._next_revision, listing.revision + 1)
         self._dispatcher.apply(changes, listing.revision)
 
@@ -166,7 +185,7 @@ class KvReader:
         elif self._keys.parse_spu_id(kv.key) is not None:
             owner = self._keys.object(Spu.PLURAL, kv.value.decode(errors="replace"))
             listing.left.append((kv.key, kv.mod_revision, owner))
-        listing.news.append(self._read(kv))
+        listing.news.append((kv.mod_revision, self._read(kv)))
 
     def _apply(self, batch: WatchBatch) -> None:
         if batch.revision <= self._store.revision:
@@ -176,6 +195,10 @@ class KvReader:
         for event in batch.events:
             if isinstance(event, PutEvent):
                 self._check_office(event.kv)
+        if self._listings:
+            for event in batch.events:
+                key = event.kv.key if isinstance(event, PutEvent) else event.key
+                self._told[key] = batch.revision
         for event in batch.events:
             match event:
                 case PutEvent(kv, _):

@@ -207,13 +207,11 @@ class SpuUpdater:
                 with caused_by(outbox.cause):
                     try:
                         await self._send(spu_id, message)
-                    except RunnelError as error:
+                    except Exception as error:
                         # The end of the session cancels this task. While it lives, an SPU that
-                        # says UNREACHABLE (of a peer) has refused like any other.
-                        if not isinstance(error, UnreachableError):
-                            log.error(
-                                "SPU refused", spu=spu_id, message=message.type, why=str(error)
-                            )
+                        # says UNREACHABLE (of a peer) has refused like any other, and an error
+                        # that nobody foresaw is no reason to stop sending for good.
+                        _log_refusal(spu_id, message, error)
                         await asyncio.sleep(RETRY_S)
                         outbox.sent()
                         self._on_refused(spu_id)
@@ -221,3 +219,13 @@ class SpuUpdater:
                 outbox.sent()
                 if isinstance(message, AssignPartitions) and message.complete:
                     self._on_complete(spu_id, generation)
+
+
+def _log_refusal(spu_id: int, message: Message, error: Exception) -> None:
+    match error:
+        case UnreachableError():
+            pass
+        case RunnelError():
+            log.error("SPU refused", spu=spu_id, message=message.type, why=str(error))
+        case _:
+            log.error("sending failed", spu=spu_id, message=message.type, exc_info=error)

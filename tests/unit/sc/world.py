@@ -19,6 +19,7 @@ from sc.controllers.actions import (
     CreateSpu,
     EndSpu,
     Key,
+    LeaveTombstones,
     MarkDeleting,
     ProvisionSpu,
     RegisterSpu,
@@ -318,13 +319,14 @@ class World:
             case MarkDeleting(obj):
                 self._check_current(obj)
                 self.put(obj.with_metadata(deletion_timestamp=DELETED_AT))
-            case RemovePartition(partition, tombstones):
+            case LeaveTombstones(partition, tombstones) | RemovePartition(partition, tombstones):
                 assert not self.view.recovering, "deleted while the cluster recovers"
                 self._check_current(partition)
                 for tombstone in tombstones:
                     if (change := self.store.put_tombstone(tombstone)) is not None:
                         self._changed(change, self.store.revision + 1)
-                self.remove(partition)
+                if isinstance(action, RemovePartition):
+                    self.remove(partition)
             case RemoveObject(obj):
                 self._check_current(obj)
                 self.remove(obj)

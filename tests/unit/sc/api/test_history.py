@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sc.api.history import changed_fields
+from sc.api.history import changed_fields, history
+from sc.kv import open_kv
+from sc.kv.interface import KV, KeyValue, Put
+from sc.store.codec import encode_object
 from tests.unit.sc.builders import topic_of
 
 
@@ -60,3 +64,29 @@ FORMS = st.recursive(
 def test_nothing_changed_only_where_both_are_the_same(old: Any, new: Any) -> None:
     assert (changed_fields(old, new) == ()) is (old == new)
     assert changed_fields(old, new) == changed_fields(new, old)
+
+
+@pytest.fixture
+async def kv() -> AsyncIterator[KV]:
+    store = await open_kv("memory:")
+    yield store
+    await store.close()
+
+
+async def test_given_very_many_writes_then_the_reads_for_one_history_are_bounded(
+    kv: KV, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sc.api.history.MOST_READ", 20)
+    for number in range(50):
+        await kv.txn([], [Put("t", encode_object(topic_of("t", partitions=number + 1), "-"))])
+    reads, ask = 0, kv.get
+
+    async def get(key: str, *, revision: int = 0) -> KeyValue | None:
+        nonlocal reads
+        reads += 1
+        return await ask(key, revision=revision)
+
+    monkeypatch.setattr(kv, "get", get)
+    found = await history(kv, "t", "Topic t", 10_000)
+    assert (len(found.items), found.complete, reads) == (20, False, 21)
+    assert all(item.changed == ("spec.partitions",) for item in found.items)

@@ -9,6 +9,7 @@ import pytest
 from sc.controllers.actions import (
     Action,
     Key,
+    LeaveTombstones,
     RemovePartition,
     SendAssignment,
     SendLead,
@@ -16,6 +17,7 @@ from sc.controllers.actions import (
     WriteStatus,
 )
 from sc.controllers.partition import assignment_of, reconcile
+from sc.kv.interface import MAX_TXN_OPS
 from sc.store.suspicions import RECONNECT_MS
 from sc.store.view import View
 from schemas.control.messages import Assignment, Lead, ReplicaReport, ReplicaRole, Tombstone
@@ -500,6 +502,17 @@ DELETION = [
         id="given-lrs-member-outside-the-spec-then-it-has-a-tombstone-too",
     ),
 ]
+
+
+def test_given_very_many_replicas_then_their_tombstones_are_left_in_several_writes() -> None:
+    wide = partition_of("t", 0, tuple(range(1, 251)), deleting=True)
+    first, second, last = reconcile(view_of(wide), KEY, NOW)
+    assert isinstance(first, LeaveTombstones)
+    assert isinstance(second, LeaveTombstones)
+    assert isinstance(last, RemovePartition)
+    left = [action.tombstones for action in (first, second, last)]
+    assert [grave for graves in left for grave in graves] == list(grave(wide, *range(1, 251)))
+    assert max(map(len, left)) < MAX_TXN_OPS
 
 
 @pytest.mark.parametrize(("view", "actions"), [*FIRST_LEADER, *LOST, *LED, *DELETION])

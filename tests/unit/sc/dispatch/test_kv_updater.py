@@ -11,6 +11,7 @@ from sc.controllers.actions import (
     CreatePartitions,
     CreateSpu,
     KvAction,
+    LeaveTombstones,
     MarkDeleting,
     RemoveObject,
     RemovePartition,
@@ -173,6 +174,17 @@ async def test_remove_partition_leaves_tombstones_in_the_same_revision(bench: Be
         assert decode_tombstone(found.value) == grave
 
 
+async def test_leave_tombstones_keeps_the_partition(bench: Bench) -> None:
+    partition = await bench.store(partition_of("t", 0, (1, 2)))
+    graves = (tombstone_of(partition, 1), tombstone_of(partition, 2))
+    await bench.updater.carry_out(LeaveTombstones(partition, graves))
+    assert await bench.read(partition) == (partition, "user")
+    for grave in graves:
+        found = await bench.kv.get(KEYS.tombstone(grave.spu_id, grave.uid))
+        assert found is not None
+        assert decode_tombstone(found.value) == grave
+
+
 GROUP = group_of()
 
 
@@ -322,13 +334,15 @@ def actions_on(topic: Any, partition: Any, spu: Any) -> list[KvAction]:
         WritePartitionSpec(partition, partition.spec),
         MarkDeleting(topic),
         RemovePartition(partition, (tombstone_of(partition, 1),)),
+        LeaveTombstones(partition, (tombstone_of(partition, 1),)),
+        RewriteSpu(spu),
         RemoveObject(topic),
         WriteSpuSpec(spu, spu.spec),
         RemoveSpu(spu),
     ]
 
 
-@pytest.mark.parametrize("number", range(7))
+@pytest.mark.parametrize("number", range(9))
 async def test_given_object_changed_meanwhile_then_conflict_and_nothing_done(
     bench: Bench, number: int
 ) -> None:
@@ -343,7 +357,7 @@ async def test_given_object_changed_meanwhile_then_conflict_and_nothing_done(
     assert await bench.raw() == before
 
 
-@pytest.mark.parametrize("number", range(7))
+@pytest.mark.parametrize("number", range(9))
 async def test_given_object_gone_then_conflict_and_it_stays_gone(bench: Bench, number: int) -> None:
     before = await bench.raw()
     gone = topic_of(), partition_of(), member_of(GROUP, 1)
@@ -352,7 +366,7 @@ async def test_given_object_gone_then_conflict_and_it_stays_gone(bench: Bench, n
     assert await bench.raw() == before
 
 
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("number", range(12))
 async def test_given_another_sc_in_office_then_fenced_and_nothing_done(
     bench: Bench, number: int
 ) -> None:

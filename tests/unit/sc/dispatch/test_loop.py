@@ -25,13 +25,13 @@ from sc.controllers.actions import (
     WakeAt,
     WriteStatus,
 )
-from sc.dispatch.loop import ControllerLoop
+from sc.dispatch.loop import REFUSED, ControllerLoop
 from sc.dispatch.work_queue import WorkQueue
 from sc.metrics import ScMetrics
 from sc.store.local_store import LocalStore
 from sc.store.view import View
 from schemas.causality import current_cause
-from schemas.errors import ConflictError, FencedError, UnreachableError
+from schemas.errors import ConflictError, FencedError, InvalidRequestError, UnreachableError
 from schemas.objects.partition import Partition, PartitionStatus
 from tests.polling import eventually
 from tests.unit.sc.builders import (
@@ -383,3 +383,26 @@ async def test_given_one_of_several_writes_lost_then_all_have_ended_before_it_lo
         await bench.until(lambda: bench.looks() == 2)
     again = len(bench.log) - 1 - bench.log[::-1].index("look a x")
     assert bench.log[:again].count("write MarkDeleting x") == 3
+
+
+async def test_given_a_write_that_the_kv_refuses_then_the_status_says_so(bench: Bench) -> None:
+    """Once, however often it is tried again."""
+    topic = topic_of("a")
+    bench.view = view_of(topic)
+    refused = InvalidRequestError("a transaction has 2,000,000 bytes")
+    reasons: list[str | None] = []
+
+    async def write(action: KvAction) -> int:
+        if not isinstance(action, WriteStatus):
+            raise refused
+        reasons.append(action.status.reason)
+        shown = action.object.with_status(action.status).with_metadata(resource_version="9")
+        assert bench.view.store.put(shown) is not None
+        return 9
+
+    bench.write = write  # type: ignore[method-assign]
+    bench.actions[A] = [(MarkDeleting(topic),)] * 3
+    async with bench.running():
+        bench.queue.add(A, "1")
+        await bench.until(lambda: bench.looks() == 4)
+    assert reasons == [f"{REFUSED}: a transaction has 2,000,000 bytes"]

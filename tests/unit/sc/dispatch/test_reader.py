@@ -5,12 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.reader import KvReader
-from sc.kv.interface import KV, Delete, DeleteEvent, KeyValue, Op, Put, PutEvent, WatchBatch
+from sc.kv.interface import (
+    KV,
+    Delete,
+    DeleteEvent,
+    KeyValue,
+    Op,
+    Put,
+    PutEvent,
+    RangePage,
+    WatchBatch,
+)
 from sc.store.codec import decode_object, encode_object, encode_tombstone
 from sc.store.local_store import Change, ObjectChanged, TombstoneChanged
 from sc.store.view import View
@@ -259,6 +270,40 @@ async def test_given_mirror_that_missed_something_then_repair_finds_it(bench: Be
         ("forgotten", "3"),
         ("removed", "old"),
     ]
+
+
+async def test_given_writes_while_the_repair_lists_then_it_repairs_the_rest_all_the_same(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graves = [tombstone_of(partition_of("gone", n), 3) for n in (0, 1)]
+    grave_keys = [KEYS.tombstone(3, grave.uid) for grave in graves]
+    await bench.kv.txn([], [put(topic_of(name)) for name in ("missed", "changed", "deleted")])
+    await bench.kv.txn([], [Put(grave_keys[0], encode_tombstone(graves[0]))])
+    await bench.reader.load()
+    store = bench.view.store
+    ask = bench.kv.range
+
+    async def range_while_others_write(*args: Any, **kwargs: Any) -> RangePage:
+        page = await ask(*args, **kwargs)
+        await bench.kv.txn([], [put(topic_of("changed")), put(topic_of("new"))])
+        await bench.kv.txn([], [Delete(key_of(topic_of("deleted"))), Delete(grave_keys[0])])
+        await bench.kv.txn([], [Put(grave_keys[1], encode_tombstone(graves[1]))])
+        await bench.dispatcher.applied(await bench.kv.revision())
+        return page
+
+    async with bench.running():
+        await bench.kv.txn([], [put(topic_of("last"))])
+        await bench.dispatcher.applied(await bench.kv.revision())
+        # What the watch has missed.
+        store.remove("Topic", "missed")
+        store.put(topic_of("stray"))
+        monkeypatch.setattr(bench.kv, "range", range_while_others_write)
+        await bench.reader.repair()
+    assert store.object_keys() == {("Topic", name) for name in ("missed", "changed", "new", "last")}
+    changed = await bench.kv.get(key_of(topic_of("changed")))
+    assert changed is not None
+    assert bench.revision_of("changed") == changed.mod_revision
+    assert store.tombstones_of(3) == [graves[1]]
 
 
 async def test_given_batches_the_mirror_is_past_then_nothing_comes_back(bench: Bench) -> None:

@@ -27,7 +27,6 @@ from schemas.errors import (
     ConflictError,
     DeadlineExceededError,
     NotFoundError,
-    RunnelError,
     UnreachableError,
 )
 from schemas.ids import PartitionUid
@@ -272,7 +271,7 @@ class Script:
     def __init__(self) -> None:
         self.sent: list[tuple[int, Message]] = []
         self.causes: list[str] = []
-        self.failures: list[RunnelError] = []
+        self.failures: list[Exception] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.completed: list[tuple[int, int]] = []
@@ -386,9 +385,10 @@ async def test_given_slow_spu_then_others_are_not_kept_waiting(script: Script) -
         pytest.param(NotFoundError("no such replica"), id="given-terminal-then-looked-at-again"),
         pytest.param(DeadlineExceededError("late"), id="given-no-answer-then-looked-at-again"),
         pytest.param(UnreachableError("a peer"), id="given-unreachable-then-looked-at-again"),
+        pytest.param(ValueError("unforeseen"), id="given-unforeseen-then-looked-at-again"),
     ],
 )
-async def test_failure(script: Script, error: RunnelError) -> None:
+async def test_failure(script: Script, error: Exception) -> None:
     """The session may live on, so its outbox does, and the controllers decide what is next."""
     script.failures = [error]
     script.updater.opened(1, 1)
