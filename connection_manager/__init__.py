@@ -1,4 +1,6 @@
 """Persistent SC-SPU connections: sessions, heartbeats, generations, reconnecting.
 
+`guarded_site` bounds who waits at an HTTP port.
+
 This package knows the messages, but not what they mean to the controller or to an SPU.
 """

@@ -10,12 +10,18 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 import aiohttp
 from aiohttp import hdrs, web
 from pydantic import ValidationError
 
+from connection_manager.guarded_site import (
+    ConnectionGuard,
+    ConnectionLimits,
+    GuardedSite,
+    connection_of,
+)
 from connection_manager.session import MAX_MESSAGE_BYTES, Session
 from schemas.causality import caused_by, new_cause
 from schemas.control.messages import (
@@ -37,6 +43,11 @@ from schemas.daemon.logs import get_logger
 from schemas.errors import RunnelError, UnauthorizedError, UnreachableError, UnsupportedError
 
 HELLO_TIMEOUT_S = 5.0
+#: Strangers wait until a hello was accepted, all together; the sessions of registered SPUs are
+#: bounded by their number. A provisioner's SPUs come from one address.
+LIMITS: Final = ConnectionLimits(
+    connections=100_000, waiting=32, waiting_per_address=32, spare_descriptors=16
+)
 
 log = get_logger(__name__)
 
@@ -145,6 +156,8 @@ class ConnectionManager:
                 await socket.send_str(Envelope(cause=new_cause("sc"), body=reject).encode())
             await socket.close()
             return socket
+        if (connection := connection_of(request)) is not None:
+            connection.serve()
         with caused_by(new_cause(f"spu{hello.spu_id}")):
             await self._serve_session(socket, hello, connected, welcome)
         return socket
@@ -277,7 +290,7 @@ async def start_private_server(
     app.router.add_get("/session", manager.serve)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
-    site = web.TCPSite(runner, host, port)
+    site = GuardedSite(runner, host, port, ConnectionGuard(LIMITS))
     try:
         await site.start()
     except BaseException:

@@ -5,6 +5,8 @@ The texts of the fields are the reference page ``docs/reference/sc-yaml.md``.
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from schemas.daemon.daemon import Listen
 from schemas.model import Model
 from schemas.objects.quantities import Size
@@ -25,6 +27,13 @@ class Limits(Model):
 
     body_bytes: Size = 1 << 20
     """Largest body of a request. A manifest of more than about 1.4Mi fits into no etcd."""
+    connections: int = Field(default=2_000, ge=1)
+    """Most connections to `public`. Fewer, if the process may open fewer descriptors."""
+    waiting_connections: int = Field(default=500, ge=1)
+    """Most connections to `public` on which no request is being served. The one that has waited
+    longest is closed for the next one."""
+    waiting_connections_per_address: int = Field(default=100, ge=1)
+    """Most of them that come from one address."""
 
 
 class ScConfig(Model):

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from connection_manager.guarded_site import (
+    ConnectionGuard,
+    ConnectionLimits,
+    GuardedSite,
+    serving,
+)
 from schemas.control.messages import ReplicaRole
 from spu.control import SpuControl
 from spu.host.host import ReplicaHost
 from spu.server.listener import Listener
+
+#: Probes and scrapers are few.
+LIMITS: Final = ConnectionLimits(
+    connections=256, waiting=64, waiting_per_address=64, spare_descriptors=64
+)
 
 
 class _SpuCollector(Collector):
@@ -72,12 +84,12 @@ async def start_http_server(
     async def health(_request: web.Request) -> web.Response:
         return web.json_response({"status": "ok", "controllerConnected": control.connected})
 
-    app = web.Application()
+    app = web.Application(middlewares=[serving])
     app.add_routes([web.get("/metrics", metrics), web.get("/health", health)])
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, address, port).start()
+        await GuardedSite(runner, address, port, ConnectionGuard(LIMITS)).start()
     except BaseException:
         await runner.cleanup()
         raise

@@ -10,6 +10,12 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import hdrs, web
 
+from connection_manager.guarded_site import (
+    ConnectionGuard,
+    ConnectionLimits,
+    GuardedSite,
+    serving,
+)
 from sc.api.answers import Health, RecoveryRequest
 from sc.api.assignments import assignments
 from sc.api.bodies import Bodies, BodyError
@@ -51,6 +57,8 @@ from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition, Truncation, UncleanElection
 from schemas.objects.spu import Spu
 
+#: Descriptors that clients leave to the store, to the sessions of SPUs and to ``/proc``.
+SPARE_DESCRIPTORS: Final = 64
 _JSON: Final = "application/json"
 
 log = get_logger(__name__)
@@ -92,12 +100,20 @@ class PublicServer:
         limits = limits or Limits()
         self._controller = controller
         self._bodies = Bodies(limits.body_bytes)
+        self.guard = ConnectionGuard(
+            ConnectionLimits(
+                connections=limits.connections,
+                waiting=limits.waiting_connections,
+                waiting_per_address=limits.waiting_connections_per_address,
+                spare_descriptors=SPARE_DESCRIPTORS,
+            )
+        )
         self._objects = ObjectService(controller)
         self._version = version
         self._hosts = frozenset(name.lower() for name in (socket.gethostname(), *hosts))
         self._document = json.dumps(document())
         self.feeds = Feeds(controller)
-        self.app = web.Application(middlewares=[self._middleware])
+        self.app = web.Application(middlewares=[serving, self._middleware])
         self.app.on_shutdown.append(self._end_feeds)
         answers: dict[Operation, Answer] = {
             Operation.HEALTH: self._health,
@@ -383,7 +399,7 @@ async def start_public_server(
     runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        await GuardedSite(runner, host, port, server.guard).start()
     except BaseException:
         await runner.cleanup()
         raise

@@ -7,6 +7,8 @@ ever signalled.
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import signal
 import time
 from collections.abc import Iterable
@@ -49,10 +51,25 @@ def is_alive(process: ProcessId | None) -> bool:
     """Whether that very process still runs."""
     if process is None:
         return False
-    with contextlib.suppress(psutil.Error):
+    try:
         same = started_at(process.pid) == process.started
         return same and psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE
-    return False
+    except psutil.Error:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        # Without a descriptor, `/proc` cannot be read, and says nothing about the process.
+        return _is_there(process.pid)
+
+
+def _is_there(pid: int) -> bool:
+    """Whether some process has this pid, found out without a descriptor."""
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return error.errno == errno.EPERM
+    return True
 
 
 def runs_with(process: ProcessId | None, path: Path) -> bool:

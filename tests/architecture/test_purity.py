@@ -84,6 +84,7 @@ EDGES = {
     },
     "schemas.daemon.installation": {"sys": "the interpreter that daemons are started with"},
     "schemas.daemon.process": {
+        "os": "asks for a process without a descriptor",
         "pathlib": "reads when a process began",
         "signal": "ends processes",
         "time": "waits for their end",

@@ -221,7 +221,7 @@ async def test_given_reader_that_takes_nothing_then_cut_off(
     await sc.controller.dispatcher.applied(revision)
     host, port = sc.public.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:
-        connection.sendall(b"GET /v1/topics?watch=true HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.sendall(b"GET /v1/topics?watch=true HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await eventually(lambda: len(sc.server.feeds) == 1)
 
         async def cut_off() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import psutil
 import pytest
@@ -106,3 +108,18 @@ def test_given_no_proc_then_the_second_in_which_it_began(
     created = psutil.Process().create_time()
     assert started_at(os.getpid()) == f"{created:.0f}"
     assert is_alive(ProcessId(os.getpid(), f"{created:.0f}"))
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_given_no_descriptors_then_a_process_is_not_taken_for_dead(number: int) -> None:
+    error = OSError(number, os.strerror(number))
+    with shell(POLITE) as process:
+        known = id_of(process)
+        with (
+            mock.patch.object(Path, "read_text", side_effect=error),
+            mock.patch.object(psutil, "Process", side_effect=error),
+        ):
+            assert is_alive(known)
+            process.kill()
+            process.wait()
+            assert not is_alive(known)

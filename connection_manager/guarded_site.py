@@ -1,0 +1,245 @@
+"""An HTTP port that strangers can reach: who waits there is bounded, in number and in time.
+
+A connection *waits* until it has sent a whole request head, and again between two requests. A
+connection that waits costs its peer nothing, so there are bounds: of all that wait, of those of one
+address, of the time for a head (`HEADER_TIMEOUT_S`) and between requests (`IDLE_TIMEOUT_S`). Where
+there is no room, the one that has waited longest makes room for the newest: a peer that is in
+earnest sends its request at once. Connections that are being served are never ended to make room.
+
+Descriptors are not used up: a connection whose descriptor is among the last ``spare_descriptors``
+that the process may open makes room in the same way, or is refused. The system gives the lowest
+free number, so a high one says that all below it are taken.
+
+Used by the ports 9003 and 9004 of the SC and 9007 of an SPU; ``spu/net`` bounds the binary ports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, cast
+
+from aiohttp import web
+
+HEADER_TIMEOUT_S: Final = 10.0
+IDLE_TIMEOUT_S: Final = 75.0
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Bounds of one port: of all its connections, of those that wait, of those of them that come
+    from one address, and how many descriptors of the process it leaves to others."""
+
+    connections: int
+    waiting: int
+    waiting_per_address: int
+    spare_descriptors: int
+
+
+class GuardedConnection(asyncio.Protocol):
+    """One connection, between its transport and the protocol that serves it."""
+
+    def __init__(self, guard: ConnectionGuard, inner: asyncio.Protocol) -> None:
+        self.address = ""
+        self._guard = guard
+        self._inner: asyncio.Protocol | None = inner
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle = False
+        self._unsent = 0
+
+    def serve(self) -> None:
+        """A request is being served: the connection no longer waits."""
+        self._stop_timer()
+        self._guard.served(self)
+
+    def wait(self) -> None:
+        """The request is over: the connection waits for the next one."""
+        if self._transport is not None:
+            self._idle = True
+            self._start_timer(IDLE_TIMEOUT_S)
+            self._guard.waits(self)
+
+    def end(self) -> None:
+        """Close the connection without a word."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """As of `asyncio.Protocol`; a connection for which there is no room ends at once."""
+        self._transport = transport = cast(asyncio.Transport, transport)
+        self.address = str((transport.get_extra_info("peername") or ("",))[0])
+        if not self._guard.admits(self, transport.get_extra_info("socket").fileno()):
+            self._inner = None
+            transport.abort()
+            return
+        self._start_timer(HEADER_TIMEOUT_S)
+        if self._inner is not None:
+            self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """As of `asyncio.Protocol`; the next head has begun, and has to end in time."""
+        if self._idle:
+            self._idle = False
+            self._start_timer(HEADER_TIMEOUT_S)
+        if self._inner is not None:
+            self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """As of `asyncio.Protocol`."""
+        return self._inner.eof_received() if self._inner is not None else None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As of `asyncio.Protocol`."""
+        self._stop_timer()
+        self._transport = None
+        self._guard.closed(self)
+        if self._inner is not None:
+            self._inner.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """As of `asyncio.Protocol`."""
+        if self._inner is not None:
+            self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """As of `asyncio.Protocol`."""
+        if self._inner is not None:
+            self._inner.resume_writing()
+
+    def _start_timer(self, seconds: float) -> None:
+        self._stop_timer()
+        self._unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._overdue)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _overdue(self) -> None:
+        if self._transport is None:
+            return
+        unsent = self._transport.get_write_buffer_size()
+        if 0 < unsent < self._unsent:
+            # The peer is still reading the answer to its last request.
+            self._start_timer(IDLE_TIMEOUT_S)
+        else:
+            self.end()
+
+
+class ConnectionGuard:
+    """The connections of one port."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self._limits = limits
+        self._open: set[GuardedConnection] = set()
+        #: Those that wait, the one that has waited longest first.
+        self._waiting: dict[GuardedConnection, None] = {}
+        self._waiting_of: Counter[str] = Counter()
+        #: Connections since the start, those that were refused included.
+        self.opened = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def waiting(self) -> int:
+        """How many connections wait."""
+        return len(self._waiting)
+
+    def protocols(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], GuardedConnection]:
+        """A factory of guarded connections over a factory of what serves them."""
+        return lambda: GuardedConnection(self, make())
+
+    def admits(self, connection: GuardedConnection, descriptor: int) -> bool:
+        """Whether there is room for a new connection; others may have to go for it."""
+        limits = self._limits
+        self.opened += 1
+        while self._waiting_of[connection.address] >= limits.waiting_per_address:
+            self._end(next(one for one in self._waiting if one.address == connection.address))
+        while len(self._waiting) >= limits.waiting:
+            self._end(next(iter(self._waiting)))
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        few = allowed != resource.RLIM_INFINITY and descriptor >= allowed - limits.spare_descriptors
+        if few or len(self._open) >= limits.connections:
+            if not self._waiting:
+                return False
+            self._end(next(iter(self._waiting)))
+        self._open.add(connection)
+        self.waits(connection)
+        return True
+
+    def waits(self, connection: GuardedConnection) -> None:
+        """A connection waits from now on."""
+        if connection in self._open and connection not in self._waiting:
+            self._waiting[connection] = None
+            self._waiting_of[connection.address] += 1
+
+    def served(self, connection: GuardedConnection) -> None:
+        """A connection waits no longer."""
+        if connection in self._waiting:
+            del self._waiting[connection]
+            self._waiting_of[connection.address] -= 1
+            if not self._waiting_of[connection.address]:
+                del self._waiting_of[connection.address]
+
+    def closed(self, connection: GuardedConnection) -> None:
+        """A connection is gone."""
+        self.served(connection)
+        self._open.discard(connection)
+
+    def _end(self, connection: GuardedConnection) -> None:
+        self.closed(connection)
+        connection.end()
+
+
+class GuardedSite(web.BaseSite):
+    """One address on which a runner listens behind a guard."""
+
+    def __init__(
+        self, runner: web.BaseRunner, host: str, port: int, guard: ConnectionGuard
+    ) -> None:
+        super().__init__(runner)
+        self._host = host
+        self._port = port
+        self._guard = guard
+
+    @property
+    def name(self) -> str:
+        """The address as a URL."""
+        return f"http://{self._host}:{self._port}"
+
+    async def start(self) -> None:
+        """Listen. Raises OSError."""
+        await super().start()
+        server = self._runner.server
+        if server is None:
+            raise RuntimeError("set the runner up first")
+        self._server = await asyncio.get_running_loop().create_server(
+            self._guard.protocols(server), self._host, self._port, backlog=self._backlog
+        )
+
+
+def connection_of(request: web.Request) -> GuardedConnection | None:
+    """The guarded connection that a request came on; None if it is gone."""
+    found = request.transport.get_protocol() if request.transport is not None else None
+    return found if isinstance(found, GuardedConnection) else None
+
+
+@web.middleware
+async def serving(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Middleware: a connection is served while its request is, and waits again after that."""
+    connection = connection_of(request)
+    if connection is None:
+        return await handler(request)
+    connection.serve()
+    try:
+        return await handler(request)
+    finally:
+        connection.wait()

@@ -1,0 +1,181 @@
+"""Who waits at an HTTP port: bounded in number and time, and nobody who is served has to go."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from unittest import mock
+
+import pytest
+from aiohttp import web
+
+from connection_manager import guarded_site
+from connection_manager.guarded_site import ConnectionGuard, ConnectionLimits, GuardedSite, serving
+from tests.polling import eventually
+
+HALF = b"GET / HTTP/1.1\r\nHost: x\r\n"
+WHOLE = HALF + b"\r\n"
+WIDE = ConnectionLimits(100, 100, 100, 0)
+
+
+@dataclass
+class Port:
+    """A guarded port; a request for ``/held`` is served until `release` is set."""
+
+    guard: ConnectionGuard
+    number: int
+    stack: AsyncExitStack
+    release: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def connect(self, data: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        before = self.guard.opened
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.number)
+        self.stack.callback(writer.close)
+        writer.write(data)
+        await eventually(lambda: self.guard.opened > before)
+        return reader, writer
+
+
+@asynccontextmanager
+async def listening(limits: ConnectionLimits) -> AsyncIterator[Port]:
+    async with AsyncExitStack() as stack:
+        port = Port(ConnectionGuard(limits), 0, stack)
+
+        async def quick(_request: web.Request) -> web.Response:
+            return web.Response(text="here")
+
+        async def held(_request: web.Request) -> web.Response:
+            await port.release.wait()
+            return web.Response(text="done")
+
+        app = web.Application(middlewares=[serving])
+        app.add_routes([web.get("/", quick), web.get("/held", held)])
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        stack.callback(port.release.set)
+        await GuardedSite(runner, "127.0.0.1", 0, port.guard).start()
+        port.number = runner.addresses[0][1]
+        yield port
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    """Whether the server has ended a connection on which nothing was answered."""
+    try:
+        async with asyncio.timeout(5):
+            return await reader.read(1) == b""
+    except ConnectionError:
+        return True
+
+
+async def answered(reader: asyncio.StreamReader) -> bool:
+    async with asyncio.timeout(5):
+        return (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+
+
+async def is_open(reader: asyncio.StreamReader) -> bool:
+    try:
+        async with asyncio.timeout(0.05):
+            return await reader.read(1) != b""
+    except TimeoutError:
+        return True
+
+
+@pytest.mark.parametrize("data", [b"", HALF], ids=["given-silence", "given-half-a-head"])
+async def test_given_no_whole_head_then_ended_in_time(data: bytes) -> None:
+    with mock.patch.object(guarded_site, "HEADER_TIMEOUT_S", 0.1):
+        async with listening(WIDE) as port:
+            reader, writer = await port.connect(data)
+            assert await ended(reader)
+            await eventually(lambda: len(port.guard) == 0)
+            writer.close()
+
+
+async def test_given_half_of_the_next_head_then_ended_in_time() -> None:
+    with mock.patch.object(guarded_site, "HEADER_TIMEOUT_S", 0.2):
+        async with listening(WIDE) as port:
+            reader, writer = await port.connect(WHOLE)
+            assert await answered(reader)
+            await reader.readuntil(b"here")
+            # Between two requests there is more time.
+            await asyncio.sleep(0.3)
+            writer.write(HALF)
+            assert await ended(reader)
+
+
+async def test_given_no_next_request_then_ended_in_time() -> None:
+    with mock.patch.object(guarded_site, "IDLE_TIMEOUT_S", 0.2):
+        async with listening(WIDE) as port:
+            reader, _writer = await port.connect(WHOLE)
+            await reader.readuntil(b"here")
+            assert await ended(reader)
+
+
+async def test_given_a_long_answer_then_not_ended_meanwhile() -> None:
+    with mock.patch.object(guarded_site, "HEADER_TIMEOUT_S", 0.1):
+        async with listening(WIDE) as port:
+            reader, _writer = await port.connect(WHOLE.replace(b"/ ", b"/held "))
+            await asyncio.sleep(0.3)
+            port.release.set()
+            assert await answered(reader)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param(ConnectionLimits(100, 3, 100, 0), id="given-many-that-wait"),
+        pytest.param(ConnectionLimits(100, 100, 3, 0), id="given-many-of-an-address"),
+        pytest.param(ConnectionLimits(4, 100, 100, 0), id="given-many-connections"),
+    ],
+)
+async def test_given_no_room_then_the_one_that_waited_longest_goes(
+    limits: ConnectionLimits,
+) -> None:
+    async with listening(limits) as port:
+        served, _ = await port.connect(WHOLE.replace(b"/ ", b"/held "))
+        await eventually(lambda: port.guard.waiting == 0)
+        waiting = [(await port.connect(HALF))[0] for _ in range(3)]
+        assert [await is_open(reader) for reader in waiting] == [True] * 3
+        newest, _ = await port.connect(WHOLE)
+        assert await answered(newest)
+        assert [await is_open(reader) for reader in waiting] == [False, True, True]
+        port.release.set()
+        assert await answered(served)
+
+
+async def test_given_only_served_ones_then_a_new_one_is_refused() -> None:
+    async with listening(ConnectionLimits(2, 100, 100, 0)) as port:
+        served = [(await port.connect(WHOLE.replace(b"/ ", b"/held ")))[0] for _ in range(2)]
+        await eventually(lambda: port.guard.waiting == 0)
+        refused, _ = await port.connect()
+        assert await ended(refused)
+        port.release.set()
+        assert [await answered(reader) for reader in served] == [True, True]
+
+
+async def test_given_few_descriptors_then_they_are_left_to_others() -> None:
+    """Idle connections leave descriptors for whoever needs one in this process."""
+    async with listening(ConnectionLimits(1000, 1000, 1000, 20)) as port:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        oldest, _ = await port.connect()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit := next_descriptor() + 60, hard))
+        try:
+            # The peer's end of each connection is in this process, too.
+            for _ in range(40):
+                await port.connect(HALF)
+            assert next_descriptor() <= limit - 15
+            newest, _ = await port.connect(WHOLE)
+            assert await answered(newest)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert not await is_open(oldest)
+
+
+def next_descriptor() -> int:
+    """The number that the next file or socket gets."""
+    os.close(number := os.dup(0))
+    return number
