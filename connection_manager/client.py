@@ -1,11 +1,17 @@
-"""The SPU's side: stay connected to the SC, through restarts and refusals."""
+"""The SPU's side: stay connected to the SC, through restarts and refusals.
+
+It proves to the SC that it knows the SPU's secret, if the SPU has one, and leaves an SC that proves
+wrongly that it knows the SPU's. An SC that proves nothing is of an older version, or has no secret
+of this SPU (its KV was restored from an older backup): the link goes on, and says so in the log.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 import aiohttp
 from pydantic import ValidationError
@@ -13,13 +19,29 @@ from pydantic import ValidationError
 from connection_manager.session import MAX_MESSAGE_BYTES, Session
 from schemas.backoff import Backoff
 from schemas.causality import caused_by, new_cause
-from schemas.control.messages import Envelope, Hello, Message, Reject, Welcome, decode_envelope
+from schemas.control.messages import (
+    IDENTIFY_PROTOCOL,
+    Challenge,
+    Envelope,
+    Hello,
+    HelloPart,
+    Identify,
+    Message,
+    Prove,
+    Reject,
+    Welcome,
+    decode_envelope,
+)
+from schemas.control.proof import Exchange, accepts_sc, spu_proof
 from schemas.daemon.logs import get_logger
-from schemas.errors import RunnelError, UnreachableError, error_from
+from schemas.errors import RunnelError, UnauthorizedError, UnreachableError, error_from
 
 CONNECT_TIMEOUT_S = 5.0
 RETRY_BASE_MS = 50.0
 RETRY_CAP_MS = 1_000.0
+#: Replicas in one message of a hello: well below a mebibyte.
+HELLO_REPLICAS: Final = 1_000
+_NONCE_BYTES: Final = 16
 
 log = get_logger(__name__)
 
@@ -29,6 +51,10 @@ class LinkHandler(Protocol):
 
     def hello(self) -> Hello:
         """The first message of a new connection: the state as of now."""
+
+    def secret(self) -> str | None:
+        """The SPU's secret as of now; None if it has none. Raises RunnelError if it cannot be
+        read."""
 
     async def welcomed(self, welcome: Welcome, session: Session) -> None:
         """The SC has accepted the SPU; ``session`` can send from now on."""
@@ -73,11 +99,17 @@ class ControllerLink:
         with caused_by(new_cause(f"spu{hello.spu_id}")) as cause:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 socket = await http.ws_connect(
-                    f"http://{self._address}/session", max_msg_size=MAX_MESSAGE_BYTES
+                    f"http://{self._address}/session",
+                    protocols=(IDENTIFY_PROTOCOL,),
+                    max_msg_size=MAX_MESSAGE_BYTES,
                 )
             try:
-                await socket.send_str(Envelope(cause=cause, body=hello).encode())
-                welcome = await self._welcome(socket)
+                if socket.protocol == IDENTIFY_PROTOCOL:
+                    welcome = await self._introduce(socket, hello, cause)
+                else:
+                    # An older SC.
+                    await socket.send_str(Envelope(cause=cause, body=hello).encode())
+                    welcome = await self._welcome(socket)
                 session = Session(
                     socket,
                     self._handler.handle,
@@ -93,7 +125,49 @@ class ControllerLink:
             finally:
                 await socket.close()
 
+    async def _introduce(
+        self, socket: aiohttp.ClientWebSocketResponse, hello: Hello, cause: str
+    ) -> Welcome:
+        """Say who this is, prove it, then send the state."""
+        secret = self._handler.secret()
+        who = Identify(
+            min_version=hello.min_version,
+            max_version=hello.max_version,
+            software=hello.software,
+            spu_id=hello.spu_id,
+            instance=hello.instance,
+            cluster_uid=hello.cluster_uid,
+            nonce=secrets.token_hex(_NONCE_BYTES),
+        )
+        await socket.send_str(Envelope(cause=cause, body=who).encode())
+        challenge = await self._answer(socket)
+        if not isinstance(challenge, Challenge):
+            raise UnreachableError(f"{self._address} answered {challenge.type} to an identity")
+        exchange = Exchange(
+            challenge.cluster_uid, who.spu_id, who.instance, who.nonce, challenge.nonce
+        )
+        proof = None if secret is None else spu_proof(secret, exchange)
+        messages: list[Message] = [Prove(proof=proof), *_parts(hello)]
+        for message in messages:
+            await socket.send_str(Envelope(cause=cause, body=message).encode())
+        welcome = await self._welcome(socket)
+        if secret is not None:
+            if welcome.proof is None:
+                log.warning("the SC has no secret for this SPU", address=self._address)
+            elif not accepts_sc(secret, exchange, welcome.proof):
+                raise UnauthorizedError(
+                    f"the SC at {self._address} does not know the secret of this SPU"
+                )
+        return welcome
+
     async def _welcome(self, socket: aiohttp.ClientWebSocketResponse) -> Welcome:
+        body = await self._answer(socket)
+        if not isinstance(body, Welcome):
+            raise UnreachableError(f"{self._address} answered {body.type} to a hello")
+        return body
+
+    async def _answer(self, socket: aiohttp.ClientWebSocketResponse) -> Message:
+        """The next message. Raises the error of a `Reject`, UnreachableError."""
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             message = await socket.receive()
         if message.type is not aiohttp.WSMsgType.TEXT:
@@ -104,10 +178,21 @@ class ControllerLink:
             raise UnreachableError(
                 f"{self._address} does not answer like an SC: {error}"
             ) from error
-        match body:
-            case Welcome():
-                return body
-            case Reject():
-                raise error_from(body.code, body.message)
-            case _:
-                raise UnreachableError(f"{self._address} answered {body.type} to a hello")
+        if isinstance(body, Reject):
+            raise error_from(body.code, body.message)
+        return body
+
+
+def _parts(hello: Hello) -> list[Message]:
+    """A hello, in messages of `HELLO_REPLICAS` replicas."""
+    replicas = hello.replicas
+    if len(replicas) <= HELLO_REPLICAS:
+        return [hello]
+    later: list[Message] = [
+        HelloPart(replicas=replicas[start : start + HELLO_REPLICAS])
+        for start in range(HELLO_REPLICAS, len(replicas), HELLO_REPLICAS)
+    ]
+    return [
+        hello.model_copy(update={"replicas": replicas[:HELLO_REPLICAS], "more": len(later)}),
+        *later,
+    ]

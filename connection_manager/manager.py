@@ -3,14 +3,20 @@
 Sessions have generations, counted per SPU. When an older connection ends late, it names its own
 generation, and so changes nothing about the newer one. The instance in a hello distinguishes two
 processes that claim the same SPU id: the second is refused while the first is connected.
+
+An SPU says who it is before it says what it holds, in a message of at most `MAX_IDENTITY_BYTES`:
+registration, the other process and the proof are looked at first. SPUs of older versions begin with
+their whole state; of a large one the SC reads only the id until it has let the SPU in.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
+import secrets
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import aiohttp
 from aiohttp import hdrs, web
@@ -22,25 +28,33 @@ from connection_manager.guarded_site import (
     GuardedSite,
     connection_of,
 )
-from connection_manager.session import MAX_MESSAGE_BYTES, Session
+from connection_manager.session import MAX_IDENTITY_BYTES, MAX_MESSAGE_BYTES, Session
 from schemas.causality import caused_by, new_cause
 from schemas.control.messages import (
+    IDENTIFY_PROTOCOL,
     MIN_SESSION_VERSION,
     SESSION_VERSION,
+    Challenge,
     Envelope,
     FindPeers,
     Hello,
+    HelloPart,
+    Identify,
     Message,
+    Prove,
     Reject,
+    ReplicaReport,
     Report,
     SpuRequest,
     Stamp,
     Welcome,
     decode_envelope,
 )
+from schemas.control.proof import Exchange
 from schemas.control.session_end import SessionEnd
 from schemas.daemon.logs import get_logger
 from schemas.errors import RunnelError, UnauthorizedError, UnreachableError, UnsupportedError
+from schemas.model import Model
 
 HELLO_TIMEOUT_S = 5.0
 #: Strangers wait until a hello was accepted, all together; the sessions of registered SPUs are
@@ -48,6 +62,12 @@ HELLO_TIMEOUT_S = 5.0
 LIMITS: Final = ConnectionLimits(
     connections=100_000, waiting=32, waiting_per_address=32, spare_descriptors=16
 )
+#: More parts than any SPU has: each holds a thousand replicas.
+MAX_HELLO_PARTS: Final = 1_000
+_NONCE_BYTES: Final = 16
+#: The id at the beginning of a hello of an older version.
+_HELLO_OF: Final = re.compile(r'"type":"hello"[^{}\[\]]{0,512}?"spuId":([0-9]{1,10})[,}]')
+MessageT = TypeVar("MessageT", bound=Model)
 
 log = get_logger(__name__)
 
@@ -55,7 +75,13 @@ log = get_logger(__name__)
 class SessionEvents(Protocol):
     """Receives what happens to sessions. All calls come from the event loop, in order per SPU."""
 
-    async def check(self, hello: Hello) -> None:
+    async def authenticate(
+        self, spu_id: int, exchange: Exchange | None, proof: str | None
+    ) -> str | None:
+        """The SC's proof for a registered SPU that has proven itself; None for one that need not.
+        Both arguments are None for one that cannot. Raises a RunnelError to refuse it."""
+
+    async def check(self, hello: Hello, *, proven: bool) -> None:
         """Raise a RunnelError to refuse a registered SPU."""
 
     def opened(self, generation: int, hello: Hello) -> None: ...
@@ -86,6 +112,7 @@ class _Connected:
     session: Session
     generation: int
     instance: str
+    proven: bool
 
 
 class ConnectionManager:
@@ -107,6 +134,11 @@ class ConnectionManager:
     def registered(self) -> dict[str, int]:
         """Ids of the SPUs that may connect, by the name of their object."""
         return self._registered
+
+    @property
+    def unproven(self) -> tuple[int, ...]:
+        """SPUs that are connected and have not proven who they are."""
+        return tuple(sorted(spu for spu, found in self._connected.items() if not found.proven))
 
     def register(self, name: str, spu_id: int) -> None:
         self._registered[name] = spu_id
@@ -144,11 +176,16 @@ class ConnectionManager:
         if hdrs.ORIGIN in request.headers:
             log.warning("a web page was turned away", remote=request.remote)
             raise web.HTTPForbidden(text="this port is for SPUs, not for web pages\n")
-        socket = web.WebSocketResponse(max_msg_size=MAX_MESSAGE_BYTES, autoping=True)
+        socket = web.WebSocketResponse(
+            max_msg_size=MAX_MESSAGE_BYTES, autoping=True, protocols=(IDENTIFY_PROTOCOL,)
+        )
         await socket.prepare(request)
         try:
-            hello = await self._hello(socket)
-            connected, welcome = await self._admit(socket, hello)
+            if socket.ws_protocol == IDENTIFY_PROTOCOL:
+                hello, proof = await self._identified_hello(socket)
+            else:
+                hello, proof = await self._bare_hello(socket), None
+            connected, welcome = await self._admit(socket, hello, proof)
         except RunnelError as error:
             log.warning("SPU turned away", reason=error.message, remote=request.remote)
             reject = Reject(code=error.code.name, message=error.message)
@@ -193,22 +230,81 @@ class ConnectionManager:
         if self._connected.get(spu_id) is mine:
             del self._connected[spu_id]
 
-    async def _hello(self, socket: web.WebSocketResponse) -> Hello:
+    async def _identified_hello(self, socket: web.WebSocketResponse) -> tuple[Hello, str | None]:
+        """The hello of an SPU that says first who it is, and the SC's proof for it."""
+        who = await self._receive(socket, Identify, MAX_IDENTITY_BYTES)
+        self._refuse(who)
+        challenge = Challenge(
+            cluster_uid=self._identity.cluster_uid, nonce=secrets.token_hex(_NONCE_BYTES)
+        )
+        await socket.send_str(Envelope(cause=new_cause("sc"), body=challenge).encode())
+        proven = await self._receive(socket, Prove, MAX_IDENTITY_BYTES)
+        exchange = Exchange(
+            challenge.cluster_uid, who.spu_id, who.instance, who.nonce, challenge.nonce
+        )
+        proof = await self._events.authenticate(who.spu_id, exchange, proven.proof)
+        hello = await self._receive(socket, Hello)
+        if (hello.spu_id, hello.instance) != (who.spu_id, who.instance):
+            raise UnauthorizedError(
+                f"SPU {who.spu_id} sends the hello of SPU {hello.spu_id}, or of another process"
+            )
+        if not 0 <= (more := hello.more or 0) <= MAX_HELLO_PARTS:
+            raise UnsupportedError(f"a hello of {more} parts; at most {MAX_HELLO_PARTS} may follow")
+        replicas: list[ReplicaReport] = list(hello.replicas)
+        for _ in range(more):
+            replicas += (await self._receive(socket, HelloPart)).replicas
+        return hello.model_copy(update={"replicas": tuple(replicas), "more": None}), proof
+
+    async def _bare_hello(self, socket: web.WebSocketResponse) -> Hello:
+        """The hello of an SPU of an older version, which cannot prove anything."""
+        text = await self._text(socket, "hello")
+        if len(text) > MAX_IDENTITY_BYTES:
+            # To parse it takes long, and it may come from anybody.
+            found = _HELLO_OF.search(text, 0, MAX_IDENTITY_BYTES)
+            if found is None:
+                raise UnsupportedError("the first message must be a hello that begins with its id")
+            self._check_registered(int(found[1]))
+            await self._events.authenticate(int(found[1]), None, None)
+        hello = self._parse(text, Hello)
+        self._refuse(hello)
+        await self._events.authenticate(hello.spu_id, None, None)
+        return hello.model_copy(update={"more": None})
+
+    async def _receive(
+        self, socket: web.WebSocketResponse, kind: type[MessageT], at_most: int | None = None
+    ) -> MessageT:
+        text = await self._text(socket, _name(kind))
+        if at_most is not None and len(text) > at_most:
+            raise UnsupportedError(f"a message of {len(text)} characters; {at_most} are allowed")
+        return self._parse(text, kind)
+
+    async def _text(self, socket: web.WebSocketResponse, name: str) -> str:
         try:
             message = await socket.receive(HELLO_TIMEOUT_S)
         except TimeoutError:
-            raise UnsupportedError(f"no hello within {HELLO_TIMEOUT_S:g} s") from None
+            raise UnsupportedError(f"no {name} within {HELLO_TIMEOUT_S:g} s") from None
         if message.type is not aiohttp.WSMsgType.TEXT:
-            raise UnsupportedError("the first message must be a hello")
+            raise UnsupportedError(f"the next message must be a {name}")
+        return str(message.data)
+
+    def _parse(self, text: str, kind: type[MessageT]) -> MessageT:
+        name = _name(kind)
         try:
-            body = decode_envelope(message.data).body
+            body = decode_envelope(text).body
         except ValidationError as error:
-            raise UnsupportedError(f"the hello does not parse: {error}") from error
-        if not isinstance(body, Hello):
-            raise UnsupportedError(f"the first message must be a hello, not {body.type}")
+            raise UnsupportedError(f"the {name} does not parse: {error}") from error
+        if not isinstance(body, kind):
+            raise UnsupportedError(f"the next message must be a {name}, not {body.type}")
         return body
 
-    def _refuse(self, hello: Hello) -> None:
+    def _check_registered(self, spu_id: int) -> None:
+        if spu_id not in self._registered.values():
+            raise UnauthorizedError(
+                f"SPU {spu_id} is not registered; register it first:"
+                f" apply a kind: Spu with spuId: {spu_id}"
+            )
+
+    def _refuse(self, hello: Hello | Identify) -> None:
         """Raise the error that refuses this SPU, if there is a reason to refuse it."""
         if self._closing:
             raise UnreachableError("the SC is stopping")
@@ -218,11 +314,7 @@ class ConnectionManager:
                 f" {hello.max_version}, this SC {MIN_SESSION_VERSION} to {SESSION_VERSION};"
                 " run the same release on both"
             )
-        if hello.spu_id not in self._registered.values():
-            raise UnauthorizedError(
-                f"SPU {hello.spu_id} is not registered; register it first:"
-                f" apply a kind: Spu with spuId: {hello.spu_id}"
-            )
+        self._check_registered(hello.spu_id)
         ours = self._identity.cluster_uid
         if hello.cluster_uid is not None and hello.cluster_uid != ours:
             raise UnauthorizedError(
@@ -236,11 +328,11 @@ class ConnectionManager:
             raise UnauthorizedError(f"another process is connected as SPU {hello.spu_id}")
 
     async def _admit(
-        self, socket: web.WebSocketResponse, hello: Hello
+        self, socket: web.WebSocketResponse, hello: Hello, proof: str | None
     ) -> tuple[_Connected, Welcome]:
         # What a second process says about an SPU that is connected is not even looked at.
         self._refuse(hello)
-        await self._events.check(hello)
+        await self._events.check(hello, proven=proof is not None)
         # The check took a while: the SPU may have been deleted, another process may have connected
         # as this SPU, or the SC may be stopping.
         self._refuse(hello)
@@ -268,7 +360,7 @@ class ConnectionManager:
             heartbeat_ms=self._heartbeat_ms,
             misses=self._misses,
         )
-        mine = _Connected(session, generation, hello.instance)
+        mine = _Connected(session, generation, hello.instance, proven=proof is not None)
         self._connected[hello.spu_id] = mine
         welcome = Welcome(
             version=min(SESSION_VERSION, hello.max_version),
@@ -278,8 +370,14 @@ class ConnectionManager:
             heartbeat_ms=self._heartbeat_ms,
             misses=self._misses,
             stamp=self._identity.stamp,
+            proof=proof,
         )
         return mine, welcome
+
+
+def _name(kind: type[Model]) -> str:
+    """The name of a kind of message, as it travels."""
+    return str(kind.model_fields["type"].default)
 
 
 async def start_private_server(

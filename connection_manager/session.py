@@ -37,6 +37,8 @@ from schemas.errors import (
 )
 
 MAX_MESSAGE_BYTES = 256 << 20
+#: Before an SPU has said who it is, and proven it.
+MAX_IDENTITY_BYTES = 4 << 10
 MAX_QUEUED_REQUESTS = 1024
 REQUEST_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 1.0

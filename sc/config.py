@@ -55,6 +55,9 @@ class ScConfig(Model):
     private: Listen = Listen(port=9004)
     """Where the SC listens to SPUs. SPUs that the SC itself starts must know the port: it cannot be
     0 with `provisioning`."""
+    require_spu_secrets: bool = False
+    """Turn SPUs away that have no secret. Without it, an SPU proves who it is once it has a secret
+    and has used it; SPUs that never got one connect as before."""
     grace_ms: int = 5_000
     """Milliseconds after the start of the SC in which an SPU that has not connected yet does not
     count as offline."""

@@ -39,18 +39,26 @@ from sc.dispatch.work_queue import WorkQueue
 from sc.kv.interface import KV, Delete, ModRevisionIs
 from sc.leadership import Leadership, Recovery, acquire, begin_recovery, end_recovery
 from sc.metrics import ScMetrics
-from sc.provisioning import Provisioner
+from sc.provisioning import Provisioner, SecretIssuer
 from sc.restored_kv import Divergence, divergence, next_incarnation, refusal
+from sc.spu_secrets import SpuSecrets
 from sc.store.codec import CONTROLLERS
 from sc.store.local_store import Change, ObjectChanged
 from sc.store.suspicions import RECONNECT_MS, TICK_MS
 from sc.store.view import SessionState, View
 from schemas.causality import current_cause, new_cause
 from schemas.control.messages import FindPeers, Hello, Message, Report, SpuRequest
+from schemas.control.proof import Exchange
 from schemas.control.session_end import SessionEnd
 from schemas.daemon.collector import held
 from schemas.daemon.logs import get_logger
-from schemas.errors import ConflictError, FencedError, RetryableError, RunnelError
+from schemas.errors import (
+    ConflictError,
+    FencedError,
+    RetryableError,
+    RunnelError,
+    UnauthorizedError,
+)
 from schemas.objects.keys import ClusterKeys
 from schemas.objects.spu import Spu
 
@@ -64,8 +72,9 @@ RESYNC_S = 30.0
 RESYNC_SLICE = 256
 RESYNC_PATIENCE_S = 1.0
 
-#: Makes a provisioner, which calls back with the name of an SPU whose state changed.
-MakeProvisioner = Callable[[Callable[[str], None]], Provisioner]
+#: Makes a provisioner, which calls back with the name of an SPU whose state changed, and gets the
+#: secrets of SPUs.
+MakeProvisioner = Callable[[Callable[[str], None], SecretIssuer], Provisioner]
 
 log = get_logger(__name__)
 
@@ -88,6 +97,7 @@ class Controller:
         grace_ms: int = GRACE_MS,
         resync_s: float = RESYNC_S,
         provisioner: MakeProvisioner | None = None,
+        require_secrets: bool = False,
         clock_ms: Callable[[], int] = lambda: boottime_ms(),
     ) -> None:
         self.kv = kv
@@ -106,7 +116,11 @@ class Controller:
         self.connections = ConnectionManager(
             self, self._named(), heartbeat_ms=HEARTBEAT_MS, misses=MISSES
         )
-        self._provisioner = provisioner(self._provisioning_changed) if provisioner else None
+        self.secrets = SpuSecrets(kv, self.keys)
+        self._require_secrets = require_secrets
+        self._provisioner = (
+            provisioner(self._provisioning_changed, self.secrets) if provisioner else None
+        )
         self.view = View(
             sessions=self._sessions,
             registered=self.connections.registered,
@@ -151,10 +165,19 @@ class Controller:
         *,
         grace_ms: int = GRACE_MS,
         provisioner: MakeProvisioner | None = None,
+        require_secrets: bool = False,
     ) -> Self:
-        """Acquire the leadership over a KV and load the mirror."""
+        """Acquire the leadership over a KV and load the mirror. With ``require_secrets`` an SPU
+        that has no secret yet is turned away."""
         leadership = await acquire(kv, ClusterKeys(cluster))
-        controller = cls(kv, cluster, leadership, grace_ms=grace_ms, provisioner=provisioner)
+        controller = cls(
+            kv,
+            cluster,
+            leadership,
+            grace_ms=grace_ms,
+            provisioner=provisioner,
+            require_secrets=require_secrets,
+        )
         with held():
             await controller.reader.load()
         controller._await_spus(grace_ms)
@@ -245,13 +268,27 @@ class Controller:
 
     # -- SessionEvents: what the connection manager says ------------------------------------
 
-    async def check(self, hello: Hello) -> None:
+    async def authenticate(
+        self, spu_id: int, exchange: Exchange | None, proof: str | None
+    ) -> str | None:
+        """See `SpuSecrets.authenticate`."""
+        found = await self.secrets.authenticate(spu_id, exchange, proof)
+        if found is None and self._require_secrets:
+            raise UnauthorizedError(
+                f"SPU {spu_id} has not proven itself, and requireSpuSecrets is set; make a secret"
+                " for it: runnel spu secret NAME"
+            )
+        return found
+
+    async def check(self, hello: Hello, *, proven: bool) -> None:
         """Begin a recovery if the SPU has seen a state that the KV does not have. Raises
         ConflictError if only an operator may begin it."""
         if await self._divergence(hello) is not None:
             async with self._changing_office:
                 while (found := await self._divergence(hello)) is not None:
-                    why_not = refusal(found, self.view.incarnation, self._since_recovery_ms())
+                    why_not = refusal(
+                        found, self.view.incarnation, self._since_recovery_ms(), proven=proven
+                    )
                     if why_not is not None:
                         self._divergent[hello.spu_id] = found
                         raise ConflictError(why_not)

@@ -36,7 +36,11 @@ async def serve(config: ScConfig) -> None:
     kv = await open_kv(config.kv)
     try:
         controller = await Controller.acquire(
-            kv, config.cluster, grace_ms=config.grace_ms, provisioner=_provisioner(config)
+            kv,
+            config.cluster,
+            grace_ms=config.grace_ms,
+            provisioner=_provisioner(config),
+            require_secrets=config.require_spu_secrets,
         )
         spare_what_is_there()
         private, private_port = await start_private_server(

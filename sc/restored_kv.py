@@ -11,8 +11,9 @@ Reports of an earlier incarnation are not compared: it is known that an SPU whic
 recovery has seen more than the KV has.
 
 What an SPU says may be false, and a recovery ends all sessions and elects every partition
-uncleanly. So the SC begins one by itself only within bounds (`refusal`): into the next incarnation,
-and not soon after another one. Beyond them it turns the SPU away, and an operator decides.
+uncleanly. So the SC begins one by itself only within bounds (`refusal`): on the word of an SPU that
+has proven who it is, into the next incarnation, and not soon after another one. Beyond them it
+turns the SPU away, and an operator decides.
 """
 
 from __future__ import annotations
@@ -42,14 +43,16 @@ class Divergence:
     incarnation: int
 
 
-def refusal(found: Divergence, ours: int, since_ms: int | None) -> str | None:
+def refusal(found: Divergence, ours: int, since_ms: int | None, *, proven: bool) -> str | None:
     """Why the SC may not begin this recovery without an operator; None if it may.
 
-    ``ours`` is the incarnation of now. ``since_ms`` is the time since the beginning of the last
-    recovery, None if there is none on record; it is negative after the clock was set back, which
-    allows a recovery too early rather than never.
+    ``proven``: the SPU has proven who it is. ``ours`` is the incarnation of now. ``since_ms`` is
+    the time since the beginning of the last recovery, None if there is none on record; it is
+    negative after the clock was set back, which allows a recovery too early rather than never.
     """
-    if found.incarnation > ours + 1:
+    if not proven:
+        why = f"SPU {found.spu_id} has not proven who it is"
+    elif found.incarnation > ours + 1:
         why = f"the recovery would leap from incarnation {ours} to {found.incarnation}"
     elif since_ms is not None and 0 <= since_ms < RECOVERY_PAUSE_MS:
         minutes = RECOVERY_PAUSE_MS // 60_000

@@ -28,6 +28,10 @@ class SpuConfig(Model):
     reserve."""
     controller: str = "localhost:9004"
     """Private address of the SC, `HOST:PORT`."""
+    secret_file: str | None = None
+    """File with the secret by which the SPU proves to the SC who it is; only its owner may read it.
+    Left out: `secret` in `logDir`. The SPU reads it whenever it connects. See `runnel spu secret`.
+    """
     public: Listen = Listen(port=9005)
     """Where the SPU listens to producers and consumers."""
     private: Listen = Listen(port=9006)

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Iterable
+from pathlib import Path
 
 from connection_manager.session import Session
 from schemas.causality import caused_by, new_cause
@@ -32,7 +33,8 @@ from schemas.control.messages import (
     Welcome,
 )
 from schemas.daemon.logs import get_logger
-from schemas.errors import RunnelError, UnsupportedError
+from schemas.daemon.secret_file import read_secret
+from schemas.errors import RunnelError, StorageFailedError, UnsupportedError
 from schemas.ids import PartitionUid, Term
 from schemas.objects.partition import LiveReplica
 from spu.host.host import ReplicaHost
@@ -50,9 +52,11 @@ def free_changed(told: int, free: int) -> bool:
 
 
 class SpuControl:
-    """Connects a replica host to SC sessions; the `LinkHandler` of an SPU."""
+    """Connects a replica host to SC sessions; the `LinkHandler` of an SPU. ``secret_file`` holds
+    the SPU's secret, if it has one."""
 
-    def __init__(self, spu_id: int, software: str) -> None:
+    def __init__(self, spu_id: int, software: str, secret_file: Path) -> None:
+        self._secret_file = secret_file
         self._spu_id = spu_id
         self._software = software
         self._instance = secrets.token_hex(8)
@@ -151,6 +155,12 @@ class SpuControl:
             free_bytes=self._told_free,
             replicas=tuple(host.reports()),
         )
+
+    def secret(self) -> str | None:
+        try:
+            return read_secret(self._secret_file)
+        except OSError as error:
+            raise StorageFailedError(f"{self._secret_file}: {error.strerror}") from error
 
     async def welcomed(self, welcome: Welcome, session: Session) -> None:
         await self._replica_host.join_cluster(welcome.cluster_uid)

@@ -16,6 +16,7 @@ from pathlib import Path
 from connection_manager.client import ControllerLink
 from schemas.daemon.collector import held, spare_what_is_there
 from schemas.daemon.logs import configure_logs, get_logger
+from schemas.daemon.secret_file import DEFAULT_FILE
 from spu.config import SpuConfig
 from spu.control import SpuControl
 from spu.host.host import ReplicaHost
@@ -38,7 +39,8 @@ async def serve(config: SpuConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
-        control = SpuControl(config.spu_id, version("runnel"))
+        secret_file = Path(config.secret_file or Path(config.log_dir, DEFAULT_FILE))
+        control = SpuControl(config.spu_id, version("runnel"), secret_file)
         host = ReplicaHost(
             Path(config.log_dir),
             config.spu_id,

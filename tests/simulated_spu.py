@@ -35,6 +35,7 @@ class SimulatedSpu:
     def __init__(self, spu_id: int, address: str, *, instance: str | None = None) -> None:
         self.spu_id = spu_id
         self.instance = instance or uuid.uuid4().hex
+        self.held_secret: str | None = None
         self.cluster_uid: str | None = None
         self.seen_revision = 0
         self.seen_stamp: Stamp | None = None
@@ -83,6 +84,9 @@ class SimulatedSpu:
             stamp=self.seen_stamp,
             replicas=tuple(self.replicas.values()),
         )
+
+    def secret(self) -> str | None:
+        return self.held_secret
 
     async def welcomed(self, welcome: Welcome, session: Session) -> None:
         self.cluster_uid = welcome.cluster_uid

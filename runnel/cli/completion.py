@@ -48,6 +48,11 @@ def topics(context: typer.Context, incomplete: str) -> list[str]:
     return _offered("topics", context.params.get("sc"), incomplete)
 
 
+def spus(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of SPUs."""
+    return _offered("spus", context.params.get("sc"), incomplete)
+
+
 def partitions(context: typer.Context, incomplete: str) -> list[str]:
     """Names of the partitions."""
     return _offered("partitions", context.params.get("sc"), incomplete)

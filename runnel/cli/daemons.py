@@ -1,4 +1,4 @@
-"""``runnel sc run`` and ``runnel spu run``: replace this process with that daemon."""
+"""``runnel sc`` and ``runnel spu``: run a daemon in place of this process; secrets of SPUs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Annotated
 
 import typer
 
+from runnel.cli import completion
+from runnel.cli.arguments import ScOption
 from schemas.daemon.installation import Program, program_command
+from schemas.daemon.secret_file import write_secret
 from schemas.errors import NotFoundError
 
 ConfigOption = Annotated[
@@ -31,6 +34,41 @@ def _become(program: Program, config: Path) -> None:
 def sc_run(config: ConfigOption = Path("sc.yaml")) -> None:
     """Run a streaming controller in the foreground until SIGTERM or Ctrl-C."""
     _become(Program.SC, config)
+
+
+@spu_app.command("secret")
+def spu_secret(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="SPU", autocompletion=completion.spus, show_default=False),
+    ],
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to",
+            metavar="FILE",
+            help="Write it to this file, which only its owner may read. Default: print it.",
+            show_default=False,
+        ),
+    ] = None,
+    sc: ScOption = None,
+) -> None:
+    """Make a secret by which an SPU proves to the SC who it is.
+
+    Bring it to the SPU's host, into the file `secret` in its logDir (or its secretFile), with mode
+    600; the SPU finds it when it connects next. Once the SPU has used it, the SC accepts no earlier
+    secret, and turns away whoever speaks as this SPU without it. Nobody can read it later; if it
+    is lost, make another one.
+    """
+    # Only this command needs a client; `run` is to become the daemon at once.
+    from runnel.cli.spu_secret import make_secret
+
+    secret = make_secret(sc, name)
+    if to is None:
+        print(secret)
+        return
+    write_secret(to, secret)
+    print(f"wrote the secret of spu/{name} to {to}; bring it to the SPU's host")
 
 
 @spu_app.command("run")

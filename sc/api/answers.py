@@ -85,6 +85,17 @@ class ClusterAnswer(Model):
     divergent: tuple[DivergentSpu, ...]
     """SPUs that have seen what the KV does not know, and that the SC turns away, because it does
     not begin that recovery by itself."""
+    unproven: tuple[int, ...]
+    """Ids of connected SPUs that have not proven who they are, because they have no secret yet."""
+
+
+class SpuSecret(Model):
+    """A new secret of an SPU. No other answer holds it."""
+
+    spu_id: int
+    """Id of the SPU."""
+    secret: str
+    """The secret; put it into the SPU's `secretFile`."""
 
 
 class HistoryItem(Model):

@@ -24,4 +24,5 @@ def cluster_answer(controller: Controller, version: str) -> ClusterAnswer:
             DivergentSpu(spu=found.spu_id, why=found.why, incarnation=found.incarnation)
             for found in controller.divergent
         ),
+        unproven=controller.connections.unproven,
     )

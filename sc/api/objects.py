@@ -347,6 +347,7 @@ class ObjectService:
         ops: list[Op] = [Delete(self._key(old))]
         if isinstance(old, Spu):
             ops.append(Delete(self._keys.spu_id(old.spec.spu_id)))
+            ops.append(Delete(self._keys.spu_secret(old.spec.spu_id)))
             ops.append(DeletePrefix(self._keys.tombstones_of(old.spec.spu_id)))
         return old, ops
 

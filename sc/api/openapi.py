@@ -15,6 +15,7 @@ from sc.api.answers import (
     History,
     RecoveryRequest,
     Replicas,
+    SpuSecret,
     Synced,
 )
 from sc.api.merge_patch import MEDIA_TYPE
@@ -41,6 +42,7 @@ _MODELS: Final[tuple[type[Model], ...]] = (
     History,
     RecoveryRequest,
     Replicas,
+    SpuSecret,
     Synced,
     Truncation,
     UncleanElection,
@@ -83,6 +85,7 @@ _ANSWERS: Final[dict[Operation, type[Model]]] = {
     Operation.ASSIGNMENTS: Assignments,
     Operation.HISTORY: History,
     Operation.REPLICAS: Replicas,
+    Operation.ISSUE: SpuSecret,
 }
 
 

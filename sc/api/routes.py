@@ -42,6 +42,7 @@ class Operation(Enum):
     REPLICAS = "replicas"
     TRUNCATE = "truncate"
     SYSTEM_TOPIC = "systemTopic"
+    ISSUE = "issueSecretOf"
 
 
 #: What users may write of partitions.
@@ -167,6 +168,15 @@ def routes() -> tuple[Route, ...]:
             errors=(503,),
         ),
         *(route for cls in KINDS for route in _of_kind(cls)),
+        Route(
+            "POST",
+            "/v1/spus/{name}/secret",
+            Operation.ISSUE,
+            "Make a secret by which an SPU proves who it is; in force once the SPU has used it",
+            Spu,
+            success=201,
+            errors=(404, 409, 503, 504),
+        ),
         Route(
             "GET",
             "/v1/partitions/{name}/replicas",

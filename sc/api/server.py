@@ -16,7 +16,7 @@ from connection_manager.guarded_site import (
     GuardedSite,
     serving,
 )
-from sc.api.answers import Health, RecoveryRequest
+from sc.api.answers import Health, RecoveryRequest, SpuSecret
 from sc.api.assignments import assignments
 from sc.api.bodies import Bodies, BodyError
 from sc.api.cluster import cluster_answer
@@ -134,6 +134,7 @@ class PublicServer:
             Operation.TRUNCATE: self._truncate,
             Operation.REPLICAS: self._replicas,
             Operation.SYSTEM_TOPIC: self._system_topic,
+            Operation.ISSUE: self._issue_secret,
         }
         for route in routes():
             self._add(route, answers[route.operation])
@@ -323,6 +324,16 @@ class PublicServer:
         options = _write_options(request, query)
         found = await self._objects.system_topic(request.match_info["name"], options)
         return _json(found.to_json(), route.success)
+
+    async def _issue_secret(self, request: web.Request, route: Route, query: Query) -> web.Response:
+        options = _write_options(request, query)
+        spu = self._objects.get(Spu, _name(request, Spu))
+        if not isinstance(spu, Spu):
+            raise TypeError(spu)
+        secret = await self._controller.secrets.issue(spu.spec.spu_id, options.by)
+        response = _json(SpuSecret(spu_id=spu.spec.spu_id, secret=secret).to_json(), route.success)
+        response.headers[hdrs.CACHE_CONTROL] = "no-store"
+        return response
 
     async def _delete(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)

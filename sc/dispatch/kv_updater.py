@@ -118,7 +118,12 @@ class KvUpdater:
                 graves = self._keys.tombstones_of(spu.spec.spu_id)
                 return (
                     [self._unchanged(spu)],
-                    [Delete(self._key(spu)), Delete(id_key), DeletePrefix(graves)],
+                    [
+                        Delete(self._key(spu)),
+                        Delete(id_key),
+                        Delete(self._keys.spu_secret(spu.spec.spu_id)),
+                        DeletePrefix(graves),
+                    ],
                 )
             case CreatePartitions(owner, partitions, spus, owner_status):
                 created = timestamp()

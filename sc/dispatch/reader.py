@@ -52,8 +52,8 @@ class _Read:
 class _Listing:
     """All keys of the KV as of a revision, and the differences from the mirror.
 
-    ``objects`` are names by kind; ``left`` are SPU ids and tombstones: key, revision, and the key
-    that they belong to.
+    ``objects`` are names by kind; ``left`` are what SPUs have besides their objects (ids, secrets,
+    tombstones): key, revision, and the key that they belong to.
     """
 
     revision: int = 0
@@ -81,7 +81,8 @@ class KvReader:
         self._store = store
         self._dispatcher = dispatcher
         self._next_revision = 1
-        #: SPU ids and tombstones whose SPU is not in the KV: their revisions, and the missing key.
+        #: Ids, secrets and tombstones of SPUs that are not in the KV: their revisions, and the
+        #: missing key.
         self.strays: dict[str, tuple[int, str]] = {}
         #: Keys in the KV that do not parse, with the reason.
         self.unreadable: dict[str, str] = {}
@@ -182,6 +183,8 @@ class KvReader:
         elif (grave := self._keys.parse_tombstone(kv.key)) is not None:
             listing.tombstones.add(grave)
             listing.left.append((kv.key, kv.mod_revision, self._keys.spu_id(grave[0])))
+        elif (spu_id := self._keys.parse_spu_secret(kv.key)) is not None:
+            listing.left.append((kv.key, kv.mod_revision, self._keys.spu_id(spu_id)))
         elif self._keys.parse_spu_id(kv.key) is not None:
             owner = self._keys.object(Spu.PLURAL, kv.value.decode(errors="replace"))
             listing.left.append((kv.key, kv.mod_revision, owner))

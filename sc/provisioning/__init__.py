@@ -8,9 +8,20 @@ SPU's key whenever that changes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Protocol
 
 from sc.controllers.actions import ProvisionAction
 from sc.store.view import Provisioning
+
+
+class SecretIssuer(Protocol):
+    """Where a provisioner gets the secrets of its SPUs."""
+
+    async def knows(self, spu_id: int, secret: str) -> bool:
+        """Whether this is the SPU's secret. Raises RunnelError."""
+
+    async def issue(self, spu_id: int, by: str) -> str:
+        """A new secret of an SPU. Raises RunnelError."""
 
 
 class Provisioner(ABC):

@@ -5,6 +5,7 @@
     <dir>/spus/<name>/              what the SPU stores, unless its template names a directory
     <dir>/spus/<name>.yaml          the configuration it was started with
     <dir>/spus/<name>.process.json  its process, its ports and its spec
+    <dir>/spus/<name>/secret        its secret (in the directory that its template names, if any)
     <dir>/logs/<name>.log           what it printed
 
 An SPU outlives the SC. The next SC adopts running SPUs, by those files or by the command line of
@@ -27,13 +28,16 @@ from typing import Any
 import yaml
 
 from sc.controllers.actions import EndSpu, ProvisionAction, ProvisionSpu
-from sc.provisioning import Provisioner
+from sc.provisioning import Provisioner, SecretIssuer
 from sc.provisioning.crash_loop import CrashLoop
+from sc.store.codec import CONTROLLERS
 from sc.store.view import Provisioned, Provisioning
 from schemas.daemon.files import write_json
 from schemas.daemon.installation import Program, program_command
 from schemas.daemon.logs import get_logger, last_trouble
 from schemas.daemon.process import ProcessId, is_alive, spu_processes, started_at, stop
+from schemas.daemon.secret_file import DEFAULT_FILE, read_secret, write_secret
+from schemas.errors import RunnelError
 from schemas.objects.quantities import short
 from schemas.objects.spu import SpuSpec
 
@@ -58,6 +62,8 @@ class _Managed:
 
     spec: SpuSpec
     process: ProcessId | None
+    #: False for a process that was found by its command line: its spec stands for none.
+    spec_known: bool = True
     task: asyncio.Task[None] | None = None
     child: subprocess.Popen[bytes] | None = None
 
@@ -65,7 +71,8 @@ class _Managed:
 class LocalProvisioner(Provisioner):
     """SPUs below one directory. ``controller`` is the SC's private address, ``ports`` are those
     that the SC uses; ``on_change`` is called with the name of an SPU when its trouble changes or
-    it has ended. Replicas are kept below ``directory`` and ``allowed_dirs`` only."""
+    it has ended; ``secrets`` makes the secrets of SPUs. Replicas are kept below ``directory`` and
+    ``allowed_dirs`` only."""
 
     def __init__(
         self,
@@ -73,9 +80,11 @@ class LocalProvisioner(Provisioner):
         controller: str,
         ports: frozenset[int],
         on_change: Callable[[str], None],
+        secrets: SecretIssuer,
         *,
         allowed_dirs: Sequence[Path] = (),
     ) -> None:
+        self._secrets = secrets
         # SPUs have another working directory, and the next SC finds them by this path.
         self._directory = directory.resolve()
         self._controller = controller
@@ -103,17 +112,17 @@ class LocalProvisioner(Provisioner):
             try:
                 data: dict[str, Any] = json.loads(self._state_file(name).read_text())
                 process = ProcessId(**data["process"])
-                spec = SpuSpec.model_validate(data["spec"])
+                spec, known = SpuSpec.model_validate(data["spec"]), True
             except (OSError, ValueError, KeyError, TypeError):
                 # The file may be missing after a start: the spec is unknown, so replace it.
                 if (found := by_config.get(str(file))) is None:
                     continue
-                process, spec = found, SpuSpec(spu_id=0)
+                process, spec, known = found, SpuSpec(spu_id=0), False
             if not is_alive(process):
                 process = by_config.get(str(file), process)
             log.info("adopted", spu=name, pid=process.pid, alive=is_alive(process))
             self._spus[name] = Provisioned(spec)
-            self._take_care(name, _Managed(spec, process))
+            self._take_care(name, _Managed(spec, process, known))
             self._on_change(name)
 
     def carry_out(self, action: ProvisionAction) -> None:
@@ -158,6 +167,8 @@ class LocalProvisioner(Provisioner):
             began = time.monotonic()
             log_begins = _size(self._log_file(name))
             try:
+                if managed.spec_known:
+                    await self._provide_secret(name, managed.spec)
                 if not is_alive(managed.process):
                     self._start(name, managed)
                 await self._until_ended(name, managed, began)
@@ -194,18 +205,31 @@ class LocalProvisioner(Provisioner):
             self._spus[name] = replace(self._spus[name], trouble=trouble)
             self._on_change(name)
 
+    async def _provide_secret(self, name: str, spec: SpuSpec) -> None:
+        """Give an SPU a secret, unless it has one that the SC knows. A running SPU finds it when it
+        connects next. An SPU runs without one rather than not at all: the KV may not answer."""
+        file = self._data(name, spec) / DEFAULT_FILE
+        try:
+            self._check_log_dir(spec.storage.log_dir)
+            held = await asyncio.to_thread(read_secret, file)
+            if held is None or not await self._secrets.knows(spec.spu_id, held):
+                secret = await self._secrets.issue(spec.spu_id, CONTROLLERS)
+                await asyncio.to_thread(write_secret, file, secret)
+        except (OSError, RunnelError, _ForbiddenError) as error:
+            log.warning("an SPU gets no secret", spu=name, why=str(error))
+
+    def _data(self, name: str, spec: SpuSpec) -> Path:
+        return self._directory / "spus" / (spec.storage.log_dir or name)
+
     def _start(self, name: str, managed: _Managed) -> None:
         """Start the process. Raises OSError, _ForbiddenError."""
         spec = managed.spec
         self._check_log_dir(spec.storage.log_dir)
         port, private = spec.public_endpoint.port, spec.private_endpoint.port
-        data = self._directory / "spus" / name
         config_file, log_file = self._config_file(name), self._log_file(name)
         config = {
             "spuId": spec.spu_id,
-            "logDir": str(self._directory / "spus" / spec.storage.log_dir)
-            if spec.storage.log_dir
-            else str(data),
+            "logDir": str(self._data(name, spec)),
             "storageSize": spec.storage.size,
             "controller": self._controller,
             "public": {"host": HOST, "port": port},

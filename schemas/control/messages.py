@@ -3,7 +3,11 @@
 One WebSocket per SPU, JSON text messages. Each is an `Envelope`; requests carry an ``id`` that
 the reply repeats in ``reply_to``. Every envelope carries the causality id of what led to it.
 
-The conversation: the SPU sends `Hello`; the SC answers with `Welcome`, or with `Reject` and closes.
+The conversation: the SPU says who it is (`Identify`), the SC answers with a `Challenge`, the SPU
+proves its identity (`Prove`) and sends its state: a `Hello`, and `HelloPart` for replicas that do
+not fit into that; the SC answers with `Welcome`. Instead of any answer it may send `Reject` and
+close. An SPU of an older version, which does not offer `IDENTIFY_PROTOCOL`, begins with `Hello`,
+and one that meets an older SC does so as well.
 Then the SC sends the complete `AssignPartitions` of the SPU, `LeadPartitions` for those that it
 leads and `DeleteReplicas` for tombstones. The SPU sends `Report` whenever a replica's state
 changes, `SpuRequest` when a leader needs another live replica set or another leader, and
@@ -24,6 +28,8 @@ from schemas.objects.topic import SharedLogSettings
 
 SESSION_VERSION: Final = 1
 MIN_SESSION_VERSION: Final = 1
+#: The WebSocket subprotocol of an SPU that identifies itself before it sends its state.
+IDENTIFY_PROTOCOL: Final = "runnel.session.identify"
 
 
 class ReplicaRole(CaselessEnum):
@@ -80,9 +86,39 @@ class ReplicaReport(Model):
         return self.fit or self.unclean_boot
 
 
+class Identify(Model):
+    """SPU → SC, first message: who it is, and a nonce. ``instance`` is random per process: it
+    distinguishes two processes of one SPU id."""
+
+    type: Literal["identify"] = "identify"
+    min_version: int = MIN_SESSION_VERSION
+    max_version: int = SESSION_VERSION
+    software: str
+    spu_id: int
+    instance: str
+    cluster_uid: str | None = None
+    nonce: str
+
+
+class Challenge(Model):
+    """SC → SPU: prove it. With the cluster and both nonces each end knows what is proven, an
+    `schemas.control.proof.Exchange`."""
+
+    type: Literal["challenge"] = "challenge"
+    cluster_uid: str
+    nonce: str
+
+
+class Prove(Model):
+    """SPU → SC: the proof; None of an SPU without a secret."""
+
+    type: Literal["prove"] = "prove"
+    proof: str | None = None
+
+
 class Hello(Model):
-    """SPU → SC, first message. ``instance`` is random per process: it distinguishes two processes
-    of one SPU id. ``free_bytes`` is the free space of its disk; None where it is not known."""
+    """SPU → SC: its state. ``free_bytes`` is the free space of its disk; None where it is not
+    known. So many `HelloPart` follow as ``more`` says."""
 
     type: Literal["hello"] = "hello"
     min_version: int = MIN_SESSION_VERSION
@@ -95,10 +131,19 @@ class Hello(Model):
     stamp: Stamp | None = None
     free_bytes: int | None = None
     replicas: tuple[ReplicaReport, ...] = ()
+    more: int | None = None
+
+
+class HelloPart(Model):
+    """SPU → SC: more replicas, which belong to the hello before."""
+
+    type: Literal["helloPart"] = "helloPart"
+    replicas: tuple[ReplicaReport, ...]
 
 
 class Welcome(Model):
-    """SC → SPU: accepted. ``generation`` counts this SPU's connections."""
+    """SC → SPU: accepted. ``generation`` counts this SPU's connections. ``proof`` is the SC's, for
+    an SPU that has proven itself."""
 
     type: Literal["welcome"] = "welcome"
     version: int
@@ -108,6 +153,7 @@ class Welcome(Model):
     heartbeat_ms: int
     misses: int
     stamp: Stamp
+    proof: str | None = None
 
 
 class Reject(Model):
@@ -265,7 +311,11 @@ class Reply(Model):
 
 
 Message = Annotated[
-    Hello
+    Identify
+    | Challenge
+    | Prove
+    | Hello
+    | HelloPart
     | Welcome
     | Reject
     | Heartbeat

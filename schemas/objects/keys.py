@@ -9,6 +9,7 @@
     /runnel/<cluster>/arriving                      the cluster is being moved into this store
     /runnel/<cluster>/objects/<plural>/<name>       one object
     /runnel/<cluster>/spu-ids/<spu id>              the name of the SPU that has this id
+    /runnel/<cluster>/spu-secrets/<spu id>          by what an SPU's secret is verified
     /runnel/<cluster>/tombstones/<spu id>/<uid>     permission to delete replicas
 """
 
@@ -62,6 +63,9 @@ class ClusterKeys:
     def spu_id(self, spu_id: int) -> str:
         return f"{self.root}spu-ids/{spu_id}"
 
+    def spu_secret(self, spu_id: int) -> str:
+        return f"{self.root}spu-secrets/{spu_id}"
+
     @property
     def objects(self) -> str:
         return f"{self.root}objects/"
@@ -94,6 +98,12 @@ class ClusterKeys:
     def parse_spu_id(self, key: str) -> int | None:
         """The id of an SPU id's key; None for any other key."""
         prefix = f"{self.root}spu-ids/"
+        number = key.removeprefix(prefix)
+        return int(number) if key.startswith(prefix) and number.isdecimal() else None
+
+    def parse_spu_secret(self, key: str) -> int | None:
+        """The id of an SPU secret's key; None for any other key."""
+        prefix = f"{self.root}spu-secrets/"
         number = key.removeprefix(prefix)
         return int(number) if key.startswith(prefix) and number.isdecimal() else None
 

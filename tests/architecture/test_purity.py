@@ -82,6 +82,10 @@ EDGES = {
         "os": "makes the file durable",
         "pathlib": "replaces the file it is given",
     },
+    "schemas.daemon.secret_file": {
+        "os": "protects the file and makes it durable",
+        "pathlib": "reads and replaces the file it is given",
+    },
     "schemas.daemon.installation": {"sys": "the interpreter that daemons are started with"},
     "schemas.daemon.process": {
         "os": "asks for a process without a descriptor",

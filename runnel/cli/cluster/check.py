@@ -118,6 +118,7 @@ async def examine(addresses: Sequence[Address]) -> tuple[list[Check], bool]:
         await client.close()
     checks += check_recovery(info)
     checks += check_online(spus)
+    checks += check_proven(spus, info)
     at_once = asyncio.Semaphore(_AT_ONCE)
     checks += await asyncio.gather(
         *(_check_endpoint(spu, info["clusterUid"], address, at_once) for spu in spus)
@@ -197,6 +198,20 @@ def check_online(spus: Iterable[Spu]) -> list[Check]:
             Check("spus", Result.FAILED, "none is registered; register them: runnel apply -f …")
         )
     return checks
+
+
+def check_proven(spus: Iterable[Spu], info: Mapping[str, Any]) -> list[Check]:
+    """A warning if SPUs are connected that have not proven who they are."""
+    unproven = set(info.get("unproven", ()))
+    names = [spu.name for spu in spus if spu.spec.spu_id in unproven]
+    if not names:
+        return []
+    listed = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+    detail = (
+        f"{count(len(names), 'SPU')} without a secret, whose id another program could take while it"
+        f" is offline: {listed}; make one: runnel spu secret {names[0]}"
+    )
+    return [Check("secrets", Result.WARNING, detail)]
 
 
 async def _check_endpoint(

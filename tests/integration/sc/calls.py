@@ -78,6 +78,13 @@ async def register(sc: RunningSc, *ids: int) -> None:
         await created(sc, "Spu", f"spu-{i}", {"spuId": i})
 
 
+async def secret_of(sc: RunningSc, spu_id: int) -> str:
+    """A new secret of a registered SPU."""
+    status, answer = await call(sc, "POST", f"/v1/spus/spu-{spu_id}/secret", by="ann")
+    assert (status, answer["spuId"]) == (201, spu_id), answer
+    return str(answer["secret"])
+
+
 @asynccontextmanager
 async def online(sc: RunningSc, *ids: int) -> AsyncIterator[list[SimulatedSpu]]:
     """Registered SPUs with a session."""

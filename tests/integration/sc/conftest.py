@@ -65,10 +65,14 @@ def manifest(kind: str, name: str, spec: dict[str, object]) -> dict[str, object]
 
 
 @asynccontextmanager
-async def run_sc(kv: KV, *, grace_ms: int = 0) -> AsyncIterator[RunningSc]:
+async def run_sc(
+    kv: KV, *, grace_ms: int = 0, require_secrets: bool = False
+) -> AsyncIterator[RunningSc]:
     """Run an SC over a KV until the block ends."""
     async with AsyncExitStack() as stack:
-        controller = await Controller.acquire(kv, "test", grace_ms=grace_ms)
+        controller = await Controller.acquire(
+            kv, "test", grace_ms=grace_ms, require_secrets=require_secrets
+        )
         private, private_port = await start_private_server(controller.connections, "127.0.0.1", 0)
         stack.push_async_callback(private.cleanup)
         server = PublicServer(controller, "test")

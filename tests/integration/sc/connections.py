@@ -11,10 +11,12 @@ import aiohttp
 
 from connection_manager.manager import ClusterIdentity, ConnectionManager, start_private_server
 from schemas.control.messages import (
+    IDENTIFY_PROTOCOL,
     Envelope,
     FindPeers,
     Heartbeat,
     Hello,
+    Identify,
     Message,
     Reject,
     Report,
@@ -23,8 +25,9 @@ from schemas.control.messages import (
     Welcome,
     decode_envelope,
 )
+from schemas.control.proof import Exchange, Verifier
 from schemas.control.session_end import SessionEnd
-from schemas.errors import RunnelError
+from schemas.errors import RunnelError, UnauthorizedError
 
 STAMP = Stamp(revision=2, office="office")
 IDENTITY = ClusterIdentity("test", "uid-of-this-cluster", STAMP)
@@ -43,9 +46,26 @@ class Events:
     refusal: RunnelError | None = None
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     checking: asyncio.Event = field(default_factory=asyncio.Event)
+    hellos: list[Hello] = field(default_factory=list)
     checks: int = 0
+    proven: list[bool] = field(default_factory=list)
+    authenticated: list[tuple[int, bool]] = field(default_factory=list)
+    verifiers: dict[int, Verifier] = field(default_factory=dict)
+    sc_proof: str | None = None
 
-    async def check(self, hello: Hello) -> None:
+    async def authenticate(
+        self, spu_id: int, exchange: Exchange | None, proof: str | None
+    ) -> str | None:
+        self.authenticated.append((spu_id, exchange is not None))
+        verifier = self.verifiers.get(spu_id)
+        if verifier is None:
+            return None
+        if exchange is None or proof is None or not verifier.accepts(exchange, proof):
+            raise UnauthorizedError(f"SPU {spu_id} has not proven itself")
+        return self.sc_proof or verifier.proof(exchange)
+
+    async def check(self, hello: Hello, *, proven: bool) -> None:
+        self.proven.append(proven)
         self.checks += 1
         self.checking.set()
         await self.gate.wait()
@@ -54,6 +74,7 @@ class Events:
 
     def opened(self, generation: int, hello: Hello) -> None:
         self.log.append(("opened", hello.spu_id, generation))
+        self.hellos.append(hello)
 
     def closed(
         self, spu_id: int, generation: int, reason: str, end: SessionEnd, quiet: int
@@ -117,8 +138,14 @@ class Bench:
     http: aiohttp.ClientSession
 
     @asynccontextmanager
-    async def peer(self, hello: Message | None = None) -> AsyncIterator[Peer]:
-        async with self.http.ws_connect(f"http://{self.address}/session") as socket:
+    async def peer(
+        self, hello: Message | None = None, *, identifies: bool = False
+    ) -> AsyncIterator[Peer]:
+        """A connection that begins with this message. It is that of an older SPU, unless it
+        ``identifies`` itself."""
+        protocols = (IDENTIFY_PROTOCOL,) if identifies else ()
+        url = f"http://{self.address}/session"
+        async with self.http.ws_connect(url, protocols=protocols) as socket:
             peer = Peer(socket)
             if hello is not None:
                 await peer.say(hello)
@@ -143,3 +170,8 @@ async def bench_of(heartbeat_ms: int = 60_000) -> AsyncIterator[Bench]:
 def hello_of(spu_id: int = 1, **fields: object) -> Hello:
     known = {"software": "test", "spu_id": spu_id, "instance": "one"}
     return Hello.model_validate(known | fields)
+
+
+def identity_of(spu_id: int = 1, **fields: object) -> Identify:
+    known = {"software": "test", "spu_id": spu_id, "instance": "one", "nonce": "n"}
+    return Identify.model_validate(known | fields)

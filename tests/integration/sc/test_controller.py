@@ -17,7 +17,7 @@ from sc.store.codec import encode_object
 from schemas.errors import FencedError
 from schemas.objects.keys import ClusterKeys
 from schemas.objects.spu import SpuResolution
-from tests.integration.sc.calls import register
+from tests.integration.sc.calls import register, secret_of
 from tests.integration.sc.conftest import RunningSc
 from tests.integration.sc.connections import Peer, hello_of
 from tests.polling import eventually
@@ -74,8 +74,13 @@ async def test_given_spu_that_saw_a_later_revision_then_all_begin_anew_in_anothe
         async with sc.http.ws_connect(f"http://{sc.private}/session") as socket:
             peer = Peer(socket)
             await peer.say(hello_of(kv_revision=10_000))
-            assert (await peer.welcomed()).stamp.incarnation == 1
-        await eventually(lambda: other.seen_stamp == sc.controller.leadership.stamp)
+            assert "SPU 1 has not proven who it is" in (await peer.rejected()).message
+        ahead = SimulatedSpu(1, sc.private)
+        ahead.held_secret, ahead.seen_revision = await secret_of(sc, 1), 10_000
+        async with ahead:
+            await eventually(lambda: ahead.session is not None)
+            assert sc.controller.leadership.stamp.incarnation == 1
+            await eventually(lambda: other.seen_stamp == sc.controller.leadership.stamp)
 
 
 async def test_given_another_sc_in_office_then_the_first_ends_before_it_tells_of_it(

@@ -11,9 +11,13 @@ from aiohttp import web
 
 from connection_manager.client import ControllerLink
 from schemas.control.messages import Envelope, Heartbeat
+from schemas.control.proof import Verifier
 from tests.integration.sc.connections import bench_of
 from tests.polling import eventually
 from tests.simulated_spu import SimulatedSpu
+from tests.unit.sc.builders import partition_of, report_of
+
+SECRET = "s" * 43
 
 
 @asynccontextmanager
@@ -31,6 +35,42 @@ async def test_given_unregistered_spu_then_its_link_knows_why_and_gets_in_once_r
         await eventually(lambda: "SPU 5 is not registered" in str(spu.link.trouble))
         bench.manager.register("spu-5", 5)
         await eventually(lambda: spu.link.trouble is None)
+
+
+async def test_given_sc_that_does_not_know_the_secret_then_the_link_leaves_it() -> None:
+    async with bench_of() as bench:
+        bench.events.verifiers[1] = Verifier.of(SECRET)
+        bench.events.sc_proof = "00" * 32
+        spu = SimulatedSpu(1, bench.address)
+        spu.held_secret = SECRET
+        async with spu:
+            await eventually(lambda: "does not know the secret" in str(spu.link.trouble))
+            assert spu.session is None
+            bench.events.sc_proof = None
+            await eventually(lambda: spu.session is not None)
+
+
+async def test_given_many_replicas_then_the_hello_comes_in_parts_and_whole() -> None:
+    async with bench_of() as bench:
+        spu = SimulatedSpu(1, bench.address)
+        reports = [report_of(partition_of("t", index, (1,)), 1) for index in range(2_500)]
+        spu.replicas = {report.uid: report for report in reports}
+        async with spu:
+            await eventually(lambda: len(bench.events.hellos) == 1)
+        assert bench.events.hellos[0].replicas == tuple(reports)
+
+
+async def test_given_an_older_sc_then_the_link_says_everything_in_its_hello(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It offers no subprotocol, and knows no message of the new handshake."""
+    monkeypatch.setattr("connection_manager.manager.IDENTIFY_PROTOCOL", "another")
+    async with bench_of() as bench:
+        spu = SimulatedSpu(1, bench.address)
+        spu.held_secret = SECRET
+        async with spu:
+            await eventually(lambda: spu.session is not None)
+        assert bench.events.authenticated == [(1, False)]
 
 
 async def test_given_nobody_listens_then_the_link_names_the_address(unused_port: int) -> None:

@@ -24,6 +24,7 @@ from sc.controllers.actions import EndSpu, ProvisionSpu
 from sc.provisioning.local import LocalProvisioner
 from sc.store.view import Provisioned
 from schemas.daemon.process import ProcessId, is_alive
+from schemas.errors import RunnelError, UnreachableError
 from schemas.objects.spu import PrivateEndpoint, PublicEndpoint, Spu, Storage
 from schemas.objects.spu_group import SpuTemplate
 from tests.polling import eventually
@@ -60,6 +61,8 @@ class Bench:
     overlaps: list[list[str]] = field(default_factory=list)
     provisioners: list[LocalProvisioner] = field(default_factory=list)
     allowed_dirs: list[Path] = field(default_factory=list)
+    secrets: dict[int, list[str]] = field(default_factory=dict)
+    no_secrets: RunnelError | None = None
 
     def new(self) -> LocalProvisioner:
         self.provisioners.append(
@@ -68,6 +71,7 @@ class Bench:
                 CONTROLLER,
                 frozenset({9003}),
                 lambda name: self.news.append(name),
+                self,
                 allowed_dirs=self.allowed_dirs,
             )
         )
@@ -85,6 +89,16 @@ class Bench:
         config = str(self.directory / "spus" / f"{name}.yaml")
         processes = psutil.process_iter(["cmdline"])
         return [p.pid for p in processes if (p.info["cmdline"] or [""])[-1] == config]
+
+    async def knows(self, spu_id: int, secret: str) -> bool:
+        return secret in self.secrets.get(spu_id, ())
+
+    async def issue(self, spu_id: int, by: str) -> str:
+        if self.no_secrets is not None:
+            raise self.no_secrets
+        made = self.secrets.setdefault(spu_id, [])
+        made.append(f"{len(made):043}")
+        return made[-1]
 
     @property
     def state_file(self) -> Path:
@@ -312,9 +326,8 @@ async def test_given_a_log_dir_then_used_and_never_removed(bench: Bench, tmp_pat
     provisioner.carry_out(ProvisionSpu(spu))
     await bench.until_runs(spu)
     assert f"logDir: {tmp_path}/disk/{NAME}\n" in bench.config_file.read_text()
-    (tmp_path / "disk" / NAME).mkdir(parents=True)
     await bench.end(provisioner)
-    assert (tmp_path / "disk" / NAME).exists()
+    assert (tmp_path / "disk" / NAME / "secret").exists()
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -415,13 +428,41 @@ async def test_given_a_directory_named_from_where_the_sc_runs_then_a_real_spu_fi
 ) -> None:
     monkeypatch.chdir(tmp_path)
     port = free_base_port(tmp_path, 1) + 10
-    provisioner = LocalProvisioner(Path("cluster"), CONTROLLER, frozenset(), bench.news.append)
+    provisioner = LocalProvisioner(
+        Path("cluster"), CONTROLLER, frozenset(), bench.news.append, bench
+    )
     bench.provisioners.append(provisioner)
     provisioner.carry_out(ProvisionSpu(spu_at(port)))
     await eventually(lambda: is_served(port + 2))
     assert (bench.data / "identity.json").exists()
     second = await bench.next()
     assert NAME in second.provisioning.spus
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_given_a_secret_then_kept_as_long_as_the_sc_knows_it(bench: Bench) -> None:
+    first, spu = bench.new(), spu_at()
+    first.carry_out(ProvisionSpu(spu))
+    process = await bench.until_runs(spu)
+    file = bench.data / "secret"
+    (made,) = bench.secrets[spu.spec.spu_id]
+    assert (file.read_text().strip(), file.stat().st_mode & 0o777) == (made, 0o600)
+    second = await bench.next()
+    second.carry_out(ProvisionSpu(spu))
+    await eventually(lambda: second.provisioning.spus == {NAME: Provisioned(spu.spec)})
+    # A KV that was restored from a backup does not know it.
+    bench.secrets.clear()
+    await bench.next()
+    await eventually(lambda: file.read_text().strip() in bench.secrets.get(spu.spec.spu_id, ()))
+    assert bench.process() == process
+
+
+@pytest.mark.usefixtures("stand_in")
+async def test_given_no_secret_can_be_made_then_it_runs_all_the_same(bench: Bench) -> None:
+    bench.no_secrets = UnreachableError("the KV does not answer")
+    bench.new().carry_out(ProvisionSpu(spu_at()))
+    await bench.until_runs(spu_at())
+    assert not (bench.data / "secret").exists()
 
 
 @pytest.mark.usefixtures("stand_in")

@@ -17,7 +17,7 @@ from schemas.control.messages import ReplicaRole, SpuRequest, Stamp, Tombstone
 from schemas.ids import PartitionUid, make_term
 from schemas.objects.keys import ClusterKeys
 from schemas.objects.partition import LiveReplica, Partition
-from tests.integration.sc.calls import call, online, register
+from tests.integration.sc.calls import call, online, register, secret_of
 from tests.integration.sc.conftest import RunningSc, run_sc
 from tests.polling import eventually
 from tests.simulated_spu import SimulatedSpu
@@ -66,6 +66,7 @@ class Past:
         before = self.spus.get(spu_id)
         spu = self.spus[spu_id] = SimulatedSpu(spu_id, sc.private)
         if before is not None:
+            spu.held_secret = before.held_secret
             spu.cluster_uid, spu.replicas = before.cluster_uid, before.replicas
             spu.seen_revision, spu.seen_stamp = before.seen_revision, before.seen_stamp
         return spu
@@ -74,6 +75,8 @@ class Past:
         async with run_sc(kv) as sc, AsyncExitStack() as stack:
             for spu_id in (1, 2):
                 await sc.create("Spu", f"spu-{spu_id}", {"spuId": spu_id})
+            for spu_id in (1, 2):
+                self.spu(spu_id, sc).held_secret = await secret_of(sc, spu_id)
             async with self.spu(1, sc) as one:
                 two = await stack.enter_async_context(self.spu(2, sc))
                 for spu_id in (1, 2):
@@ -190,7 +193,7 @@ async def test_given_a_second_backup_restored_then_an_operator_decides(past: Pas
         sc = await stack.enter_async_context(run_sc(kv))
         one, two = [await stack.enter_async_context(past.spu(spu, sc)) for spu in (1, 2)]
         await eventually(lambda: len(sc.controller.divergent) == 2)
-        assert "runnel cluster recover --spu 1" in (one.link.trouble or "")
+        await eventually(lambda: "runnel cluster recover --spu 1" in (one.link.trouble or ""))
         before = await cluster(sc)
         assert (before["office"]["incarnation"], before["recovering"]) == (0, False)
         assert [(d["spu"], d["incarnation"]) for d in before["divergent"]] == [(1, 2), (2, 2)]
@@ -219,11 +222,13 @@ async def test_given_forged_hellos_then_one_recovery_at_most_and_no_leap(kv: KV)
     """Somebody speaks as SPUs: as one that is connected, then as one that is not."""
     async with run_sc(kv) as sc, online(sc, 1):
         await register(sc, 2)
+        secret = await secret_of(sc, 2)
         await eventually(lambda: 2 in sc.controller.connections.registered.values())
         generation = sc.controller.view.sessions[1].generation
 
-        async def forge(spu_id: int, incarnation: int) -> str:
+        async def forge(spu_id: int, incarnation: int, secret: str | None = secret) -> str:
             forger = SimulatedSpu(spu_id, sc.private)
+            forger.held_secret = secret
             forger.seen_stamp = Stamp(revision=1, office="x", incarnation=incarnation)
             forger.seen_revision = 10**12
             async with forger:
@@ -236,6 +241,9 @@ async def test_given_forged_hellos_then_one_recovery_at_most_and_no_leap(kv: KV)
             await forge(1, 0) == await forge(1, 65_000) == "another process is connected as SPU 1"
         )
         assert sc.controller.view.sessions[1].generation == generation
+        assert "SPU 2 has not proven who it is" in await forge(2, 0, None)
+        assert sc.controller.view.incarnation == 0
+        # Even somebody who has stolen the secret cannot use all incarnations up.
         assert "would leap from incarnation 0 to 65001" in await forge(2, 65_000)
         assert sc.controller.view.sessions[1].generation == generation
         assert sc.controller.view.incarnation == 0

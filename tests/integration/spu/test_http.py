@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -16,8 +17,8 @@ from tests.unit.spu.builders import batch_of
 
 
 @pytest.fixture
-async def address(served: Served) -> AsyncIterator[str]:
-    control = SpuControl(1, "0.1.0")
+async def address(served: Served, tmp_path: Path) -> AsyncIterator[str]:
+    control = SpuControl(1, "0.1.0", tmp_path / "secret")
     runner, port = await start_http_server(
         served.spu.host, served.listener, control, "127.0.0.1", 0
     )

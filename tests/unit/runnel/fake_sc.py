@@ -102,6 +102,7 @@ class FakeSc:
         app.router.add_patch("/v1/{plural}/{name}", self._patch)
         app.router.add_delete("/v1/{plural}/{name}", self._delete)
         app.router.add_get("/v1/{plural}/{name}/history", self._history)
+        app.router.add_post("/v1/spus/{name}/secret", self._issue)
         app.router.add_post("/v1/partitions/{name}/truncate", self._truncate)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -241,6 +242,11 @@ class FakeSc:
     async def _recover(self, request: web.Request) -> web.Response:
         self.recovered.append((await request.json())["spu"])
         return await self._cluster(request)
+
+    async def _issue(self, request: web.Request) -> web.Response:
+        if ("spus", request.match_info["name"]) not in self.objects:
+            raise NotFoundError("there is no such SPU")
+        return web.json_response({"spuId": 1, "secret": "s" * 43}, status=201)
 
     async def _health(self, _request: web.Request) -> web.Response:
         if not self.ready:

@@ -188,7 +188,7 @@ def test_given_the_last_incarnation_then_refused() -> None:
 )
 def test_refusal(incarnation: int, since_ms: int | None, why: str | None) -> None:
     found = Divergence(7, "SPU 7 has seen much", incarnation)
-    said = refusal(found, 2, since_ms)
+    said = refusal(found, 2, since_ms, proven=True)
     if why is None:
         assert said is None
     else:
@@ -196,3 +196,10 @@ def test_refusal(incarnation: int, since_ms: int | None, why: str | None) -> Non
         assert said.startswith("SPU 7 has seen much, but ")
         assert why in said
         assert "runnel cluster recover --spu 7" in said
+
+
+def test_given_spu_that_has_not_proven_itself_then_an_operator_decides() -> None:
+    said = refusal(Divergence(7, "SPU 7 has seen much", 3), 2, None, proven=False)
+    assert said is not None
+    assert "SPU 7 has not proven who it is" in said
+    assert "runnel cluster recover --spu 7" in said

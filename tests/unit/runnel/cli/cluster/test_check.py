@@ -17,6 +17,7 @@ from runnel.cli.cluster.check import (
     check_disk,
     check_online,
     check_partitions,
+    check_proven,
     check_recovery,
     check_topics,
 )
@@ -222,6 +223,14 @@ def test_given_spu_that_only_an_operator_may_believe_then_failed_with_what_to_do
     assert (found.check, found.result) == ("recovery from SPU 3", Result.FAILED)
     assert "SPU 3 has seen incarnation 7" in found.detail
     assert "runnel cluster recover --spu 3" in found.detail
+
+
+def test_given_spu_that_has_not_proven_itself_then_a_warning_with_what_to_do() -> None:
+    spus = [runnel.Spu(f"edge-{i}", i) for i in (1, 2)]
+    assert check_proven(spus, {"unproven": [9]}) == check_proven(spus, {}) == []
+    (found,) = check_proven(spus, {"unproven": [2]})
+    assert (found.check, found.result) == ("secrets", Result.WARNING)
+    assert "runnel spu secret edge-2" in found.detail
 
 
 def test_given_leader_elected_uncleanly_then_a_warning_until_the_next_election() -> None:

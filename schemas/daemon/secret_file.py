@@ -1,0 +1,56 @@
+"""The file that holds an SPU's secret, readable by its owner alone.
+
+Neighbours: an SPU reads it when it connects (`spu.control`); the SC writes it for SPUs that it
+starts (`sc.provisioning.local`), ``runnel spu secret`` for others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Final
+
+from schemas.errors import InvalidRequestError
+
+#: In the log directory of the SPU.
+DEFAULT_FILE: Final = "secret"
+_MIN_CHARACTERS: Final = 32
+
+
+def read_secret(file: Path) -> str | None:
+    """The secret in a file; None if there is no such file.
+
+    Raises OSError, and InvalidRequestError if others may read it or it holds no secret.
+    """
+    try:
+        with file.open() as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+            text = opened.read(4096)
+    except FileNotFoundError:
+        return None
+    if mode & 0o077:
+        raise InvalidRequestError(f"others may read {file}; protect it: chmod 600 {file}")
+    secret = text.strip()
+    if len(secret) < _MIN_CHARACTERS or not secret.isascii() or not secret.isprintable():
+        raise InvalidRequestError(
+            f"{file}: a secret has {_MIN_CHARACTERS} or more printable ASCII characters"
+        )
+    return secret
+
+
+def write_secret(file: Path, secret: str) -> None:
+    """Replace the secret in a file; after a crash it holds the old one or the new one.
+
+    Raises OSError.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(f".{file.name}.tmp")
+    with contextlib.suppress(FileNotFoundError):
+        temporary.unlink()
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w") as opened:
+        opened.write(secret + "\n")
+        opened.flush()
+        os.fsync(opened.fileno())
+    temporary.replace(file)

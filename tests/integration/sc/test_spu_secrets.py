@@ -1,0 +1,125 @@
+"""Secrets of SPUs over a real SC: made, put in force by their first use, asked for from then on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sc.kv.interface import KV, Put, range_all
+from schemas.errors import NotFoundError
+from schemas.objects.keys import ClusterKeys
+from tests.integration.sc.calls import call, register, secret_of
+from tests.integration.sc.conftest import RunningSc, run_sc
+from tests.polling import eventually
+from tests.simulated_spu import SimulatedSpu
+
+KEYS = ClusterKeys("test")
+
+
+async def connects(sc: RunningSc, secret: str | None, spu_id: int = 1) -> str:
+    """What comes of connecting as an SPU: "proven", "unproven", or why it is turned away."""
+    spu = SimulatedSpu(spu_id, sc.private)
+    spu.held_secret = secret
+    async with spu:
+        await eventually(
+            lambda: spu.session is not None or spu.link.trouble not in (None, "not connected yet")
+        )
+        if spu.session is None:
+            return str(spu.link.trouble)
+        unproven = (await sc.call("GET", "/v1/cluster"))[1]["unproven"]
+    await sc.until("spus", f"spu-{spu_id}", "offline")
+    return "unproven" if unproven == [spu_id] else "proven"
+
+
+async def test_given_no_secret_then_connected_as_before(sc: RunningSc) -> None:
+    await register(sc, 1)
+    assert await connects(sc, None) == "unproven"
+    assert await connects(sc, "x" * 43) == "unproven", "of a cluster whose KV was restored"
+
+
+async def test_given_secret_then_in_force_once_it_was_used(sc: RunningSc) -> None:
+    await register(sc, 1)
+    secret = await secret_of(sc, 1)
+    assert await connects(sc, None) == "unproven", "it was not brought to the SPU yet"
+    assert await connects(sc, secret) == "proven"
+    assert "SPU 1 has not proven itself" in await connects(sc, None)
+    assert "SPU 1 does not know its secret" in await connects(sc, "x" * 43)
+    assert await connects(sc, secret) == "proven"
+
+
+async def test_given_another_secret_then_the_first_one_holds_until_the_other_is_used(
+    sc: RunningSc,
+) -> None:
+    await register(sc, 1)
+    first = await secret_of(sc, 1)
+    assert await connects(sc, first) == "proven"
+    lost, second = await secret_of(sc, 1), await secret_of(sc, 1)
+    assert "does not know its secret" in await connects(sc, lost)
+    assert await connects(sc, first) == "proven"
+    assert await connects(sc, second) == "proven"
+    assert "does not know its secret" in await connects(sc, first)
+
+
+async def test_given_secret_then_nothing_shows_it(sc: RunningSc, kv: KV) -> None:
+    await register(sc, 1)
+    secret = await secret_of(sc, 1)
+    assert await connects(sc, secret) == "proven"
+    pages = [i async for page in range_all(kv, KEYS.root) for i in page.items]
+    assert not any(secret.encode() in item.value for item in pages)
+    stored = next(item for item in pages if item.key == KEYS.spu_secret(1))
+    assert json.loads(stored.value)["by"] == "ann"
+    verifier = json.loads(stored.value)["current"]
+    for path in ("/v1/spus/spu-1", "/v1/spus", "/v1/spus/spu-1/history", "/v1/cluster"):
+        answer = json.dumps((await sc.call("GET", path))[1])
+        assert secret not in answer
+        assert verifier not in answer
+
+
+async def test_given_sc_restarted_then_the_secret_is_in_force(kv: KV) -> None:
+    async with run_sc(kv) as sc:
+        await register(sc, 1)
+        secret = await secret_of(sc, 1)
+        assert await connects(sc, secret) == "proven"
+    async with run_sc(kv) as sc:
+        assert "has not proven itself" in await connects(sc, None)
+        assert await connects(sc, secret) == "proven"
+
+
+async def test_given_spu_deleted_then_its_secret_goes_with_it(sc: RunningSc, kv: KV) -> None:
+    await register(sc, 1)
+    secret = await secret_of(sc, 1)
+    assert await connects(sc, secret) == "proven"
+    assert (await call(sc, "DELETE", "/v1/spus/spu-1"))[0] in (200, 202)
+    assert await kv.get(KEYS.spu_secret(1)) is None
+    await register(sc, 1)
+    assert await connects(sc, None) == "unproven"
+
+
+async def test_given_secret_without_an_spu_then_the_repair_removes_it(
+    sc: RunningSc, kv: KV
+) -> None:
+    await kv.txn([], [Put(KEYS.spu_secret(9), b"{}")])
+    await sc.controller.repair()
+    assert await kv.get(KEYS.spu_secret(9)) is None
+
+
+async def test_given_no_such_spu_then_no_secret(sc: RunningSc) -> None:
+    assert (await call(sc, "POST", "/v1/spus/absent/secret"))[0] == 404
+    with pytest.raises(NotFoundError):
+        await sc.controller.secrets.issue(9, "ann")
+
+
+async def test_given_secret_that_cannot_be_read_then_turned_away_and_told_what_to_do(
+    sc: RunningSc, kv: KV
+) -> None:
+    await register(sc, 1)
+    await kv.txn([], [Put(KEYS.spu_secret(1), b"?")])
+    assert f"({KEYS.spu_secret(1)}) cannot be read" in await connects(sc, None)
+
+
+async def test_given_secrets_required_then_spus_without_one_are_turned_away(kv: KV) -> None:
+    async with run_sc(kv, require_secrets=True) as sc:
+        await register(sc, 1)
+        assert "requireSpuSecrets is set" in await connects(sc, None)
+        assert await connects(sc, await secret_of(sc, 1)) == "proven"

@@ -1,0 +1,47 @@
+"""The file of an SPU's secret: for its owner alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from schemas.daemon.secret_file import read_secret, write_secret
+from schemas.errors import InvalidRequestError
+
+SECRET = "s" * 43
+
+
+def test_given_a_secret_then_written_for_the_owner_alone_and_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "secret"
+    before = os.umask(0)
+    try:
+        write_secret(file, "t" * 43)
+        write_secret(file, SECRET)
+    finally:
+        os.umask(before)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert read_secret(file) == SECRET
+    assert [path.name for path in file.parent.iterdir()] == ["secret"]
+
+
+def test_given_no_file_then_none(tmp_path: Path) -> None:
+    assert read_secret(tmp_path / "secret") is None
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o666])
+def test_given_file_that_others_may_read_then_refused(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "secret"
+    write_secret(file, SECRET)
+    file.chmod(mode)
+    with pytest.raises(InvalidRequestError, match=f"chmod 600 {file}"):
+        read_secret(file)
+
+
+@pytest.mark.parametrize("text", ["", "short", "ü" * 40, "a" * 40 + "\n" + "b" * 40])
+def test_given_file_without_a_secret_then_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "secret"
+    write_secret(file, text)
+    with pytest.raises(InvalidRequestError, match="32 or more printable ASCII"):
+        read_secret(file)
