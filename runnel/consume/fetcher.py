@@ -34,6 +34,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -64,6 +65,8 @@ _LEADERLESS_S: Final = 1.0
 #: After so long to twice as long without records, a reader asks the SC for the leader.
 _LOOK_S: Final = 30.0
 _FOLLOWERS_S: Final = 10.0
+#: How long a follower may take to verify batches that arrived damaged.
+_DAMAGE_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,7 @@ class PartitionFetcher:
         self._heard = False
         self._look_timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._reporting: set[asyncio.Task[None]] = set()
 
     async def fetch(self, offset: int, term: int) -> Fetched:
         """The records from ``offset`` on; perhaps none, after ``max_wait_ms`` or, if the leader
@@ -145,18 +149,45 @@ class PartitionFetcher:
             left_s = deadline - loop.time()
             attempt = await self._route.pause(self._partition, attempt, left_s)
 
+    @property
+    def fetch_bytes(self) -> int:
+        """How many bytes a request asks for."""
+        return self._settings.fetch_bytes
+
     def avoid(self, follower: int) -> None:
         """Do not ask a follower for a while: its answer could not be used."""
         self._avoided_until[follower] = asyncio.get_running_loop().time() + _AVOID_S
 
+    def report_damage(self, follower: int, offset: int, term: int) -> None:
+        """Tell a follower that it sent damaged batches from ``offset`` on, after one of ``term``.
+
+        It verifies them, and is rebuilt if they are damaged there. Nobody waits for that.
+        """
+        task = asyncio.create_task(self._report_damage(follower, offset, term), name="damage")
+        self._reporting.add(task)
+        task.add_done_callback(self._reporting.discard)
+
     def close(self) -> None:
         """Stop waiting for any answer."""
+        for task in self._reporting:
+            task.cancel()
         if self._look_timer is not None:
             self._look_timer.cancel()
         if self._looking is not None:
             self._looking.cancel()
         self._forget_silent()
         self._unsubscribe()
+
+    async def _report_damage(self, follower: int, offset: int, term: int) -> None:
+        with suppress(RunnelError):
+            found = await self._route.partition(self._partition)
+            for replica in found.replicas:
+                if replica.spu == follower:
+                    connection = await self._route.connection(replica.endpoint, _DAMAGE_S)
+                    flags = FetchFlags.FOLLOWER_OK | FetchFlags.VERIFIED
+                    size = self._settings.fetch_bytes
+                    request = FetchRequest(found.uid, offset, size, 1, 0, term, flags)
+                    await (await connection.start(Api.FETCH, request.pack(), timeout_s=_DAMAGE_S))
 
     def _forget_silent(self) -> None:
         if self._silent is not None:

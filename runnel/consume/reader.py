@@ -24,12 +24,14 @@ from runnel.net.routing import TopicRoute
 from runnel.records.cursor import Cursor
 from schemas.errors import (
     CorruptBatchError,
+    DeadlineExceededError,
     DivergedError,
     OffsetOutOfRangeError,
+    RunnelError,
 )
-from schemas.wire.record_requests import (
-    EARLIEST,
-)
+from schemas.ids import PartitionUid
+from schemas.wire.protocol import Api
+from schemas.wire.record_requests import EARLIEST, FetchFlags, FetchRequest, FetchResponse
 
 #: The most chunks of a partition that wait for the user.
 MOST_HELD: Final = 2
@@ -99,16 +101,49 @@ class PartitionReader:
                 continue
             try:
                 found = cursor.take(fetched.data, fetched.lac)
-            except CorruptBatchError:
-                if fetched.follower is None:
-                    raise
-                # The other replicas are not known to be damaged; the SPU finds its own damage.
-                self.fetcher.avoid(fetched.follower)
-                continue
+            except CorruptBatchError as error:
+                if fetched.follower is not None:
+                    # The other replicas are not known to be damaged.
+                    self.fetcher.avoid(fetched.follower)
+                    self.fetcher.report_damage(fetched.follower, before, cursor.term)
+                    continue
+                if (verified := await self._fetch_verified(error)) is None:
+                    continue
+                # If this is damaged as well, the leader does not verify, or cannot find it.
+                found = cursor.take(verified.data, verified.lac)
             if cursor.position == before:
                 continue
             self.from_earliest = False
             return FetchedChunk(cursor.partition, found, cursor.position)
+
+    async def _fetch_verified(self, damage: CorruptBatchError) -> Fetched | None:
+        """The batches that arrived damaged from the leader, once more, verified by the leader.
+
+        If they are damaged on its disk, it gives up its leadership: the next leader answers. Raises
+        ``damage`` if there is no other replica. None: fetch again, and meet what this met.
+        """
+        cursor, route = self.cursor, self.route
+
+        def request(uid: PartitionUid) -> bytes:
+            size = self.fetcher.fetch_bytes
+            flags = FetchFlags.VERIFIED
+            return FetchRequest(uid, cursor.position, size, 1, 0, cursor.term, flags).pack()
+
+        partition = await route.partition(cursor.partition)
+        alone = not partition.replicas
+        _log.warning("%s; the SPU is asked to verify its replica", damage.message)
+        try:
+            response = await route.retrying(
+                cursor.partition,
+                Api.FETCH,
+                request,
+                give_up_s=0.0 if alone else self.give_up_s,
+            )
+        except RunnelError as error:
+            if alone or isinstance(error, DeadlineExceededError):
+                raise damage from error
+            return None
+        return Fetched(response.tail, FetchResponse.unpack(response.fixed).lac, None)
 
     async def _fetch(self) -> Fetched | None:
         """The next answer; None if the position had to move instead."""

@@ -33,7 +33,7 @@ from schemas.errors import (
     RunnelError,
 )
 from schemas.wire.protocol import Api
-from schemas.wire.record_requests import LATEST, FetchRequest, FetchResponse
+from schemas.wire.record_requests import LATEST, FetchFlags, FetchRequest, FetchResponse
 
 _FETCH_BYTES: Final = 4 << 20
 _ATTEMPT_S: Final = 10.0
@@ -196,12 +196,16 @@ class StateLog(Generic[S, U]):
                 attempt = await self._route.pause(self._partition, attempt, _left(deadline))
 
     async def _fetch(self, deadline: float) -> tuple[memoryview, int]:
-        """Batches from the position on, and the last add confirmed."""
+        """Batches from the position on, and the last add confirmed.
+
+        There are few: the leader verifies all of them, and another one answers if they are damaged.
+        """
+        cursor, flags = self._cursor, FetchFlags.VERIFIED
         response = await self._route.retrying(
             self._partition,
             Api.FETCH,
             lambda uid: FetchRequest(
-                uid, self._cursor.position, _FETCH_BYTES, 0, 0, self._cursor.term
+                uid, cursor.position, _FETCH_BYTES, 0, 0, cursor.term, flags
             ).pack(),
             give_up_s=_left(deadline),
         )

@@ -34,6 +34,9 @@ class FetchFlags(IntFlag):
 
     #: A follower may answer, up to the last add confirmed that it knows.
     FOLLOWER_OK = 1
+    #: The reader was sent a damaged batch: the SPU verifies the batches before it sends them again,
+    #: and takes a replica that is damaged out of service.
+    VERIFIED = 2
 
 
 NO_FLAGS: Final = FetchFlags(0)
@@ -99,7 +102,7 @@ class FetchRequest(FixedPart):
     ``max_bytes``, and may begin before ``offset``. ``term`` is the term of the reader's last
     batch, 0 if it has none: with ``offset`` it identifies what the reader has read, and
     DivergedError says that the log no longer holds that. ``flags``: without FOLLOWER_OK only the
-    leader answers.
+    leader answers; with VERIFIED the SPU checks the batches first.
     """
 
     uid: PartitionUid

@@ -20,6 +20,7 @@ says what to report to the SC.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -339,8 +340,9 @@ class Replica:
     def fetch(self, request: FetchRequest, *, wait: bool = False) -> Found:
         """The records that a fetch can get now. With ``wait``, call it from a thread.
 
-        Raises BlockingIOError without ``wait`` if the disk is needed, OffsetOutOfRangeError,
-        NotLeaderError, DivergedError; Damage and OSError, which the caller passes to `damaged`.
+        Raises BlockingIOError without ``wait`` if the disk is needed or the batches are to be
+        verified, OffsetOutOfRangeError, NotLeaderError, DivergedError; Damage and OSError, which
+        the caller passes to `damaged`.
         """
         # Read once: while a thread is in here, the state may change at any time.
         state = self._runner.state
@@ -352,8 +354,15 @@ class Replica:
         if request.offset < log_start:
             raise truncated(self.meta.name, request.offset, log_start)
         max_bytes = min(request.max_bytes, MAX_FETCH_BYTES)
+        verified = FetchFlags.VERIFIED in request.flags
+        if verified and not wait:
+            raise BlockingIOError(errno.EAGAIN, "the batches are to be verified")
         try:
-            result = self._log.read(request.offset, max_bytes, lac + 1, wait=wait)
+            result = (
+                self._log.read_verified(request.offset, max_bytes, lac + 1)
+                if verified
+                else self._log.read(request.offset, max_bytes, lac + 1, wait=wait)
+            )
         except BlockingIOError:
             raise
         except FileNotFoundError as error:

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import NoReturn
 
-from schemas.errors import NotReadyError, OffsetOutOfRangeError
+from schemas.errors import CorruptBatchError, NotReadyError, OffsetOutOfRangeError
+from schemas.wire.batch import split_batches, verify
 from spu.storage.reader import LogReader, ReadResult
 from spu.storage.segment import Damage, Segment
 
@@ -53,6 +54,28 @@ class ReadableLog:
             return reader.read(segment, offset, max_bytes, upto_offset, wait=wait)
         except Damage as error:
             self._raise_unless_cut(error, segment, offset)
+
+    def read_verified(self, offset: int, max_bytes: int, upto_offset: int) -> ReadResult:
+        """As `read` with ``wait``, of batches whose checksums match."""
+        reader = self._reader
+        # Before the read: if the log is cut after it, this segment is no longer there.
+        segment = segment_of(self._segments, offset) if self._segments else None
+        found = self.read(offset, max_bytes, upto_offset, wait=True)
+        verified = 0
+        try:
+            for header, batch in split_batches(found.data):
+                verify(batch, header)
+                verified += header.length
+        except CorruptBatchError as error:
+            if segment is None:
+                raise NotReadyError("the log was replaced meanwhile") from error
+            try:
+                position = reader.locate(segment, offset, segment.size, wait=True)
+                damage = Damage(segment.path, position + verified, error.message)
+            except Damage as earlier:
+                damage = earlier
+            self._raise_unless_cut(damage, segment, offset)
+        return found
 
     def batch_start(self, offset: int) -> int:
         """Base offset of the batch that holds ``offset``; the log's end, if ``offset`` is not below

@@ -20,8 +20,10 @@ from schemas.wire.protocol import (
     unpack_frame,
 )
 from schemas.wire.record_requests import (
+    NO_FLAGS,
     NO_OFFSET,
     Acks,
+    FetchFlags,
     FetchRequest,
     FetchResponse,
     ListOffsetsRequest,
@@ -93,9 +95,15 @@ class Client:
         return ProduceResponse.unpack(fixed)
 
     async def fetch(
-        self, offset: int, *, max_wait_ms: int = 0, min_bytes: int = 1, max_bytes: int = 1 << 20
+        self,
+        offset: int,
+        *,
+        max_wait_ms: int = 0,
+        min_bytes: int = 1,
+        max_bytes: int = 1 << 20,
+        flags: FetchFlags = NO_FLAGS,
     ) -> tuple[FetchResponse, memoryview]:
-        request = FetchRequest(UID, offset, max_bytes, min_bytes, max_wait_ms)
+        request = FetchRequest(UID, offset, max_bytes, min_bytes, max_wait_ms, flags=flags)
         fixed, tail = await self.call(Api.FETCH, 2, request.pack())
         return FetchResponse.unpack(fixed), tail
 

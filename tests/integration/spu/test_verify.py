@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from schemas.control.messages import ReplicaRole
 from schemas.errors import (
     InvalidRequestError,
     NotFoundError,
@@ -21,9 +23,11 @@ from schemas.ids import PartitionUid
 from schemas.objects.topic import Durability
 from schemas.wire.log_requests import VerifyRequest, VerifyResponse
 from schemas.wire.protocol import Api
-from schemas.wire.record_requests import EARLIEST, NO_OFFSET
+from schemas.wire.record_requests import EARLIEST, NO_FLAGS, NO_OFFSET, FetchFlags
 from spu.server import verifications
 from spu.server.listener import Listener
+from spu.storage.readable_log import ReadableLog
+from spu.storage.reader import ReadResult
 from spu.storage.verification import Verification
 from tests.integration.spu.client import Client
 from tests.integration.spu.cluster import Cluster
@@ -264,3 +268,47 @@ async def test_given_a_log_that_is_cut_then_the_verification_begins_anew(served:
             await ask(client, found.next_offset)
         with pytest.raises(InvalidRequestError):
             await ask(client, found.next_offset)
+
+
+async def test_given_a_fetch_of_verified_batches_then_damage_makes_the_replica_unfit(
+    served: Served,
+) -> None:
+    segment = served.replica._log.segments[1]
+    second = segment.base_offset + 2
+    async with await Client.connect(served.port) as client:
+        plain, verified = [
+            await client.fetch(second, flags=flags) for flags in (NO_FLAGS, FetchFlags.VERIFIED)
+        ]
+        assert verified == plain
+        assert not len((await client.fetch(served.replica.leo, flags=FetchFlags.VERIFIED))[1])
+        # A bit of a record of the third batch: an SPU reads only headers, so it does not notice.
+        size = segment.size // ((segment.end_offset - segment.base_offset) // 2)
+        flip(segment.path, 3 * size - 40)
+        assert len((await client.fetch(second))[1]) == len(plain[1])
+        assert served.replica.fit
+        with pytest.raises(StorageFailedError, match=rf"at byte {2 * size}: .*CRC32C") as refused:
+            await client.fetch(second, flags=FetchFlags.VERIFIED)
+        assert segment.path in refused.value.message
+    report = served.replica.report()
+    assert (report.fit, report.role) == (False, ReplicaRole.STOPPED)
+
+
+async def test_given_a_fetch_of_verified_batches_that_are_being_cut_then_nothing_is_damaged(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, read = served.replica._log, ReadableLog.read
+
+    def cut(self: ReadableLog, *args: Any, **options: Any) -> ReadResult:
+        found = read(self, *args, **options)
+        found.data[-1] ^= 1
+        # As if the log was cut in this segment after the read.
+        self._segments = tuple(
+            replace(one, end_offset=one.end_offset - 2) for one in self._segments
+        )
+        return found
+
+    monkeypatch.setattr(ReadableLog, "read", cut)
+    async with await Client.connect(served.port) as client:
+        with pytest.raises(NotReadyError, match="cut"):
+            await client.fetch(log.segments[1].base_offset, flags=FetchFlags.VERIFIED)
+    assert served.replica.fit

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -18,6 +19,7 @@ from schemas.errors import (
     NotReadyError,
     OffsetOutOfRangeError,
     RunnelError,
+    StorageFailedError,
     UnsupportedError,
 )
 from schemas.wire.batch import BatchHeader, read_header, set_offset_and_term, verify_client_part
@@ -128,6 +130,9 @@ class FakeSpu:
         #: Whether it finds transaction ids, or takes them for timestamps as earlier versions do.
         self.knows_ids = True
         self.fetched: list[FetchRequest] = []
+        #: Does it refuse to send verified batches? What happens when a reader asks for some.
+        self.finds_damage = False
+        self.found_damage: Callable[[], None] = lambda: None
         #: Does it know subscriptions?
         self.pushes = False
         self.push_script: deque[Step | RunnelError] = deque()
@@ -325,6 +330,11 @@ class FakeSpu:
         self.fetches += 1
         self.fetched.append(request)
         allowed = bool(request.flags & FetchFlags.FOLLOWER_OK)
+        if FetchFlags.VERIFIED in request.flags:
+            self.found_damage()
+            if self.finds_damage:
+                refuse(StorageFailedError("the replica cannot serve: a checksum does not match"))
+                return
         step = self.fetch_script.popleft() if self.fetch_script else self._usual(allowed)
         if isinstance(step, RunnelError):
             refuse(step)

@@ -14,6 +14,7 @@ from runnel.consume import consumer, fetcher
 from runnel.consume.speculation import Speculation, SpeculationPolicy
 from runnel.net import routing
 from schemas.errors import (
+    CorruptBatchError,
     DivergedError,
     NotFoundError,
     NotLeaderError,
@@ -337,7 +338,8 @@ async def test_given_follower_reads_and_a_damaged_follower_then_the_leaders_reco
     assert await offsets(
         replicated.consumer(6, follower_reads=True, speculative_reads=False)
     ) == list(range(6))
-    assert replicated.follower.fetches == 4
+    plain = [one for one in replicated.follower.fetched if FetchFlags.VERIFIED not in one.flags]
+    assert len(plain) == 4
     assert replicated.leader.fetches == 3
 
 
@@ -436,3 +438,78 @@ def test_the_settings_are_the_same_in_both_facades() -> None:
     assert runnel.ConsumerSettings is aio.ConsumerSettings
     settings = runnel.ConsumerSettings()
     assert (settings.speculative_reads, settings.follower_reads) == (True, False)
+
+
+def damage(log: FakeLog, index: int) -> None:
+    log.batches[index] = bytearray(log.batches[index])
+    log.batches[index][-1] ^= 1
+
+
+@pytest.mark.parametrize("speculative_reads", [True, False])
+async def test_given_damage_on_the_leader_then_it_is_told_and_the_reader_meets_no_error(
+    replicated: Replicated, speculative_reads: bool
+) -> None:
+    replicated.fill(6)
+    leader, follower = replicated.leader, replicated.follower
+    damage(replicated.log(leader), 2)
+    leader.finds_damage = True
+
+    def elect() -> None:
+        leader.leads, follower.leads = False, True
+        replicated.sc.endpoints = [("127.0.0.1", follower.port)]
+        replicated.sc.term = Term(2 * TERM)
+
+    leader.found_damage = elect
+    consumer = replicated.consumer(6, speculative_reads=speculative_reads)
+    assert await offsets(consumer) == [*range(6)]
+    told = [one for one in leader.fetched if FetchFlags.VERIFIED in one.flags]
+    assert [one.offset for one in told] == [2]
+
+
+async def test_given_damage_on_a_follower_then_it_is_told_and_read_no_more(
+    replicated: Replicated,
+) -> None:
+    replicated.fill(6)
+    leader, follower = replicated.leader, replicated.follower
+    damage(replicated.log(follower), 2)
+    follower.finds_damage = True
+    told_of_damage = asyncio.Event()
+    follower.found_damage = told_of_damage.set
+    assert await offsets(replicated.consumer(6, follower_reads=True)) == [*range(6)]
+    await told_of_damage.wait()
+    told = [one for one in follower.fetched if FetchFlags.VERIFIED in one.flags]
+    assert [(one.offset, FetchFlags.FOLLOWER_OK in one.flags) for one in told] == [(2, True)]
+    assert not any(FetchFlags.VERIFIED in one.flags for one in leader.fetched)
+
+
+async def test_given_damage_in_transit_then_what_the_leader_verified_is_read(
+    replicated: Replicated,
+) -> None:
+    replicated.fill(6)
+    log = replicated.log(replicated.leader)
+    damage(log, 2)
+    # It is whole on the leader's disk.
+    replicated.leader.found_damage = lambda: damage(log, 2)
+    consumer = replicated.consumer(6, speculative_reads=False)
+    assert await offsets(consumer) == [*range(6)]
+
+
+async def test_given_a_leader_that_does_not_verify_then_the_reader_is_told_of_the_damage(
+    replicated: Replicated,
+) -> None:
+    replicated.fill(6)
+    damage(replicated.log(replicated.leader), 2)
+    with pytest.raises(CorruptBatchError, match="orders/0 at offset 2"):
+        await offsets(replicated.consumer(6, speculative_reads=False))
+
+
+async def test_given_damage_on_the_only_replica_then_the_reader_is_told_at_once(
+    replicated: Replicated,
+) -> None:
+    replicated.fill(6)
+    replicated.sc.replicas = []
+    damage(replicated.log(replicated.leader), 2)
+    replicated.leader.finds_damage = True
+    with pytest.raises(CorruptBatchError, match="orders/0 at offset 2"):
+        await offsets(replicated.consumer(6))
+    assert FetchFlags.VERIFIED in replicated.leader.fetched[-1].flags

@@ -209,6 +209,27 @@ async def test_given_a_log_that_was_cut_without_a_snapshot_then_an_error(
         await open_log().read(LONG_S)
 
 
+async def test_given_a_leader_whose_batches_are_damaged_then_the_next_one_is_read(
+    world: World, open_log: Callable[[], Log]
+) -> None:
+    await say(open_log(), "a")
+    log, spu = world.log(TOPIC), world.spu
+    log.batches[-1][-1] ^= 1
+    spu.finds_damage = True
+
+    def elect() -> None:
+        # Another leader has it whole.
+        log.batches[-1][-1] ^= 1
+        spu.finds_damage, spu.found_damage = False, lambda: None
+
+    def found() -> None:
+        # After the refusal.
+        asyncio.get_running_loop().call_soon(elect)
+
+    spu.found_damage = found
+    assert await open_log().read(LONG_S) == ["a"]
+
+
 async def test_given_many_writers_at_once_then_every_word_stands_once(
     open_log: Callable[[], Log],
 ) -> None:
