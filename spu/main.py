@@ -55,7 +55,7 @@ async def serve(config: SpuConfig) -> None:
         spare_what_is_there()
         stack.push_async_callback(host.close)
         private = await host.peers.listen(config.private.host, config.private.port)
-        listener = Listener(host, files.clients)
+        listener = Listener(host, files.clients, files.unproven)
         public = await listener.start(config.public.host, config.public.port)
         stack.push_async_callback(listener.close)
         runner, http = await start_http_server(

@@ -43,6 +43,8 @@ FRAME_HEADER: Final = struct.Struct("<BBHII")
 FRAME_OVERHEAD: Final = PREFIX.size + FRAME_HEADER.size
 #: The longest frame a peer accepts, by its length field.
 MAX_FRAME_BYTES: Final = MAX_BATCH_BYTES + (1 << 16)
+#: The longest frame that an SPU accepts before it has accepted a HELLO, or another SPU's greeting.
+MAX_FIRST_FRAME_BYTES: Final = 4 << 10
 #: The most bytes that one fetch may ask for.
 MAX_FETCH_BYTES: Final = 32 << 20
 #: The longest tail of SUBSCRIBE, UNSUBSCRIBE and CREDIT: many times what a connection may have.

@@ -4,7 +4,7 @@ It carries the messages of all partitions that the two SPUs share, in order. Mes
 once. Pushes of batches wait while the other end does not read what was sent, and partitions take
 turns, so that a follower that catches up does not delay the messages of others, and memory stays
 bounded. A peer that is silent for too long is disconnected: a process that is suspended keeps its
-connections open.
+connections open. Until a greeting was accepted, frames are short.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ from schemas.errors import (
 from schemas.ids import PartitionUid
 from schemas.wire.batch import Buffer
 from schemas.wire.framing import FrameReader
-from schemas.wire.protocol import pack_error, pack_frame, unpack_frame
+from schemas.wire.protocol import (
+    MAX_FIRST_FRAME_BYTES,
+    MAX_FRAME_BYTES,
+    PREFIX,
+    pack_error,
+    pack_frame,
+    unpack_frame,
+)
 from spu.replication.messages import Message
 from spu.replication.wire import (
     MIN_PEER_VERSION,
@@ -47,10 +54,15 @@ PING_EVERY_S: Final = 1.0
 SILENT_PINGS: Final = 4
 #: Pushes wait while this many bytes are still to be sent.
 _WRITE_HIGH_BYTES: Final = 4 << 20
+#: The SPU that was dialled may also answer with an error, whose text has up to 4 KiB.
+_FIRST_ANSWER_BYTES: Final = 2 * MAX_FIRST_FRAME_BYTES
 
 
 class PeerEvents(Protocol):
     """What the owner of connections to peers provides."""
+
+    def arrived(self, connection: PeerConnection, address: str) -> None:
+        """Raise a RunnelError to refuse a connection that another SPU may have dialled."""
 
     def greet(self, greeting: Greeting) -> None:
         """Raise a RunnelError to refuse the sender of this greeting."""
@@ -83,7 +95,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._greeting = greeting
         self._dialled = dialled
         self._loop = asyncio.get_running_loop()
-        self._reader = FrameReader()
+        first_bytes = MAX_FIRST_FRAME_BYTES if dialled is None else _FIRST_ANSWER_BYTES
+        self._reader = FrameReader(first_bytes, receive_bytes=PREFIX.size + first_bytes)
         self._transport: asyncio.Transport | None = None
         self._writable = True
         self._pushes: deque[Callable[[], None]] = deque()
@@ -95,6 +108,13 @@ class PeerConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
+        if self._dialled is None:
+            address = transport.get_extra_info("peername") or ("unknown",)
+            try:
+                self._events.arrived(self, address[0])
+            except RunnelError as refusal:
+                self.end(refusal)
+                return
         self._timer = self._loop.call_later(
             GREETING_TIMEOUT_S, self.end, UnreachableError("no greeting came")
         )
@@ -112,6 +132,7 @@ class PeerConnection(asyncio.BufferedProtocol):
                 self._serve(frame)
         except RunnelError as error:
             self.end(error)
+        self._reader.drop_taken()
 
     def eof_received(self) -> bool:
         return False
@@ -138,6 +159,11 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._pushes.popleft()()
 
     # The owner's side
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the other end dialled."""
+        return self._dialled is None
 
     @property
     def usable(self) -> bool:
@@ -212,6 +238,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self._dialled is None:
             self._write(self._greeting(greeting.spu).frame())
         self.peer = greeting.spu
+        self._reader.widen(MAX_FRAME_BYTES)
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(PING_EVERY_S, self._ping)

@@ -22,6 +22,7 @@ from schemas.control.messages import Peer
 from schemas.daemon.logs import get_logger
 from schemas.errors import ProtocolError, RunnelError, UnauthorizedError, UnreachableError
 from schemas.ids import PartitionUid
+from spu.net.admission import Admission
 from spu.net.peer_connection import PeerConnection
 from spu.replication.messages import Message
 from spu.replication.wire import Damaged, Greeting
@@ -34,6 +35,10 @@ RETRY_CAP_MS: Final = 1_000.0
 #: How long to wait for the SC's answer before asking again.
 FIND_AGAIN_S: Final = 2.0
 _BACKLOG: Final = 128
+#: Connections of peers: each has one, and two while a newer one replaces it.
+_MAX_GREETED: Final = 2_000
+#: Connections that nobody has sent a greeting over yet.
+_MAX_UNPROVEN: Final = 32
 
 
 class PeerHandler(Protocol):
@@ -70,6 +75,10 @@ class Peers:
         self._found: dict[int, asyncio.Event] = {}
         self._server: asyncio.Server | None = None
         self._closed = False
+        # Peers of one host may be many: their number is bounded by the cluster's.
+        self._admission = Admission(
+            f"the private port of SPU {spu_id}", _MAX_GREETED, _MAX_UNPROVEN, _MAX_GREETED
+        )
 
     async def listen(self, host: str, port: int) -> int:
         """Accept peers; returns the bound port. Raises OSError."""
@@ -113,6 +122,10 @@ class Peers:
 
     # PeerEvents
 
+    def arrived(self, connection: PeerConnection, address: str) -> None:
+        """Count a connection. Raises OverloadedError if there are too many."""
+        self._admission.arrived(connection, address, asyncio.get_running_loop().time())
+
     def greet(self, greeting: Greeting) -> None:
         """Refuse an SPU of another cluster, or one that wanted to reach another SPU."""
         if greeting.to != self.spu_id:
@@ -129,6 +142,8 @@ class Peers:
             raise ProtocolError(f"two processes run as SPU {self.spu_id}")
 
     def greeted(self, connection: PeerConnection, peer: int) -> None:
+        if connection.accepted:
+            self._admission.proven(connection)
         before = self._connections.pop(peer, None)
         if before is not None:
             self._handler.peer_down(peer)
@@ -143,6 +158,7 @@ class Peers:
 
     def lost(self, connection: PeerConnection, reason: str) -> None:
         self._open.discard(connection)
+        self._admission.gone(connection)
         peer = connection.peer
         if peer is None:
             if not self._closed:

@@ -1,9 +1,10 @@
 """One client connection: frames in, answers out, in whatever order the answers are ready.
 
-The first frame is HELLO. Answers are sent as soon as they are known. The socket is not read while
-`MAX_IN_FLIGHT` requests are unanswered, or while the client does not read what was written. When
-the client disconnects, everything that waited for it is dropped. `spu.server.requests` carries out
-the requests.
+The first frame is HELLO, and a short one. Answers are sent as soon as they are known. The socket is
+not read while `MAX_IN_FLIGHT` requests are unanswered, while the client does not read what was
+written, or while the frames of all connections use all memory that they may. A frame that stops
+arriving ends the connection. When the client disconnects, everything that waited for it is dropped.
+`spu.server.requests` carries out the requests.
 
 A request that is refused gets an error as its answer, and the connection goes on. Bytes that are
 not a frame get an error too, but end the connection: nobody can tell where the next frame begins.
@@ -19,8 +20,18 @@ from typing import Final, cast
 from schemas.daemon.logs import get_logger
 from schemas.errors import ProtocolError, RunnelError
 from schemas.wire.batch import Buffer
+from schemas.wire.frame_budget import FrameBudget
 from schemas.wire.framing import FrameReader
-from schemas.wire.protocol import Api, pack_error, pack_frame, unpack_frame
+from schemas.wire.protocol import (
+    MAX_FIRST_FRAME_BYTES,
+    MAX_FRAME_BYTES,
+    PREFIX,
+    Api,
+    pack_error,
+    pack_frame,
+    unpack_frame,
+)
+from spu.net.admission import Admission
 from spu.replica.replica import Replica
 from spu.server.pending_request import PendingRequest
 from spu.server.requests import Partitions, Requests
@@ -30,6 +41,12 @@ _log = get_logger(__name__)
 
 MAX_IN_FLIGHT: Final = 256
 HELLO_TIMEOUT_S: Final = 10.0
+#: How often a connection is looked at, whether it moves.
+CHECK_EVERY_S: Final = 10.0
+#: What must have come of an unfinished frame from one look to the next.
+LEAST_PROGRESS_BYTES: Final = 16 << 10
+#: How long a client has to read what was written before the connection was ended.
+_LAST_WORDS_S: Final = 5.0
 _WRITE_HIGH_BYTES: Final = 4 << 20
 
 
@@ -46,25 +63,36 @@ class ListenerCounters:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The protocol of one connection. ``closed`` is called once, when the connection is gone;
-    ``verifying`` is held by one verification of the SPU at a time."""
+    """The protocol of one connection. ``admission`` counts it, ``budget`` bounds its memory;
+    ``closed`` is called once, when the connection is gone; ``verifying`` is held by one
+    verification of the SPU at a time."""
 
     def __init__(
         self,
         partitions: Partitions,
         counters: ListenerCounters,
+        admission: Admission,
+        budget: FrameBudget,
         closed: Callable[[Connection], None],
         verifying: asyncio.Lock,
-        refusal: RunnelError | None = None,
     ) -> None:
         self._counters = counters
+        self._admission = admission
         self._closed = closed
-        self._refusal = refusal
         self._loop = asyncio.get_running_loop()
-        self._reader = FrameReader()
+        self._claim = budget.claim(self._parse_soon)
+        self._reader = FrameReader(
+            MAX_FIRST_FRAME_BYTES,
+            receive_bytes=PREFIX.size + MAX_FIRST_FRAME_BYTES,
+            claim=self._claim,
+        )
         self._transport: asyncio.Transport | None = None
         self._greeted = False
-        self._hello_timer: asyncio.TimerHandle | None = None
+        # One timer: for the HELLO, then for the checks, then for the end.
+        self._timer: asyncio.TimerHandle | None = None
+        self._bytes_in = 0
+        self._frames_in = 0
+        self._paused_since_check = False
         self._unanswered: set[PendingRequest] = set()
         self._reading = True
         self._writable = True
@@ -79,10 +107,13 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         self._counters.connections += 1
         self._counters.connections_total += 1
-        if self._refusal is not None:
-            self.end(self._refusal)
+        address = transport.get_extra_info("peername") or ("unknown",)
+        try:
+            self._admission.arrived(self, address[0], self._loop.time())
+        except RunnelError as refusal:
+            self.end(refusal)
             return
-        self._hello_timer = self._loop.call_later(
+        self._timer = self._loop.call_later(
             HELLO_TIMEOUT_S, self.end, ProtocolError("no HELLO came; this port speaks Runnel")
         )
 
@@ -91,6 +122,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._counters.bytes_in += nbytes
+        self._bytes_in += nbytes
         self._reader.received(nbytes)
         self._parse()
 
@@ -101,7 +133,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._counters.connections -= 1
-        self._cancel_hello_timer()
+        self._cancel_timer()
+        self._admission.gone(self)
+        self._claim.release()
         for request in self._unanswered:
             if request.waiter is not None:
                 request.waiter.cancel()
@@ -134,10 +168,12 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _busy(self) -> bool:
-        return not self._writable or len(self._unanswered) >= MAX_IN_FLIGHT
+        return not self._writable or self._reader.starved or len(self._unanswered) >= MAX_IN_FLIGHT
 
     def _parse(self) -> None:
         self._parse_scheduled = False
+        # It asks the budget again, if the reader gets as far.
+        self._reader.starved = False
         try:
             while (
                 not self._busy
@@ -148,11 +184,12 @@ class Connection(asyncio.BufferedProtocol):
                 self._serve(frame)
         except ProtocolError as error:
             self.end(error)
+        self._reader.drop_taken()
         self._regulate()
 
     def _parse_soon(self) -> None:
-        """Parse the frames that were left when a bound was reached. The loop does it later, because
-        the caller may be in the middle of sending an answer."""
+        """Parse what was left when a bound was reached. The loop does it later, because the caller
+        may be in the middle of sending an answer."""
         if not self._parse_scheduled and not self._reading:
             self._parse_scheduled = True
             self._loop.call_soon(self._parse)
@@ -162,13 +199,33 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._busy == self._reading:
             if self._reading:
+                self._paused_since_check = True
                 self._transport.pause_reading()
             else:
                 self._transport.resume_reading()
             self._reading = not self._reading
 
+    def _check(self, bytes_before: int, frames_before: int) -> None:
+        """End the connection if the frame that is arriving has all but stopped."""
+        if (
+            self._reader.mid_frame
+            and not self._paused_since_check
+            and self._frames_in == frames_before
+            and self._bytes_in - bytes_before < LEAST_PROGRESS_BYTES
+        ):
+            self.end(ProtocolError(f"a frame stopped arriving for {CHECK_EVERY_S:g} s"))
+            return
+        self._check_later()
+
+    def _check_later(self) -> None:
+        self._paused_since_check = not self._reading
+        self._timer = self._loop.call_later(
+            CHECK_EVERY_S, self._check, self._bytes_in, self._frames_in
+        )
+
     def _serve(self, frame: memoryview) -> None:
         """Carry out one request. Raises ProtocolError if the stream cannot be understood."""
+        self._frames_in += 1
         header, fixed, tail = unpack_frame(frame)
         name = _NAMES.get(header.api, "unknown")
         self._counters.requests[name] = self._counters.requests.get(name, 0) + 1
@@ -183,6 +240,8 @@ class Connection(asyncio.BufferedProtocol):
             self.end(None)
         except RunnelError as error:
             self.refuse(request, error)
+            if not self._greeted:
+                self.end(None)
         except Exception as error:
             _log.exception("a request failed", api=name, peer=self._peer())
             self.refuse(request, _bug(error))
@@ -206,9 +265,14 @@ class Connection(asyncio.BufferedProtocol):
         self._write(pieces)
 
     def greeted(self) -> None:
-        """HELLO was accepted: other requests may follow."""
+        """HELLO was accepted: other requests may follow. Raises OverloadedError."""
+        if self._greeted:
+            return
+        self._admission.proven(self)
         self._greeted = True
-        self._cancel_hello_timer()
+        self._reader.widen(MAX_FRAME_BYTES)
+        self._cancel_timer()
+        self._check_later()
 
     def is_pending(self, request: PendingRequest) -> bool:
         return request in self._unanswered
@@ -250,6 +314,9 @@ class Connection(asyncio.BufferedProtocol):
         if error is not None:
             self._count(error)
             self._write(pack_error(0, 0, error))
+        self._cancel_timer()
+        # A client that reads nothing would keep the connection open for as long as it likes.
+        self._timer = self._loop.call_later(_LAST_WORDS_S, self.abort)
         self._transport.close()
 
     # How
@@ -269,10 +336,10 @@ class Connection(asyncio.BufferedProtocol):
         name = error.code.name
         self._counters.errors[name] = self._counters.errors.get(name, 0) + 1
 
-    def _cancel_hello_timer(self) -> None:
-        if self._hello_timer is not None:
-            self._hello_timer.cancel()
-            self._hello_timer = None
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _peer(self) -> str:
         return str(self._transport.get_extra_info("peername")) if self._transport else "gone"

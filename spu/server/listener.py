@@ -1,5 +1,6 @@
-"""The public port of an SPU: accepts clients and bounds how many there are.
+"""The public port of an SPU: accepts clients, and bounds how many there are and what they cost.
 
+`spu.net.admission` counts connections, and `schemas.wire.frame_budget` the memory of large frames;
 `spu.server.connection` serves each connection; `schemas.wire.framing` turns bytes into frames.
 There is no TLS: the SC refuses endpoints that ask for it.
 """
@@ -9,11 +10,16 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from schemas.errors import OverloadedError
+from schemas.wire.frame_budget import FrameBudget
+from spu.net.admission import Admission
 from spu.server.connection import Connection, ListenerCounters
 from spu.server.requests import Partitions
 
 MAX_CONNECTIONS: Final = 1_000
+#: Connections that may be open beside those, and have not said HELLO yet.
+MAX_UNPROVEN: Final = 128
+#: The memory of all large frames that are arriving.
+FRAME_BUDGET_BYTES: Final = 256 << 20
 _BACKLOG: Final = 512
 _CLOSE_TIMEOUT_S: Final = 2.0
 
@@ -21,10 +27,22 @@ _CLOSE_TIMEOUT_S: Final = 2.0
 class Listener:
     """Serves ``partitions`` (a `ReplicaHost`) to clients, and counts in ``counters``."""
 
-    def __init__(self, partitions: Partitions, max_connections: int = MAX_CONNECTIONS) -> None:
+    def __init__(
+        self,
+        partitions: Partitions,
+        max_connections: int = MAX_CONNECTIONS,
+        max_unproven: int = MAX_UNPROVEN,
+    ) -> None:
         self.counters = ListenerCounters()
         self._partitions = partitions
-        self._max_connections = max_connections
+        self._admission = Admission(
+            f"SPU {partitions.spu_id}",
+            max_connections,
+            max_unproven,
+            # The other half is for others, whatever one host does.
+            max_per_address=(max_connections + 1) // 2,
+        )
+        self._budget = FrameBudget(FRAME_BUDGET_BYTES)
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self._empty = asyncio.Event()
@@ -53,14 +71,13 @@ class Listener:
             await self._wait_until_empty()
 
     def _accept(self) -> Connection:
-        refusal = None
-        if len(self._connections) >= self._max_connections:
-            refusal = OverloadedError(
-                f"SPU {self._partitions.spu_id} has {self._max_connections} connections already;"
-                " try again later, or share connections"
-            )
         connection = Connection(
-            self._partitions, self.counters, self._gone, self._verifying, refusal
+            self._partitions,
+            self.counters,
+            self._admission,
+            self._budget,
+            self._gone,
+            self._verifying,
         )
         self._connections.add(connection)
         self._empty.clear()

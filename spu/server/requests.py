@@ -78,7 +78,7 @@ class Client(Responder, Protocol):
     def push(self, pieces: list[Buffer], error: RunnelError | None) -> None: ...
 
     def greeted(self) -> None:
-        """Its HELLO was accepted."""
+        """Its HELLO was accepted. Raises OverloadedError if there are too many clients."""
 
     def end(self, error: RunnelError | None) -> None:
         """Close it, after an error frame if one is given."""

@@ -19,15 +19,19 @@ _MIN_LOGS: Final = 16
 _MAX_LOGS: Final = 4_096
 _MIN_CLIENTS: Final = 8
 _MAX_CLIENTS: Final = 1_000
-LEAST: Final = _OTHERS + _MIN_LOGS + _MIN_CLIENTS
+_MIN_UNPROVEN: Final = 4
+_MAX_UNPROVEN: Final = 128
+LEAST: Final = _OTHERS + _MIN_LOGS + _MIN_CLIENTS + _MIN_UNPROVEN
 
 
 @dataclass(frozen=True, slots=True)
 class OpenFiles:
-    """How many files all logs together may have open, and how many clients may be connected."""
+    """How many files all logs together may have open, how many clients may be connected, and how
+    many connections may be open beside them that have not said HELLO yet."""
 
     logs: int
     clients: int
+    unproven: int
 
 
 def allowed() -> int:
@@ -49,4 +53,6 @@ def divide(limit: int) -> OpenFiles:
             " the limit (ulimit -n)"
         )
     logs = min(_MAX_LOGS, max(_MIN_LOGS, (limit - _OTHERS) // 4))
-    return OpenFiles(logs, min(_MAX_CLIENTS, limit - _OTHERS - logs))
+    left = limit - _OTHERS - logs
+    unproven = min(_MAX_UNPROVEN, max(_MIN_UNPROVEN, left // 8))
+    return OpenFiles(logs, min(_MAX_CLIENTS, left - unproven), unproven)

@@ -31,6 +31,7 @@ from schemas.errors import (
 )
 from schemas.ids import PartitionUid
 from schemas.wire.batch import split_batches, verify
+from schemas.wire.frame_budget import FrameBudget
 from schemas.wire.log_requests import ListSegmentsResponse, SegmentInfo
 from schemas.wire.protocol import (
     PREFIX,
@@ -50,6 +51,7 @@ from schemas.wire.record_requests import (
     ProduceResponse,
 )
 from schemas.wire.subscription_requests import PushResponse
+from spu.net.admission import Admission
 from spu.replica.batch_checks import admit
 from spu.replica.replica import Found, Replica
 from spu.replica.waiters import Callback, Listener, Listeners, Waiter
@@ -260,7 +262,9 @@ async def serve(
     loop.set_exception_handler(lambda _loop, trouble: troubles.append(trouble))
     closed: list[Connection] = []
     counters = ListenerCounters()
-    end = Connection(spu, counters, closed.append, asyncio.Lock())
+    admission = Admission("the SPU", max_proven=1, max_unproven=1, max_per_address=1)
+    budget = FrameBudget(1 << 20)
+    end = Connection(spu, counters, admission, budget, closed.append, asyncio.Lock())
     end.connection_made(transport)
     if greeted:
         _receive(end, pack_frame(Api.HELLO, 0, HelloRequest(1, 1).pack()))
@@ -275,7 +279,7 @@ async def serve(
         if turn == _TURNS // 2:
             spu.only.commit()
     end.connection_lost(None)
-    assert (closed, counters.connections) == ([end], 0)
+    assert (closed, counters.connections, budget.used_bytes) == ([end], 0, 0)
     assert not spu.only._listeners
     assert not troubles, troubles
     return transport

@@ -25,6 +25,7 @@ from schemas.errors import (
 )
 from schemas.wire import framing
 from schemas.wire.batch import read_header, set_offset_and_term, split_batches, verify
+from schemas.wire.frame_budget import Claim, FrameBudget
 from schemas.wire.log_requests import (
     ListSegmentsRequest,
     ListSegmentsResponse,
@@ -98,10 +99,17 @@ _RESPONSES: Final = {
 def frames(data: bytes) -> None:
     """A stream of frames, in pieces of any size, to the reader of an SPU and that of a client.
 
-    Both find the same frames, whole and in order, and refuse the same stream.
+    Both find the same frames, whole and in order, and refuse the same stream; so does that of an
+    SPU with a budget of memory, which it returns.
     """
     step, stream = options(data)
     found, refusal = _frames_of(stream, step + 1, owned=False)
+    claim = FrameBudget(SMALL_BUFFER).claim(lambda: None)
+    claimed, spu_refusal = _frames_of(stream, step + 1, owned=False, claim=claim)
+    assert claimed == found
+    assert (refusal is None) == (spu_refusal is None)
+    claim.release()
+    assert claim._budget.used_bytes == 0
     mirrored, client_refusal = _frames_of(stream, step + 1, owned=True)
     assert mirrored == found
     assert (refusal is None) == (client_refusal is None)
@@ -114,12 +122,14 @@ def frames(data: bytes) -> None:
 
 
 def _frames_of(
-    stream: bytes, step: int, *, owned: bool
+    stream: bytes, step: int, *, owned: bool, claim: Claim | None = None
 ) -> tuple[list[bytes], ProtocolError | None]:
     found: list[memoryview | bytes] = []
     refusal: ProtocolError | None = None
     with mock.patch.object(framing, "_KEEP_BYTES", 2 * SMALL_BUFFER):
-        reader = framing.FrameReader(FRAME_LIMIT, owned=owned, receive_bytes=SMALL_BUFFER)
+        reader = framing.FrameReader(
+            FRAME_LIMIT, owned=owned, receive_bytes=SMALL_BUFFER, claim=claim
+        )
         try:
             while stream:
                 room = reader.buffer()

@@ -47,6 +47,8 @@ JUMPS = {"break", "continue", "pass", "return"}
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     framing.FrameReader.next_frame,
     framing.FrameReader._begin_large,
+    framing.FrameReader._may_begin_large,
+    framing.FrameReader._claim_more,
     framing._impossible,
     protocol.raise_for_status,
     record_requests.ListOffsetsRequest.unpack,

@@ -20,6 +20,7 @@ from schemas.errors import (
 )
 from schemas.wire.protocol import (
     FRAME_HEADER,
+    MAX_FIRST_FRAME_BYTES,
     MAX_FRAME_BYTES,
     PREFIX,
     Api,
@@ -37,6 +38,7 @@ from schemas.wire.record_requests import (
     ProduceResponse,
 )
 from spu.server import connection as connection_module
+from spu.server import listener as listener_module
 from spu.server.connection import MAX_IN_FLIGHT
 from tests.integration.spu.client import Client
 from tests.integration.spu.served import Served, serve
@@ -428,3 +430,73 @@ async def test_given_a_close_then_clients_see_the_end(served: Served) -> None:
         async with asyncio.timeout(DEADLINE_S):
             await served.listener.close()
         assert await client.closed()
+
+
+async def test_given_a_long_first_frame_then_refused_before_anything_of_it_comes(
+    served: Served,
+) -> None:
+    async with await Client.connect(served.port, hello=False) as client:
+        client.writer.write(PREFIX.pack(MAX_FIRST_FRAME_BYTES + 1))
+        error = await client.last_error()
+        assert isinstance(error, ProtocolError)
+        assert "more than the 4096 allowed" in error.message
+        assert await client.closed()
+
+
+async def test_given_announced_frames_that_do_not_come_then_they_cost_what_came_and_end(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "CHECK_EVERY_S", 0.2)
+    clients = [await Client.connect(served.port) for _ in range(40)]
+    for client in clients:
+        client.writer.write(PREFIX.pack(MAX_FRAME_BYTES) + bytes(96))
+    await until(lambda: all(one._bytes_in > 96 for one in served.listener._connections))
+    assert served.listener._budget.used_bytes == 0
+    async with await Client.connect(served.port) as other:
+        await other.produce(batch_of(9, bytes(3 << 20)))
+    for client in clients:
+        error = await client.last_error()
+        assert isinstance(error, ProtocolError)
+        assert "stopped arriving" in error.message
+        assert await client.closed()
+        await client.close()
+
+
+async def test_given_a_client_that_sends_nothing_then_it_is_no_frame_that_stopped(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "CHECK_EVERY_S", 0.01)
+    async with await Client.connect(served.port) as client:
+        await asyncio.sleep(0.05)
+        assert (await client.produce(batch_of())).base_offset == 1
+
+
+async def test_given_a_full_budget_then_large_frames_take_turns_and_all_arrive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener_module, "FRAME_BUDGET_BYTES", 1 << 20)
+    spu = await open_spu(tmp_path, assignment_of())
+    await spu.serve()
+    async with serve(spu) as served:
+        clients = [await Client.connect(served.port) for _ in range(8)]
+        produced = [client.produce(batch_of(9, bytes(3 << 20))) for client in clients]
+        answers = await asyncio.gather(*produced)
+        assert sorted(answer.base_offset for answer in answers) == list(range(1, 73, 9))
+        for client in clients:
+            await client.close()
+        await until(lambda: not served.listener._connections)
+        assert served.listener._budget.used_bytes == 0
+
+
+async def test_given_silent_connections_then_clients_get_in(tmp_path: Path) -> None:
+    spu = await open_spu(tmp_path, assignment_of())
+    await spu.serve()
+    async with serve(spu, max_connections=100) as served:
+        silent = [await Client.connect(served.port, hello=False) for _ in range(49)]
+        async with await Client.connect(served.port) as client:
+            await client.produce(batch_of())
+            # One more from the same host is more than its share, whoever it is.
+            async with await Client.connect(served.port, hello=False) as one_more:
+                assert isinstance(await one_more.last_error(), OverloadedError)
+        for one in silent:
+            await one.close()

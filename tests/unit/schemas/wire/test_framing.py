@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import ProtocolError
+from schemas.wire.frame_budget import FrameBudget
 from schemas.wire.framing import RECEIVE_BYTES, FrameReader
 from schemas.wire.protocol import FRAME_HEADER, MAX_FRAME_BYTES, PREFIX, pack_frame
 from tests.laws import examples
@@ -123,5 +124,97 @@ def test_given_a_large_lent_frame_then_it_is_received_in_place_and_the_memory_re
     frame = reader.next_frame()
     assert frame is not None
     assert len(frame) == len(body)
-    assert len(reader.buffer()) == RECEIVE_BYTES
+    reader.drop_taken()
     assert len(reader._large_memory) == 0
+    assert len(reader.buffer()) == RECEIVE_BYTES
+
+
+def taken(reader: FrameReader) -> bytes:
+    frame = reader.next_frame()
+    assert frame is not None
+    return bytes(frame)
+
+
+def arrive(reader: FrameReader, data: bytes) -> int:
+    """Receive as much as there is room for; how many bytes that was."""
+    at = 0
+    while at < len(data) and not reader.starved:
+        buffer = reader.buffer()
+        count = min(len(buffer), len(data) - at)
+        assert count > 0
+        buffer[:count] = data[at : at + count]
+        reader.received(count)
+        at += count
+        assert reader.next_frame() is None
+    return at
+
+
+def test_given_an_announced_frame_then_memory_follows_what_has_arrived_of_it() -> None:
+    budget = FrameBudget(1 << 30)
+    reader = FrameReader(claim=budget.claim(lambda: None))
+    stream = PREFIX.pack(MAX_FRAME_BYTES) + bytes(8 << 20)
+    arrive(reader, stream[:100])
+    assert (budget.used_bytes, len(reader._large_memory)) == (0, 0)
+    for size in (RECEIVE_BYTES, 1 << 20, 8 << 20):
+        reader = FrameReader(claim=budget.claim(lambda: None))
+        before = budget.used_bytes
+        arrive(reader, stream[:size])
+        assert size <= budget.used_bytes - before <= 4 * size
+
+
+def test_given_no_room_in_the_budget_then_the_frame_waits_and_comes_out_whole_later() -> None:
+    budget = FrameBudget(1 << 20)
+    woken: list[str] = []
+    body = bytes(range(256)) * (12 << 10)
+    stream = PREFIX.pack(len(body)) + body
+    first = FrameReader(claim=budget.claim(lambda: woken.append("first")))
+    second = FrameReader(claim=budget.claim(lambda: woken.append("second")))
+    # One may go beyond the limit, so that something can always be finished.
+    assert arrive(first, stream[:-1]) == len(stream) - 1
+    at = arrive(second, stream)
+    assert second.starved
+    assert at <= RECEIVE_BYTES
+    assert budget.used_bytes <= len(stream)
+    assert woken == []
+    rest = first.buffer()
+    rest[:1] = stream[-1:]
+    first.received(1)
+    assert taken(first) == body
+    first.drop_taken()
+    assert woken == ["second"]
+    assert second.next_frame() is None
+    at += arrive(second, stream[at:-1])
+    second.buffer()[:1] = stream[-1:]
+    second.received(1)
+    assert taken(second) == body
+
+
+@given(
+    sizes=st.lists(st.integers(FRAME_HEADER.size, 900), max_size=12),
+    step=st.integers(1, 300),
+    limit_bytes=st.integers(0, 4_000),
+)
+def test_law_a_budget_changes_no_frame_and_gets_everything_back(
+    sizes: list[int], step: int, limit_bytes: int
+) -> None:
+    budget = FrameBudget(limit_bytes)
+    claim = budget.claim(lambda: None)
+    reader = FrameReader(receive_bytes=64, claim=claim)
+    bodies = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
+    assert feed(reader, framed(*bodies), step) == bodies
+    assert not reader.mid_frame
+    claim.release()
+    assert budget.used_bytes == 0
+
+
+def test_given_a_wider_limit_then_what_was_received_before_stays() -> None:
+    reader = FrameReader(limit=100, receive_bytes=104)
+    small, large = bytes([1]) * 20, bytes([2]) * 5_000
+    stream = framed(small, large)
+    reader.buffer()[:104] = stream[:104]
+    reader.received(104)
+    frame = reader.next_frame()
+    reader.widen(MAX_FRAME_BYTES)
+    assert frame is not None
+    assert bytes(frame) == small
+    assert feed(reader, stream[104:], 1_000) == [large]

@@ -13,7 +13,8 @@ from schemas.control.messages import Peer
 from schemas.errors import ErrorCode
 from schemas.ids import PartitionUid
 from schemas.wire.batch import set_offset_and_term
-from schemas.wire.protocol import PREFIX, pack_frame, unpack_frame
+from schemas.wire.protocol import MAX_FIRST_FRAME_BYTES, PREFIX, pack_frame, unpack_frame
+from spu.net import peers as peers_module
 from spu.net.peers import Peers
 from spu.replication.messages import Append, AppendAck, Attach, Batch, Message
 from spu.replication.wire import Damaged, Greeting, Kind, decode, encode
@@ -355,3 +356,27 @@ async def test_given_an_end_that_takes_nothing_then_pushes_wait_in_order(zero: S
     connection.resume_writing()
     connection.push(lambda: pushed.append(3))
     assert pushed == [1, 2, 3]
+
+
+async def test_given_a_long_first_frame_then_refused_before_anything_of_it_comes(
+    zero: Spu,
+) -> None:
+    raw = await zero.dial([PREFIX.pack(MAX_FIRST_FRAME_BYTES + 1)])
+    _, status, _, reason = await raw.receive()
+    assert status == ErrorCode.PROTOCOL
+    assert b"more than the 4096 allowed" in bytes(reason)
+    await raw.ended()
+
+
+async def test_given_many_that_send_no_greeting_then_peers_get_in(
+    zero: Spu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(peers_module._MAX_UNPROVEN):
+        await zero.dial()
+    await until(lambda: len(zero.peers._open) == peers_module._MAX_UNPROVEN)
+    refused = await zero.dial()
+    _, status, _, _ = await refused.receive()
+    assert status == ErrorCode.OVERLOADED
+    monkeypatch.setattr("spu.net.admission.PROVE_S", 0.0)
+    await zero.greeted(1)
+    assert zero.handler.news == [("up", 1)]
