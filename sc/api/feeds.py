@@ -27,6 +27,7 @@ from sc.api.selectors import Selection
 from sc.controller import Controller
 from sc.kv.interface import KeyValue, PutEvent, WatchBatch
 from sc.store.codec import decode_object
+from sc.store.local_store import Change, ObjectChanged
 from schemas.daemon.logs import get_logger
 from schemas.errors import (
     CompactedError,
@@ -36,6 +37,9 @@ from schemas.errors import (
     RunnelError,
 )
 from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition
+from schemas.objects.spu import Spu
+from schemas.objects.topic import Topic
 
 KEEPALIVE_S: Final = 15.0
 STALLED_S: Final = 60.0
@@ -85,6 +89,14 @@ class EventStream:
             raise ConnectionResetError("the reader has stopped reading") from None
 
 
+@dataclass(frozen=True, slots=True)
+class _AssignmentsText:
+    """Assignments as JSON, without their revision and with it."""
+
+    body: str
+    text: str
+
+
 class Feeds:
     """The open streams of one server."""
 
@@ -92,6 +104,11 @@ class Feeds:
         self._controller = controller
         self._scopes: set[asyncio.Timeout] = set()
         self._ended = False
+        self._changes_seen = 0
+        #: What was computed for each set of topics since the last change.
+        self._computed: dict[frozenset[str], asyncio.Task[_AssignmentsText]] = {}
+        self._computed_at = (0, 0)
+        controller.dispatcher.listen(self._count)
 
     def __len__(self) -> int:
         return len(self._scopes)
@@ -108,22 +125,47 @@ class Feeds:
 
         async def follow(stream: EventStream) -> None:
             changed = asyncio.Event()
-            end = self._controller.dispatcher.listen(lambda _change: changed.set())
+
+            def note(change: Change) -> None:
+                if concerns(change, topics):
+                    changed.set()
+
+            end = self._controller.dispatcher.listen(note)
             last = ""
             try:
                 while True:
                     changed.clear()
-                    current = await assignments(self._controller, topics)
-                    body = current.model_dump_json(by_alias=True, exclude={"revision"})
-                    if body != last:
-                        last = body
-                        text = current.model_dump_json(by_alias=True)
-                        await stream.send([("assignments", text)])
+                    current = await self.assignments_text(topics)
+                    if current.body != last:
+                        last = current.body
+                        await stream.send([("assignments", current.text)])
                     await stream.while_waiting(changed.wait)
             finally:
                 end()
 
         return await self._run(request, follow)
+
+    async def assignments_text(self, topics: frozenset[str]) -> _AssignmentsText:
+        """The assignments of the topics now, computed once for all that ask between two changes."""
+        now = (self._changes_seen, self._controller.view.store.revision)
+        if self._computed_at != now:
+            self._computed, self._computed_at = {}, now
+        task = self._computed.get(topics)
+        if task is None:
+            task = asyncio.create_task(self._compute(topics), name="assignments")
+            self._computed[topics] = task
+        # One reader that goes away does not take the answer from the others.
+        return await asyncio.shield(task)
+
+    async def _compute(self, topics: frozenset[str]) -> _AssignmentsText:
+        current = await assignments(self._controller, topics)
+        return _AssignmentsText(
+            current.model_dump_json(by_alias=True, exclude={"revision"}),
+            current.model_dump_json(by_alias=True),
+        )
+
+    def _count(self, _change: Change) -> None:
+        self._changes_seen += 1
 
     async def objects(
         self,
@@ -232,6 +274,21 @@ class Feeds:
                 yield ("modified" if known else "added"), now.text
             elif before is not None and selection.matches(before.name, before.labels):
                 yield "deleted", before.text
+
+
+def concerns(change: Change, topics: frozenset[str]) -> bool:
+    """Whether a change may change the assignments of some topics; of all if the set is empty."""
+    if not isinstance(change, ObjectChanged):
+        return False
+    match obj := change.object:
+        case Spu():
+            return True
+        case Topic():
+            return not topics or obj.name in topics
+        case Partition():
+            return not topics or obj.spec.owner.name in topics
+        case _:
+            return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from connection_manager.guarded_site import (
     serving,
 )
 from sc.api.answers import Health, RecoveryRequest, SpuSecret
-from sc.api.assignments import assignments
 from sc.api.bodies import Bodies, BodyError
 from sc.api.cluster import cluster_answer
 from sc.api.feeds import Feeds
@@ -238,8 +237,7 @@ class PublicServer:
         topics = frozenset(query.all("topic"))
         if query.flag("watch"):
             return await self.feeds.assignments(request, topics)
-        found = await assignments(self._controller, topics)
-        return _text(found.model_dump_json(by_alias=True))
+        return _text((await self.feeds.assignments_text(topics)).text)
 
     # -- objects ----------------------------------------------------------------------------
 

@@ -1,12 +1,14 @@
-"""How much memory a target may take, given the length of its input.
+"""How much memory and time a target may take, given the length of its input.
 
 Python's memory is measured by tracemalloc, Arrow's by its own pool. Both bounds follow from what
 is documented: small structures for every byte that was sent, buffers of `FRAME_LIMIT`, and what
-one batch may hold when its buffers are decompressed.
+one batch may hold when its buffers are decompressed. Time is that of the processor, which a loaded
+machine does not add to. What takes longer would hold an event loop, and all who wait for it.
 """
 
 from __future__ import annotations
 
+import time
 import tracemalloc
 from typing import Final
 
@@ -19,6 +21,12 @@ from tests.fuzz.law import Rejected, Target
 _ALWAYS_BYTES: Final = 1 << 20
 #: Python objects for one byte of input: an empty object in JSON takes three bytes there.
 _FOR_A_BYTE: Final = 64
+#: Any input may take this much: loops, files and objects are made anew for each.
+_ALWAYS_S: Final = 1.0
+#: For a byte more: 1 ms for a KiB.
+_FOR_A_BYTE_S: Final = 0.001 / 1024
+#: As much for a byte of what no event loop reads: YAML and directories are read by Python's code.
+_OFFLINE_FOR_A_BYTE_S: Final = 20 * _FOR_A_BYTE_S
 #: Decompressed buffers, and one copy where small batches are put together.
 _ARROW_BYTES: Final = 2 * MAX_DECODED_BYTES + (1 << 20)
 
@@ -36,6 +44,18 @@ def within_bounds(target: Target, data: bytes) -> bool:
     assert peak <= allowed, f"{peak} bytes of Python's memory, {allowed} are allowed"
     arrow = pa.default_memory_pool().max_memory()
     assert arrow <= max(arrow_before, _ARROW_BYTES), f"{arrow} bytes of Arrow's memory"
+    return accepted
+
+
+def in_time(target: Target, data: bytes, *, offline: bool = False) -> bool:
+    """Run a target on ``data``. Was the input accepted? AssertionError where it took too long.
+    ``offline``: no event loop does that work."""
+    began = time.process_time()
+    accepted = _accepted(target, data)
+    taken_s = time.process_time() - began
+    rate = _OFFLINE_FOR_A_BYTE_S if offline else _FOR_A_BYTE_S
+    allowed_s = _ALWAYS_S + rate * len(data)
+    assert taken_s <= allowed_s, f"{taken_s:.3f} s of processor time, {allowed_s:.3f} s are allowed"
     return accepted
 
 

@@ -87,6 +87,9 @@ class Transport(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.closed
 
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return asyncio.Protocol()
+
     def close(self) -> None:
         self.closed = True
 

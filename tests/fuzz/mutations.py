@@ -98,3 +98,23 @@ def inputs(draw: st.DrawFn, target: str) -> bytes:
     for edit in draw(st.lists(edits, max_size=4)):
         data = edit.apply(data)
     return data
+
+
+#: How long an input becomes by repetition.
+LONG_BYTES: Final = 64 << 10
+
+
+def long_inputs(name: str) -> st.SearchStrategy[bytes]:
+    """Seeds of a target of which a part is repeated: as it is, or as fields of many names."""
+    return st.builds(_long, st.sampled_from(seeds(name)), st.integers(0, 999), st.integers(1, 200))
+
+
+def _long(data: bytes, at: int, length: int) -> bytes:
+    braces = [found.end() for found in re.finditer(rb"\{", data)]
+    if braces and length % 2:
+        place = braces[at % len(braces)]
+        fields = b"".join(b'"partitionss%d": %d, ' % (i, i) for i in range(LONG_BYTES // 25))
+        return data[:place] + fields + data[place:]
+    place = at * len(data) // 1000
+    part = data[place : place + length] or b"\0"
+    return data[:place] + part * (LONG_BYTES // len(part)) + data[place:]

@@ -8,14 +8,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.bounds import within_bounds
-from tests.fuzz.mutations import inputs
+from tests.fuzz.bounds import in_time, within_bounds
+from tests.fuzz.mutations import inputs, long_inputs
 from tests.fuzz.seeds import seeds
 from tests.fuzz.targets import TARGETS
 from tests.laws import examples
 
 CORPUS = Path(__file__).parent / "corpus"
 MAX_CORPUS_BYTES = 300_000
+#: What no event loop reads.
+OFFLINE = {"manifest", "directory", "data_dir"}
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -32,6 +34,14 @@ def test_law_any_bytes_are_understood_or_refused(target: str, data: st.DataObjec
     # Not while something is drawn: logs that are made for them take random numbers.
     seeds(target)
     within_bounds(TARGETS[target], data.draw(inputs(target)))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@given(data=st.data())
+@settings(max_examples=examples(6), suppress_health_check=[HealthCheck.too_slow])
+def test_law_long_inputs_take_time_for_their_length_only(target: str, data: st.DataObject) -> None:
+    seeds(target)
+    in_time(TARGETS[target], data.draw(long_inputs(target)), offline=target in OFFLINE)
 
 
 @pytest.mark.parametrize("target", TARGETS)

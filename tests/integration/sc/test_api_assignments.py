@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AsyncExitStack
+from unittest import mock
+
+from sc.api import feeds
+from sc.api.assignments import assignments
 from schemas.control.assignments import Assignments, Endpoint, ReplicaEndpoint
 from tests.integration.sc.calls import call, created, feed, online
 from tests.integration.sc.conftest import RunningSc
@@ -97,3 +103,28 @@ async def test_given_assignments_watched_then_the_leader_is_seen_to_come_and_go(
         await call(sc, "DELETE", "/v1/topics/t")
         while last.topics:
             last = await watch.assignments()
+
+
+async def test_given_many_readers_then_a_change_is_computed_once_for_all(sc: RunningSc) -> None:
+    await created(sc, "Spu", "spu-1", {"spuId": 1})
+    await created(sc, "Topic", "a", {})
+    await created(sc, "Topic", "b", {})
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(SimulatedSpu(1, sc.private))
+        for name in ("a-0", "b-0"):
+            await sc.until("partitions", name, "online")
+        opened = [feed(sc, "/v1/assignments?watch=true&topic=a") for _ in range(20)]
+        readers = [await stack.enter_async_context(one) for one in opened]
+        for reader in readers:
+            await reader.assignments()
+        with mock.patch.object(feeds, "assignments", wraps=assignments) as computed:
+            # Nobody here is concerned by these.
+            await created(sc, "Topic", "d", {}, labels={"team": "x"})
+            await created(sc, "Topic", "c", {})
+            await sc.until("partitions", "c-0", "online")
+            assert computed.call_count == 0
+            await call(sc, "PATCH", "/v1/topics/a", {"spec": {"compression": "zstd"}})
+            found = await asyncio.gather(*(reader.assignments() for reader in readers))
+            assert {one.topics[0].compression for one in found} == {"zstd"}
+            # The change and the status that follows it; not twenty times.
+            assert computed.call_count <= 4
