@@ -3,13 +3,17 @@
 Within one message, directories are created together and journal entries share a write. A replica
 that the SC does not list is stopped, kept and reported: nothing is deleted here. If a cancellation
 or a crash leaves a directory without its journal entry, the directory is read and adopted when the
-SC repeats the message. Neighbours: `spu.host.recovery` (existing directories), `spu.host.deleting`.
+SC repeats the message. A directory whose meta cannot be read, or is of another partition, is set
+aside as soon as another SPU leads, and a new replica is rebuilt from there: it has another storage
+id, so it neither counts nor leads before. Neighbours: `spu.host.recovery` (existing directories),
+`spu.host.deleting`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from schemas.control.messages import (
@@ -54,7 +58,8 @@ class Assigner:
 
         An assignment of an older revision than the replica knows is ignored. A replica that a
         complete list leaves out, or that ``removed`` names, is stopped and kept. An existing
-        directory is adopted; one that cannot be read makes its replica unfit. Raises
+        directory is adopted; one that cannot be read makes its replica unfit until another SPU
+        leads, and is set aside then. Raises
         StorageFailedError if the journal cannot be written, OverloadedError beyond the bound on
         replicas, and the first error of the replicas that could not be created, after all others
         are held.
@@ -63,6 +68,7 @@ class Assigner:
             assignment.uid: assignment
             for assignment in sorted(message.assignments, key=lambda one: one.revision)
         }
+        await self._set_aside(newest.values())
         created, present, failures = await self._create(
             [a for uid, a in newest.items() if not self._held.knows(uid)],
             message.stamp.incarnation,
@@ -118,6 +124,25 @@ class Assigner:
             )
 
     # How
+
+    async def _set_aside(self, assignments: Iterable[Assignment]) -> None:
+        """Move directories that cannot be read out of the way where another SPU leads."""
+        me = self._held.spu_id
+        for assignment in assignments:
+            uid = assignment.uid
+            has_leader = assignment.leader not in (None, me) and any(
+                member.spu_id == assignment.leader for member in assignment.lrs
+            )
+            if uid in self._held.unreadable and has_leader:
+                directory, now_us = self._held.directory, time.time_ns() // 1000
+                place = await self._held.on_disk(directory.set_aside, uid, now_us)
+                unreadable = self._held.unreadable.pop(uid)
+                _log.error(
+                    "set aside a directory that cannot be read; the replica is rebuilt",
+                    partition=uid,
+                    path=str(place),
+                    reason=unreadable.reason,
+                )
 
     async def _create(
         self, assignments: list[Assignment], incarnation: int

@@ -7,6 +7,7 @@
     <log dir>/journal                   see `spu.storage.journal`
     <log dir>/run.json                  the boot that an SPU last ran in, and whether it stopped
     <log dir>/partitions/<uid>/         one replica: meta.json, checkpoint, segments, indexes
+    <log dir>/aside/<uid>-<time>/       a replica that was set aside, for an operator to look at
 
 A directory belongs to one SPU of one cluster for ever; opening it as another SPU is refused before
 anything is read. The cluster is unknown until the SC has named it. A partition directory appears
@@ -243,6 +244,19 @@ class DataDir:
         # Also for directories that were present: their creation may have ended before this sync.
         sync_directory(self.path / "partitions")
         return Creation(tuple(present), failed)
+
+    def set_aside(self, uid: PartitionUid, now_us: int) -> Path:
+        """Move a partition directory out of the way; returns where it is now.
+
+        Nothing reads or deletes it there. Durable when this returns. Raises OSError.
+        """
+        aside = self.path / "aside"
+        aside.mkdir(exist_ok=True)
+        place = aside / f"{uid}-{now_us}"
+        os.rename(self.partition_path(uid), place)
+        for directory in (aside, self.path / "partitions", self.path):
+            sync_directory(directory)
+        return place
 
     def remove_partitions(self, uids: Iterable[PartitionUid]) -> dict[PartitionUid, OSError]:
         """Delete replicas' directories; once they are renamed, the deletion is final.

@@ -33,7 +33,10 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 
 def make_topic(fleet: Fleet) -> None:
-    fleet.command("create", "topic", TOPIC, "--partitions", "1", "--replication-factor", "3")
+    fleet.command(
+        *("create", "topic", TOPIC, "--partitions", "1", "--replication-factor", "3"),
+        *("--segment-size", "2Mi"),
+    )
     fleet.until(lambda: fleet.is_whole(TOPIC), "the topic is replicated")
 
 

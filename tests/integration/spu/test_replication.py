@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,7 @@ from tests.unit.spu.builders import (
     batch_of,
     fetch_request,
     headers,
+    new_uid,
     produce,
     produce_request,
     settings_of,
@@ -148,6 +149,61 @@ async def test_given_a_wiped_disk_then_it_comes_back_under_another_storage_id(
     await cluster.whole()
     assert cluster.member(2) in cluster.lrs
     assert data_of(cluster, 2) == data_of(cluster, 0)
+
+
+def lose(meta: Path) -> None:
+    meta.unlink()
+
+
+def cut_short(meta: Path) -> None:
+    meta.write_bytes(meta.read_bytes()[:40])
+
+
+def be_of_another_partition(meta: Path) -> None:
+    meta.write_text(meta.read_text().replace(UID, new_uid()))
+
+
+@pytest.mark.parametrize("harm", [lose, cut_short, be_of_another_partition])
+async def test_given_a_directory_that_does_not_say_whose_it_is_then_the_replica_is_rebuilt(
+    cluster: Cluster, harm: Callable[[Path], None]
+) -> None:
+    leader = await cluster.begin()
+    await cluster.whole()
+    for _ in range(20):
+        await produce(leader, batch_of())
+    await cluster.whole()
+    before = cluster.member(0)
+    log = data_of(cluster, 0)
+    await cluster.stop(0)
+    path = cluster.path / "0"
+    harm(path / "partitions" / UID / "meta.json")
+    await cluster.start(0)
+    # It was the leader: until another one leads, it may hold what nobody else has.
+    await cluster.assign()
+    (unreadable,) = cluster.spus[0].host.reports()
+    assert (unreadable.fit, unreadable.role) == (False, ReplicaRole.STOPPED)
+    assert not (path / "aside").exists()
+    await cluster.elect(1)
+    report = cluster.report(0)
+    assert report.storage_id != before.storage_id
+    assert (report.leo, report.role) == (0, ReplicaRole.IDLE)
+    # The old storage is asked for no more, and the new one counts once it has everything.
+    cluster.lrs = tuple(member for member in cluster.lrs if member.spu_id != 0)
+    cluster.revision += 1
+    await cluster.assign()
+    again = await cluster.whole()
+    assert cluster.member(0) in cluster.lrs
+    await produce(again, batch_of())
+    await cluster.whole()
+    assert data_of(cluster, 0) == data_of(cluster, 1)
+    assert data_of(cluster, 0).startswith(log)
+    # Nothing was deleted.
+    (aside,) = (path / "aside").iterdir()
+    assert aside.name.startswith(UID)
+    assert list(aside.glob("*.log"))
+    await cluster.stop(0)
+    await cluster.start(0)
+    assert aside.exists()
 
 
 async def test_given_damage_then_the_replica_is_repaired_from_its_leader(cluster: Cluster) -> None:
