@@ -30,14 +30,22 @@ from sc.controllers.actions import (
     SessionAction,
     UnregisterSpu,
 )
+from sc.dispatch.kv_health import PATIENCE_S, PROBE_S, KvHealth
 from sc.dispatch.kv_updater import KvUpdater, written_at
 from sc.dispatch.loop import ControllerLoop
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.reader import KvReader
 from sc.dispatch.spu_updater import SpuUpdater
 from sc.dispatch.work_queue import WorkQueue
-from sc.kv.interface import KV, Delete, ModRevisionIs
-from sc.leadership import Leadership, Recovery, acquire, begin_recovery, end_recovery
+from sc.kv.interface import KV, Delete, KeyValue, ModRevisionIs
+from sc.leadership import (
+    Leadership,
+    Recovery,
+    acquire,
+    begin_recovery,
+    end_recovery,
+    read_back,
+)
 from sc.metrics import ScMetrics
 from sc.provisioning import Provisioner, SecretIssuer
 from sc.restored_kv import Divergence, divergence, next_incarnation, refusal
@@ -67,6 +75,12 @@ MISSES = 3
 #: More than twice the time within which an SPU tries to reconnect.
 GRACE_MS = 5_000
 RESYNC_S = 30.0
+#: `/health` says so when the KV has been away for this long, and later on the sessions end: an SC
+#: that can decide nothing does not keep SPUs from another one.
+KV_AWAY_MS = 10_000
+KV_LOST_MS = 30_000
+#: After that, SPUs count as unknown for longer than the time between two questions to the KV.
+KV_GRACE_MS = round(2_000 * (PATIENCE_S + PROBE_S))
 #: The periodic pass adds this many keys at a time, when fewer than that wait or it has waited too
 #: long, so that other events do not queue behind all of them.
 RESYNC_SLICE = 256
@@ -113,6 +127,10 @@ class Controller:
         self._changing_office = asyncio.Lock()
         self._elected = asyncio.Event()
         self._divergent: dict[int, Divergence] = {}
+        #: The last revision at which the KV named this SC as the one that leads.
+        self._office_seen = leadership.guard.revision
+        self.kv_health = KvHealth(kv, clock_ms)
+        self._kv_lost = False
         self.connections = ConnectionManager(
             self, self._named(), heartbeat_ms=HEARTBEAT_MS, misses=MISSES
         )
@@ -141,7 +159,7 @@ class Controller:
             self.keys,
             self.view.store,
             self.dispatcher,
-            lambda kv: self.leadership.deposed_by(kv),
+            self._deposed_by,
         )
         self._spus = SpuUpdater(
             self._send, leadership.stamp, self.dispatcher.told_everything, self.dispatcher.refused
@@ -199,6 +217,7 @@ class Controller:
                 group.create_task(self._repair(), name="repair")
                 group.create_task(self._watch_own_lag(), name="lag")
                 group.create_task(self._until_recovered(), name="recovery")
+                group.create_task(self._watch_kv(), name="kv health")
         finally:
             self.queue.close()
             self.connections.close()
@@ -366,15 +385,17 @@ class Controller:
         """Begin a new incarnation of the cluster. Raises RunnelError if the KV does not answer; the
         SPU tries again."""
         recovery = Recovery(by, written_at(), found.why, current_cause())
-        self.leadership = await begin_recovery(
+        leadership = await begin_recovery(
             self.kv, self.keys, self.leadership, found.incarnation, recovery
         )
-        incarnation = self.leadership.stamp.incarnation
+        self._enter_recovery(leadership, found.why, by)
+
+    def _enter_recovery(self, leadership: Leadership, why: str, by: str) -> None:
+        """Go on in the incarnation that the KV has, from one turn of the event loop to the next."""
+        self.leadership = leadership
+        incarnation = leadership.stamp.incarnation
         log.error(
-            "the KV was restored from a backup, recovering",
-            why=found.why,
-            incarnation=incarnation,
-            by=by,
+            "the KV was restored from a backup, recovering", why=why, incarnation=incarnation, by=by
         )
         self.view.incarnation, self.view.recovering = incarnation, True
         self.view.grace_until_ms = self.now_ms() + self._grace_ms
@@ -387,10 +408,37 @@ class Controller:
         if self.view.recovering and isinstance(change, ObjectChanged):
             self._elected.set()
 
+    def _deposed_by(self, current: KeyValue) -> bool:
+        if current.value == self.leadership.holder.encode():
+            self._office_seen = max(self._office_seen, current.mod_revision)
+            if self._office_seen > self.leadership.guard.revision:
+                # A recovery that this SC has begun. Its answer is on its way, or was lost.
+                self._elected.set()
+        return self.leadership.deposed_by(current)
+
+    async def _find_lost_recovery(self) -> None:
+        """Go on in a recovery that this SC began without getting an answer: without this, each of
+        its writes would compare a leadership that is over."""
+        if self._office_seen <= self.leadership.guard.revision:
+            return
+        leadership = await read_back(self.kv, self.keys, self.leadership)
+        if leadership is not self.leadership:
+            begun = leadership.identity.recovery
+            self._enter_recovery(
+                leadership,
+                begun.why if begun is not None else "-",
+                begun.by if begun is not None else CONTROLLERS,
+            )
+
     async def _until_recovered(self) -> None:
         """End each recovery when every partition has had an election in it."""
         while True:
             async with self._changing_office:
+                try:
+                    await self._find_lost_recovery()
+                except RetryableError as error:
+                    log.warning("the leadership cannot be read", why=error.message)
+                    self._queue_look_at_office()
                 view = self.view
                 if view.recovering and not view.store.elected_before(view.incarnation):
                     try:
@@ -405,6 +453,27 @@ class Controller:
                 async with asyncio.timeout(self._resync_s):
                     await self._elected.wait()
             self._elected.clear()
+
+    def _queue_look_at_office(self) -> None:
+        asyncio.get_running_loop().call_later(1.0, self._elected.set)
+
+    async def _watch_kv(self) -> None:
+        """End all sessions when the KV has been away for `KV_LOST_MS`, until it is back."""
+        while True:
+            await self.kv_health.probe()
+            lost = self.kv_health.away_ms >= KV_LOST_MS
+            if lost or self._kv_lost:
+                # SPUs cannot come back before the KV does. That says nothing about them.
+                grace_ms = self._grace_ms + KV_GRACE_MS
+                self.view.grace_until_ms = self.now_ms() + grace_ms
+            if lost and not self._kv_lost:
+                log.error("the KV is away, ending all sessions", why=self.kv_health.why)
+                self.connections.become(self._named(), "the SC does not reach its KV")
+            if self._kv_lost and not lost:
+                log.warning("the KV is back")
+                self._look_at_everything("kv")
+            self._kv_lost = lost
+            await asyncio.sleep(PROBE_S)
 
     def _look_at_everything(self, why: str) -> None:
         cause = new_cause(why)

@@ -25,7 +25,16 @@ import uuid
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sc.kv.interface import KV, Delete, KeyValue, ModRevisionIs, Put, range_all
+from sc.kv.interface import (
+    KV,
+    Delete,
+    Get,
+    GetResponse,
+    KeyValue,
+    ModRevisionIs,
+    Put,
+    range_all,
+)
 from schemas.control.messages import Stamp
 from schemas.errors import ConflictError, DeadlineExceededError, FencedError
 from schemas.objects.keys import ClusterKeys
@@ -141,7 +150,7 @@ async def begin_recovery(
 
     Decisions that are not written yet will fail, because the guard changes. If the answer of an
     earlier attempt was lost, gives the incarnation that it began. Raises FencedError when another
-    SC has taken over.
+    SC has taken over. If the answer of this attempt is lost, `read_back` tells what came of it.
     """
     identity = Identity(leadership.cluster_uid, incarnation, True, recovery)
     tenure = f"{leadership.holder}-{incarnation}"
@@ -153,19 +162,43 @@ async def begin_recovery(
             Put(keys.office(tenure), b""),
         ],
     )
-    revision = result.revision
     if not result.succeeded:
-        current = await kv.get(keys.current_office)
-        if current is None or current.value != leadership.holder.encode():
-            raise FencedError("another SC has taken over; this one stops")
-        identity, revision = await _identity(kv, keys), current.mod_revision
-        incarnation = identity.incarnation
-        tenure = f"{leadership.holder}-{incarnation}"
+        return await read_back(kv, keys, leadership)
+    return _recovering(leadership, identity, result.revision)
+
+
+async def read_back(kv: KV, keys: ClusterKeys, leadership: Leadership) -> Leadership:
+    """The leadership as the KV has it: the same, or that of a recovery whose answer was lost.
+
+    Raises FencedError when another SC has taken over.
+    """
+    result = await kv.txn([], [Get(keys.current_office), Get(keys.identity)])
+    current, identity = (r.kv for r in result.responses if isinstance(r, GetResponse))
+    if current is None or current.value != leadership.holder.encode():
+        raise FencedError(deposed_text(keys, current))
+    if current.mod_revision == leadership.guard.revision:
+        return leadership
+    return _recovering(leadership, _decoded(keys, identity), current.mod_revision)
+
+
+def deposed_text(keys: ClusterKeys, current: KeyValue | None) -> str:
+    """Why an SC stops whose leadership the KV does not show any more."""
+    if current is None:
+        return (
+            f"the key {keys.current_office}, which names the SC that leads, was deleted from the"
+            " KV; this SC stops: start it again, and it writes the key anew"
+        )
+    return "another SC has taken over; this one stops"
+
+
+def _recovering(leadership: Leadership, identity: Identity, revision: int) -> Leadership:
+    """The tenure that the beginning of a recovery began at a revision."""
+    tenure = f"{leadership.holder}-{identity.incarnation}"
     return replace(
         leadership,
         identity=identity,
-        stamp=Stamp(revision=revision, office=tenure, incarnation=incarnation),
-        guard=ModRevisionIs(keys.current_office, revision),
+        stamp=Stamp(revision=revision, office=tenure, incarnation=identity.incarnation),
+        guard=ModRevisionIs(leadership.guard.key, revision),
         tenures=leadership.tenures | {tenure: revision},
     )
 
@@ -180,10 +213,25 @@ async def end_recovery(kv: KV, keys: ClusterKeys, leadership: Leadership) -> Lea
 
 
 async def _identity(kv: KV, keys: ClusterKeys) -> Identity:
-    found = await kv.get(keys.identity)
+    return _decoded(keys, await kv.get(keys.identity))
+
+
+def _decoded(keys: ClusterKeys, found: KeyValue | None) -> Identity:
+    """Raises ConflictError that says what to do if the identity is missing or does not parse."""
+    what_to_do = (
+        "stop the SC, restore the KV from a backup, or put the key back:"
+        f' {keys.identity} = {{"uid": "UID"}}; each SPU has the uid of its cluster in'
+        " identity.json in its data directory"
+    )
     if found is None:
-        raise ConflictError(f"the identity of the cluster ({keys.identity}) was deleted")
-    return Identity.decode(found.value)
+        raise ConflictError(f"the identity of the cluster was deleted from the KV; {what_to_do}")
+    try:
+        return Identity.decode(found.value)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConflictError(
+            f"the identity of the cluster in the KV does not parse ({type(error).__name__}:"
+            f" {error}); {what_to_do}"
+        ) from error
 
 
 async def _tenures(kv: KV, keys: ClusterKeys, guard: ModRevisionIs) -> dict[str, int]:

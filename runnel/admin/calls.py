@@ -70,7 +70,7 @@ class ScCalls(ABC):
                 answer = await self._call_one(address, method, path, query, data, content_type)
             except UnreachableError as error:
                 failure = failure or error
-                if method == "POST":
+                if method == "POST" and not isinstance(error, NotConnectedError):
                     # The SC may have carried it out: asking another SC could do it twice.
                     break
                 continue
@@ -132,9 +132,14 @@ def understood(what: str) -> Iterator[None]:
         ) from error
 
 
-def unreachable(address: Address, why: str) -> UnreachableError:
-    """The error for something at the address that does not answer like an SC."""
-    return UnreachableError(
+class NotConnectedError(UnreachableError):
+    """There was no connection to the SC: nothing was sent."""
+
+
+def unreachable(address: Address, why: str, *, connected: bool = True) -> UnreachableError:
+    """The error for something at the address that does not answer like an SC; a NotConnectedError
+    if it was never connected to."""
+    return (UnreachableError if connected else NotConnectedError)(
         f"no SC answers at {address} ({why}); is the cluster running? runnel cluster status"
     )
 

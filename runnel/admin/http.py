@@ -130,12 +130,16 @@ def _asking(address: Address) -> Iterator[None]:
     """Turns network errors on the way to an SC into UnreachableError with the reason."""
     try:
         yield
+    except aiohttp.ConnectionTimeoutError:
+        raise unreachable(address, "no answer in time", connected=False) from None
     except TimeoutError:
         raise unreachable(address, "no answer in time") from None
     except aiohttp.ClientConnectorDNSError as error:
-        raise unreachable(address, f"host {address.host!r} is not known") from error
+        why = f"host {address.host!r} is not known"
+        raise unreachable(address, why, connected=False) from error
     except aiohttp.ClientConnectorError as error:
-        raise unreachable(address, os.strerror(error.errno or 0).lower()) from error
+        why = os.strerror(error.errno or 0).lower()
+        raise unreachable(address, why, connected=False) from error
     except (aiohttp.ClientPayloadError, ConnectionError) as error:
         raise unreachable(address, "the connection broke") from error
     except RecursionError:

@@ -43,6 +43,15 @@ class DivergentSpu(Model):
     """The incarnation in which the cluster would recover from that."""
 
 
+class UnreadableObject(Model):
+    """A stored object that does not parse. It stays in the KV, and the SC does without it."""
+
+    key: str
+    """Its key in the KV."""
+    why: str
+    """What is wrong with it."""
+
+
 class RecoveryBegun(Model):
     """The beginning of a recovery."""
 
@@ -87,6 +96,8 @@ class ClusterAnswer(Model):
     not begin that recovery by itself."""
     unproven: tuple[int, ...]
     """Ids of connected SPUs that have not proven who they are, because they have no secret yet."""
+    unreadable: tuple[UnreadableObject, ...]
+    """Stored objects that do not parse, in the order of their keys; at most 100."""
 
 
 class SpuSecret(Model):

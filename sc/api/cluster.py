@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Final
 
-from sc.api.answers import ClusterAnswer, DivergentSpu, RecoveryBegun
+from sc.api.answers import ClusterAnswer, DivergentSpu, RecoveryBegun, UnreadableObject
 from sc.controller import Controller
+
+#: Most unreadable objects that are named, and most characters of what is wrong with one.
+MOST_UNREADABLE: Final = 100
+MAX_WHY: Final = 300
 
 
 def cluster_answer(controller: Controller, version: str) -> ClusterAnswer:
@@ -25,4 +30,8 @@ def cluster_answer(controller: Controller, version: str) -> ClusterAnswer:
             for found in controller.divergent
         ),
         unproven=controller.connections.unproven,
+        unreadable=tuple(
+            UnreadableObject(key=key, why=why[:MAX_WHY])
+            for key, why in sorted(controller.reader.unreadable.items())[:MOST_UNREADABLE]
+        ),
     )

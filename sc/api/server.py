@@ -39,7 +39,7 @@ from sc.api.requests import (
 from sc.api.routes import DEFAULT_HISTORY, Operation, Route, routes
 from sc.api.selectors import Selection
 from sc.config import Limits
-from sc.controller import Controller
+from sc.controller import KV_AWAY_MS, Controller
 from schemas.causality import caused_by, new_cause
 from schemas.daemon.logs import get_logger
 from schemas.errors import (
@@ -205,6 +205,13 @@ class PublicServer:
         if not self._controller.ready:
             raise NotReadyError(
                 "the SC is looking at every object once after its start; try again in a moment"
+            )
+        kv = self._controller.kv_health
+        if kv.away_ms >= KV_AWAY_MS:
+            raise NotReadyError(
+                f"the SC has not reached its KV for {kv.away_ms / 1000:.0f} s: {kv.why}; it can"
+                " change nothing until the KV is back",
+                kvAwayMs=kv.away_ms,
             )
         return _json(Health(revision=self._controller.view.store.revision).to_json())
 

@@ -38,7 +38,7 @@ from sc.kv.interface import (
     Op,
     Put,
 )
-from sc.leadership import Leadership
+from sc.leadership import Leadership, deposed_text
 from sc.store.codec import CONTROLLERS, encode_object, encode_tombstone
 from schemas.causality import current_cause
 from schemas.control.messages import Tombstone
@@ -83,7 +83,8 @@ class KvUpdater:
                 and found.kv is not None
                 and found.kv.value == leadership.holder.encode()
             ):
-                raise FencedError("another SC has taken over; this one stops")
+                current = found.kv if isinstance(found, GetResponse) else None
+                raise FencedError(deposed_text(self._keys, current))
             raise ConflictError(
                 f"{type(action).__name__}: the object changed meanwhile", revision=result.revision
             )

@@ -117,6 +117,7 @@ async def examine(addresses: Sequence[Address]) -> tuple[list[Check], bool]:
     finally:
         await client.close()
     checks += check_recovery(info)
+    checks += check_stored(info, spus)
     checks += check_online(spus)
     checks += check_proven(spus, info)
     at_once = asyncio.Semaphore(_AT_ONCE)
@@ -142,7 +143,9 @@ async def _look_at_sc(address: Address) -> tuple[Check, dict[str, Any] | None]:
     except TimeoutError:
         return Check(name, Result.FAILED, f"no answer within {PATIENCE_S:g} s"), None
     except RunnelError as error:
-        return Check(name, Result.WARNING, error.message), info
+        # Without its KV an SC decides nothing; otherwise it has only just started.
+        result = Result.FAILED if "kvAwayMs" in error.details else Result.WARNING
+        return Check(name, result, error.message), info
     finally:
         await client.close()
     detail = f"cluster {info['cluster']}, version {info['version']}, KV at {info['revision']}"
@@ -172,6 +175,34 @@ def check_recovery(info: Mapping[str, Any]) -> list[Check]:
         " replicas have answered, and nothing is deleted meanwhile; see: runnel get partitions"
     )
     return [*checks, Check("recovery", Result.WARNING, detail)]
+
+
+def check_stored(info: Mapping[str, Any], spus: Iterable[Spu]) -> list[Check]:
+    """A failure for each object in the KV that does not parse, and for each SPU id that several
+    objects have. Nothing but a write past the SC leads to either."""
+    checks = [
+        Check(
+            f"stored {found['key']}",
+            Result.FAILED,
+            f"{found['why']}; the SC does without it: restore this key of the KV from a backup, or"
+            " delete it",
+        )
+        for found in info.get("unreadable", ())[:_NAMED]
+    ]
+    by_id: dict[int, list[str]] = {}
+    for spu in spus:
+        by_id.setdefault(spu.spec.spu_id, []).append(spu.name)
+    checks += [
+        Check(
+            f"spuId {spu_id}",
+            Result.FAILED,
+            f"belongs to {len(names)} objects: {', '.join(sorted(names))}; stop the SC and delete"
+            " all but one from the KV, then start it again",
+        )
+        for spu_id, names in sorted(by_id.items())
+        if len(names) > 1
+    ]
+    return checks
 
 
 def check_online(spus: Iterable[Spu]) -> list[Check]:

@@ -14,6 +14,7 @@ from schemas.ids import PartitionUid, StorageId
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 from schemas.objects.topic import Topic
+from tests.integration.sc.calls import call
 from tests.integration.sc.conftest import RunningSc
 from tests.polling import eventually
 from tests.simulated_spu import SimulatedSpu
@@ -95,6 +96,10 @@ async def test_given_an_object_that_does_not_parse_then_the_rest_goes_on_and_it_
     assert (await kv.get(key)) is not None, "kept for whoever can read it"
     text = await (await sc.http.get(f"{sc.public}/metrics")).text()
     assert "unreadable" in text
+    _, cluster = await call(sc, "GET", "/v1/cluster")
+    (found,) = cluster["unreadable"]
+    assert found["key"] == key
+    assert "does not parse" in found["why"]
 
 
 async def test_given_a_status_changed_by_hand_then_it_is_put_right(

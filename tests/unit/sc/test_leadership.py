@@ -9,10 +9,17 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sc.kv import open_kv
-from sc.kv.interface import KV, KeyValue, ModRevisionIs
-from sc.leadership import Identity, Recovery, acquire, begin_recovery, end_recovery
+from sc.kv.interface import KV, Delete, KeyValue, ModRevisionIs, Put
+from sc.leadership import (
+    Identity,
+    Recovery,
+    acquire,
+    begin_recovery,
+    end_recovery,
+    read_back,
+)
 from schemas.control.messages import Stamp
-from schemas.errors import FencedError
+from schemas.errors import ConflictError, FencedError
 from schemas.objects.keys import ClusterKeys
 
 BEGUN = Recovery("sc", "2026-01-01T00:00:00.000Z", "SPU 1 has seen more", "cause")
@@ -149,3 +156,29 @@ async def test_who_deposes_an_sc(kv: KV) -> None:
     await acquire(kv, KEYS)
     assert second.deposed_by(await current())
     assert not second.deposed_by(before)
+
+
+@pytest.mark.parametrize("stored", [b"{", b"[]", b"{}", b"null", None])
+async def test_given_an_identity_that_does_not_parse_then_says_what_to_do(
+    kv: KV, stored: bytes | None
+) -> None:
+    leadership = await acquire(kv, KEYS)
+    await kv.txn([], [Delete(KEYS.identity) if stored is None else Put(KEYS.identity, stored)])
+    await kv.txn([], [Put(KEYS.current_office, leadership.holder.encode())])
+    with pytest.raises(ConflictError, match="restore the KV from a backup, or put the key back"):
+        await read_back(kv, KEYS, leadership)
+    if stored is not None:
+        with pytest.raises(ConflictError, match=r"identity\.json"):
+            await acquire(kv, KEYS)
+
+
+async def test_given_the_key_of_the_leader_is_gone_then_the_error_says_what_to_do(kv: KV) -> None:
+    leadership = await acquire(kv, KEYS)
+    await kv.txn([], [Delete(KEYS.current_office)])
+    with pytest.raises(FencedError, match="was deleted from the KV; this SC stops: start it again"):
+        await read_back(kv, KEYS, leadership)
+
+
+async def test_given_nothing_was_lost_then_read_back_gives_the_same(kv: KV) -> None:
+    leadership = await acquire(kv, KEYS)
+    assert await read_back(kv, KEYS, leadership) is leadership

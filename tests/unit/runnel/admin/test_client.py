@@ -12,6 +12,7 @@ import runnel
 from runnel import aio
 from runnel.admin.http import ScClient
 from runnel.admin.manifests import parse_object
+from runnel.net.address import parse_addresses
 from schemas.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -164,3 +165,36 @@ def test_every_exported_name_is_there() -> None:
     assert runnel.__version__
     with pytest.raises(AttributeError):
         runnel.nothing  # noqa: B018
+
+
+async def create_by(addresses: str) -> Any:
+    """Create a topic through the first of these SCs that takes it; nothing was asked before."""
+    client = ScClient(parse_addresses(addresses))
+    try:
+        return await client.call("POST", "/v1/topics", body=runnel.Topic("orders").to_json())
+    finally:
+        await client.close()
+
+
+async def test_given_an_sc_that_nobody_reaches_then_a_creation_goes_to_the_next(
+    world: World,
+) -> None:
+    """Nothing was sent to the first, so nothing can be done twice."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nobody = f"127.0.0.1:{closed.getsockname()[1]}"
+    made = await create_by(f"{nobody},{world.sc.address}")
+    assert made["metadata"]["name"] == "orders"
+
+
+async def test_given_an_sc_that_takes_a_creation_and_breaks_off_then_no_other_is_asked(
+    world: World,
+) -> None:
+    async def break_off(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_server(break_off, "127.0.0.1", 0)
+    async with server:
+        broken = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(UnreachableError):
+            await create_by(f"{broken},{world.sc.address}")
+    assert await world.cluster.list("topics") == []

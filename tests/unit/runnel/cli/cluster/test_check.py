@@ -19,6 +19,7 @@ from runnel.cli.cluster.check import (
     check_partitions,
     check_proven,
     check_recovery,
+    check_stored,
     check_topics,
 )
 from runnel.loop_thread import LoopThread
@@ -231,6 +232,21 @@ def test_given_spu_that_has_not_proven_itself_then_a_warning_with_what_to_do() -
     (found,) = check_proven(spus, {"unproven": [2]})
     assert (found.check, found.result) == ("secrets", Result.WARNING)
     assert "runnel spu secret edge-2" in found.detail
+
+
+def test_given_a_stored_object_that_does_not_parse_then_failed_with_its_key() -> None:
+    key = "/runnel/local/objects/topics/bad"
+    (found,) = check_stored({"unreadable": [{"key": key, "why": "it does not parse"}]}, [])
+    assert (found.check, found.result) == (f"stored {key}", Result.FAILED)
+    assert "restore this key of the KV from a backup, or delete it" in found.detail
+
+
+def test_given_two_spus_of_one_id_then_failed_with_their_names() -> None:
+    spus = [runnel.Spu("edge", 1), runnel.Spu("other", 2), runnel.Spu("again", 1)]
+    (found,) = check_stored({}, spus)
+    assert (found.check, found.result) == ("spuId 1", Result.FAILED)
+    assert "belongs to 2 objects: again, edge" in found.detail
+    assert check_stored({"unreadable": []}, spus[:2]) == []
 
 
 def test_given_leader_elected_uncleanly_then_a_warning_until_the_next_election() -> None:

@@ -1,0 +1,53 @@
+"""Whether the KV answers the SC: it is asked for its revision once a second.
+
+A KV that does not answer is *away* from the first question without an answer until the next answer.
+Neighbours: `sc.controller` asks, ends the sessions of SPUs when the KV is away for long, and tells
+`/health`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from sc.kv.interface import KV
+from schemas.errors import RunnelError
+
+PROBE_S = 1.0
+#: How long one question waits for its answer.
+PATIENCE_S = 5.0
+
+
+class KvHealth:
+    """Since when the KV is away, and why. ``now_ms`` gives milliseconds that only grow."""
+
+    def __init__(self, kv: KV, now_ms: Callable[[], int]) -> None:
+        self._kv = kv
+        self._now_ms = now_ms
+        self._away_since_ms: int | None = None
+        #: What the last question came to, if it had no answer.
+        self.why = ""
+
+    @property
+    def away_ms(self) -> int:
+        """For how long the KV has not answered; 0 if it answers."""
+        if self._away_since_ms is None:
+            return 0
+        return max(1, self._now_ms() - self._away_since_ms)
+
+    async def probe(self) -> None:
+        """Ask once."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._kv.revision()
+        except TimeoutError:
+            self._away(f"no answer within {PATIENCE_S:g} s")
+        except RunnelError as error:
+            self._away(error.message)
+        else:
+            self._away_since_ms, self.why = None, ""
+
+    def _away(self, why: str) -> None:
+        self.why = why
+        if self._away_since_ms is None:
+            self._away_since_ms = self._now_ms()
