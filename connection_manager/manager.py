@@ -95,7 +95,10 @@ class SessionEvents(Protocol):
 
     def asked(self, spu_id: int, generation: int, ask: SpuRequest) -> None: ...
 
-    def asked_peers(self, spu_id: int, generation: int, asked: FindPeers) -> None: ...
+    async def asked_peers(
+        self, spu_id: int, generation: int, asked: FindPeers, *, proven: bool
+    ) -> None:
+        """``proven``: the SPU has proven who it is. Raises a RunnelError, which is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +352,9 @@ class ConnectionManager:
                 case SpuRequest():
                     self._events.asked(hello.spu_id, generation, body)
                 case FindPeers():
-                    self._events.asked_peers(hello.spu_id, generation, body)
+                    await self._events.asked_peers(
+                        hello.spu_id, generation, body, proven=proof is not None
+                    )
                 case _:
                     raise UnsupportedError(f"an SC does not serve {body.type}")
 

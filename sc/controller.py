@@ -334,8 +334,15 @@ class Controller:
             log.info("asked for an election", spu=spu_id, uid=election.uid, why=election.reason)
         self.dispatcher.asked(spu_id, generation, ask)
 
-    def asked_peers(self, spu_id: int, generation: int, asked: FindPeers) -> None:
-        self._spus.tell_peers(spu_id, generation, self.view.store.peers(asked.spu_ids))
+    async def asked_peers(
+        self, spu_id: int, generation: int, asked: FindPeers, *, proven: bool
+    ) -> None:
+        """Tell an SPU where others listen; one that has proven itself gets keys, too."""
+        peers = self.view.store.peers(asked.spu_ids)
+        if proven:
+            keys = await self.secrets.pair_keys(spu_id, [peer.spu_id for peer in peers])
+            peers = tuple(peer.model_copy(update={"key": keys.get(peer.spu_id)}) for peer in peers)
+        self._spus.tell_peers(spu_id, generation, peers)
 
     # -- recovery from a restored KV ----------------------------------------------------------
 

@@ -5,6 +5,9 @@ SPU connects as before, without a secret or with the one that it has, so that th
 the new one to its host. From then on the SC turns away whoever speaks as that SPU and does not
 prove it. The verifiers have keys of their own in the KV: no object shows them.
 
+Two SPUs that both have a secret in force get a key for each other, by which they prove to each
+other who they are. All these keys are derived from one secret, which the KV holds.
+
 Neighbours: `schemas.control.proof` is the exchange, `connection_manager.manager` speaks it;
 `sc.provisioning.local` gives managed SPUs their secrets.
 """
@@ -13,12 +16,13 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from sc.kv.interface import KV, KeyValue, ModRevisionIs, Put
 from schemas.causality import current_cause
-from schemas.control.proof import Exchange, Verifier
+from schemas.control.proof import Exchange, Verifier, pair_key
 from schemas.daemon.logs import get_logger
 from schemas.errors import ConflictError, NotFoundError, UnauthorizedError
 from schemas.objects.keys import ClusterKeys
@@ -120,6 +124,34 @@ class SpuSecrets:
             f"SPU {spu_id} {what}: bring its secret to it, or make another one: runnel spu secret"
             " NAME"
         )
+
+    async def pair_keys(self, spu_id: int, others: Iterable[int]) -> dict[int, str]:
+        """The keys of this SPU with those of the others that have a secret in force."""
+        root: bytes | None = None
+        keys: dict[int, str] = {}
+        for other in others:
+            found = await self._kv.get(self._keys.spu_secret(other))
+            if found is not None and self._decode(other, found).current is not None:
+                root = root or await self._root()
+                keys[other] = pair_key(root, spu_id, other)
+        return keys
+
+    async def _root(self) -> bytes:
+        """The secret from which the keys of all pairs are derived; made when it is first needed."""
+        key = self._keys.peer_secret
+        found = await self._kv.get(key)
+        if found is None:
+            absent = [
+                ModRevisionIs(self._keys.moved, 0),
+                ModRevisionIs(self._keys.arriving, 0),
+                ModRevisionIs(key, 0),
+            ]
+            fresh = secrets.token_hex(_SECRET_BYTES).encode()
+            await self._kv.txn(absent, [Put(key, fresh)])
+            found = await self._kv.get(key)
+        if found is None:
+            raise ConflictError("the cluster was moved to another store")
+        return found.value
 
     async def _put_in_force(self, spu_id: int, found: KeyValue, stored: StoredSecret) -> None:
         holder = await self._kv.get(self._keys.spu_id(spu_id))

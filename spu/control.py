@@ -165,6 +165,8 @@ class SpuControl:
     async def welcomed(self, welcome: Welcome, session: Session) -> None:
         await self._replica_host.join_cluster(welcome.cluster_uid)
         self._session = session
+        # Some may listen elsewhere by now, or have a key that they did not have before.
+        self._wanted_peers.update(self._replica_host.peers.wanted)
         self._wakeup.set()
 
     async def handle(self, body: Message) -> None:

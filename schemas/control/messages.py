@@ -289,11 +289,13 @@ class FindPeers(Model):
 
 
 class Peer(Model):
-    """Where an SPU listens for other SPUs."""
+    """Where an SPU listens for other SPUs. ``key`` is known to the two SPUs alone; the SC gives it
+    if both have proven who they are, and then each accepts the other only with a proof."""
 
     spu_id: int
     host: str
     port: int
+    key: str | None = None
 
 
 class Peers(Model):

@@ -1,5 +1,8 @@
 """How an SPU proves to the SC that it knows its secret, and the SC that it knows the SPU's. Pure.
 
+Two SPUs prove to each other that they know the key of their pair, which the SC tells them in their
+sessions (`pair_key`, `peer_proof`): a plain HMAC over both nonces.
+
 It is the exchange of SCRAM (RFC 5802) without salt and iterations, because a secret is 256 random
 bits and no password. The SC keeps only a `Verifier`, from which nobody can compute a proof: someone
 who reads the KV or a backup of it cannot speak as the SPU. Both nonces are in what is proven, so a
@@ -17,6 +20,7 @@ from typing import Final, Self
 
 _SPU_KEY: Final = b"runnel spu key"
 _SC_KEY: Final = b"runnel sc key"
+PROOF_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,14 @@ class Verifier:
         return cls(data[:32], data[32:])
 
 
+@dataclass(frozen=True, slots=True)
+class PeerEnd:
+    """One end of a connection between two SPUs, with its nonce."""
+
+    spu_id: int
+    nonce: bytes
+
+
 def spu_proof(secret: str, exchange: Exchange) -> str:
     """The SPU's proof, for `Verifier.accepts`."""
     key = _key(secret, _SPU_KEY)
@@ -83,6 +95,19 @@ def accepts_sc(secret: str, exchange: Exchange, proof: str) -> bool:
     """Whether the sender of this proof holds the verifier of the secret."""
     expected = Verifier.of(secret).proof(exchange)
     return hmac.compare_digest(expected.encode(), proof.encode())
+
+
+def pair_key(root: bytes, one: int, other: int) -> str:
+    """The key of two SPUs, derived from the secret of all pairs; in hexadecimal digits."""
+    pair = json.dumps([min(one, other), max(one, other)]).encode()
+    return hmac.digest(root, b"runnel pair key" + pair, "sha256").hex()
+
+
+def peer_proof(key: bytes, cluster_uid: str, sender: PeerEnd, receiver: PeerEnd) -> bytes:
+    """The proof that ``sender`` knows the key of the pair, of `PROOF_BYTES`. It holds for this
+    direction of one connection only."""
+    fields = [cluster_uid, sender.spu_id, sender.nonce.hex(), receiver.spu_id, receiver.nonce.hex()]
+    return hmac.digest(key, b"runnel peer" + json.dumps(fields).encode(), "sha256")
 
 
 def _key(secret: str, name: bytes) -> bytes:

@@ -10,6 +10,7 @@
     /runnel/<cluster>/objects/<plural>/<name>       one object
     /runnel/<cluster>/spu-ids/<spu id>              the name of the SPU that has this id
     /runnel/<cluster>/spu-secrets/<spu id>          by what an SPU's secret is verified
+    /runnel/<cluster>/peer-secret                   from which the keys of pairs of SPUs are derived
     /runnel/<cluster>/tombstones/<spu id>/<uid>     permission to delete replicas
 """
 
@@ -62,6 +63,10 @@ class ClusterKeys:
 
     def spu_id(self, spu_id: int) -> str:
         return f"{self.root}spu-ids/{spu_id}"
+
+    @property
+    def peer_secret(self) -> str:
+        return f"{self.root}peer-secret"
 
     def spu_secret(self, spu_id: int) -> str:
         return f"{self.root}spu-secrets/{spu_id}"

@@ -4,22 +4,31 @@ It carries the messages of all partitions that the two SPUs share, in order. Mes
 once. Pushes of batches wait while the other end does not read what was sent, and partitions take
 turns, so that a follower that catches up does not delay the messages of others, and memory stays
 bounded. A peer that is silent for too long is disconnected: a process that is suspended keeps its
-connections open. Until a greeting was accepted, frames are short.
+connections open.
+
+If the SC has given the two SPUs a key, each proves after the greetings that it knows it; nothing
+else that the other sends is looked at before its proof. Until the greeting and the proof were
+accepted, frames are short.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
+import secrets
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, Protocol, cast
 
+from schemas.control.proof import PeerEnd, peer_proof
 from schemas.daemon.logs import get_logger
 from schemas.errors import (
     CorruptBatchError,
     ErrorCode,
     ProtocolError,
     RunnelError,
+    UnauthorizedError,
     UnreachableError,
     error_from,
 )
@@ -37,6 +46,7 @@ from schemas.wire.protocol import (
 from spu.replication.messages import Message
 from spu.replication.wire import (
     MIN_PEER_VERSION,
+    NONCE_BYTES,
     PEER_VERSION,
     Damaged,
     Greeting,
@@ -67,8 +77,14 @@ class PeerEvents(Protocol):
     def greet(self, greeting: Greeting) -> None:
         """Raise a RunnelError to refuse the sender of this greeting."""
 
+    def key(self, peer: int) -> bytes | None:
+        """The key that this SPU shares with a peer; None if the peer need not prove itself."""
+
+    def proof_unchecked(self, peer: int) -> None:
+        """The peer has proven itself, but its key is not known here."""
+
     def greeted(self, connection: PeerConnection, peer: int) -> None:
-        """Both greetings have arrived and were accepted."""
+        """Both greetings have arrived and were accepted, and the proofs, if there is a key."""
 
     def received(self, peer: int, uid: PartitionUid, message: Message | Damaged) -> None: ...
 
@@ -101,6 +117,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._writable = True
         self._pushes: deque[Callable[[], None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._nonce = secrets.token_bytes(NONCE_BYTES)
+        # The greeting of a peer that has not proven itself yet, and what its proof must be.
+        self._unproven: tuple[Greeting, bytes] | None = None
         self._silent_pings = 0
 
     # asyncio's side
@@ -119,7 +138,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             GREETING_TIMEOUT_S, self.end, UnreachableError("no greeting came")
         )
         if self._dialled is not None:
-            self._write(self._greeting(self._dialled).frame())
+            self._greet(self._dialled)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.buffer()
@@ -208,10 +227,14 @@ class PeerConnection(asyncio.BufferedProtocol):
         header, fixed, tail = unpack_frame(frame)
         if header.status != ErrorCode.OK:
             raise error_from(header.status, bytes(tail).decode(errors="replace"))
-        if self.peer is None:
+        if self._unproven is not None:
+            self._prove(header.api, bytes(fixed))
+        elif self.peer is None:
             if header.api != Kind.GREETING:
                 raise ProtocolError("the first frame must be a greeting")
             self._greeted(Greeting.unpack(fixed, tail))
+        elif header.api == Kind.PROOF:
+            self._events.proof_unchecked(self.peer)
         elif header.api != Kind.PING:
             try:
                 uid, message = decode(header.api, fixed, tail)
@@ -236,14 +259,39 @@ class PeerConnection(asyncio.BufferedProtocol):
             )
         self._events.greet(greeting)
         if self._dialled is None:
-            self._write(self._greeting(greeting.spu).frame())
-        self.peer = greeting.spu
+            self._greet(greeting.spu)
+        key = self._events.key(greeting.spu)
+        if key is None:
+            self._settle(greeting.spu)
+            return
+        if len(greeting.nonce) != NONCE_BYTES:
+            raise _unproven(greeting.spu)
+        ours, theirs = PeerEnd(greeting.to, self._nonce), PeerEnd(greeting.spu, greeting.nonce)
+        proof = peer_proof(key, greeting.cluster_uid, ours, theirs)
+        self._write(pack_frame(Kind.PROOF, 0, proof))
+        self._unproven = greeting, peer_proof(key, greeting.cluster_uid, theirs, ours)
+
+    def _greet(self, peer: int) -> None:
+        self._write(replace(self._greeting(peer), nonce=self._nonce).frame())
+
+    def _prove(self, kind: int, proof: bytes) -> None:
+        """Take the peer's proof. Raises UnauthorizedError if it is none."""
+        if self._unproven is None:
+            raise RuntimeError("no proof is awaited")
+        greeting, expected = self._unproven
+        if kind != Kind.PROOF or not hmac.compare_digest(proof, expected):
+            raise _unproven(greeting.spu)
+        self._unproven = None
+        self._settle(greeting.spu)
+
+    def _settle(self, peer: int) -> None:
+        self.peer = peer
         self._reader.widen(MAX_FRAME_BYTES)
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(PING_EVERY_S, self._ping)
         self.settled.set()
-        self._events.greeted(self, greeting.spu)
+        self._events.greeted(self, peer)
 
     def _ping(self) -> None:
         self._silent_pings += 1
@@ -260,3 +308,10 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._transport.write(frame[0])
         else:
             self._transport.writelines(frame)
+
+
+def _unproven(peer: int) -> UnauthorizedError:
+    return UnauthorizedError(
+        f"SPU {peer} has not proven who it is: it is another program, or it does not know the key"
+        " of the two SPUs yet, which it gets from the SC"
+    )

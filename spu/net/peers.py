@@ -105,12 +105,15 @@ class Peers:
 
     def keep(self, spu_ids: Iterable[int]) -> None:
         """Stay connected to these SPUs. Existing connections to other SPUs stay open."""
-        self.wanted = frozenset(spu_ids) - {self.spu_id}
+        before, self.wanted = self.wanted, frozenset(spu_ids) - {self.spu_id}
+        # Those that dial this SPU: it must know their keys.
+        if diallers := [peer for peer in sorted(self.wanted - before) if peer > self.spu_id]:
+            self._handler.find_peers(diallers)
         for peer in self.wanted:
             self._dial_soon(peer)
 
     def found(self, peers: Iterable[Peer]) -> None:
-        """Take note of where peers listen now."""
+        """Take note of where peers listen now, and of the keys shared with them."""
         for peer in peers:
             self._addresses[peer.spu_id] = peer
             if (event := self._found.get(peer.spu_id)) is not None:
@@ -140,6 +143,13 @@ class Peers:
             )
         if greeting.spu == self.spu_id:
             raise ProtocolError(f"two processes run as SPU {self.spu_id}")
+
+    def key(self, peer: int) -> bytes | None:
+        known = self._addresses.get(peer)
+        return bytes.fromhex(known.key) if known is not None and known.key is not None else None
+
+    def proof_unchecked(self, peer: int) -> None:
+        self._handler.find_peers((peer,))
 
     def greeted(self, connection: PeerConnection, peer: int) -> None:
         if connection.accepted:

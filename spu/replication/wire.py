@@ -36,6 +36,8 @@ from spu.replication.producer_state import ProducerDump, dump_from
 MIN_PEER_VERSION: Final = 1
 PEER_VERSION: Final = 1
 MAGIC: Final = b"RNLR"
+#: An older version passes over what follows its part of a greeting.
+NONCE_BYTES: Final = 16
 #: The producers of a `Reset` as JSON: 2,000 rows of at most 350 bytes fit well.
 MAX_PRODUCERS_BYTES: Final = 1 << 20
 _NUMBERS: Final = 1 << 64
@@ -55,6 +57,7 @@ class Kind(IntEnum):
     ACK = 9
     REFUSE = 10
     DAMAGED = 11
+    PROOF = 12
 
 
 #: Magic, versions, id of the sender, id of the expected receiver; the tail is the cluster uid.
@@ -71,17 +74,19 @@ _REFUSE: Final = struct.Struct("<16sQIQ")
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """The first frame of each end. ``to`` is the SPU that the sender expects at the other end."""
+    """The first frame of each end. ``to`` is the SPU that the sender expects at the other end.
+    ``nonce`` is empty in that of an older version, which cannot prove who it is."""
 
     spu: int
     to: int
     cluster_uid: str
     min_version: int = MIN_PEER_VERSION
     max_version: int = PEER_VERSION
+    nonce: bytes = b""
 
     def frame(self) -> list[Buffer]:
         fixed = _GREETING.pack(MAGIC, self.min_version, self.max_version, self.spu, self.to)
-        return pack_frame(Kind.GREETING, 0, fixed, self.cluster_uid.encode())
+        return pack_frame(Kind.GREETING, 0, fixed + self.nonce, self.cluster_uid.encode())
 
     @classmethod
     def unpack(cls, fixed: memoryview, tail: memoryview) -> Self:
@@ -89,7 +94,8 @@ class Greeting:
         magic, low, high, spu, to = _unpack(_GREETING, fixed)
         if magic != MAGIC:
             raise ProtocolError("this is not an SPU: the first frame does not say RNLR")
-        return cls(spu, to, bytes(tail).decode(errors="replace"), low, high)
+        nonce = bytes(fixed[_GREETING.size : _GREETING.size + NONCE_BYTES])
+        return cls(spu, to, bytes(tail).decode(errors="replace"), low, high, nonce)
 
 
 @dataclass(frozen=True, slots=True)

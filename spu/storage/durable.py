@@ -63,10 +63,10 @@ def write_all(fd: int, data: Buffer, position: int) -> None:
         written += os.pwrite(fd, memoryview(data)[written:], position + written)
 
 
-def write_file(path: Path, data: Buffer, *, durable: bool = True) -> None:
+def write_file(path: Path, data: Buffer, *, durable: bool = True, mode: int = 0o644) -> None:
     """Write a new file; with ``durable`` wait for its bytes, not for its name. Raises
     FileExistsError, OSError."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         write_all(fd, data, 0)
         if durable:
@@ -75,12 +75,12 @@ def write_file(path: Path, data: Buffer, *, durable: bool = True) -> None:
         os.close(fd)
 
 
-def replace_file(path: Path, data: Buffer, *, durable: bool = True) -> None:
+def replace_file(path: Path, data: Buffer, *, durable: bool = True, mode: int = 0o644) -> None:
     """Give ``path`` the content ``data`` in one step; with ``durable`` wait for the disk."""
     # A name of its own: two threads may find that the same file is to be made again.
     unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}{UNFINISHED}")
     try:
-        write_file(unfinished, data, durable=durable)
+        write_file(unfinished, data, durable=durable, mode=mode)
         os.rename(unfinished, path)
     except OSError:
         unfinished.unlink(missing_ok=True)

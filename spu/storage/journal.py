@@ -39,6 +39,8 @@ from spu.storage.durable import (
 
 _FRAME: Final = struct.Struct("<4sII")
 _MAGIC: Final = b"RNLJ"
+#: The journal holds the keys that this SPU shares with others.
+_MODE: Final = 0o600
 #: A journal smaller than this is never rewritten.
 _COMPACT_ABOVE_BYTES: Final = 1 << 20
 
@@ -142,9 +144,11 @@ class Journal:
     def open(cls, path: Path) -> Self:
         """Read the journal and cut a torn tail. Raises StorageFailedError for damage before it, and
         for entries that cannot be understood."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
         journal = cls(path, fd)
         try:
+            # An older version let others read it.
+            os.fchmod(fd, _MODE)
             journal._load(path.read_bytes())
             sync_directory(path.parent)
         except BaseException:
@@ -283,7 +287,7 @@ class Journal:
         frame = _frame(rows)
         in_doubt, self._in_doubt = self._in_doubt, True
         try:
-            replace_file(self.path, frame)
+            replace_file(self.path, frame, mode=_MODE)
         except OSError:
             # The new name may be there, but not be durable: neither file is to be relied on then.
             self._in_doubt = in_doubt or not self._is_in_place()

@@ -91,7 +91,9 @@ class Events:
         self.log.append(("asked", spu_id, generation))
         self.asks.append(ask)
 
-    def asked_peers(self, spu_id: int, generation: int, asked: FindPeers) -> None:
+    async def asked_peers(
+        self, spu_id: int, generation: int, asked: FindPeers, *, proven: bool
+    ) -> None:
         self.log.append(("asked peers", spu_id, generation))
         self.peers.append(asked)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import AsyncExitStack
 
 import pytest
 
 from sc.kv.interface import KV, Put, range_all
+from schemas.control.messages import FindPeers
 from schemas.errors import NotFoundError
 from schemas.objects.keys import ClusterKeys
 from tests.integration.sc.calls import call, register, secret_of
@@ -123,3 +125,30 @@ async def test_given_secrets_required_then_spus_without_one_are_turned_away(kv: 
         await register(sc, 1)
         assert "requireSpuSecrets is set" in await connects(sc, None)
         assert await connects(sc, await secret_of(sc, 1)) == "proven"
+
+
+async def test_given_both_proven_then_they_get_the_same_key_and_others_get_none(
+    sc: RunningSc, kv: KV
+) -> None:
+    await register(sc, 1, 2, 3)
+    secrets = {spu_id: await secret_of(sc, spu_id) for spu_id in (1, 2)}
+    async with AsyncExitStack() as stack:
+        spus = {}
+        for spu_id in (1, 2, 3):
+            spus[spu_id] = SimulatedSpu(spu_id, sc.private)
+            spus[spu_id].held_secret = secrets.get(spu_id)
+            await stack.enter_async_context(spus[spu_id])
+        await eventually(lambda: all(spu.session is not None for spu in spus.values()))
+        keys: dict[int, dict[int, str | None]] = {}
+        for spu_id, spu in spus.items():
+            assert spu.session is not None
+            await spu.session.request(FindPeers(spu_ids=(1, 2, 3)))
+            await eventually(lambda spu=spu: len(spu.peers) == 1)
+            keys[spu_id] = {peer.spu_id: peer.key for peer in spu.peers[0].peers}
+    assert keys[1][2] == keys[2][1]
+    assert keys[1][2] is not None
+    assert keys[1][1] != keys[1][2] != keys[2][2]
+    assert keys[1][3] is keys[2][3] is None
+    assert keys[3] == {1: None, 2: None, 3: None}
+    pages = [i async for page in range_all(kv, KEYS.root) for i in page.items]
+    assert not any(str(keys[1][2]).encode() in item.value for item in pages)

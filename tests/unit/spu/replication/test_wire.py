@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from schemas.errors import CorruptBatchError, ProtocolError
@@ -115,5 +117,8 @@ def test_given_a_greeting_then_it_comes_out_as_it_went_in() -> None:
     greeting = Greeting(3, 1, "3f1c1a52-0000-4000-8000-000000000001")
     kind, fixed, tail = through(greeting.frame())
     assert (kind, Greeting.unpack(fixed, tail)) == (Kind.GREETING, greeting)
+    fresh = replace(greeting, nonce=b"n" * 16)
+    kind, fixed, tail = through(fresh.frame())
+    assert (kind, Greeting.unpack(fixed, tail)) == (Kind.GREETING, fresh)
     with pytest.raises(ProtocolError, match="RNLR"):
         Greeting.unpack(memoryview(b"RNNL" + b"\0" * 20), memoryview(b""))

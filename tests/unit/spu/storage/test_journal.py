@@ -55,6 +55,19 @@ def test_given_entries_then_they_read_back(tmp_path: Path) -> None:
     again.close()
 
 
+def test_given_the_journal_of_an_older_version_then_only_its_owner_may_read_it(
+    tmp_path: Path,
+) -> None:
+    """It holds the keys that SPUs share."""
+    path = tmp_path / "journal"
+    path.touch(0o644)
+    journal = Journal.open(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    journal._rewrite()
+    assert path.stat().st_mode & 0o777 == 0o600
+    journal.close()
+
+
 def test_given_a_tail_torn_anywhere_then_what_was_durable_stays(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     journal = Journal.open(path)
@@ -131,13 +144,13 @@ class FullDisk:
     def __init__(self, patch: pytest.MonkeyPatch, work: str) -> None:
         done: Callable[..., None] = getattr(journal_module, work)
 
-        def fail(*args: Any) -> None:
+        def fail(*args: Any, **options: Any) -> None:
             if work == "write_all":
                 fd, data, position = args
                 os.pwrite(fd, memoryview(data)[: len(data) // 2], position)
             elif work == "replace_file":
                 # Its new name is there, and nobody knows whether that is durable.
-                done(*args)
+                done(*args, **options)
             raise OSError(errno.ENOSPC, "No space left on device")
 
         patch.setattr(journal_module, work, fail)
