@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.sc.calls import call, created
+from tests.integration.sc.calls import call, created, online
 from tests.integration.sc.conftest import RunningSc, manifest
 
 COLUMNS: list[dict[str, Any]] = [
@@ -75,3 +75,14 @@ async def test_given_a_patch_then_the_same_rules(sc: RunningSc) -> None:
     status, error = await call(sc, "PATCH", "/v1/topics/orders", {"spec": {"schema": COLUMNS[:1]}})
     assert status == 400
     assert "column note cannot be removed" in error["message"]
+
+
+async def test_given_many_columns_and_partitions_then_placed_in_several_writes(
+    sc: RunningSc,
+) -> None:
+    """2.9 MB of partitions: more than one transaction of the KV takes."""
+    columns = [{"name": f"column_{i:03}_{'x' * 30}", "type": "string"} for i in range(400)]
+    async with online(sc, 1):
+        await created(sc, "Topic", "wide", {"partitions": 100, "schema": columns})
+        topic = await sc.until("topics", "wide", "provisioned")
+    assert len(topic.status.replica_map) == 100

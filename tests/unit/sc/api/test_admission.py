@@ -1,66 +1,93 @@
-"""What users may not write, where the reason is the SC's own host."""
+"""What the API refuses because it could never be carried out, and what counts as placed."""
 
 from __future__ import annotations
 
 import pytest
 
-from sc.api.admission import admit_log_dir
-from sc.store.view import Provisioning
+from sc.api.admission import admit_change, admit_new
+from sc.store.codec import encode_object
+from sc.store.local_store import LocalStore
+from schemas.columns.topic_schema import Column
 from schemas.errors import InvalidRequestError
-from schemas.objects.spu import Storage
-from schemas.objects.spu_group import SpuGroup, SpuTemplate
-from tests.unit.sc.builders import group_of
-
-HERE = Provisioning(
-    3, {}, directories=("/var/lib/runnel", "/mnt/disk1"), relative_to="/var/lib/runnel"
-)
+from schemas.objects.topic import PartitionAssignment, Topic, TopicSpec, TopicStatus
+from tests.unit.sc.builders import spu_of, topic_of
 
 
-def group(log_dir: str | None) -> SpuGroup:
-    return group_of(template=SpuTemplate(storage=Storage(log_dir=log_dir)))
+def store_of(*spu_ids: int) -> LocalStore:
+    store = LocalStore()
+    for spu_id in spu_ids:
+        store.put(spu_of(spu_id))
+    return store
 
 
-@pytest.mark.parametrize(
-    "log_dir",
-    [
-        pytest.param(None, id="given-none"),
-        pytest.param("/var/lib/runnel", id="given-the-directory-itself"),
-        pytest.param("/var/lib/runnel/a/b", id="given-one-below"),
-        pytest.param("/var/lib/runnel/a/../b", id="given-dots-that-stay-inside"),
-        pytest.param("a", id="given-a-relative-one"),
-        pytest.param("../../../mnt/disk1/x", id="given-dots-into-another-allowed-one"),
-        pytest.param("/mnt/disk1/x", id="given-one-below-an-allowed-one"),
-    ],
-)
-def test_given_a_directory_inside_then_admitted(log_dir: str | None) -> None:
-    admit_log_dir(group(log_dir), None, HERE)
+def with_spec(spec: TopicSpec, status: TopicStatus | None = None) -> Topic:
+    topic = topic_of("t").model_copy(update={"spec": spec})
+    return topic if status is None else topic.with_status(status)
 
 
-@pytest.mark.parametrize(
-    "log_dir",
-    [
-        pytest.param("/tmp", id="given-another"),
-        pytest.param("/var/lib/runnel/../x", id="given-dots"),
-        pytest.param("..", id="given-the-parent"),
-        pytest.param("a/../../b", id="given-dots-in-a-relative-one"),
-        pytest.param("/var/lib/runnel-2", id="given-a-name-that-begins-alike"),
-        pytest.param("/mnt/disk10", id="given-one-that-begins-as-an-allowed-one"),
-        pytest.param("//tmp", id="given-two-slashes"),
-        pytest.param("a\0b", id="given-a-nul"),
-    ],
-)
-def test_given_a_directory_outside_then_refused(log_dir: str) -> None:
-    with pytest.raises(
-        InvalidRequestError, match=r"^spec\.template\.storage\.logDir: .*allowedDir"
-    ):
-        admit_log_dir(group(log_dir), group(None), HERE)
+LARGEST = TopicSpec(partitions=100_000, replication_factor=3)
 
 
-def test_given_one_that_is_stored_then_other_changes_are_admitted() -> None:
-    """A group of before the rule can still be made smaller."""
-    admit_log_dir(group("/tmp"), group("/tmp"), HERE)
+def test_given_a_replica_map_that_no_write_can_hold_then_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="too large for the KV store: its object with"):
+        admit_new(with_spec(LARGEST), store_of(1, 1_000))
 
 
-def test_given_no_provisioner_then_nothing_to_refuse() -> None:
-    admit_log_dir(group("/tmp"), None, None)
-    admit_log_dir(group("/tmp"), None, Provisioning(3, {}))
+def test_given_a_replica_map_that_just_fits_then_admitted() -> None:
+    topic = with_spec(LARGEST)
+    admit_new(topic, store_of(1, 999))
+    rows = ((997, 998, 999),) * 100_000
+    full = topic.with_status(TopicStatus(replica_map=rows))
+    assert 1_400_000 < len(encode_object(full, "cause")) < 1_500_000
+
+
+def test_given_a_topic_that_grows_beyond_one_write_then_refused() -> None:
+    old = with_spec(TopicSpec(partitions=10, replication_factor=3))
+    with pytest.raises(InvalidRequestError, match="too large for the KV store"):
+        admit_change(old, with_spec(LARGEST), store_of(1_000))
+    # One that is too large already may still be changed otherwise.
+    wide = with_spec(TopicSpec(partitions=100_000, replication_factor=8))
+    more = with_spec(wide.spec.model_copy(update={"ignore_rack_assignment": True}))
+    admit_change(wide, more, store_of(1_000))
+
+
+def test_given_settings_of_which_a_write_cannot_hold_two_then_refused() -> None:
+    columns = tuple(Column(name=f"c{i}_{'x' * 240}", type="string") for i in range(1_000))
+    store = store_of(1)
+    admit_new(with_spec(TopicSpec(columns=columns)), store)
+    labels = {"many": "y" * 200_000}
+    topic = with_spec(TopicSpec(columns=columns))
+    small = topic.with_metadata(annotations=labels)
+    admit_new(small, store)
+    large = topic.with_metadata(annotations={"many": "y" * 1_200_000})
+    with pytest.raises(InvalidRequestError, match=r"replicaMap|first of its partitions"):
+        admit_new(large, store)
+
+
+def rows_of(*rows: tuple[int, ...]) -> TopicSpec:
+    return TopicSpec(
+        assignment=tuple(PartitionAssignment(id=i, replicas=row) for i, row in enumerate(rows))
+    )
+
+
+def test_given_a_row_longer_than_any_factor_then_refused_unless_it_is_there() -> None:
+    wide, store = tuple(range(1, 34)), store_of(*range(1, 34))
+    admit_new(with_spec(rows_of(wide[:32])), store)
+    with pytest.raises(InvalidRequestError, match="row 0 has 33 replicas; at most 32"):
+        admit_new(with_spec(rows_of(wide)), store)
+    old = with_spec(rows_of(wide))
+    admit_change(old, with_spec(rows_of(wide, (1,))), store)
+    with pytest.raises(InvalidRequestError, match="row 1 has 33 replicas"):
+        admit_change(old, with_spec(rows_of(wide, wide)), store)
+
+
+def test_given_partitions_that_somebody_removed_then_the_topic_counts_as_placed() -> None:
+    old = with_spec(
+        TopicSpec(partitions=2, replication_factor=1), TopicStatus(replica_map=((1,), (2,)))
+    )
+    with pytest.raises(InvalidRequestError, match="cannot change from 1 to 3"):
+        admit_change(
+            old, with_spec(TopicSpec(partitions=2, replication_factor=3)), store_of(1, 2, 3)
+        )
+    with pytest.raises(InvalidRequestError, match="cannot shrink from 2 to 1"):
+        admit_change(old, with_spec(TopicSpec(partitions=1)), store_of(1, 2, 3))
