@@ -23,10 +23,12 @@ from schemas.errors import (
     DeadlineExceededError,
     ErrorCode,
     InvalidRequestError,
+    OverloadedError,
     RunnelError,
     UnreachableError,
 )
 from schemas.wire.framing import FrameReader
+from schemas.wire.keepalive import keep_alive
 from schemas.wire.protocol import (
     FRAME_OVERHEAD,
     MAX_FRAME_BYTES,
@@ -43,6 +45,9 @@ from schemas.wire.protocol import (
 
 Buffer = bytes | bytearray | memoryview
 _RECEIVE_BYTES: Final = 64 << 10
+#: A connection over which nothing was sent for this long sends something, because an SPU ends those
+#: that are silent for minutes.
+PING_EVERY_S: Final = 60.0
 _MAX_CORRELATION: Final = (1 << 32) - 1
 
 
@@ -70,6 +75,7 @@ class SpuConnection(asyncio.BufferedProtocol):
         self._writable = asyncio.Event()
         self._closed = asyncio.Event()
         self._failure: RunnelError | None = None
+        self._ping_timer: asyncio.TimerHandle | None = None
         self._heard_at = self._loop.time()
         self.subscriptions = Subscriptions(self)
 
@@ -138,6 +144,7 @@ class SpuConnection(asyncio.BufferedProtocol):
         self.spu_id = answer.spu_id
         self.cluster_uid = bytes(response.tail).decode(errors="replace")
         self._max_frame_bytes = min(MAX_FRAME_BYTES, answer.max_frame_bytes)
+        self._ping_later()
 
     def abort(self) -> None:
         """Close at once; calls in flight fail."""
@@ -157,6 +164,7 @@ class SpuConnection(asyncio.BufferedProtocol):
         # Not checked by isinstance: uvloop's transports only behave like asyncio's.
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=4 << 20)
+        keep_alive(transport)
         self._writable.set()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -196,6 +204,9 @@ class SpuConnection(asyncio.BufferedProtocol):
             else:
                 self.subscriptions.refused(header.correlation, self._error(header, fixed, tail))
             return
+        if header.correlation == 0:
+            self._ended_by_spu(self._error(header, fixed, tail))
+            return
         future, timer = self._calls.pop(header.correlation, (None, None))
         if future is None or timer is None:
             return  # Its caller has given up already.
@@ -206,6 +217,29 @@ class SpuConnection(asyncio.BufferedProtocol):
             future.set_result(Response(fixed, tail))
         else:
             future.set_exception(self._error(header, fixed, tail))
+
+    def _ended_by_spu(self, error: RunnelError) -> None:
+        """The SPU said why it closes the connection."""
+        # After HELLO, a request in flight may have been carried out: it was not refused.
+        if not (isinstance(error, OverloadedError) and self.spu_id < 0):
+            error = UnreachableError(
+                f"the SPU at {self.address} closed the connection: {error.message}"
+            )
+        self._fail(error)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _ping_later(self) -> None:
+        if self._failure is None:
+            self._ping_timer = self._loop.call_later(
+                PING_EVERY_S, self._ping_if_silent, self._correlation
+            )
+
+    def _ping_if_silent(self, correlation_before: int) -> None:
+        """Send a CREDIT that grants nothing, which no SPU answers, if nothing else was sent."""
+        if self._correlation == correlation_before:
+            self.tell(Api.CREDIT, b"")
+        self._ping_later()
 
     def _error(self, header: FrameHeader, fixed: memoryview, tail: memoryview) -> RunnelError:
         """The error in a frame whose status is not OK."""
@@ -258,6 +292,9 @@ class SpuConnection(asyncio.BufferedProtocol):
     def _fail(self, error: RunnelError) -> None:
         if self._failure is None:
             self._failure = error
+        if self._ping_timer is not None:
+            self._ping_timer.cancel()
+            self._ping_timer = None
         calls, self._calls = self._calls, {}
         for future, timer in calls.values():
             timer.cancel()

@@ -1,7 +1,8 @@
 """The connections of one client: one per SPU, opened when needed, opened again when broken.
 
 A failed attempt is remembered: the next one to the same address waits for a jittered
-exponential backoff first, so that many partitions that lost one SPU do not flood it.
+exponential backoff first, so that many partitions that lost one SPU do not flood it. A caller whose
+time ends with that wait gets the error of the failed attempt: why it had to wait.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from schemas.errors import RunnelError, UnreachableError
 CONNECT_TIMEOUT_S: Final = 5.0
 _BASE_MS: Final = 20.0
 _CAP_MS: Final = 2_000.0
+#: An attempt that could last no longer than this would only tell how short it was.
+_LEAST_ATTEMPT_S: Final = 0.05
 
 
 @dataclass(slots=True)
@@ -27,6 +30,7 @@ class _Slot:
     connection: SpuConnection | None = None
     failures: int = 0
     not_before: float = 0.0
+    error: RunnelError | None = None
 
 
 class ConnectionPool:
@@ -66,6 +70,8 @@ class ConnectionPool:
         wait_s = min(slot.not_before, deadline) - loop.time()
         if wait_s > 0:
             await asyncio.sleep(wait_s)
+        if slot.error is not None and deadline - loop.time() < _LEAST_ATTEMPT_S:
+            raise slot.error
         try:
             connection = await open_connection(
                 address, max(0.001, min(CONNECT_TIMEOUT_S, deadline - loop.time()))
@@ -76,11 +82,13 @@ class ConnectionPool:
                     f"the SPU at {address} belongs to cluster {connection.cluster_uid}, not to"
                     f" {self._cluster_uid}; check the publicEndpoint of the SPUs"
                 )
-        except RunnelError:
+        except RunnelError as error:
+            slot.error = error
             pause_s = backoff_s(slot.failures, _BASE_MS, _CAP_MS, self._random())
             slot.failures += 1
             slot.not_before = loop.time() + pause_s
             raise
+        slot.error = None
         slot.failures = 0
         slot.not_before = 0.0
         try:

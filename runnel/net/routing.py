@@ -33,6 +33,7 @@ from schemas.errors import (
     DeadlineExceededError,
     NotFoundError,
     NotReadyError,
+    OverloadedError,
     RetryableError,
     RunnelError,
     StorageFailedError,
@@ -243,6 +244,8 @@ class TopicRoute:
                 if not may_retry(error):
                     raise
                 if loop.time() >= deadline:
+                    if isinstance(error, OverloadedError):
+                        raise
                     raise DeadlineExceededError(
                         f"gave up on {self.name}/{index} after {give_up_s:.0f} s: {error.message}"
                     ) from error

@@ -33,6 +33,7 @@ from schemas.errors import (
     DeadlineExceededError,
     NotEnoughReplicasError,
     NotReadyError,
+    OverloadedError,
     RunnelError,
     StorageFullError,
 )
@@ -46,7 +47,7 @@ _ANSWER_SLACK_S: Final = 2.0
 _VERIFY_LEADER_S: Final = 5.0
 _SEQUENCES: Final = 1 << 32
 #: Temporary errors that refuse a batch before it is appended.
-_NOT_APPENDED: Final = (NotEnoughReplicasError, StorageFullError)
+_NOT_APPENDED: Final = (NotEnoughReplicasError, OverloadedError, StorageFullError)
 UNKNOWN_OUTCOME: Final = (
     "their outcome is unknown: the records may be in the log, or may still be appended."
     " Read the end of the partition before you send them again, or they may be written twice; a"

@@ -35,6 +35,7 @@ from schemas.errors import (
 from schemas.ids import PartitionUid
 from schemas.wire.batch import Buffer
 from schemas.wire.framing import FrameReader
+from schemas.wire.keepalive import keep_alive
 from schemas.wire.protocol import (
     MAX_FIRST_FRAME_BYTES,
     MAX_FRAME_BYTES,
@@ -127,6 +128,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
+        keep_alive(transport)
         if self._dialled is None:
             address = transport.get_extra_info("peername") or ("unknown",)
             try:

@@ -3,8 +3,8 @@
 The first frame is HELLO, and a short one. Answers are sent as soon as they are known. The socket is
 not read while `MAX_IN_FLIGHT` requests are unanswered, while the client does not read what was
 written, or while the frames of all connections use all memory that they may. A frame that stops
-arriving ends the connection. When the client disconnects, everything that waited for it is dropped.
-`spu.server.requests` carries out the requests.
+arriving ends the connection, and so does long silence. When the client disconnects, everything that
+waited for it is dropped. `spu.server.requests` carries out the requests.
 
 A request that is refused gets an error as its answer, and the connection goes on. Bytes that are
 not a frame get an error too, but end the connection: nobody can tell where the next frame begins.
@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 
 from schemas.daemon.logs import get_logger
-from schemas.errors import ProtocolError, RunnelError
+from schemas.errors import ProtocolError, RunnelError, UnreachableError
 from schemas.wire.batch import Buffer
 from schemas.wire.frame_budget import FrameBudget
 from schemas.wire.framing import FrameReader
+from schemas.wire.keepalive import keep_alive
 from schemas.wire.protocol import (
     MAX_FIRST_FRAME_BYTES,
     MAX_FRAME_BYTES,
@@ -45,6 +46,8 @@ HELLO_TIMEOUT_S: Final = 10.0
 CHECK_EVERY_S: Final = 10.0
 #: What must have come of an unfinished frame from one look to the next.
 LEAST_PROGRESS_BYTES: Final = 16 << 10
+#: A connection over which nothing comes for this long ends. Clients send something every minute.
+IDLE_LIMIT_S: Final = 300.0
 #: How long a client has to read what was written before the connection was ended.
 _LAST_WORDS_S: Final = 5.0
 _WRITE_HIGH_BYTES: Final = 4 << 20
@@ -93,6 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self._bytes_in = 0
         self._frames_in = 0
         self._paused_since_check = False
+        self._silent_checks = 0
         self._unanswered: set[PendingRequest] = set()
         self._reading = True
         self._writable = True
@@ -105,6 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         # Not checked by isinstance: uvloop's transports only behave like asyncio's.
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
+        keep_alive(transport)
         self._counters.connections += 1
         self._counters.connections_total += 1
         address = transport.get_extra_info("peername") or ("unknown",)
@@ -206,7 +211,8 @@ class Connection(asyncio.BufferedProtocol):
             self._reading = not self._reading
 
     def _check(self, bytes_before: int, frames_before: int) -> None:
-        """End the connection if the frame that is arriving has all but stopped."""
+        """End the connection if the frame that is arriving has all but stopped, or if nothing has
+        come for long although the SPU would have read it."""
         if (
             self._reader.mid_frame
             and not self._paused_since_check
@@ -214,6 +220,12 @@ class Connection(asyncio.BufferedProtocol):
             and self._bytes_in - bytes_before < LEAST_PROGRESS_BYTES
         ):
             self.end(ProtocolError(f"a frame stopped arriving for {CHECK_EVERY_S:g} s"))
+            return
+        # While too many requests are unanswered, it is the SPU that does not read.
+        silent = self._bytes_in == bytes_before and len(self._unanswered) < MAX_IN_FLIGHT
+        self._silent_checks = self._silent_checks + 1 if silent else 0
+        if self._silent_checks * CHECK_EVERY_S >= IDLE_LIMIT_S:
+            self.end(UnreachableError(f"nothing came from the client for {IDLE_LIMIT_S:g} s"))
             return
         self._check_later()
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import sys
 from pathlib import Path
 
 import pytest
 
+from runnel.net import connection as client_connection
+from runnel.net import pool as pool_module
+from runnel.net.address import Address
+from runnel.net.connection import open_connection
+from runnel.net.pool import ConnectionPool
 from schemas.control.messages import DeleteReplicas, Tombstone
 from schemas.errors import (
     CorruptBatchError,
@@ -16,8 +23,10 @@ from schemas.errors import (
     OverloadedError,
     ProtocolError,
     RunnelError,
+    UnreachableError,
     UnsupportedError,
 )
+from schemas.wire import keepalive
 from schemas.wire.protocol import (
     FRAME_HEADER,
     MAX_FIRST_FRAME_BYTES,
@@ -500,3 +509,63 @@ async def test_given_silent_connections_then_clients_get_in(tmp_path: Path) -> N
                 assert isinstance(await one_more.last_error(), OverloadedError)
         for one in silent:
             await one.close()
+
+
+def _tcp(transport: asyncio.BaseTransport, option: int) -> int:
+    value: int = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, option)
+    return value
+
+
+async def test_given_a_connection_then_both_ends_ask_whether_the_other_is_still_there(
+    served: Served,
+) -> None:
+    client = await open_connection(Address("127.0.0.1", served.port), DEADLINE_S)
+    try:
+        for transport in (client._transport, served.connection._transport):
+            assert transport is not None
+            found = transport.get_extra_info("socket")
+            assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            if sys.platform == "linux":
+                assert _tcp(transport, socket.TCP_KEEPIDLE) == keepalive.IDLE_S
+                assert _tcp(transport, socket.TCP_KEEPINTVL) == keepalive.INTERVAL_S
+                assert _tcp(transport, socket.TCP_KEEPCNT) == keepalive.PROBES
+                assert _tcp(transport, socket.TCP_USER_TIMEOUT) == keepalive.UNACKNOWLEDGED_MS
+    finally:
+        await client.close()
+
+
+async def test_given_a_client_that_is_silent_for_long_then_it_frees_its_slot_and_a_live_one_stays(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "CHECK_EVERY_S", 0.05)
+    monkeypatch.setattr(connection_module, "IDLE_LIMIT_S", 1.0)
+    monkeypatch.setattr(client_connection, "PING_EVERY_S", 0.02)
+    live = await open_connection(Address("127.0.0.1", served.port), DEADLINE_S)
+    try:
+        async with await Client.connect(served.port) as silent:
+            error = await silent.last_error()
+            assert isinstance(error, UnreachableError)
+            assert "nothing came from the client" in error.message
+            assert await silent.closed()
+        assert live.usable
+        assert served.connection._frames_in > 2
+    finally:
+        await live.close()
+
+
+async def test_given_too_many_connections_then_a_client_says_so_at_once_and_at_its_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def must_not_be_called(*_: object) -> None:
+        raise AssertionError("there was no time for an attempt")
+
+    spu = await open_spu(tmp_path)
+    async with serve(spu, max_connections=1) as served, await Client.connect(served.port):
+        pool = ConnectionPool(CLUSTER, lambda: 0.99)
+        address = Address("127.0.0.1", served.port)
+        with pytest.raises(OverloadedError, match="has 1 connections"):
+            await pool.get(address, DEADLINE_S)
+        monkeypatch.setattr(pool_module, "open_connection", must_not_be_called)
+        with pytest.raises(OverloadedError, match="has 1 connections"):
+            await pool.get(address, 0.001)
+        await pool.close()
