@@ -56,7 +56,7 @@ from schemas.control.messages import (
     ReplicaRole,
     Tombstone,
 )
-from schemas.ids import PartitionUid, election_term
+from schemas.ids import MAX_RESTARTS, PartitionUid, election_term, restarts_of
 from schemas.objects.partition import LiveReplica, Partition, PartitionResolution, PartitionStatus
 
 #: Tombstones that one transaction leaves.
@@ -241,8 +241,9 @@ def _led(
         return elected or _offline(status, stuck)
     leads = report.role is ReplicaRole.LEADER and election_term(report.term) == status.term
     if (asked := _election_request(view, partition)) is not None:
-        # A new term does not help an SPU that leads already; it helps one that cannot in this term.
-        elected = elect(view, partition, now_ms, another=leads)
+        # A new term helps only an SPU that has used up the restarts of this one.
+        another = restarts_of(asked.term) < MAX_RESTARTS
+        elected = elect(view, partition, now_ms, another=another)
         if elected is not None:
             return elected
         refusals.append(f"another leader, {asked.reason}: no other live replica may lead")
@@ -284,13 +285,14 @@ def _unfit(view: View, partition: Partition, leader: int, now_ms: int) -> str | 
 
 
 def _elected_unfit(view: View, partition: Partition, leader: LiveReplica) -> bool:
-    """Whether the leader was elected although an unclean boot made it unfit, and has not led since:
-    it is fit as soon as it leads."""
+    """Whether the leader was elected although an unclean boot or an old disk made it unfit, and has
+    not led since: it is fit as soon as it leads."""
     status, report = partition.status, view.report(leader.spu_id, partition.uid)
     if report is None or report.storage_id != leader.storage_id or report.fit:
         return False
     led = election_term(report.term) == status.term
-    return report.unclean_boot and status.unclean_term == status.term and not led
+    excused = report.unclean_boot or bool(report.old)
+    return excused and status.unclean_term == status.term and not led
 
 
 def _lead_of(partition: Partition) -> Lead:

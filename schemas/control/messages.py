@@ -62,7 +62,9 @@ class ReplicaReport(Model):
     ``incarnation`` that of the stamp it came with; ``leo`` the next offset of its log. An unfit
     replica never leads; ``reason`` says why. ``unclean_boot``: it is unfit for the only reason
     that the host lost its memory while the log was not fsynced. It reports what it has, and it
-    leads when an unclean election chooses it.
+    leads when an unclean election chooses it. ``old``: it is unfit for the only reason that its
+    disk lacks what others know to have been on it; only an operator's unclean election may choose
+    it.
     """
 
     uid: PartitionUid
@@ -77,13 +79,14 @@ class ReplicaReport(Model):
     last_term: Term = Term(0)
     fit: bool = True
     unclean_boot: bool = False
+    old: bool | None = None
     assigned: bool = True
     reason: str | None = None
 
     @property
     def may_lead_uncleanly(self) -> bool:
         """Whether an election that is recorded as unclean may choose it."""
-        return self.fit or self.unclean_boot
+        return self.fit or self.unclean_boot or bool(self.old)
 
 
 class Identify(Model):

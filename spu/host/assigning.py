@@ -187,7 +187,7 @@ class Assigner:
                 incarnation=incarnation,
             )
             entry = JournalEntry(meta.uid, hard_state, assignment=assignment)
-            replicas.append(self._held.make(meta, entry, RecoveredLog()))
+            replicas.append(self._held.make(meta, entry, RecoveredLog(), fresh=True))
         return replicas, outcome.present, failures
 
     async def _make_directories(self, metas: Sequence[PartitionMeta]) -> Creation:

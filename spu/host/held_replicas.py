@@ -109,13 +109,15 @@ class HeldReplicas:
         """The journal's entry of a replica."""
         return self._journal.entries.get(uid) if self._journal else None
 
-    def make(self, meta: PartitionMeta, entry: JournalEntry, found: RecoveredLog) -> Replica:
+    def make(
+        self, meta: PartitionMeta, entry: JournalEntry, found: RecoveredLog, *, fresh: bool = False
+    ) -> Replica:
         """The replica of the directory that ``meta`` describes; the caller adds it to
-        ``replicas``."""
+        ``replicas``. ``fresh``: the directory was created just now."""
         if self.context is None:
             raise AssertionError("the host is not open")
         path = self.directory.partition_path(meta.uid)
-        return Replica(self.context, meta, entry, path, found, self.changed)
+        return Replica(self.context, meta, entry, path, found, self.changed, fresh=fresh)
 
     def changed(self, replica: Replica) -> None:
         """Tell the SC of a replica."""

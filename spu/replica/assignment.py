@@ -33,6 +33,7 @@ def update_event(assignment: Assignment, incarnation: int, known: HardState) -> 
         replicas=assignment.replicas,
         min_in_sync=assignment.log.min_in_sync_replicas,
         incarnation=incarnation,
+        unclean_term=assignment.unclean_term or 0,
     )
 
 

@@ -79,7 +79,7 @@ class LogMaintenance:
             except OSError as error:
                 self._replica.halt(f"a new segment cannot be created: {error}", error)
                 return
-        if self._replica.state.leading is not None:
+        if self._replica.state.may_append:
             log.apply_retention(now_us, self._replica.state.lac + 1)
         self.truncate()
         self._replica.commit.sync_now()

@@ -60,6 +60,16 @@ class Preconditions:
             raise self.failure or self.not_leading()
         return leading
 
+    def require_proven(self) -> Leading:
+        """The leadership. Raises an error if there is none, or if it must prove its log first."""
+        leading = self.require_leading()
+        if leading.proving:
+            raise NotReadyError(
+                f"the leader of {self._name} still compares its log with those of the other"
+                " replicas; try again"
+            )
+        return leading
+
     def require_serving(self) -> None:
         """Raise an error unless `is_serving`."""
         self.require_leading()

@@ -91,7 +91,8 @@ class Found:
 
 
 class Replica:
-    """See the module's docstring. ``changed`` is called when a report would differ."""
+    """See the module's docstring. ``changed`` is called when a report would differ. ``fresh``: its
+    directory was created just now."""
 
     def __init__(
         self,
@@ -101,6 +102,8 @@ class Replica:
         directory: Path,
         found: RecoveredLog,
         changed: Callable[[Replica], None],
+        *,
+        fresh: bool = False,
     ) -> None:
         self._context = context
         self._changed = changed
@@ -110,7 +113,7 @@ class Replica:
         self._listeners = Listeners()
         # These wait for a version of the log's segments.
         self._segments = RecordWaiters()
-        self._runner = ReplicaRunner(context, meta, entry, directory, found, self)
+        self._runner = ReplicaRunner(context, meta, entry, directory, found, self, fresh=fresh)
         self._log = self._runner.log
         self._preconditions = Preconditions(context.spu_id, self._runner)
         self._status = ReplicaStatus(self._runner, self._preconditions, context.space)
@@ -226,7 +229,9 @@ class Replica:
         known = runner.state.newest
         version = (incarnation, assignment.revision)
         same = runner.assigned and runner.entry.assignment == assignment
-        if version < known.version or (version == known.version and same):
+        if version < known.version:
+            return
+        if same and version == known.version and runner.state.confirmed:
             return
         runner.hold(assignment, update_event(assignment, incarnation, known))
 
@@ -245,7 +250,8 @@ class Replica:
         """
         unclean = lead.unclean_term == lead.term
         refusal = self._preconditions.failure
-        if refusal is not None and not (unclean and self._status.is_uncleanly_booted):
+        excused = self._status.is_uncleanly_booted or self._status.is_old
+        if refusal is not None and not (unclean and excused):
             raise refusal
         runner = self._runner
         assignment = runner.entry.assignment
@@ -288,7 +294,7 @@ class Replica:
         none``. The offset and term are written into ``batch`` itself, which is not kept. Raises
         RunnelError if the batch is refused.
         """
-        leading = self._preconditions.require_leading()
+        leading = self._preconditions.require_proven()
         if request.acks is Acks.COMMITTED:
             self._preconditions.require_min_in_sync()
             self._preconditions.require_serving()

@@ -74,7 +74,7 @@ from spu.replication.events import (
 from spu.replication.follower import farewell
 from spu.replication.leader import progress_of
 from spu.replication.messages import Reset
-from spu.replication.state import RETRACTED, Leading, LogView, ReplicaState, recovered
+from spu.replication.state import OLD, RETRACTED, Leading, LogView, ReplicaState, recovered
 from spu.storage.data_dir import PartitionMeta, new_storage_id
 from spu.storage.durable import is_shortage
 from spu.storage.journal import JournalChange, JournalEntry
@@ -122,6 +122,8 @@ class ReplicaRunner:
         directory: Path,
         found: RecoveredLog,
         listener: RunnerListener,
+        *,
+        fresh: bool = False,
     ) -> None:
         self.meta = meta
         self.entry = entry
@@ -139,7 +141,9 @@ class ReplicaRunner:
         view = LogView(found.log_start, found.leo, found.leo, found.history)
         lac = max(found.lac, found.log_start - 1)
         boot = f"{random.getrandbits(64):016x}"
-        self.state: ReplicaState = recovered(context.spu_id, boot, entry.hard_state, view, lac)
+        self.state: ReplicaState = recovered(
+            context.spu_id, boot, entry.hard_state, view, lac, fresh=fresh
+        )
         self.pushes = FollowerPushes(self, meta.uid, meta.name, context.reads, context.storage)
         self.maintenance = LogMaintenance(self, context)
         self.commit = self._group_commit()
@@ -179,7 +183,12 @@ class ReplicaRunner:
         state, leading = self.state, self.state.leading
         if leading is None:
             return True
-        if self._untold or state.lac + 1 < state.log.leo or state.newest.pending is not None:
+        if (
+            leading.proving
+            or self._untold
+            or state.lac + 1 < state.log.leo
+            or state.newest.pending is not None
+        ):
             return False
         others = (spu for spu in state.hard_state.replicas if spu != state.spu)
         return all(self._is_settled(leading, spu) for spu in others)
@@ -505,7 +514,7 @@ class ReplicaRunner:
         Blocks.
         """
         self.meta = replace(self.meta, storage_id=StorageId(reset.storage))
-        if (self.state.newest.unfit or "").startswith(RETRACTED):
+        if (self.state.newest.unfit or "").startswith((RETRACTED, OLD)):
             place = self.log.quarantine(self.state.hard_state.storage)
             _log.warning("set committed records aside", partition=self.meta.name, path=str(place))
         self._context.record_storage(self.meta)

@@ -13,7 +13,7 @@ from schemas.ids import StorageId, Term
 from schemas.objects.partition import LiveReplica
 from spu.replica.preconditions import Preconditions
 from spu.replica.runner import ReplicaRunner
-from spu.replication.state import UNCLEAN_BOOT, Phase
+from spu.replication.state import OLD, UNCLEAN_BOOT, Phase
 from spu.storage.disk_space import SpaceWatch
 
 
@@ -44,6 +44,11 @@ class ReplicaStatus:
         return None if self._runner.state.leading is None else self._space.refuses_because
 
     @property
+    def is_old(self) -> bool:
+        """Whether it is unfit only because its disk is old."""
+        return self._runner.halted is None and (self._runner.unfit or "").startswith(OLD)
+
+    @property
     def role(self) -> ReplicaRole:
         return self._role(self._preconditions.failure)
 
@@ -64,6 +69,7 @@ class ReplicaStatus:
             last_term=Term(log.last_term),
             fit=self.fit,
             unclean_boot=self.is_uncleanly_booted,
+            old=self.is_old or None,
             incarnation=hard_state.incarnation,
             assigned=runner.assigned,
             reason=refusal.message if refusal else self.refuses_because,
@@ -87,7 +93,7 @@ class ReplicaStatus:
         state = self._runner.state
         if refusal is not None:
             return ReplicaRole.STOPPED
-        if state.leading is not None:
+        if state.may_append:
             return ReplicaRole.LEADER
         if state.following is not None and state.following.phase is Phase.MATCHED:
             return ReplicaRole.FOLLOWER

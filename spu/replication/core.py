@@ -42,6 +42,7 @@ from spu.replication.messages import (
     CommitUpdate,
     LogEnd,
     Message,
+    Outdated,
     Reject,
     Reset,
     Truncate,
@@ -53,7 +54,7 @@ def step(state: ReplicaState, event: Input, now_ms: int) -> Step:
     """The replica's state after one input, and the outputs to apply, in order."""
     match event:
         case PartitionUpdated():
-            return _update_partition(state, event)
+            return _update_partition(state, event, now_ms)
         case Elected():
             return leader.on_elected(state, event)
         case Unassigned():
@@ -108,6 +109,8 @@ def _receive(state: ReplicaState, sender: int, message: Message, now_ms: int) ->
             return follower.on_truncate(state, sender, message)
         case Reset():
             return follower.on_reset(state, sender, message)
+        case Outdated():
+            return follower.on_outdated(state, sender, message)
         case Append():
             return follower.on_append(state, sender, message)
         case CommitUpdate():
@@ -122,19 +125,23 @@ def _receive(state: ReplicaState, sender: int, message: Message, now_ms: int) ->
             assert_never(message)
 
 
-def _update_partition(state: ReplicaState, event: PartitionUpdated) -> Step:
+def _update_partition(state: ReplicaState, event: PartitionUpdated, now_ms: int) -> Step:
     """Take leader, term and LRS of a later revision, all together; never those of an older one."""
     known, version = state.newest, (event.incarnation, event.revision)
     if version < known.version:
         return state, ()
+    state = replace(state, confirmed=True, witnesses=frozenset())
     if version == known.version:
         # An order to lead by this revision may have come before the rest of the revision.
-        unpersisted = replace(known, replicas=event.replicas, min_in_sync=event.min_in_sync)
-        return (
-            (state, ())
-            if unpersisted == known
-            else (replace(state, unpersisted=unpersisted), (PersistHardState(unpersisted),))
+        unpersisted = replace(
+            known,
+            replicas=event.replicas,
+            min_in_sync=event.min_in_sync,
+            unclean_term=event.unclean_term,
         )
+        if unpersisted == known:
+            return leader.after_confirmation(state, now_ms)
+        return replace(state, unpersisted=unpersisted), (PersistHardState(unpersisted),)
     leads = (
         known.leading
         and event.leader == state.spu
@@ -149,6 +156,7 @@ def _update_partition(state: ReplicaState, event: PartitionUpdated) -> Step:
         min_in_sync=event.min_in_sync,
         pending=None,
         leading=leads,
+        unclean_term=event.unclean_term,
     )
     outputs: list[Output] = [PersistHardState(unpersisted)]
     if not leads and state.leading is not None:
@@ -182,7 +190,9 @@ def _resume(state: ReplicaState) -> Step:
         hard_state.min_in_sync,
         hard_state.incarnation,
     )
-    return leader.on_elected(state, order)
+    state, outputs = leader.on_elected(state, order)
+    # This is what the disk says. It is the SC's word only once the SC repeats it.
+    return replace(state, confirmed=False), outputs
 
 
 def _hard_state_persisted(state: ReplicaState, event: HardStatePersisted, now_ms: int) -> Step:
@@ -195,10 +205,11 @@ def _hard_state_persisted(state: ReplicaState, event: HardStatePersisted, now_ms
     state, leading = leader.settle(state, now_ms)
     state, attached = leader.attach_new(state, now_ms)
     # A smaller LRS may commit more, and the next request for another LRS may be due.
+    state, proved = leader.prove(state, now_ms)
     state, committed = leader.advance(state)
     state, asked = leader.consider(state, now_ms)
     state, pushed = leader.pump(state)
-    return state, (*following, *leading, *attached, *committed, *asked, *pushed)
+    return state, (*following, *leading, *attached, *proved, *committed, *asked, *pushed)
 
 
 def _flushed(state: ReplicaState, leo: int, now_ms: int) -> Step:

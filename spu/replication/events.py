@@ -19,7 +19,8 @@ from spu.replication.state import HardState, Members
 @dataclass(frozen=True, slots=True)
 class PartitionUpdated:
     """The SC sent a revision of the partition: its leader, election term and LRS, all of this
-    revision, in an incarnation of the cluster."""
+    revision, in an incarnation of the cluster. ``unclean_term`` is the term of the last
+    unclean election, 0 if there was none."""
 
     revision: int
     term: int
@@ -28,13 +29,14 @@ class PartitionUpdated:
     replicas: tuple[int, ...]
     min_in_sync: int
     incarnation: int = 0
+    unclean_term: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Elected:
     """The SC made it the leader, by this revision; the rest is as in `PartitionUpdated`. An
-    ``unclean`` election may choose a replica that is unfit only because of an unclean boot; the
-    election makes it fit."""
+    ``unclean`` election may choose a replica that is unfit only because of an unclean boot or an
+    old disk; the election makes it fit."""
 
     revision: int
     term: int

@@ -1,8 +1,9 @@
 """The follower's side of an attachment: persist the term, agree on the log, store, acknowledge.
 
 - A follower sends nothing in a term before the term is on its disk, and then rejects lower terms.
-- It cuts nothing at or below its own last add confirmed. If a leader asks for that, one of the two
-  logs is damaged, and the replica becomes unfit.
+- It cuts nothing at or below its own last add confirmed, unless an unclean election that the SC has
+  recorded took those records away: then it becomes unfit, and is rebuilt. In every other case the
+  leader's disk is old: the replica stays fit, and its answer tells the leader (`LogEnd.lac`).
 - It adopts a last add confirmed only once its log is a prefix of the leader's, and never beyond
   the end of its own log.
 - It discards its log only when the leader says so (`Reset`), and first makes a new storage id
@@ -26,7 +27,7 @@ from spu.replication.events import (
     SteppedDown,
     TruncateLog,
 )
-from spu.replication.history import end_of, extended
+from spu.replication.history import end_of, extended, term_at
 from spu.replication.messages import (
     Append,
     AppendAck,
@@ -34,11 +35,21 @@ from spu.replication.messages import (
     Batch,
     CommitUpdate,
     LogEnd,
+    Outdated,
     Reject,
     Reset,
     Truncate,
 )
-from spu.replication.state import RETRACTED, Following, LogView, Phase, Rebuilding, ReplicaState
+from spu.replication.proof import is_retracted
+from spu.replication.state import (
+    OLD,
+    RETRACTED,
+    Following,
+    LogView,
+    Phase,
+    Rebuilding,
+    ReplicaState,
+)
 
 Step = tuple[ReplicaState, tuple[Output, ...]]
 
@@ -48,7 +59,11 @@ def on_attach(state: ReplicaState, sender: int, message: Attach) -> Step:
     known = state.newest.term
     if message.term < known:
         return state, (Send(sender, Reject(message.term, message.attach, known)),)
-    number = (message.term, message.attach)
+    number, promised = (message.term, message.attach), state.newest.leader_boot
+    both_known = "" not in (promised, message.leader_boot)
+    if message.term == known and both_known and promised != message.leader_boot:
+        # A leader never begins twice in one term, if its disk remembers the first time.
+        return state, (Send(sender, log_end(state, message.term, message.attach)),)
     if number <= state.last_attach or (message.term == known and state.newest.leading):
         # The message is late, or names the replica's own term, in which no other one leads.
         return state, ()
@@ -62,8 +77,9 @@ def on_attach(state: ReplicaState, sender: int, message: Attach) -> Step:
         following=Following(sender, message.term, message.attach),
         last_attach=number,
     )
-    if message.term > known or state.newest.leading:
-        unpersisted = replace(state.newest, term=message.term, leading=False)
+    boot = message.leader_boot
+    if message.term > known or state.newest.leading or promised != boot:
+        unpersisted = replace(state.newest, term=message.term, leading=False, leader_boot=boot)
         return replace(state, unpersisted=unpersisted), (*outputs, PersistHardState(unpersisted))
     state, more = settle(state)
     return state, (*outputs, *more)
@@ -94,16 +110,25 @@ def position(state: ReplicaState) -> Step:
     following = state.following
     if following is None:
         return state, ()
-    answer = LogEnd(
-        following.term,
-        following.attach,
-        state.boot,
-        state.hard_state.storage,
-        state.log.last_term,
-        state.log.leo,
-        state.hard_state.unfit,
-    )
+    answer = log_end(state, following.term, following.attach)
     return state, (Send(following.leader, answer),)
+
+
+def log_end(state: ReplicaState, term: int, attach: int) -> LogEnd:
+    """The answer to an attachment."""
+    log, hard_state = state.log, state.hard_state
+    return LogEnd(
+        term,
+        attach,
+        state.boot,
+        hard_state.storage,
+        log.last_term,
+        log.leo,
+        hard_state.unfit,
+        state.lac,
+        term_at(log.history, state.lac),
+        hard_state.leader_boot,
+    )
 
 
 def on_truncate(state: ReplicaState, sender: int, message: Truncate) -> Step:
@@ -117,10 +142,14 @@ def on_truncate(state: ReplicaState, sender: int, message: Truncate) -> Step:
     if leo >= log.leo:
         return position(state)
     if leo <= state.lac:
+        elected = state.newest.unclean_term
+        if not is_retracted(log.last_term, elected, (), max(message.term, elected)):
+            # The leader knows this from the answer, if it is not of an earlier version.
+            return state, ()
         reason = (
             f"{RETRACTED}: SPU {sender} orders a cut to {leo} in term"
-            f" {format_term(message.term)}, but {state.lac} was committed; one of the two is"
-            " damaged, or was elected uncleanly"
+            f" {format_term(message.term)}, but {state.lac} was committed: the unclean election in"
+            f" term {format_term(elected)} took it away"
         )
         return unfit(state, reason)
     following = replace(following, phase=Phase.PROMISING)
@@ -143,6 +172,18 @@ def on_reset(state: ReplicaState, sender: int, message: Reset) -> Step:
     return replace(state, following=following, rebuild=rebuild), (NewStorageId(),)
 
 
+def on_outdated(state: ReplicaState, sender: int, message: Outdated) -> Step:
+    """The leader knows this replica to be live, and it lacks what is committed."""
+    following = _attached(state, sender, message)
+    if following is None or following.phase is not Phase.AGREEING:
+        return state, ()
+    reason = (
+        f"{OLD}: SPU {sender} knows that offset {message.lac} was committed, and this log, which"
+        f" ends at {state.log.leo}, does not hold that record"
+    )
+    return unfit(state, reason)
+
+
 def on_storage_id_chosen(state: ReplicaState, storage: str) -> Step:
     """Make a new storage id durable before anything is discarded."""
     rebuild = state.rebuild
@@ -160,7 +201,8 @@ def on_log_reset(state: ReplicaState, storage: str) -> Step:
     rebuild = state.rebuild
     if rebuild is None or not rebuild.begun or rebuild.storage != storage:
         return state, ()
-    state = replace(state, rebuild=None)
+    # A log that begins anew is not an old one.
+    state = replace(state, rebuild=None, proven=True)
     if state.newest.unfit is None:
         return settle(state)
     unpersisted = replace(state.newest, unfit=None)
@@ -182,6 +224,9 @@ def on_append(state: ReplicaState, sender: int, message: Append) -> Step:
         state, more = _adopt(state, message.lac, message.log_start)
         return state, (*more, _ack(state, following, gap=gap))
     state = replace(state, log=_stored(log, new))
+    if state.log.last_term == following.term:
+        # It holds all that the leader held when it began, and what the leader held was proven.
+        state = replace(state, proven=True)
     state, more = _adopt(state, message.lac, message.log_start)
     return state, ((AppendBatches(new), *more) if new else more)
 
@@ -245,7 +290,7 @@ def on_unassigned(state: ReplicaState) -> Step:
 
 
 def _attached(
-    state: ReplicaState, sender: int, message: Truncate | Reset | Append | CommitUpdate
+    state: ReplicaState, sender: int, message: Truncate | Reset | Outdated | Append | CommitUpdate
 ) -> Following | None:
     """The attachment that a message belongs to; None if it is over, or not durable yet."""
     following = state.following

@@ -43,6 +43,11 @@ def largest_at_most(history: History, term: int) -> int:
     return max((entry.term for entry in history if entry.term <= term), default=0)
 
 
+def term_at(history: History, offset: int) -> int:
+    """The term of the record at ``offset``; 0 if the history begins later."""
+    return max((entry.term for entry in history if entry.start <= offset), default=0)
+
+
 def end_of(history: History, term: int, leo: int) -> int:
     """Where the records with terms up to ``term`` end, in a log that ends at ``leo``."""
     return next((entry.start for entry in history if entry.term > term), leo)

@@ -3,6 +3,8 @@
 - A commit needs every member of the sets that the leader's disk holds: the LRS of the revision that
   it knows and, while it waits for an answer, also the set that it asked for. Only a later revision
   ends that wait.
+- A leader whose log is not proven (`spu.replication.proof`) attaches replicas and appends nothing,
+  commits nothing and asks for no other LRS.
 - A leader counts itself by what is durable on its own disk. It counts a follower only after their
   logs were found to agree, by what the follower acknowledges in that attachment.
 - The control record of the leader's own term commits the records of earlier terms before it. A
@@ -32,19 +34,22 @@ from spu.replication.events import (
     Send,
     SteppedDown,
 )
-from spu.replication.follower import Step
+from spu.replication.follower import Step, unfit
 from spu.replication.history import end_of, extended, largest_at_most, last_term
 from spu.replication.messages import (
     AppendAck,
     Attach,
     CommitUpdate,
     LogEnd,
+    Outdated,
     Reject,
     Reset,
     Truncate,
 )
+from spu.replication.proof import ahead, awaited, contradiction
 from spu.replication.state import (
     CREDITS,
+    OLD,
     REPLICA_LAG_TIME_MS,
     RETRY_MS,
     STALLED_MS,
@@ -65,7 +70,8 @@ def on_elected(state: ReplicaState, order: Elected) -> Step:
     this storage, or if the replica already leads in that election term. An unfit replica refuses.
     """
     known, version = state.newest, (order.incarnation, order.revision)
-    fit = known.unfit is None or (order.unclean and known.unfit == UNCLEAN_BOOT)
+    chosen = known.unfit == UNCLEAN_BOOT or (known.unfit or "").startswith(OLD)
+    fit = known.unfit is None or (order.unclean and chosen)
     if not fit or version < known.version or state.me not in order.lrs:
         return state, ()
     if state.rebuild is not None:
@@ -80,6 +86,7 @@ def on_elected(state: ReplicaState, order: Elected) -> Step:
         reason = f"the restarts of term {format_term(used)} are used up"
         return state, (RequestElection(used, reason),)
     term = next_term(order.term, used)
+    state = replace(state, confirmed=True, witnesses=frozenset())
     same = version == known.version
     unpersisted = replace(
         known,
@@ -92,6 +99,8 @@ def on_elected(state: ReplicaState, order: Elected) -> Step:
         pending=known.pending if same else None,
         leading=True,
         unfit=None,
+        leader_boot=state.boot,
+        unclean_term=order.term if order.unclean else known.unclean_term,
     )
     outputs: list[Output] = [PersistHardState(unpersisted)]
     if state.leading is not None:
@@ -108,13 +117,69 @@ def settle(state: ReplicaState, now_ms: int) -> Step:
         return state, ()
     if state.becoming == hard_state.term:
         return _begin(state, now_ms)
-    if state.leading is not None and hard_state.pending is not None:
+    if state.may_append and hard_state.pending is not None:
         return _ask(state, now_ms)
     return state, ()
 
 
+def prove(state: ReplicaState, now_ms: int) -> Step:
+    """Begin to append once the log is proven, or find out that another one must lead."""
+    leading = state.leading
+    if leading is None or not leading.proving or state.unpersisted is not None:
+        return state, ()
+    for progress in leading.followers:
+        if (answer := progress.answer) is not None:
+            old = contradiction(state, leading, progress.spu, answer)
+            if old is not None:
+                return unfit(state, old)
+    if (waits := awaited(state, leading, now_ms)) is not None:
+        asked_ms = leading.began_ms if leading.stuck_ms is None else leading.stuck_ms
+        if now_ms - asked_ms < REPLICA_LAG_TIME_MS:
+            return state, ()
+        state = replace(state, leading=replace(leading, stuck_ms=now_ms))
+        return state, (RequestElection(leading.term, waits),)
+    if (better := ahead(state, leading)) is not None:
+        if leading.stuck_ms is not None and now_ms - leading.stuck_ms < RETRY_MS:
+            return state, ()
+        state = replace(state, leading=replace(leading, stuck_ms=now_ms))
+        reason = f"SPU {better} is live, and its log is ahead of this one"
+        return state, (RequestElection(leading.term, reason),)
+    return _begin(_proven(state, leading), now_ms)
+
+
+def _proven(state: ReplicaState, leading: Leading) -> ReplicaState:
+    """Its log is proven. Where the SC has not said which replicas are live, all are needed that
+    may be."""
+    answers = {p.spu: p.answer for p in leading.followers if p.answer is not None}
+    witnesses = frozenset(Member(spu, answer.storage) for spu, answer in answers.items())
+    return replace(state, proven=True, witnesses=frozenset() if state.confirmed else witnesses)
+
+
+def after_confirmation(state: ReplicaState, now_ms: int) -> Step:
+    """The SC has confirmed the revision that the replica knows: nobody else is needed."""
+    state, proved = prove(state, now_ms)
+    state, committed = advance(state)
+    state, asked = consider(state, now_ms)
+    state, pushed = pump(state)
+    return state, (*proved, *committed, *asked, *pushed)
+
+
+def _begin_to_prove(state: ReplicaState, now_ms: int) -> Step:
+    leo = state.log.leo
+    leading = Leading(state.hard_state.term, leo, now_ms, leo, proving=True)
+    state = replace(state, leading=leading, becoming=None)
+    outputs: list[Output] = []
+    for peer in state.links:
+        state, more = attach(state, peer, now_ms)
+        outputs += more
+    state, more = prove(state, now_ms)
+    return state, (*outputs, *more)
+
+
 def _begin(state: ReplicaState, now_ms: int) -> Step:
-    term, at = state.hard_state.term, state.log.leo
+    if not state.proven:
+        return _begin_to_prove(state, now_ms)
+    proving, term, at = state.leading, state.hard_state.term, state.log.leo
     outputs: list[Output]
     if _is_alone(state):
         state = replace(state, leading=Leading(term, at - 1, now_ms, at), becoming=None)
@@ -125,13 +190,30 @@ def _begin(state: ReplicaState, now_ms: int) -> Step:
         leading = Leading(term, at, now_ms, log.leo)
         state = replace(state, log=log, leading=leading, becoming=None)
         outputs = [AppendControl(term)]
-    for peer in state.links:
-        state, more = attach(state, peer, now_ms)
-        outputs += more
+    if proving is None:
+        for peer in state.links:
+            state, more = attach(state, peer, now_ms)
+            outputs += more
+    else:
+        kept = tuple(replace(p, caught_up_ms=now_ms) for p in proving.followers)
+        state = replace(state, leading=_taking_over(state.leading, proving.attachments, kept))
+        for progress in kept:
+            if progress.answer is not None:
+                state, more = on_log_end(state, progress.spu, progress.answer, now_ms)
+                outputs += more
     if state.hard_state.pending is not None:
         state, more = _ask(state, now_ms)
         outputs += more
     return state, tuple(outputs)
+
+
+def _taking_over(
+    leading: Leading | None, attachments: int, followers: tuple[Progress, ...]
+) -> Leading | None:
+    """The leadership, with the attachments that were made to prove its log."""
+    if leading is None:
+        return None
+    return replace(leading, attachments=attachments, followers=followers)
 
 
 def _is_alone(state: ReplicaState) -> bool:
@@ -143,8 +225,8 @@ def _is_alone(state: ReplicaState) -> bool:
 
 def on_appended(state: ReplicaState, leo: int) -> Step:
     """It appended clients' records. The first ones begin its term if no control record did."""
-    if state.leading is None:
-        raise AssertionError("only a leader appends clients' records")
+    if state.leading is None or state.leading.proving:
+        raise AssertionError("only a leader with a proven log appends clients' records")
     history = extended(state.log.history, state.leading.term, state.log.leo)
     return pump(replace(state, log=replace(state.log, leo=leo, history=history)))
 
@@ -162,9 +244,11 @@ def attach(state: ReplicaState, peer: int, now_ms: int) -> Step:
         storage=before.storage if before else None,
         heard_ms=now_ms,
         caught_up_ms=before.caught_up_ms if before else leading.began_ms,
+        answer=before.answer if before else None,
     )
     leading = _with(replace(leading, attachments=number), fresh)
-    return replace(state, leading=leading), (Send(peer, Attach(leading.term, number)),)
+    order = Attach(leading.term, number, state.boot)
+    return replace(state, leading=leading), (Send(peer, order),)
 
 
 def on_link_down(state: ReplicaState, peer: int) -> Step:
@@ -172,14 +256,23 @@ def on_link_down(state: ReplicaState, peer: int) -> Step:
     leading = state.leading
     if leading is None or (progress := progress_of(leading, peer)) is None:
         return state, ()
-    gone = Progress(peer, storage=progress.storage, caught_up_ms=progress.caught_up_ms)
+    gone = Progress(
+        peer,
+        storage=progress.storage,
+        caught_up_ms=progress.caught_up_ms,
+        answer=progress.answer,
+    )
     return replace(state, leading=_with(leading, gone)), ()
 
 
 def on_log_end(state: ReplicaState, sender: int, message: LogEnd, now_ms: int) -> Step:
     """Compare a follower's log with ours, and order it to cut or reset its log until they agree."""
-    progress = _attached(state, sender, message.term, message.attach)
-    if progress is None or (progress.matched and message.unfit is None):
+    leading, progress = state.leading, _attached(state, sender, message.term, message.attach)
+    if leading is None or progress is None:
+        return state, ()
+    if (old := contradiction(state, leading, sender, message)) is not None:
+        return unfit(state, old)
+    if progress.matched and message.unfit is None:
         return state, ()
     progress = replace(
         progress,
@@ -188,8 +281,11 @@ def on_log_end(state: ReplicaState, sender: int, message: LogEnd, now_ms: int) -
         unfit=message.unfit,
         matched=False,
         heard_ms=now_ms,
+        answer=message,
     )
     state, log = _note(state, progress), state.log
+    if leading.proving:
+        return prove(state, now_ms)
     if message.unfit is not None and Member(sender, message.storage) in state.required:
         # First it leaves the LRS, then it may discard its log.
         return consider(state, now_ms)
@@ -200,6 +296,10 @@ def on_log_end(state: ReplicaState, sender: int, message: LogEnd, now_ms: int) -
         return state, (Send(sender, reset), *asked)
     term = largest_at_most(log.history, message.last_term)
     end = end_of(log.history, term, log.leo)
+    live = Member(sender, message.storage) in state.required
+    if live and message.lac is not None and min(message.leo, end) <= state.lac:
+        outdated = Outdated(message.term, message.attach, message.boot, state.lac)
+        return state, (Send(sender, outdated),)
     if term != message.last_term or message.leo > end:
         return state, (
             Send(sender, Truncate(message.term, message.attach, message.boot, term, end)),
@@ -260,6 +360,10 @@ def on_reject(state: ReplicaState, sender: int, message: Reject, now_ms: int) ->
         if progress is None:
             return state, ()
         return _note(state, replace(progress, matched=False, heard_ms=now_ms)), ()
+    if election_term(message.known) == election_term(leading.term):
+        # Only this SPU leads in it: an earlier process did, and this disk does not know.
+        reason = f"{OLD}: SPU {sender} knows the later term {format_term(message.known)} of its own"
+        return unfit(state, reason)
     reason = f"a replica knows term {format_term(message.known)}"
     return replace(state, leading=None), (SteppedDown(reason),)
 
@@ -270,6 +374,13 @@ def on_tick(state: ReplicaState, now_ms: int) -> Step:
     if leading is None:
         return state, ()
     outputs: list[Output] = []
+    if leading.proving:
+        for progress in leading.followers:
+            if progress.attach and progress.answer is None and _is_lost(state, progress, now_ms):
+                state, more = attach(state, progress.spu, now_ms)
+                outputs += more
+        state, proved = prove(state, now_ms)
+        return state, (*outputs, *proved)
     for progress in leading.followers:
         if progress.matched and progress.match_offset >= leading.mark:
             state = _note(state, replace(progress, caught_up_ms=now_ms))
@@ -328,7 +439,7 @@ def pump(state: ReplicaState) -> Step:
 def advance(state: ReplicaState) -> Step:
     """Commit what every required replica holds; `pump` tells followers."""
     leading, hard_state = state.leading, state.hard_state
-    if leading is None or hard_state.smallest < hard_state.min_in_sync:
+    if leading is None or leading.proving or hard_state.smallest < hard_state.min_in_sync:
         return state, ()
     positions = {
         progress.member: progress.match_offset for progress in leading.followers if progress.matched
@@ -345,7 +456,7 @@ def advance(state: ReplicaState) -> Step:
 def consider(state: ReplicaState, now_ms: int, *, retry: bool = False) -> Step:
     """Ask for another LRS if one is due; one request at a time."""
     leading, known = state.leading, state.newest
-    if leading is None or state.unpersisted is not None:
+    if leading is None or leading.proving or state.unpersisted is not None:
         return state, ()
     if known.pending is not None:
         due = retry and now_ms - leading.asked_ms >= RETRY_MS

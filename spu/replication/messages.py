@@ -6,10 +6,11 @@ leader repeats the ``boot`` from it, which identifies the follower's process: a 
 restarted knows no attachment numbers any more, and could otherwise truncate its log by the
 comparison of an older attachment.
 
-A leader attaches (`Attach`), and the follower answers with the end of its log (`LogEnd`). The
-leader orders it to cut what differs (`Truncate`) until both agree, or to begin again with an empty
-log at the leader's log start (`Reset`). Then batches flow (`Append`, `CommitUpdate`) and are
-acknowledged (`AppendAck`). `Reject` answers a term that is over.
+A leader attaches (`Attach`), and the follower answers with the end of its log (`LogEnd`). A leader
+that has proved its own log (`spu.replication.proof`) orders it to cut what differs (`Truncate`)
+until both agree, or to begin again with an empty log at the leader's log start (`Reset`); it tells
+a live replica that lacks committed records that its disk is old (`Outdated`). Then batches flow
+(`Append`, `CommitUpdate`) and are acknowledged (`AppendAck`). `Reject` answers a term that is over.
 """
 
 from __future__ import annotations
@@ -32,16 +33,23 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """Leader to follower: follow me from now on; older terms are over."""
+    """Leader to follower: follow me from now on; older terms are over. ``leader_boot`` identifies
+    the leader's process; it is empty if an earlier version sent the message."""
 
     term: int
     attach: int
+    leader_boot: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
     """Follower to leader, once the term is on its disk: its storage id, and the last term and the
-    end of its log. ``boot`` is random for each process; ``unfit`` says why it cannot follow."""
+    end of its log. ``boot`` is random for each process; ``unfit`` says why it cannot follow.
+
+    ``lac`` is the last offset that it knows to be committed, and ``lac_term`` the term of that
+    record; ``promised_boot`` is the leader's process that it promised the term to. An earlier
+    version sends none of them (None, 0, "").
+    """
 
     term: int
     attach: int
@@ -50,6 +58,9 @@ class LogEnd:
     last_term: int
     leo: int
     unfit: str | None = None
+    lac: int | None = None
+    lac_term: int = 0
+    promised_boot: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,17 @@ class Reset:
     start: int
     last_term: int
     producers: ProducerDump = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """Leader to follower: you are in the live replica set, but your log lacks records up to
+    ``lac``, which are committed. Your disk is old."""
+
+    term: int
+    attach: int
+    boot: str
+    lac: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,4 +149,4 @@ class Reject:
     known: int
 
 
-Message = Attach | LogEnd | Truncate | Reset | Append | CommitUpdate | AppendAck | Reject
+Message = Attach | LogEnd | Truncate | Reset | Outdated | Append | CommitUpdate | AppendAck | Reject

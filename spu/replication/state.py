@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from spu.replication.history import History, cut, forgotten, last_term
+from spu.replication.messages import LogEnd
 from spu.replication.producer_state import ProducerDump
 
 #: A follower that was behind for this long leaves the live replica set.
@@ -19,12 +20,16 @@ REPLICA_LAG_TIME_MS: Final = 10_000
 RETRY_MS: Final = 1_000
 #: A follower that lacks records and sends nothing for this long is attached again.
 STALLED_MS: Final = 3_000
+#: How long a leader that must prove its log waits for connected replicas that are not live.
+PROOF_MS: Final = 1_000
 #: How many pushes to one follower may be in flight.
 CREDITS: Final = 4
 
 #: Why a replica is unfit if its topic relies on the page cache, and its host went down before the
 #: cache was written to the disk. Such a replica may lead by an unclean election.
 UNCLEAN_BOOT: Final = "the host went down without a clean stop, and the topic relies on its memory"
+#: The beginning of the reason if the disk lacks what others know to have been on it.
+OLD: Final = "its disk is old"
 #: The beginning of the reason if the leader lacks records that the replica knows to be committed.
 RETRACTED: Final = "committed records differ"
 
@@ -48,7 +53,9 @@ class HardState:
     replica leads by that revision. ``pending`` is the LRS that it asked for, as the leader, from
     this revision: until it knows a later revision, commits need both sets. ``incarnation`` is the
     cluster's at ``revision``: it grows when the KV was restored from a backup, where revisions
-    start again at a lower number.
+    start again at a lower number. ``leader_boot`` is the process of the leader to which ``term``
+    was promised; it is empty if an earlier version wrote it. ``unclean_term`` is the election term
+    of the last unclean election that the SC recorded.
     """
 
     storage: str
@@ -61,6 +68,8 @@ class HardState:
     leading: bool = False
     unfit: str | None = None
     incarnation: int = 0
+    leader_boot: str = ""
+    unclean_term: int = 0
 
     @property
     def version(self) -> tuple[int, int]:
@@ -110,7 +119,7 @@ class Progress:
     is a prefix of the leader's; only then is it sent batches, and does its ``match_offset`` count.
     ``sent`` is the next offset to push, ``unacked`` are the ends of pushes in flight, ``acked`` is
     the highest end that was acknowledged, and ``last_sent_lac`` the last add confirmed that was
-    sent to it.
+    sent to it. ``answer`` is the last answer to an attachment of this leadership.
     """
 
     spu: int
@@ -127,6 +136,7 @@ class Progress:
     last_sent_lac: int = -1
     heard_ms: int = 0
     caught_up_ms: int = 0
+    answer: LogEnd | None = None
 
     @property
     def member(self) -> Member | None:
@@ -142,6 +152,9 @@ class Leading:
     ``asked_ms``: when it last asked for another live replica set; ``refused`` are those that it
     asked for and did not get, the latest last. ``stuck_ms``: since when nothing was committed
     beyond ``stuck_at``, although there are records to commit.
+
+    ``proving``: it must first prove its log (`spu.replication.proof`) and has appended nothing;
+    ``stuck_ms`` is then when it last asked for another leader.
     """
 
     term: int
@@ -154,6 +167,7 @@ class Leading:
     refused: tuple[Members, ...] = ()
     stuck_at: int = -1
     stuck_ms: int | None = None
+    proving: bool = False
 
 
 class Phase(Enum):
@@ -199,6 +213,10 @@ class ReplicaState:
     log; ``last_attach`` is the newest attachment since then, as (term, number). While the log is
     being cut (``cutting``) or replaced (``rebuild``), nothing is written to it, and no message
     tells of it.
+
+    ``proven``: since the log was opened, it was found to be as new as the replica set knows it.
+    ``confirmed``: since then, the SC has told the newest revision. ``witnesses`` are all replicas
+    that answered a leader which proved its log without the SC: commits need them until it confirms.
     """
 
     spu: int
@@ -214,6 +232,9 @@ class ReplicaState:
     cutting: bool = False
     rebuild: Rebuilding | None = None
     links: tuple[int, ...] = ()
+    proven: bool = False
+    confirmed: bool = False
+    witnesses: frozenset[Member] = frozenset()
 
     @property
     def newest(self) -> HardState:
@@ -229,12 +250,18 @@ class ReplicaState:
         """The members that must hold a record before it is committed: those of the hard state, and
         those of a set to ask for that is not durable yet. If commits did not need the latter, a
         replica that holds all committed records when it is chosen might lack some when it joins."""
-        return self.hard_state.required | frozenset(self.newest.pending or ())
+        asked = frozenset(self.newest.pending or ())
+        return self.hard_state.required | asked | self.witnesses
 
     @property
     def durable_lac(self) -> int:
         """The last add confirmed that may be persisted: never beyond the durable end."""
         return min(self.lac, self.log.durable - 1)
+
+    @property
+    def may_append(self) -> bool:
+        """Whether it leads, and its log is proven."""
+        return self.leading is not None and not self.leading.proving
 
     @property
     def log_is_steady(self) -> bool:
@@ -244,10 +271,15 @@ class ReplicaState:
     @property
     def is_serving(self) -> bool:
         """Whether it leads, and has committed the records that its leadership began with."""
-        return self.leading is not None and self.lac >= self.leading.control
+        leading = self.leading
+        return leading is not None and not leading.proving and self.lac >= leading.control
 
 
-def recovered(spu: int, boot: str, hard_state: HardState, log: LogView, lac: int) -> ReplicaState:
+def recovered(
+    spu: int, boot: str, hard_state: HardState, log: LogView, lac: int, *, fresh: bool = False
+) -> ReplicaState:
     """A replica after a start, from what its disk holds; `Resume` comes next. ``log.durable`` is
-    the log's end: recovery makes all that it keeps durable before the log is used."""
-    return ReplicaState(spu, boot, hard_state, replace(log, durable=log.leo), lac)
+    the log's end: recovery makes all that it keeps durable before the log is used. ``fresh``: this
+    process has created the log, so that it cannot be an old one."""
+    log = replace(log, durable=log.leo)
+    return ReplicaState(spu, boot, hard_state, log, lac, proven=fresh)

@@ -2,15 +2,16 @@
 
 Frames are those of the client protocol (`schemas.wire.protocol`): a length, a frame header whose
 ``api`` is one of `Kind`, a fixed part, a tail. Each names its partition; the tail of an `Append`
-holds the batches, as they are in the log. Integers are little-endian. The first frame in each
-direction is a `Greeting`. Pure.
+holds the batches, as they are in the log. A fixed part may be longer than an earlier version knows,
+which ignores the rest, or shorter: then an earlier version sent it. Integers are little-endian. The
+first frame in each direction is a `Greeting`. Pure.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import chain
 from typing import Any, Final, Self, assert_never
@@ -27,6 +28,7 @@ from spu.replication.messages import (
     CommitUpdate,
     LogEnd,
     Message,
+    Outdated,
     Reject,
     Reset,
     Truncate,
@@ -58,18 +60,26 @@ class Kind(IntEnum):
     REFUSE = 10
     DAMAGED = 11
     PROOF = 12
+    OUTDATED = 13
 
 
 #: Magic, versions, id of the sender, id of the expected receiver; the tail is the cluster uid.
 _GREETING: Final = struct.Struct("<4sHHII")
 # All others begin with partition uid, term and attachment.
 _ATTACH: Final = struct.Struct("<16sQI")
+#: The leader's boot; added later.
+_ATTACH_BOOT: Final = struct.Struct("<16sQI8s")
 _POSITION: Final = struct.Struct("<16sQI8s16sQqB")
+#: Last add confirmed, the term of that record, and the boot that the term was promised to, all
+#: zeros if there is none; added later.
+_POSITION_LAC: Final = struct.Struct("<16sQI8s16sQqBqQ8s")
 _CUT: Final = struct.Struct("<16sQI8sQq")
+_OUTDATED: Final = struct.Struct("<16sQI8sq")
 _RESET: Final = struct.Struct("<16sQI8sqQ")
 _APPEND: Final = struct.Struct("<16sQI8sqq")
 _ACK: Final = struct.Struct("<16sQIqqB")
 _REFUSE: Final = struct.Struct("<16sQIQ")
+_NO_BOOT: Final = bytes(8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +121,15 @@ def encode(uid: PartitionUid, message: Message | Damaged) -> list[Buffer]:
     """The pieces of a frame. The batches of an `Append` are not copied."""
     who, term, attach = uid_bytes(uid), message.term, message.attach
     match message:
-        case Attach():
-            return pack_frame(Kind.ATTACH, 0, _ATTACH.pack(who, term, attach))
-        case LogEnd(_, _, boot, storage, last_term, leo, unfit):
+        case Attach(_, _, leader_boot):
+            fixed = _ATTACH_BOOT.pack(who, term, attach, _boot_bytes(leader_boot))
+            return pack_frame(Kind.ATTACH, 0, fixed)
+        case LogEnd(_, _, boot, storage, last_term, leo, unfit, lac, lac_term, promised):
             place = (bytes.fromhex(boot), uid_bytes(storage), last_term, leo, unfit is not None)
             fixed = _POSITION.pack(who, term, attach, *place)
+            if lac is not None:
+                known = (lac, lac_term, _boot_bytes(promised))
+                fixed = _POSITION_LAC.pack(who, term, attach, *place, *known)
             return pack_frame(Kind.POSITION, 0, fixed, _reason((unfit or "").encode()).encode())
         case Truncate(_, _, boot, to_term, end):
             fixed = _CUT.pack(who, term, attach, bytes.fromhex(boot), to_term, end)
@@ -123,6 +137,9 @@ def encode(uid: PartitionUid, message: Message | Damaged) -> list[Buffer]:
         case Reset(_, _, boot, start, last_term, producers):
             fixed = _RESET.pack(who, term, attach, bytes.fromhex(boot), start, last_term)
             return pack_frame(Kind.RESET, 0, fixed, json.dumps(producers).encode())
+        case Outdated(_, _, boot, lac):
+            fixed = _OUTDATED.pack(who, term, attach, bytes.fromhex(boot), lac)
+            return pack_frame(Kind.OUTDATED, 0, fixed)
         case Append(_, _, boot, batches, lac, log_start):
             data = [batch.data for batch in batches]
             return encode_append(uid, (term, attach, boot), lac, log_start, *data)
@@ -169,15 +186,26 @@ def decode(
     message: Message | Damaged
     match kind:
         case Kind.ATTACH:
-            uid, term, attach = _unpack(_ATTACH, fixed)
-            message = Attach(term, attach)
+            if len(fixed) < _ATTACH_BOOT.size:
+                uid, term, attach = _unpack(_ATTACH, fixed)
+                message = Attach(term, attach)
+            else:
+                uid, term, attach, boot = _unpack(_ATTACH_BOOT, fixed)
+                message = Attach(term, attach, _boot_text(boot))
         case Kind.POSITION:
             uid, term, attach, boot, storage, last, leo, unfit = _unpack(_POSITION, fixed)
             reason = _reason(tail) if unfit else None
             message = LogEnd(term, attach, boot.hex(), uid_text(storage), last, leo, reason)
+            if len(fixed) >= _POSITION_LAC.size:
+                *_, lac, lac_term, promised = _unpack(_POSITION_LAC, fixed)
+                boot = _boot_text(promised)
+                message = replace(message, lac=lac, lac_term=lac_term, promised_boot=boot)
         case Kind.CUT:
             uid, term, attach, boot, to_term, end = _unpack(_CUT, fixed)
             message = Truncate(term, attach, boot.hex(), to_term, end)
+        case Kind.OUTDATED:
+            uid, term, attach, boot, lac = _unpack(_OUTDATED, fixed)
+            message = Outdated(term, attach, boot.hex(), lac)
         case Kind.RESET:
             uid, term, attach, boot, start, last = _unpack(_RESET, fixed)
             message = Reset(term, attach, boot.hex(), start, last, _producers(tail))
@@ -199,6 +227,14 @@ def decode(
         case _:
             raise ProtocolError(f"this SPU does not know replication message {kind}; upgrade it")
     return uid_text(uid), message
+
+
+def _boot_bytes(boot: str) -> bytes:
+    return bytes.fromhex(boot) if boot else _NO_BOOT
+
+
+def _boot_text(boot: bytes) -> str:
+    return "" if boot == _NO_BOOT else boot.hex()
 
 
 def _reason(text: bytes | memoryview) -> str:

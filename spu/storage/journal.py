@@ -69,6 +69,8 @@ class JournalEntry:
             "pending": hard_state.pending,
             "leading": hard_state.leading,
             "unfit": hard_state.unfit,
+            "leaderBoot": hard_state.leader_boot,
+            "uncleanTerm": hard_state.unclean_term,
             "assigned": self.assigned,
         }
         # None is a value here (no retention by time), so it is not left out.
@@ -96,6 +98,8 @@ class JournalEntry:
             pending=None if pending is None else _members(pending),
             leading=data["leading"],
             unfit=data["unfit"],
+            leader_boot=data.get("leaderBoot", ""),
+            unclean_term=data.get("uncleanTerm") or (assignment and assignment.unclean_term) or 0,
         )
         return cls(
             uid=PartitionUid(data["uid"]),

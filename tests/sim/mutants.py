@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from schemas.ids import Term
-from spu.replication import core, follower, leader, state
+from spu.replication import core, follower, leader, proof, state
 from spu.replication.events import PartitionUpdated, PersistHardState, Send, TruncateLog
 from spu.replication.follower import Step
 from spu.replication.messages import Append, AppendAck, Attach, LogEnd, Truncate
@@ -155,9 +155,9 @@ def _asks_again_at_once(real: Callable[..., Step]) -> Callable[..., Step]:
 
 
 def _forgets_the_union(
-    spu: int, boot: str, hard_state: HardState, log: LogView, lac: int
+    spu: int, boot: str, hard_state: HardState, log: LogView, lac: int, *, fresh: bool = False
 ) -> ReplicaState:
-    return _RECOVERED(spu, boot, replace(hard_state, pending=None), log, lac)
+    return _RECOVERED(spu, boot, replace(hard_state, pending=None), log, lac, fresh=fresh)
 
 
 _RECOVERED = state.recovered
@@ -216,9 +216,9 @@ def _keeps_its_seat(world: World, spu: int) -> str:
     return world.nodes[spu].disk.hard_state.storage
 
 
-def _mixes_revisions(replica: ReplicaState, event: PartitionUpdated) -> Step:
+def _mixes_revisions(replica: ReplicaState, event: PartitionUpdated, now_ms: int) -> Step:
     older = replica.newest.lrs
-    return _LEARN(replica, replace(event, lrs=older) if older else event)
+    return _LEARN(replica, replace(event, lrs=older) if older else event, now_ms)
 
 
 _LEARN = core._update_partition
@@ -232,7 +232,31 @@ def _fails_quietly(replica: ReplicaState, reason: str) -> Step:
     return replica, ()
 
 
+def _compares_no_boots(
+    replica: ReplicaState, leading: Leading, sender: int, answer: LogEnd
+) -> str | None:
+    return _CONTRADICTION(replica, leading, sender, replace(answer, promised_boot=""))
+
+
+_CONTRADICTION = proof.contradiction
+
+
+def _looks_at_no_other_log(_replica: ReplicaState, _leading: Leading) -> int | None:
+    return None
+
+
+def _waits_for_nobody(_replica: ReplicaState, _leading: Leading, _now_ms: int) -> str | None:
+    return None
+
+
 MUTANTS: dict[str, Mutant] = {
+    "a term promised to another process is led in again": _mutant(
+        leader, "contradiction", _compares_no_boots
+    ),
+    "a longer log of a live replica does not count": _mutant(
+        leader, "ahead", _looks_at_no_other_log
+    ),
+    "an unproven leader waits for no answer": _mutant(leader, "awaited", _waits_for_nobody),
     "a restarted leader keeps its term": _mutant(leader, "next_term", _same_term),
     "a change is asked without the revision check": _mutant(
         moves, "is_current", _answers_any_revision

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -407,3 +409,54 @@ async def test_given_an_unclean_election_then_what_was_taken_away_is_kept_aside(
     kept = b"".join(path.read_bytes() for path in sorted(aside.iterdir()))
     assert b"known to be committed" in kept
     assert kept.startswith(log)
+
+
+async def with_an_old_disk(cluster: Cluster, *, halved: bool) -> bytes:
+    """All SPUs start again: 0 with a disk that lacks the last records, and it is to lead. Gives
+    what was acknowledged."""
+    leader = await cluster.begin()
+    await cluster.whole()
+    for value in (b"early", b"early too"):
+        await produce(leader, batch_of(1, value))
+    for spu in range(3):
+        await cluster.stop(spu)
+    disk, copy = cluster.path / "0", cluster.path / "copy"
+    shutil.copytree(disk, copy)
+    for spu in range(3):
+        await cluster.start(spu)
+    await cluster.assign()
+    await until(lambda: cluster.replica(0).is_serving)
+    for value in (b"late", b"later"):
+        await produce(cluster.replica(0), batch_of(1, value))
+    acknowledged = data_of(cluster, 0)
+    for spu in range(3):
+        await cluster.stop(spu)
+    if halved:
+        segment = max((disk / "partitions").glob("*/*.log"))
+        os.truncate(segment, segment.stat().st_size // 2)
+        for checkpoint in (disk / "partitions").glob("*/checkpoint"):
+            shutil.copy(copy / checkpoint.relative_to(disk), checkpoint)
+    else:
+        shutil.rmtree(disk)
+        shutil.copytree(copy, disk)
+    for spu in range(3):
+        await cluster.start(spu)
+    await cluster.elect(0)
+    return acknowledged
+
+
+@pytest.mark.parametrize("halved", [False, True], ids=["put-back", "segment-halved"])
+async def test_given_a_leader_with_an_old_disk_then_another_leads_and_nothing_is_lost(
+    cluster: Cluster, halved: bool
+) -> None:
+    acknowledged = await with_an_old_disk(cluster, halved=halved)
+    await until(lambda: not cluster.report(0).fit)
+    assert cluster.report(0).role is ReplicaRole.STOPPED
+    if not halved:
+        assert cluster.report(0).old
+        assert "its disk is old: SPU" in str(cluster.report(0).reason)
+    # The other two hold what they had, and the third is rebuilt from them.
+    await cluster.elect(1, without=0)
+    await cluster.whole()
+    assert data_of(cluster, 1).startswith(acknowledged)
+    assert data_of(cluster, 0) == data_of(cluster, 1)

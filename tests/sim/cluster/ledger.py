@@ -199,6 +199,9 @@ class Ledger:
         status, leading = partition.status, state.leading
         if leading is None or election_term(leading.term) != status.term or self.kv_is_behind:
             return
+        if leading.proving:
+            # It commits nothing.
+            return
         lrs = {Member(m.spu_id, m.storage_id) for m in status.lrs}
         if not state.required >= lrs:
             self._fail(

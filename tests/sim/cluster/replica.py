@@ -48,7 +48,7 @@ from spu.replication.events import (
 )
 from spu.replication.messages import Append, Batch, Reset
 from spu.replication.producer_state import ProducerTable
-from spu.replication.state import UNCLEAN_BOOT, HardState, Members, ReplicaState, recovered
+from spu.replication.state import OLD, UNCLEAN_BOOT, HardState, Members, ReplicaState, recovered
 from tests.sim.cluster import disk as disks
 from tests.sim.cluster.clients import Answer, Refusal
 from tests.sim.cluster.disk import CONTROL, ReplicaDisk
@@ -100,8 +100,8 @@ class SimReplica:
 
     # -- a process begins and ends ----------------------------------------------------------
 
-    def start(self, boot: str) -> None:
-        """Recover what the disk has."""
+    def start(self, boot: str, *, fresh: bool = False) -> None:
+        """Recover what the disk has. ``fresh``: it was created just now."""
         disk = self.disk
         self.life += 1
         self._syncing, self.stopped = False, None
@@ -109,7 +109,8 @@ class SimReplica:
         self.ledger.shortened(self.spu.id)
         disks.settle(disk)
         self.table = disk.producers(self.ledger.headers)
-        self.state = recovered(self.spu.id, boot, disk.hard_state, disk.view(), disk.lac)
+        view = disk.view()
+        self.state = recovered(self.spu.id, boot, disk.hard_state, view, disk.lac, fresh=fresh)
         if disk.damage is not None:
             self.feed(Failed(disk.damage))
         self.feed(Resume())
@@ -316,7 +317,7 @@ class SimReplica:
     def retain(self, start: int) -> None:
         """The leader's retention lets the log begin at ``start``."""
         state = self.state
-        if state is None or state.leading is None or not state.log_is_steady:
+        if state is None or not state.may_append or not state.log_is_steady:
             return
         if self.disk.start < start <= state.lac + 1:
             self.disk.drop(start, self.ledger.headers)
@@ -327,7 +328,7 @@ class SimReplica:
     def produce(self, header: BatchHeader, data: bytes, answer: Answer) -> None:
         """Append a batch of a producer; ``answer`` is called once."""
         state = self.state
-        if state is None or state.leading is None:
+        if state is None or state.leading is None or state.leading.proving:
             answer(None, Refusal.NOT_LEADER)
             return
         if state.hard_state.smallest < state.hard_state.min_in_sync:
@@ -421,7 +422,7 @@ class SimReplica:
     def _role(self, state: ReplicaState) -> ReplicaRole:
         if state.newest.unfit is not None:
             return ReplicaRole.STOPPED
-        if state.leading is not None:
+        if state.may_append:
             return ReplicaRole.LEADER
         return ReplicaRole.IDLE if state.following is None else ReplicaRole.FOLLOWER
 
@@ -444,6 +445,7 @@ class SimReplica:
             last_term=Term(log.last_term),
             fit=unfit is None,
             unclean_boot=unfit == UNCLEAN_BOOT,
+            old=(unfit or "").startswith(OLD) or None,
             assigned=self.assigned,
             reason=unfit,
         )

@@ -317,7 +317,7 @@ class SimSpu:
         ledger = self.world.ledgers[assignment.name]
         replica = SimReplica(self, ledger, assignment.uid, ReplicaDisk(HardState(storage)))
         self.replicas[assignment.name] = replica
-        replica.start(f"b{self.id}.{self.life}")
+        replica.start(f"b{self.id}.{self.life}", fresh=True)
         replica.connected(self._links)
         return replica
 
@@ -342,6 +342,7 @@ def learned_of(assignment: Assignment, incarnation: int) -> PartitionUpdated:
         assignment.replicas,
         assignment.log.min_in_sync_replicas,
         incarnation,
+        assignment.unclean_term or 0,
     )
 
 

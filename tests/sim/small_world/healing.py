@@ -35,10 +35,7 @@ def heal(world: World, *, links_break: bool) -> World:
     raises ViolationError where it does not come to that in time. A partition whose live replicas
     all lost their disks stays as it is, whether that is in their journals already or not.
     """
-    if not any(
-        is_fit(world, member) and not world.nodes[member.spu].disk.broken
-        for member in world.now.lrs
-    ):
+    if _is_lost(world):
         return world
     now_ms = REPLICA_LAG_TIME_MS
     if links_break:
@@ -48,12 +45,24 @@ def heal(world: World, *, links_break: bool) -> World:
             if peer != spu and links_break:
                 world = feed(feed(world, spu, LinkDown(peer), now_ms), spu, LinkUp(peer), now_ms)
     for _ in range(HEAL_ROUNDS):
-        if _is_whole(world):
+        if _is_whole(world) or (_went_back(world) and _is_lost(world)):
             return world
         world = _round(world, now_ms)
         check(world)
         now_ms += _ROUND_MS
     raise ViolationError(f"it does not come back: {world}")
+
+
+def _is_lost(world: World) -> bool:
+    """Whether no live replica is fit, or will be found to be."""
+    return not any(
+        is_fit(world, member) and not world.nodes[member.spu].disk.broken
+        for member in world.now.lrs
+    )
+
+
+def _went_back(world: World) -> bool:
+    return any(node.old for node in world.nodes)
 
 
 def _round(world: World, now_ms: int) -> World:
@@ -89,6 +98,9 @@ def _govern(world: World) -> World:
     """Another leader where the one there is cannot lead."""
     now = world.now
     fit = [member for member in now.lrs if is_fit(world, member)]
+    if (now.leader, now.term) in world.elections:
+        # It asks for another one, if there is any.
+        fit = [member for member in fit if member.spu != now.leader]
     if any(member.spu == now.leader for member in fit) or not fit:
         return world
     logs = {member: world.nodes[member.spu].state.log for member in fit}

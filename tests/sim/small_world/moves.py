@@ -34,6 +34,7 @@ from spu.replication.state import (
 from tests.sim.explore import Move
 from tests.sim.small_world.world import (
     Asked,
+    Backup,
     Disk,
     Node,
     Revision,
@@ -64,6 +65,8 @@ WEIGHTS: Final = {
     "crashes": 0.3,
     "loses its disk": 0.1,
     "fails": 0.2,
+    "is copied": 0.3,
+    "goes back in time": 0.3,
     "the SC elects": 0.4,
     "the SC drops": 0.2,
 }
@@ -79,7 +82,10 @@ def moves(world: World) -> Iterator[tuple[Move, Callable[[], World]]]:
         if unsynced and not node.cuts and node.state.newest.unfit is None:
             yield ("syncs", spu), partial(sync, world, spu)
         for revision in world.kv:
-            if revision.revision > node.state.newest.revision:
+            if revision.revision < node.since:
+                continue
+            news = revision.revision - node.state.newest.revision
+            if news > 0 or (news == 0 and not node.state.confirmed):
                 told = partial(feed, world, spu, learned(world, revision))
                 yield ("learns", spu, revision), told
             if revision.leader == spu:
@@ -98,8 +104,15 @@ def moves(world: World) -> Iterator[tuple[Move, Callable[[], World]]]:
             most = node.disk.synced if node.disk.broken else len(node.disk.batches)
             for kept in range(node.disk.synced, most + 1):
                 yield ("crashes", spu, kept), partial(_crash, world, spu, kept)
+                if left.forgets:
+                    crash = partial(_crash, world, spu, kept, forgets=True)
+                    yield ("crashes", spu, kept, "and forgets"), crash
         if left.wipes:
             yield ("loses its disk", spu), partial(_wipe, world, spu)
+        if left.restores and Backup(node.disk, node.state.durable_lac) != node.backup:
+            yield ("is copied", spu), partial(_copy, world, spu)
+        if left.restores and node.backup is not None and _others_hold_all(world, spu):
+            yield ("goes back in time", spu), partial(_go_back, world, spu, node.backup)
         if left.failures and node.disk.hard_state.unfit is None:
             yield ("fails", spu), partial(_fail, world, spu)
         if node.state.leading is not None:
@@ -111,7 +124,7 @@ def moves(world: World) -> Iterator[tuple[Move, Callable[[], World]]]:
 
 def _leading_moves(world: World, spu: int) -> Iterator[tuple[Move, Callable[[], World]]]:
     left = world.left
-    if left.records:
+    if left.records and world.nodes[spu].state.may_append:
         yield ("appends", spu), partial(_write, world, spu)
     if left.lags:
         less = replace(world, left=replace(left, lags=left.lags - 1))
@@ -152,13 +165,14 @@ def _write(world: World, spu: int) -> World:
     return feed(world, spu, Appended(leo + 1))
 
 
-def _crash(world: World, spu: int, kept: int) -> World:
+def _crash(world: World, spu: int, kept: int, *, forgets: bool = False) -> World:
     """The process ends, and starts again with as much as the disk happens to have."""
     world = replace(world, left=replace(world.left, crashes=world.left.crashes - 1))
     disk = world.nodes[spu].disk
     disk = replace(disk, batches=disk.batches[:kept], broken=False)
     # What it had persisted of the last add confirmed comes back with it.
-    return _start(world, spu, recovered_disk(disk), world.nodes[spu].state.durable_lac)
+    lac = disk.start - 1 if forgets else world.nodes[spu].state.durable_lac
+    return _start(world, spu, recovered_disk(disk), lac)
 
 
 def recovered_disk(disk: Disk) -> Disk:
@@ -170,7 +184,32 @@ def _wipe(world: World, spu: int) -> World:
     """The disk is replaced by an empty one: another storage id, and no promises."""
     left = replace(world.left, wipes=world.left.wipes - 1)
     world = replace(world, left=left, storages=world.storages + 1)
-    return _start(world, spu, Disk(HardState(fresh_storage(world, spu))), -1)
+    return _start(world, spu, Disk(HardState(fresh_storage(world, spu))), -1, fresh=True)
+
+
+def _copy(world: World, spu: int) -> World:
+    node = world.nodes[spu]
+    # The next process reads the copy as it would the disk after a crash.
+    kept = node.disk.batches[: node.disk.synced]
+    disk = replace(node.disk, batches=kept, broken=False)
+    return with_node(world, spu, replace(node, backup=Backup(disk, node.state.durable_lac)))
+
+
+def _others_hold_all(world: World, spu: int) -> bool:
+    """Whether another fit live replica keeps what is committed, so that it may be found again."""
+    return holds_all(world, tuple(m for m in world.now.lrs if m.spu != spu))
+
+
+def holds_all(world: World, lrs: Members) -> bool:
+    """Whether one of these is fit, and no old disk without what is committed. A partition that has
+    only such ones in its live replica set loses records, and nobody can see it."""
+    return any(is_fit(world, m) and not world.nodes[m.spu].old for m in lrs)
+
+
+def _go_back(world: World, spu: int, backup: Backup) -> World:
+    """The copy of the disk is put back, and the process starts with it."""
+    left = replace(world.left, restores=world.left.restores - 1)
+    return _start(replace(world, left=left), spu, backup.disk, backup.lac, old=True)
 
 
 def fresh_storage(world: World, spu: int) -> str:
@@ -178,14 +217,24 @@ def fresh_storage(world: World, spu: int) -> str:
     return f"s{world.storages}"
 
 
-def _start(world: World, spu: int, disk: Disk, lac: int) -> World:
+def _start(
+    world: World, spu: int, disk: Disk, lac: int, *, fresh: bool = False, old: bool = False
+) -> World:
+    before = world.nodes[spu]
     history: History = ()
     for batch in disk.batches:
         history = extended(history, batch.term, batch.base)
     log = LogView(disk.start, disk.leo, disk.leo, history)
     world = replace(world, boots=world.boots + 1)
     state = recovered(spu, f"b{world.boots}", disk.hard_state, log, lac)
-    world = feed(with_node(world, spu, Node(disk, state)), spu, Resume())
+    node = Node(
+        disk,
+        replace(state, proven=fresh),
+        backup=before.backup,
+        old=old or (before.old and not fresh),
+        since=world.now.revision if old else before.since,
+    )
+    world = feed(with_node(world, spu, node), spu, Resume())
     for peer in range(len(world.nodes)):
         if peer != spu:
             world = feed(world, spu, LinkUp(peer))
@@ -229,6 +278,8 @@ def _suspicions(world: World) -> Iterator[tuple[Move, Callable[[], World]]]:
                 continue
             for lrs in subsets(known.lrs, member, world.min_in_sync):
                 new = Revision(now.revision + 1, next_election(now.term), member.spu, lrs)
+                if left_without(world, lrs):
+                    continue
                 yield ("the SC elects", new), partial(_decide, less, new)
     if left.shrinks:
         less = replace(world, left=replace(left, shrinks=left.shrinks - 1))
@@ -236,7 +287,14 @@ def _suspicions(world: World) -> Iterator[tuple[Move, Callable[[], World]]]:
             if member.spu != now.leader and len(now.lrs) > world.min_in_sync:
                 lrs = tuple(m for m in now.lrs if m != member)
                 new = now._replace(revision=now.revision + 1, lrs=lrs)
+                if left_without(world, lrs):
+                    continue
                 yield ("the SC drops", member), partial(_decide, less, new)
+
+
+def left_without(world: World, lrs: Members) -> bool:
+    """Whether only old disks would be left live: what then happens is not promised to be found."""
+    return any(node.old for node in world.nodes) and not holds_all(world, lrs)
 
 
 def _decide(world: World, new: Revision) -> World:

@@ -28,6 +28,7 @@ from spu.replication.events import (
     PersistHardState,
     Push,
     Pushed,
+    RequestElection,
     RequestLrsChange,
     ResetLog,
     Send,
@@ -70,15 +71,29 @@ class Disk:
         return self.batches[-1].end if self.batches else self.start
 
 
+class Backup(NamedTuple):
+    """A copy of a disk, with the last add confirmed that was persisted there."""
+
+    disk: Disk
+    lac: int
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One SPU: its disk, its state in memory, and what is on its way to the disk."""
+    """One SPU: its disk, its state in memory, and what is on its way to the disk.
+
+    ``backup`` is a copy of the disk. ``old``: that copy has replaced the disk, and was not rebuilt
+    since. ``since`` is the revision of the KV at that time: sessions of before are over.
+    """
 
     disk: Disk
     state: ReplicaState
     promises: tuple[HardState, ...] = ()
     cuts: tuple[TruncateLog | ResetLog, ...] = ()
     pushes: tuple[Pushed, ...] = ()
+    backup: Backup | None = None
+    old: bool = False
+    since: int = 0
 
 
 class Mail(NamedTuple):
@@ -96,7 +111,8 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of what may happen."""
+    """How much of what may happen. ``forgets``: a crash may lose the last add confirmed, which is
+    persisted only now and then."""
 
     elections: int = 1
     records: int = 1
@@ -106,11 +122,14 @@ class Limits:
     lags: int = 0
     wipes: int = 0
     failures: int = 0
+    restores: int = 0
+    forgets: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Everything there is. ``committed`` is what any leader ever called committed, by offset."""
+    """Everything there is. ``committed`` is what any leader ever called committed, by offset;
+    ``elections`` are the SPUs that asked for another leader, with their terms."""
 
     nodes: tuple[Node, ...]
     kv: tuple[Revision, ...]
@@ -118,6 +137,7 @@ class World:
     left: Limits
     mail: frozenset[Mail] = frozenset()
     asked: frozenset[Asked] = frozenset()
+    elections: frozenset[tuple[int, int]] = frozenset()
     committed: tuple[Batch, ...] = ()
     storages: int = 0
     boots: int = 0
@@ -135,7 +155,8 @@ def begin(spus: int, min_in_sync: int, limits: Limits, *, slow: bool = False) ->
     nodes = []
     for member in members:
         hard_state = HardState(member.storage)
-        nodes.append(Node(Disk(hard_state), ReplicaState(member.spu, "b0", hard_state)))
+        state = ReplicaState(member.spu, f"b0.{member.spu}", hard_state, proven=True)
+        nodes.append(Node(Disk(hard_state), state))
     world = World(tuple(nodes), (first,), min_in_sync, limits, storages=spus, slow=slow)
     for spu in range(spus):
         for peer in range(spus):
@@ -186,6 +207,8 @@ def _carry_out(world: World, spu: int, output: Output, now_ms: int) -> World:
             return replace(world, mail=world.mail | {Mail(spu, to, message)})
         case RequestLrsChange():
             return replace(world, asked=world.asked | {Asked(spu, output)})
+        case RequestElection(term):
+            return replace(world, elections=world.elections | {(spu, election_term(term))})
         case Committed(lac):
             return _commit(world, spu, lac)
         case AdvanceLogStart():
@@ -215,6 +238,7 @@ def finish_cut(world: World, spu: int, now_ms: int = 0) -> World:
     else:
         disk = replace(disk, batches=(), synced=0, start=cut.start, broken=False)
         event = LogReset(cut.storage)
+        node = replace(node, old=False)
     world = with_node(world, spu, replace(node, disk=disk, cuts=tuple(later)))
     return feed(world, spu, event, now_ms)
 
@@ -282,7 +306,8 @@ def check(world: World) -> None:
             if (other := leaders.setdefault(state.leading.term, spu)) != spu:
                 raise ViolationError(f"SPUs {other} and {spu} lead in term {state.leading.term}")
             here = election_term(state.leading.term) == now.term
-            if here and not state.hard_state.required >= set(now.lrs):
+            unproven = state.leading.proving
+            if here and not unproven and not state.hard_state.required >= set(now.lrs):
                 raise ViolationError(f"SPU {spu} commits with {state.hard_state}, the KV has {now}")
         for batch in disk.batches:
             if written.setdefault((batch.term, batch.base), batch) != batch:
@@ -295,8 +320,18 @@ def check(world: World) -> None:
         if disk.hard_state.storage != member.storage:
             continue
         durable = disk.batches[: disk.synced]
+        if world.nodes[member.spu].old:
+            # Nobody may know this yet. What is committed must be on other disks.
+            continue
         if durable[: len(world.committed)] != world.committed:
             raise ViolationError(f"{member} is live with {durable}, committed is {world.committed}")
+
+
+def is_behind(world: World, spu: int) -> bool:
+    """Whether a disk that has gone back in time lacks something that is committed."""
+    node = world.nodes[spu]
+    durable = node.disk.batches[: node.disk.synced]
+    return node.old and durable[: len(world.committed)] != world.committed
 
 
 def with_node(world: World, spu: int, node: Node) -> World:

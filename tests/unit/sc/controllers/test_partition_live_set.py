@@ -11,6 +11,7 @@ from sc.controllers.actions import Action, Key, SendAssignment, WakeAt, WriteSta
 from sc.controllers.partition import assignment_of, reconcile
 from sc.store.view import ElectionAsked, SessionState, View
 from schemas.control.messages import LrsRequest, ReplicaRole
+from schemas.ids import MAX_RESTARTS
 from schemas.objects.partition import LiveReplica, Partition, PartitionResolution
 from tests.unit.sc.builders import (
     TERM_1,
@@ -226,6 +227,11 @@ def election(partition: Partition, *, revision: int = 5, term: int | None = None
     return ElectionAsked(election_request_of(partition, term=term), revision)
 
 
+def used_up(partition: Partition) -> ElectionAsked:
+    """What an SPU asks for that has used up the restarts of its term."""
+    return election(partition, term=partition.status.term + MAX_RESTARTS)
+
+
 NO_OTHER = "another leader, too few are live: no other live replica may lead"
 TWO_LEADS: dict[str, Any] = {"leader": 2, "term": TERM_2}
 STANDS = trio(1, 2, minimum=3, reason=turned_down(NO_OTHER, "x"))
@@ -388,7 +394,7 @@ ASKS = [
         id="given-another-can-lead-now-then-elected-by-the-request-that-still-stands",
     ),
     pytest.param(
-        group(IDLE_1, session_of(1, report_of(IDLE_1), elections=[election(IDLE_1)])),
+        group(IDLE_1, session_of(1, report_of(IDLE_1), elections=[used_up(IDLE_1)])),
         (
             becomes(
                 IDLE_1,

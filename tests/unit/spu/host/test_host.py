@@ -180,7 +180,8 @@ async def test_given_others_in_the_set_then_it_leads_again_and_finds_them_where_
     await spu.host.peers_found((Peer(spu_id=0, host="127.0.0.1", port=1),))
     await spu.host.close()
     again = await open_spu(tmp_path)
-    assert again.replica.role is ReplicaRole.LEADER
+    # It must compare its log with theirs before it leads.
+    assert again.replica.role is ReplicaRole.IDLE
     assert again.replica.report().term == TERM + 1
     assert not again.replica.is_serving
     # It was looked for at the address that is known, and is asked for only when that fails.

@@ -144,6 +144,11 @@ async def test_given_an_entry_of_the_earlier_format_then_its_assignment_says_the
         await spu.lead()
         await spu.host.close()
     again = await open_spu(tmp_path)
+    # The other one is away: that it was not live is for the SC to say.
+    assert again.replica.report().role is ReplicaRole.IDLE
+    known = again.replica.entry.hard_state.revision
+    confirmed = assignment_of(log=log, replicas=(1, 2), revision=known)
+    await again.host.assign(assign(confirmed))
     assert again.replica.role is ReplicaRole.LEADER
     assert again.replica.peers == {2}
     with pytest.raises(NotEnoughReplicasError):

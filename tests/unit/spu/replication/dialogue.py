@@ -54,7 +54,8 @@ class Dialogue:
 
 
 def idle(spu: int = 0, storage: str = "a", **more: object) -> ReplicaState:
-    """A replica that has been told nothing yet."""
+    """A new replica that has been told nothing yet."""
+    more = {"proven": True, **more}
     return ReplicaState(spu, "boot", HardState(storage), **more)  # type: ignore[arg-type]
 
 

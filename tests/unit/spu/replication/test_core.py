@@ -14,6 +14,8 @@ from spu.replication.events import (
     Committed,
     Flushed,
     LeadsOn,
+    LinkUp,
+    PartitionUpdated,
     PersistHardState,
     Received,
     RequestElection,
@@ -26,7 +28,7 @@ from spu.replication.events import (
 )
 from spu.replication.history import TermStart
 from spu.replication.leader import progress_of
-from spu.replication.messages import Attach, Reject
+from spu.replication.messages import Attach, CommitUpdate, LogEnd, Reject
 from spu.replication.state import RETRY_MS, HardState, LogView, Phase, recovered
 from tests.unit.spu.replication.dialogue import (
     NEXT,
@@ -44,17 +46,29 @@ from tests.unit.spu.replication.dialogue import (
 )
 
 
+def confirmed(known: HardState) -> PartitionUpdated:
+    """The SC says what a replica knew before it restarted."""
+    return PartitionUpdated(
+        known.revision, known.term, 0, known.lrs, known.replicas, known.min_in_sync
+    )
+
+
 def test_given_a_restart_then_the_next_count_of_restarts() -> None:
     hard_state = HardState("a", TERM, 1, REPLICAS, (A,), leading=True, pending=(A, B))
     dialogue = Dialogue(
         recovered(0, "boot", hard_state, LogView(0, 4, 2, (TermStart(TERM, 0),)), 1)
     )
     assert dialogue.state.log.durable == 4
-    outputs = dialogue.keep(Resume())
-    assert outputs == (
+    assert dialogue.keep(Resume()) == ()
+    # The set that was asked for must answer as well, before anything is appended.
+    outputs = (*dialogue.keep(confirmed(hard_state)), *dialogue.keep(LinkUp(1)))
+    assert outputs == (Send(1, Attach(TERM + 1, 1, "boot")),)
+    outputs = dialogue.hear(1, LogEnd(TERM + 1, 1, "boot 1", "b", TERM, 4, None, 1, TERM))
+    assert outputs[:2] == (
         AppendControl(TERM + 1),
-        RequestLrsChange(1, TERM + 1, (A, B), "SPU 1 joins"),
+        Send(1, CommitUpdate(TERM + 1, 1, "boot 1", 1, 0)),
     )
+    assert outputs[-1] == RequestLrsChange(1, TERM + 1, (A, B), "SPU 1 joins")
     # The set that was asked for is needed still.
     assert dialogue.keep(Flushed(5)) == ()
     assert dialogue.state.lac == 1
@@ -65,7 +79,8 @@ def test_given_a_restart_of_the_only_live_replica_then_it_needs_no_record() -> N
     dialogue = Dialogue(
         recovered(0, "boot", hard_state, LogView(0, 4, 2, (TermStart(TERM, 0),)), 1)
     )
-    assert dialogue.keep(Resume()) == (LeadsOn(TERM + 1), Committed(3))
+    assert dialogue.keep(Resume()) == ()
+    assert dialogue.keep(confirmed(hard_state)) == (LeadsOn(TERM + 1), Committed(3))
     assert dialogue.state.is_serving
     assert dialogue.state.log == LogView(0, 4, 4, (TermStart(TERM, 0),))
     # The next record begins the term.
@@ -80,7 +95,8 @@ def test_given_a_restart_below_the_minimum_then_it_serves_what_was_committed_and
     for lac in (2, 3):
         view = LogView(0, 4, 4, (TermStart(TERM, 0),))
         dialogue = Dialogue(recovered(0, "boot", hard_state, view, lac))
-        assert dialogue.keep(Resume()) == (LeadsOn(TERM + 1),)
+        assert dialogue.keep(Resume()) == ()
+        assert dialogue.keep(confirmed(hard_state)) == (LeadsOn(TERM + 1),)
         assert dialogue.state.lac == lac
         assert dialogue.state.is_serving is (lac == 3)
 
@@ -90,7 +106,8 @@ def test_given_a_restart_without_the_record_of_the_election_then_it_is_written()
     dialogue = Dialogue(
         recovered(0, "boot", hard_state, LogView(0, 4, 4, (TermStart(TERM, 0),)), 3)
     )
-    assert dialogue.keep(Resume()) == (AppendControl(NEXT + 1),)
+    assert dialogue.keep(Resume()) == ()
+    assert dialogue.keep(confirmed(hard_state)) == (AppendControl(NEXT + 1),)
 
 
 def test_given_a_restart_with_others_in_the_set_then_they_must_hold_its_record() -> None:
@@ -98,7 +115,11 @@ def test_given_a_restart_with_others_in_the_set_then_they_must_hold_its_record()
     dialogue = Dialogue(
         recovered(0, "boot", hard_state, LogView(0, 4, 4, (TermStart(TERM, 0),)), 3)
     )
-    assert dialogue.keep(Resume()) == (AppendControl(TERM + 1),)
+    assert dialogue.keep(Resume()) == ()
+    dialogue.keep(confirmed(hard_state))
+    dialogue.keep(LinkUp(1))
+    outputs = dialogue.hear(1, LogEnd(TERM + 1, 1, "boot 1", "b", TERM, 4, None, 3, TERM))
+    assert outputs[0] == AppendControl(TERM + 1)
     assert not dialogue.state.is_serving
 
 
@@ -129,7 +150,7 @@ def test_given_a_higher_term_anywhere_then_it_steps_down() -> None:
     assert outputs[0] == SteppedDown("SPU 1 leads in a higher term")
     for dialogue in (refused, told, attached_itself):
         assert dialogue.state.leading is None
-        with pytest.raises(AssertionError, match="only a leader appends"):
+        with pytest.raises(AssertionError, match="only a leader with a proven log appends"):
             dialogue.tell(Appended(2))
     following_now = attached_itself.state.following
     assert following_now is not None
@@ -155,7 +176,7 @@ def test_given_a_follower_that_left_then_it_is_attached_again() -> None:
     leader.now_ms = RETRY_MS - 1
     assert not [o for o in leader.tell(Tick()) if isinstance(o, Send)]
     leader.now_ms = RETRY_MS
-    assert Send(1, Attach(TERM, 3)) in leader.tell(Tick())
+    assert Send(1, Attach(TERM, 3, "boot")) in leader.tell(Tick())
 
 
 def matched(dialogue: Dialogue, spu: int) -> bool:

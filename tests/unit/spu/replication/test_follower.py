@@ -53,7 +53,8 @@ from tests.unit.spu.replication.dialogue import (
 
 def following(log: LogView | None = None, lac: int = -1) -> Dialogue:
     """SPU 1 was attached by SPU 0, and has said where its log ends."""
-    dialogue = Dialogue(ReplicaState(1, "boot", HardState("b"), log or LogView(), lac))
+    known = ReplicaState(1, "boot", HardState("b"), log or LogView(), lac, proven=True)
+    dialogue = Dialogue(known)
     dialogue.keep(learned())
     dialogue.keep(Received(0, Attach(TERM, 1)))
     return dialogue
@@ -67,7 +68,7 @@ def test_given_an_attachment_then_the_term_is_promised_before_it_is_answered() -
     # Meanwhile nothing of it is heard, and lower terms are over already.
     assert dialogue.hear(0, append(ONE)) == ()
     assert dialogue.hear(2, Attach(TERM - 1, 9)) == (Send(2, Reject(TERM - 1, 9, TERM)),)
-    answer = LogEnd(TERM, 1, "boot", "b", 0, 0)
+    answer = LogEnd(TERM, 1, "boot", "b", 0, 0, lac=-1)
     assert dialogue.tell(HardStatePersisted(record.hard_state)) == (Send(0, answer),)
     # Late ones, and the same again, are dropped; a newer one is answered at once.
     assert dialogue.hear(0, Attach(TERM, 1)) == ()
@@ -120,13 +121,18 @@ def test_given_another_history_then_cut_and_compared_again() -> None:
     # The leader has term 2 where this log has term 3: cut to where our own term 1 ends.
     assert dialogue.hear(0, Truncate(TERM, 1, "boot", 2, 5)) == (TruncateLog(4),)
     assert dialogue.hear(0, append(Batch(4, 5, TERM, b""))) == ()
-    answer = LogEnd(TERM, 1, "boot", "b", 1, 4)
+    answer = LogEnd(TERM, 1, "boot", "b", 1, 4, lac=1, lac_term=1)
     assert dialogue.tell(LogTruncated()) == (Send(0, answer),)
 
 
 def test_given_a_cut_of_what_was_committed_then_unfit_and_nothing_is_cut() -> None:
     dialogue = following(LogView(0, 6, 6, (TermStart(3, 0),)), lac=4)
-    record, told = dialogue.hear(0, Truncate(TERM, 1, "boot", 0, 0))
+    order = Truncate(TERM, 1, "boot", 0, 0)
+    # Only an unclean election, which the SC has recorded, takes away what was committed.
+    assert dialogue.hear(0, order) == ()
+    assert dialogue.state.newest.unfit is None
+    dialogue.keep(replace(learned(), unclean_term=TERM))
+    record, told = dialogue.hear(0, order)
     assert isinstance(told, Send)
     assert isinstance(record, PersistHardState)
     assert "4 was committed" in str(record.hard_state.unfit)
@@ -135,7 +141,7 @@ def test_given_a_cut_of_what_was_committed_then_unfit_and_nothing_is_cut() -> No
 
 def test_given_unfit_then_it_says_so_and_keeps_its_log_until_it_is_told() -> None:
     dialogue = following(LogView(0, 6, 6, (TermStart(3, 0),)), lac=4)
-    unfit = LogEnd(TERM, 1, "boot", "b", 3, 6, "an fsync failed")
+    unfit = LogEnd(TERM, 1, "boot", "b", 3, 6, "an fsync failed", 4, 3)
     # The leader believes that all is well: it is told at once, and again when it attaches.
     assert dialogue.keep(Failed("an fsync failed")) == (Send(0, unfit),)
     assert dialogue.keep(Received(0, Attach(TERM, 2))) == (Send(0, replace(unfit, attach=2)),)
@@ -152,7 +158,7 @@ def test_given_unfit_then_it_says_so_and_keeps_its_log_until_it_is_told() -> Non
     (record,) = dialogue.tell(LogReset("b2"))
     assert isinstance(record, PersistHardState)
     assert record.hard_state.unfit is None
-    answer = LogEnd(TERM, 2, "boot", "b2", 0, 0)
+    answer = LogEnd(TERM, 2, "boot", "b2", 0, 0, lac=-1)
     assert dialogue.tell(HardStatePersisted(record.hard_state)) == (Send(0, answer),)
 
 
@@ -165,7 +171,7 @@ def test_given_a_failure_in_a_rebuild_then_the_next_attachment_begins_another() 
     assert dialogue.keep(Failed("and again")) == ()
     assert dialogue.tell(LogReset("b2")) == ()
     (said,) = dialogue.keep(Received(0, Attach(TERM, 3)))
-    assert said == Send(0, LogEnd(TERM, 3, "boot", "b2", 0, 0, "an fsync failed"))
+    assert said == Send(0, LogEnd(TERM, 3, "boot", "b2", 0, 0, "an fsync failed", -1))
     assert dialogue.hear(0, Reset(TERM, 3, "boot", 0, 0)) == (NewStorageId(),)
 
 
@@ -179,7 +185,7 @@ def test_given_a_newer_attachment_or_an_order_to_lead_while_the_log_is_cut_then_
         if isinstance(order, Elected):
             assert said == AppendControl(NEXT)
         else:
-            assert said == Send(0, LogEnd(TERM, 2, "boot", "b", 1, 4))
+            assert said == Send(0, LogEnd(TERM, 2, "boot", "b", 1, 4, lac=1, lac_term=1))
 
 
 def test_given_a_reset_then_begun_anew_where_the_leader_begins() -> None:
@@ -187,5 +193,7 @@ def test_given_a_reset_then_begun_anew_where_the_leader_begins() -> None:
     assert dialogue.hear(0, Reset(TERM, 1, "boot", 10, 5)) == (NewStorageId(),)
     assert dialogue.keep(StorageIdChosen("b2")) == (ResetLog(10, 5, "b2"),)
     assert dialogue.state.log == LogView(10, 10, 10, (TermStart(5, 9),))
-    assert dialogue.keep(LogReset("b2")) == (Send(0, LogEnd(TERM, 1, "boot", "b2", 5, 10)),)
+    assert dialogue.keep(LogReset("b2")) == (
+        Send(0, LogEnd(TERM, 1, "boot", "b2", 5, 10, lac=9, lac_term=5)),
+    )
     assert dialogue.state.lac == 9

@@ -62,7 +62,7 @@ def test_given_an_order_to_lead_then_promise_before_anything_else() -> None:
     assert dialogue.state.leading is None
     assert dialogue.tell(HardStatePersisted(record.hard_state)) == (
         AppendControl(TERM),
-        Send(1, Attach(TERM, 1)),
+        Send(1, Attach(TERM, 1, "boot")),
     )
     assert dialogue.state.log == LogView(0, 1, 0, (TermStart(TERM, 0),))
     assert not dialogue.state.is_serving
@@ -269,7 +269,7 @@ def test_given_a_follower_that_fails_though_it_had_agreed_then_it_is_asked_to_le
     assert dialogue.keep(Received(1, failed)) == (RequestLrsChange(1, TERM, (A,), "SPU 1 leaves"),)
     dialogue.keep(learned(2, TERM, 0, A))
     dialogue.now_ms += RETRY_MS
-    assert Send(1, Attach(TERM, 3)) in dialogue.keep(Tick())
+    assert Send(1, Attach(TERM, 3, "boot")) in dialogue.keep(Tick())
     outputs = dialogue.keep(Received(1, replace(failed, attach=3)))
     assert outputs == (Send(1, Reset(TERM, 3, "boot 1", 0, 0)),)
 
@@ -280,7 +280,7 @@ def test_given_a_last_ack_that_was_lost_then_attached_again() -> None:
     dialogue.tell(Pushed(1, 1, 1))
     dialogue.hear(1, AppendAck(TERM, 1, 1, 0))
     dialogue.now_ms = STALLED_MS
-    assert Send(1, Attach(TERM, 3)) in dialogue.tell(Tick())
+    assert Send(1, Attach(TERM, 3, "boot")) in dialogue.tell(Tick())
 
 
 def test_given_an_ack_before_the_push_was_told_then_it_holds_no_credit() -> None:
@@ -307,7 +307,7 @@ def test_given_replicas_that_come_and_go_then_attached_and_forgotten() -> None:
     assert leading_now is not None
     assert [progress.spu for progress in leading_now.followers] == [1]
     outputs = dialogue.keep(PartitionUpdated(3, TERM, 0, (A,), (0, 1, 2), 1))
-    assert outputs == (Send(2, Attach(TERM, 3)),)
+    assert outputs == (Send(2, Attach(TERM, 3, "boot")),)
 
 
 def test_given_one_that_is_refused_then_others_may_join() -> None:
@@ -334,7 +334,7 @@ def test_given_retention_then_the_log_begins_later_but_never_above_what_is_commi
     # A follower that lacks what is gone is attached again, to be reset.
     attached(dialogue, 1, 1)
     dialogue.now_ms = RETRY_MS
-    assert Send(1, Attach(TERM, 3)) in dialogue.tell(Tick())
+    assert Send(1, Attach(TERM, 3, "boot")) in dialogue.tell(Tick())
 
 
 def test_given_silence_then_attached_again() -> None:
@@ -342,6 +342,6 @@ def test_given_silence_then_attached_again() -> None:
     dialogue.now_ms = RETRY_MS
     outputs = dialogue.tell(Tick())
     assert [o for o in outputs if isinstance(o, Send)] == [
-        Send(1, Attach(TERM, 3)),
-        Send(2, Attach(TERM, 4)),
+        Send(1, Attach(TERM, 3, "boot")),
+        Send(2, Attach(TERM, 4, "boot")),
     ]

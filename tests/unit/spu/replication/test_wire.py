@@ -17,6 +17,7 @@ from spu.replication.messages import (
     CommitUpdate,
     LogEnd,
     Message,
+    Outdated,
     Reject,
     Reset,
     Truncate,
@@ -47,6 +48,10 @@ def through(pieces: list[bytes | bytearray | memoryview]) -> tuple[int, memoryvi
     "message",
     [
         Attach(TERM, 9),
+        Attach(TERM, 9, BOOT),
+        LogEnd(TERM, 9, BOOT, STORAGE, TERM - 1, 17, None, 15, TERM - 1, BOOT),
+        LogEnd(TERM, 9, BOOT, STORAGE, TERM - 1, 17, "broken", -1, 0, ""),
+        Outdated(TERM, 9, BOOT, 15),
         LogEnd(TERM, 9, BOOT, STORAGE, TERM - 1, 17),
         LogEnd(TERM, 9, BOOT, STORAGE, 0, 0, "an fsync failed: Ein-/Ausgabefehler …"),
         LogEnd(TERM, 9, BOOT, STORAGE, 0, 0, ""),

@@ -1,0 +1,81 @@
+"""Whether a replica's disk is old: what a leader proves before it appends anything.
+
+A disk goes back in time if somebody puts a copy of it back, or restores a virtual machine. The log
+on it is whole, but lacks records that were committed since. A leader with such a log would order
+replicas that hold them to discard them. So a replica is unproven from each opening of its log until
+it holds the first record of a leader that it follows, or has passed this test as a leader:
+
+- it knows its revision from the SC since the opening, and every live replica has answered, or every
+  replica has answered; other replicas that are connected get `PROOF_MS`;
+- no answer contradicts its log (`contradiction`), and no fit live replica has a longer one.
+
+A contradiction counts whenever it is heard. The replica is then unfit: its disk is old. A last add
+confirmed that an unclean election took away contradicts nothing (`is_retracted`).
+
+Neighbours: `spu.replication.leader` and `spu.replication.follower`, which act on this. Pure.
+"""
+
+from __future__ import annotations
+
+from schemas.ids import election_term, format_term
+from spu.replication.history import History, term_at
+from spu.replication.messages import LogEnd
+from spu.replication.state import OLD, PROOF_MS, Leading, Member, ReplicaState
+
+
+def contradiction(state: ReplicaState, leading: Leading, sender: int, answer: LogEnd) -> str | None:
+    """Why the answer of SPU ``sender`` shows that this leader's disk is old; None if it does
+    not."""
+    if answer.promised_boot not in ("", state.boot):
+        return (
+            f"{OLD}: SPU {sender} has promised term {format_term(leading.term)} to an earlier"
+            " process of this SPU, which this disk knows nothing of"
+        )
+    lac, log = answer.lac, state.log
+    if lac is None or lac < log.start:
+        return None
+    if lac < log.leo and term_at(log.history, lac) == answer.lac_term:
+        return None
+    unclean = state.newest.unclean_term
+    if is_retracted(answer.last_term, unclean, log.history, leading.term):
+        return None
+    return (
+        f"{OLD}: SPU {sender} knows that offset {lac} of term {format_term(answer.lac_term)} was"
+        f" committed, and this log, which ends at {log.leo}, does not hold that record"
+    )
+
+
+def is_retracted(last_term: int, unclean_term: int, history: History, term: int) -> bool:
+    """Whether an unclean election may have taken away what a replica whose log ends in
+    ``last_term`` knows to be committed, if a leader of ``term`` with this ``history`` says so."""
+    if not last_term < unclean_term:
+        return False
+    knows = any(election_term(entry.term) == unclean_term for entry in history)
+    return knows or election_term(term) == unclean_term
+
+
+def awaited(state: ReplicaState, leading: Leading, now_ms: int) -> str | None:
+    """What a leader that must prove its log still waits for, in words; None if it has it all."""
+    answered = {p.spu for p in leading.followers if p.answer is not None} | {state.spu}
+    replicas = set(state.hard_state.replicas) | {state.spu}
+    live = {member.spu for member in state.hard_state.required}
+    if not replicas <= answered and not (state.confirmed and live <= answered):
+        missing = sorted((live if state.confirmed else replicas) - answered)
+        names = ", ".join(f"SPU {spu}" for spu in missing)
+        return f"it must compare its log with that of {names} first"
+    if now_ms - leading.began_ms < PROOF_MS and (replicas & set(state.links)) - answered:
+        return "it gives other replicas time to answer"
+    return None
+
+
+def ahead(state: ReplicaState, leading: Leading) -> int | None:
+    """A fit live replica whose log is ahead of this one's; None if there is none."""
+    mine, best = (state.log.last_term, state.log.leo), None
+    for progress in leading.followers:
+        answer = progress.answer
+        if answer is None or answer.unfit is not None:
+            continue
+        live = Member(progress.spu, answer.storage) in state.hard_state.required
+        if live and (answer.last_term, answer.leo) > mine:
+            mine, best = (answer.last_term, answer.leo), progress.spu
+    return best

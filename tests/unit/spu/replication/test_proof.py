@@ -1,0 +1,240 @@
+"""Whether a leader's disk is old: what its followers' answers say, and what it then does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spu.replication.events import (
+    AppendControl,
+    Elected,
+    LinkUp,
+    Output,
+    PersistHardState,
+    Received,
+    RequestElection,
+    Resume,
+    Send,
+    SteppedDown,
+    Tick,
+)
+from spu.replication.history import TermStart
+from spu.replication.messages import Attach, LogEnd, Outdated, Reject
+from spu.replication.state import (
+    OLD,
+    PROOF_MS,
+    REPLICA_LAG_TIME_MS,
+    HardState,
+    LogView,
+    Member,
+    ReplicaState,
+    recovered,
+)
+from tests.unit.spu.replication.dialogue import (
+    NEXT,
+    REPLICAS,
+    TERM,
+    A,
+    B,
+    C,
+    Dialogue,
+    idle,
+    learned,
+)
+
+#: Records of term 3 up to 4, and of ``TERM`` from there on.
+LOG = LogView(0, 6, 6, (TermStart(3, 0), TermStart(TERM, 4)))
+
+
+def reopened(*lrs: Member, log: LogView = LOG, unclean: int = 0, links: bool = True) -> Dialogue:
+    """SPU 0 was started again, and the SC has made it the leader."""
+    dialogue = Dialogue(recovered(0, "boot", HardState("a", TERM), log, 1))
+    for peer in (1, 2) if links else ():
+        dialogue.tell(LinkUp(peer))
+    told = lrs or (A, B, C)
+    dialogue.keep(replace(learned(2, NEXT, 0, *told), unclean_term=unclean))
+    outputs = dialogue.keep(Elected(2, NEXT, told, REPLICAS, 2))
+    assert all(isinstance(output, Send) for output in outputs if links)
+    return dialogue
+
+
+def answer(spu: int, log: LogView = LOG, lac: int = 3, lac_term: int = 3, **more: object) -> LogEnd:
+    """What a follower answers that has this log."""
+    number, storage = spu, "abc"[spu]
+    known = LogEnd(NEXT, number, f"boot {spu}", storage, log.last_term, log.leo, None, lac)
+    more = {"lac_term": lac_term, "promised_boot": "boot", **more}
+    return replace(known, **more)  # type: ignore[arg-type]
+
+
+def begins(outputs: tuple[Output, ...]) -> bool:
+    return AppendControl(NEXT) in outputs
+
+
+def unfit_reason(dialogue: Dialogue) -> str | None:
+    return dialogue.state.newest.unfit
+
+
+def test_given_all_live_replicas_agree_then_it_begins_at_once() -> None:
+    dialogue = reopened()
+    assert not begins(dialogue.keep(Received(1, answer(1))))
+    assert not dialogue.state.may_append
+    assert begins(dialogue.keep(Received(2, answer(2))))
+    assert dialogue.state.proven
+
+
+def test_given_a_log_that_was_proven_since_the_start_then_an_election_costs_nothing() -> None:
+    dialogue = Dialogue(idle())
+    dialogue.keep(learned(2, NEXT))
+    assert dialogue.keep(Elected(2, NEXT, (A, B, C), REPLICAS, 2)) == (AppendControl(NEXT),)
+
+
+@pytest.mark.parametrize(
+    ("said", "unclean", "old"),
+    [
+        pytest.param(
+            answer(1, lac=5, lac_term=TERM), 0, False, id="given-the-same-record-then-fit"
+        ),
+        pytest.param(answer(1, lac=6, lac_term=TERM), 0, True, id="given-one-at-the-end-then-old"),
+        pytest.param(answer(1, lac=5, lac_term=3), 0, True, id="given-another-term-then-old"),
+        pytest.param(answer(1, lac=-1, lac_term=0), 0, False, id="given-none-committed-then-fit"),
+        pytest.param(
+            answer(1, lac=9, lac_term=TERM, unfit="damage"),
+            0,
+            True,
+            id="given-an-unfit-one-then-old",
+        ),
+        pytest.param(
+            answer(1, lac=9, lac_term=TERM), NEXT, False, id="given-elected-uncleanly-then-fit"
+        ),
+        pytest.param(
+            answer(1, LogView(0, 9, 9, (TermStart(NEXT, 0),)), 8, NEXT),
+            NEXT,
+            True,
+            id="given-a-record-of-the-unclean-term-then-old",
+        ),
+        pytest.param(
+            answer(1, LogView(0, 9, 9, (TermStart(3, 0),)), 8, 3),
+            4 << 16,
+            True,
+            id="given-an-unclean-term-that-the-log-lacks-then-old",
+        ),
+        pytest.param(
+            answer(1, LogView(0, 9, 9, (TermStart(3, 0),)), 8, 3),
+            TERM,
+            False,
+            id="given-an-unclean-term-that-the-log-holds-then-fit",
+        ),
+    ],
+)
+def test_contradictions(said: LogEnd, unclean: int, old: bool) -> None:
+    for proven in (False, True):
+        dialogue = reopened(unclean=unclean)
+        if proven:
+            # It also counts when it is heard later.
+            for spu in (1, 2):
+                dialogue.keep(Received(spu, answer(spu)))
+            assert dialogue.state.may_append
+        outputs = dialogue.tell(Received(1, said))
+        assert ((unfit_reason(dialogue) or "").startswith(OLD)) is old
+        if old:
+            # Durably, before it steps down.
+            assert [type(output) for output in outputs] == [PersistHardState, SteppedDown]
+
+
+def test_given_a_term_promised_to_another_process_then_old() -> None:
+    dialogue = reopened()
+    dialogue.tell(Received(1, answer(1, promised_boot="another boot")))
+    assert "promised term" in str(unfit_reason(dialogue))
+    # The follower says so, and does not follow.
+    follower = Dialogue(idle(1, "b"))
+    follower.keep(learned(2, NEXT))
+    follower.keep(Received(0, Attach(NEXT, 4, "one boot")))
+    before = follower.state
+    (said,) = follower.keep(Received(0, Attach(NEXT, 1, "another boot")))
+    assert isinstance(said, Send)
+    assert isinstance(said.message, LogEnd)
+    assert (said.message.attach, said.message.promised_boot) == (1, "one boot")
+    assert follower.state == before
+
+
+def test_given_a_later_restart_of_its_own_term_then_old() -> None:
+    dialogue = reopened()
+    dialogue.tell(Received(1, Reject(NEXT, 1, NEXT + 1)))
+    assert "of its own" in str(unfit_reason(dialogue))
+
+
+def test_given_a_live_replica_with_a_longer_log_then_its_election_is_asked_for() -> None:
+    dialogue = reopened()
+    longer = LogView(0, 9, 9, LOG.history)
+    dialogue.keep(Received(1, answer(1, longer)))
+    (asked,) = dialogue.keep(Received(2, answer(2)))
+    assert asked == RequestElection(NEXT, "SPU 1 is live, and its log is ahead of this one")
+    assert unfit_reason(dialogue) is None
+    assert dialogue.tell(Tick()) == ()
+
+
+def test_given_a_longer_log_that_is_not_live_or_not_fit_then_it_begins() -> None:
+    longer = LogView(0, 9, 9, LOG.history)
+    not_live = reopened(A, B)
+    not_live.keep(Received(2, answer(2, longer)))
+    assert begins(not_live.keep(Received(1, answer(1))))
+    unfit = reopened()
+    unfit.keep(Received(2, answer(2, longer, unfit="damage")))
+    assert begins(unfit.keep(Received(1, answer(1))))
+
+
+def test_given_the_sc_has_not_spoken_then_all_replicas_must_answer_and_commits_need_them() -> None:
+    hard_state = HardState("a", TERM, 2, REPLICAS, (A, B), 2, leading=True)
+    dialogue = Dialogue(recovered(0, "boot", hard_state, LOG, 5))
+    dialogue.keep(Resume())
+    for peer in (1, 2):
+        dialogue.keep(LinkUp(peer))
+    for spu in (1, 2):
+        assert not dialogue.state.may_append
+        said = replace(answer(spu), term=TERM + 1)
+        dialogue.keep(Received(spu, said))
+    assert dialogue.state.may_append
+    assert dialogue.state.required == {A, B, C}
+    dialogue.keep(learned(2, TERM, 0, A, B))
+    assert dialogue.state.required == {A, B}
+
+
+def test_given_a_connected_replica_that_is_silent_then_it_gets_a_second() -> None:
+    dialogue = reopened(A, B)
+    assert not begins(dialogue.keep(Received(1, answer(1))))
+    dialogue.now_ms = PROOF_MS - 1
+    assert not begins(dialogue.keep(Tick()))
+    dialogue.now_ms = PROOF_MS
+    assert begins(dialogue.keep(Tick()))
+
+
+def test_given_a_live_replica_that_is_silent_then_after_a_while_another_leader_is_asked_for() -> (
+    None
+):
+    dialogue = reopened()
+    dialogue.keep(Received(1, answer(1)))
+    dialogue.now_ms = REPLICA_LAG_TIME_MS - 1
+    assert not [o for o in dialogue.keep(Tick()) if isinstance(o, RequestElection)]
+    dialogue.now_ms = REPLICA_LAG_TIME_MS
+    (asked,) = (o for o in dialogue.keep(Tick()) if isinstance(o, RequestElection))
+    assert asked.reason == "it must compare its log with that of SPU 2 first"
+
+
+def test_given_a_live_follower_without_what_is_committed_then_it_is_told_and_is_unfit() -> None:
+    leader = reopened()
+    for spu in (1, 2):
+        leader.keep(Received(spu, answer(spu)))
+    leader.state = replace(leader.state, lac=5)
+    short = LogView(0, 5, 5, LOG.history)
+    (told,) = leader.keep(LinkUp(1))
+    assert isinstance(told, Send)
+    assert told.message == Attach(NEXT, 3, "boot")
+    (said,) = leader.keep(Received(1, replace(answer(1, short), attach=3)))
+    assert said == Send(1, Outdated(NEXT, 3, "boot 1", 5))
+
+    follower = Dialogue(ReplicaState(1, "boot 1", HardState("b", TERM), short, 3))
+    follower.keep(learned(2, NEXT))
+    follower.keep(Received(0, Attach(NEXT, 3, "boot")))
+    follower.keep(Received(0, Outdated(NEXT, 3, "boot 1", 5)))
+    assert str(unfit_reason(follower)).startswith(OLD)
