@@ -11,7 +11,7 @@ from pydantic import Field
 
 from schemas.daemon.daemon import Listen
 from schemas.model import Model
-from schemas.objects.quantities import Size
+from schemas.objects.quantities import DurationMs, Millis, Size
 from schemas.objects.spu import MAX_SPU_ID
 
 
@@ -26,6 +26,9 @@ class SpuConfig(Model):
     storage_size: Size | None = None
     """Bytes that all replicas together may use. Left out: the disk's free space, except for a
     reserve."""
+    scrub_period: DurationMs | None = Millis(14 * 86_400_000)
+    """Within this time the SPU reads and verifies all records that it holds, slowly and for ever
+    again. Damaged replicas are rebuilt from their leaders. `null`: never."""
     controller: str = "localhost:9004"
     """Private address of the SC, `HOST:PORT`."""
     secret_file: str | None = None

@@ -66,6 +66,20 @@ class _SpuCollector(Collector):
             "Replicas that may not lead.",
             value=sum(not r.fit for r in reports),
         )
+        scrubber = self._host.scrubber
+        yield CounterMetricFamily(
+            "runnel_spu_scrubbed_bytes",
+            "Bytes that scrubbing has verified.",
+            value=scrubber.checked_bytes,
+        )
+        yield CounterMetricFamily(
+            "runnel_spu_scrub_passes", "Passes over all replicas.", value=scrubber.passes
+        )
+        yield CounterMetricFamily(
+            "runnel_spu_scrub_damaged_replicas",
+            "Replicas in which scrubbing found damaged records or indexes.",
+            value=scrubber.damaged,
+        )
         yield GaugeMetricFamily(
             "runnel_spu_connected", "1 with an SC session.", value=int(self._control.connected)
         )

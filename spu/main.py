@@ -48,6 +48,7 @@ async def serve(config: SpuConfig) -> None:
             _clock_us,
             storage_size=config.storage_size,
             open_files=files.logs,
+            scrub_period_s=None if config.scrub_period is None else config.scrub_period / 1000,
         )
         control.attach(host)
         with held():

@@ -34,6 +34,7 @@ from spu.host.deleting import Deleter
 from spu.host.held_replicas import HeldReplicas
 from spu.host.links import ReplicaNetwork, ScLink, parts_of
 from spu.host.recovery import ReplicaRecovery
+from spu.host.scrubber import Scrubber
 from spu.replica.context import ReplicaContext
 from spu.replica.replica import Replica
 from spu.storage.checkpoint_queue import IdleCheckpoints
@@ -57,7 +58,8 @@ class ReplicaHost:
     ``data_dir`` is a path; `open` locks it, `close` releases it. ``cluster_uid``, if the
     configuration names it, must match the directory's. ``storage_size``: bytes that all replicas
     together may use; None for the whole disk except for a reserve. ``open_files``: how many files
-    the logs may have open at once.
+    the logs may have open at once. ``scrub_period_s``: within this time all records are verified;
+    None: never.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class ReplicaHost:
         cluster_uid: str | None = None,
         storage_size: int | None = None,
         open_files: int = DEFAULT_CAPACITY,
+        scrub_period_s: float | None = None,
     ) -> None:
         self.spu_id = spu_id
         self._wanted_cluster_uid = cluster_uid
@@ -89,6 +92,8 @@ class ReplicaHost:
         self._assigner = Assigner(self._held, self._recovery, self.network)
         self._deleter = Deleter(self._held, self._recovery)
         self._ticker: asyncio.Task[None] | None = None
+        self.scrubber = Scrubber(self._replicas, self.read_threads, scrub_period_s)
+        self._scrubbing: asyncio.Task[None] | None = None
 
     # Open and close
 
@@ -126,14 +131,16 @@ class ReplicaHost:
         await self._held.on_disk(directory.record_start)
         self.network.keep(self._replicas.values(), others=False)
         self._ticker = asyncio.create_task(self._tick_for_ever())
+        self._scrubbing = asyncio.create_task(self.scrubber.run(), name="scrub")
 
     async def close(self) -> None:
         """Make everything durable, write checkpoints, release the directory."""
         await self.network.close()
-        if self._ticker is not None:
-            self._ticker.cancel()
-            await asyncio.wait([self._ticker])
-            self._ticker = None
+        for task in (self._ticker, self._scrubbing):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        self._ticker = self._scrubbing = None
         await self._checkpoints.close()
         async with self._lock:
             replicas = self._replicas.values()

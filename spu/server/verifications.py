@@ -21,8 +21,7 @@ from schemas.ids import PartitionUid
 from schemas.wire.log_requests import VerifyRequest, VerifyResponse
 from schemas.wire.record_requests import EARLIEST
 from spu.replica.replica import MAX_WAIT_MS, Replica
-from spu.storage.durable import is_shortage
-from spu.storage.segment import Damage
+from spu.replica.verify_slice import verify_slice
 from spu.storage.verification import Verification
 
 SLICE_BYTES: Final = 256 << 10
@@ -105,23 +104,10 @@ class Verifications:
         while not (verification.finished or self._is_closed) and loop.time() < until:
             async with self._turn:
                 began_at = loop.time()
-                await self._slice(replica, verification)
+                threads = self._partitions.read_threads
+                await verify_slice(replica, verification, threads, SLICE_BYTES)
                 took_s = loop.time() - began_at
                 await asyncio.sleep(max(PAUSE_RATIO * took_s, SLICE_BYTES / RATE_BYTES_S))
-
-    async def _slice(self, replica: Replica, verification: Verification) -> None:
-        log, _end = replica.verifiable()
-        try:
-            await asyncio.get_running_loop().run_in_executor(
-                self._partitions.read_threads, verification.advance, log, SLICE_BYTES
-            )
-        except (Damage, OSError) as error:
-            if is_shortage(error):
-                raise OverloadedError(f"the SPU is short of resources: {error}") from error
-            # If the log is being replaced, the error says nothing about it: this raises then.
-            replica.verifiable()
-            verification.fail(error)
-            replica.damaged(error)
 
     def _close_file(self) -> None:
         if self._verification is not None:
