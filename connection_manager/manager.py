@@ -28,7 +28,7 @@ from connection_manager.guarded_site import (
     GuardedSite,
     connection_of,
 )
-from connection_manager.session import MAX_IDENTITY_BYTES, MAX_MESSAGE_BYTES, Session
+from connection_manager.session import MAX_IDENTITY_BYTES, MAX_SPU_MESSAGE_BYTES, Session
 from schemas.causality import caused_by, new_cause
 from schemas.control.messages import (
     IDENTIFY_PROTOCOL,
@@ -49,6 +49,7 @@ from schemas.control.messages import (
     Stamp,
     Welcome,
     decode_envelope,
+    misread,
 )
 from schemas.control.proof import Exchange
 from schemas.control.session_end import SessionEnd
@@ -180,7 +181,7 @@ class ConnectionManager:
             log.warning("a web page was turned away", remote=request.remote)
             raise web.HTTPForbidden(text="this port is for SPUs, not for web pages\n")
         socket = web.WebSocketResponse(
-            max_msg_size=MAX_MESSAGE_BYTES, autoping=True, protocols=(IDENTIFY_PROTOCOL,)
+            max_msg_size=MAX_SPU_MESSAGE_BYTES, autoping=True, protocols=(IDENTIFY_PROTOCOL,)
         )
         await socket.prepare(request)
         try:
@@ -295,7 +296,7 @@ class ConnectionManager:
         try:
             body = decode_envelope(text).body
         except ValidationError as error:
-            raise UnsupportedError(f"the {name} does not parse: {error}") from error
+            raise UnsupportedError(f"the {name} does not parse: {misread(error)}") from error
         if not isinstance(body, kind):
             raise UnsupportedError(f"the next message must be a {name}, not {body.type}")
         return body

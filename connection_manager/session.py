@@ -25,7 +25,7 @@ from pydantic import ValidationError
 
 from connection_manager.heartbeat import HeartbeatMonitor
 from schemas.causality import caused_by, current_cause
-from schemas.control.messages import Envelope, Heartbeat, Message, Reply, decode_envelope
+from schemas.control.messages import Envelope, Heartbeat, Message, Reply, decode_envelope, misread
 from schemas.control.session_end import CloseCode, SessionEnd, end_by
 from schemas.daemon.logs import get_logger
 from schemas.errors import (
@@ -36,7 +36,10 @@ from schemas.errors import (
     error_from,
 )
 
+#: Of an SC to an SPU: an assignment of all partitions.
 MAX_MESSAGE_BYTES = 256 << 20
+#: Of an SPU to the SC: an older one says everything it holds in one hello, here of 40,000 replicas.
+MAX_SPU_MESSAGE_BYTES = 16 << 20
 #: Before an SPU has said who it is, and proven it.
 MAX_IDENTITY_BYTES = 4 << 10
 MAX_QUEUED_REQUESTS = 1024
@@ -198,7 +201,8 @@ class Session:
                 envelope = decode_envelope(message.data)
             except ValidationError as error:
                 raise SessionEndedError(
-                    f"{self.peer} sent a message that does not parse: {error}", SessionEnd.CLOSED
+                    f"{self.peer} sent a message that does not parse: {misread(error)}",
+                    SessionEnd.CLOSED,
                 ) from error
             if envelope.reply_to is not None:
                 future = self._replies.get(envelope.reply_to)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from sc.controllers.actions import Key
 from sc.dispatch.affected import affected_keys, keys_of_session
@@ -18,6 +19,7 @@ from sc.store.view import ElectionAsked, SessionState, View
 from schemas.causality import current_cause
 from schemas.control.messages import Hello, ReplicaReport, Report, SpuRequest, Tombstone
 from schemas.control.session_end import SessionEnd
+from schemas.daemon.logs import get_logger
 from schemas.errors import DeadlineExceededError
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
@@ -25,6 +27,11 @@ from schemas.objects.topic import TopicResolution
 
 #: How long a writer waits for the mirror to show its write.
 APPLIED_S = 10.0
+
+#: Reports of unknown partitions that are kept in a session.
+MAX_STRANGERS: Final = 100
+
+log = get_logger(__name__)
 
 Wake = Callable[[Key, str], None]
 Listener = Callable[[Change], None]
@@ -100,10 +107,9 @@ class MetadataDispatcher:
 
     def opened(self, generation: int, hello: Hello) -> None:
         """A session began; the replicas in its hello are its first report."""
-        reports: dict[str, ReplicaReport] = {report.uid: report for report in hello.replicas}
-        self._sessions[hello.spu_id] = SessionState(
-            hello.spu_id, generation, free_bytes=hello.free_bytes, reports=reports
-        )
+        state = SessionState(hello.spu_id, generation, free_bytes=hello.free_bytes)
+        self._sessions[hello.spu_id] = state
+        self._keep(state, hello.replicas)
         self._wake_session(hello.spu_id)
         for other in sorted(self._view.suspicions.opened(hello.spu_id, self._now_ms())):
             self._wake_session(other)
@@ -125,8 +131,8 @@ class MetadataDispatcher:
         if state is None or state.generation != generation:
             return
         store, cause = self._view.store, current_cause()
+        self._keep(state, report.replicas)
         for replica in report.replicas:
-            state.reports[replica.uid] = replica
             partition = store.partition_by_uid(replica.uid)
             if partition is not None:
                 self._wake(Key("Partition", partition.name), cause)
@@ -137,6 +143,7 @@ class MetadataDispatcher:
             if tombstone.uid in waiting:
                 state.deleted[tombstone.uid] = tombstone
             state.reports.pop(tombstone.uid, None)
+            state.strangers.discard(tombstone.uid)
         if report.free_bytes is not None and report.free_bytes != state.free_bytes:
             state.free_bytes = report.free_bytes
             for name in store.topics_in(TopicResolution.INSUFFICIENT_RESOURCES):
@@ -176,6 +183,28 @@ class MetadataDispatcher:
     def refused(self, spu_id: int) -> None:
         """The SPU refused something: look again at everything that concerns it."""
         self._wake_session(spu_id)
+
+    def _keep(self, state: SessionState, replicas: Iterable[ReplicaReport]) -> None:
+        """Keep reports of replicas that somebody knows, and of the first few others: an SPU could
+        otherwise fill the SC's memory with made-up ones."""
+        store = self._view.store
+        buried = {tombstone.uid for tombstone in store.tombstones_of(state.spu_id)}
+        for replica in replicas:
+            uid = replica.uid
+            known = uid in buried or uid in state.reports
+            if not known and store.partition_by_uid(uid) is None:
+                if len(state.strangers) >= MAX_STRANGERS:
+                    state.unheard += 1
+                    continue
+                state.strangers.add(uid)
+            state.reports[uid] = replica
+        if state.unheard:
+            log.warning(
+                "an SPU reports replicas of partitions that do not exist",
+                spu=state.spu_id,
+                kept=len(state.strangers),
+                others=state.unheard,
+            )
 
     def _forget_deletion(self, tombstone: Tombstone) -> None:
         state = self._sessions.get(tombstone.spu_id)

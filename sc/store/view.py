@@ -44,8 +44,9 @@ class SessionState:
     ``complete``: the SPU has confirmed the full list of its partitions in this session, so that
     only differences need sending. ``free_bytes``: the free space of its disk, if it reported that.
     ``deleted`` are deletions it has confirmed whose tombstones are still in the store.
-    ``lrs_requests`` and ``elections`` hold its newest request for each partition, by uid, until the
-    partition has changed since.
+    ``strangers`` are uids in ``reports`` of which neither the store nor a tombstone knows. Only a
+    few are kept, and ``unheard`` counts the reports of others. ``lrs_requests`` and ``elections``
+    hold its newest request for each partition, by uid, until the partition has changed since.
     """
 
     spu_id: int
@@ -53,6 +54,8 @@ class SessionState:
     complete: bool = False
     free_bytes: int | None = None
     reports: dict[str, ReplicaReport] = field(default_factory=dict)
+    strangers: set[str] = field(default_factory=set)
+    unheard: int = 0
     deleted: dict[str, Tombstone] = field(default_factory=dict)
     lrs_requests: dict[str, LrsRequest] = field(default_factory=dict)
     elections: dict[str, ElectionAsked] = field(default_factory=dict)

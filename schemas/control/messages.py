@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
 from schemas.ids import PartitionUid, StorageId, Term
 from schemas.model import CaselessEnum, Model
 from schemas.objects.partition import LiveReplica
+from schemas.objects.quantities import shortened
 from schemas.objects.topic import SharedLogSettings
 
 SESSION_VERSION: Final = 1
@@ -348,7 +349,20 @@ class Envelope(Model):
         return self.model_dump_json(by_alias=True, exclude_none=True)
 
 
+#: More than this are only counted: to describe each takes time.
+_MAX_EXPLAINED: Final = 1_000
+
 _ENVELOPE: Final[TypeAdapter[Envelope]] = TypeAdapter(Envelope)
+
+
+def misread(error: ValidationError) -> str:
+    """Why a message did not parse, in a few words, however much is wrong with it."""
+    count = error.error_count()
+    if count > _MAX_EXPLAINED:
+        return f"{count} things are wrong"
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return shortened(f"{where}: {first['msg']}" if where else first["msg"], 200)
 
 
 def decode_envelope(text: str | bytes) -> Envelope:

@@ -131,9 +131,9 @@ def short(value: Any) -> str:
     return shortened(repr(value))
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, length: int = _MAX_TEXT) -> str:
     """The beginning of a text, with an ellipsis if it goes on."""
-    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
+    return text if len(text) <= length else f"{text[:length]}…"
 
 
 Name = Annotated[

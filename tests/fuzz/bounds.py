@@ -22,10 +22,10 @@ _ALWAYS_BYTES: Final = 1 << 20
 #: Python objects for one byte of input: an empty object in JSON takes three bytes there.
 _FOR_A_BYTE: Final = 64
 #: Any input may take this much: loops, files and objects are made anew for each.
-_ALWAYS_S: Final = 1.0
+_ALWAYS_S: Final = 0.25
 #: For a byte more: 1 ms for a KiB.
 _FOR_A_BYTE_S: Final = 0.001 / 1024
-#: As much for a byte of what no event loop reads: YAML and directories are read by Python's code.
+#: For a byte of what no event loop reads (YAML, directories), or reads in steps of a byte here.
 _OFFLINE_FOR_A_BYTE_S: Final = 20 * _FOR_A_BYTE_S
 #: Decompressed buffers, and one copy where small batches are put together.
 _ARROW_BYTES: Final = 2 * MAX_DECODED_BYTES + (1 << 20)

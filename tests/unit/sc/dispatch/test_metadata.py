@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sc.controllers.actions import Key
-from sc.dispatch.metadata import MetadataDispatcher
+from sc.dispatch.metadata import MAX_STRANGERS, MetadataDispatcher
 from sc.store.local_store import Change, ObjectChanged
 from sc.store.view import ElectionAsked, SessionState, View
 from schemas.causality import caused_by
@@ -347,3 +347,27 @@ def test_given_request_ahead_of_the_mirror_then_it_waits_for_its_revision() -> N
         new = LED.with_metadata(resource_version=str(revision))
         bench.dispatcher.apply([(ObjectChanged(LED, new), "c")], revision)
         assert (LED.uid in bench.sessions[1].lrs_requests) == kept
+
+
+async def test_given_reports_of_nobodys_replicas_then_the_first_few_are_kept(bench: Bench) -> None:
+    made_up = [report_of(partition_of(f"x{i}", 0, (1,))) for i in range(MAX_STRANGERS + 50)]
+    bench.dispatcher.opened(1, hello(*made_up, report_of(P)))
+    state = bench.sessions[1]
+    assert len(state.reports) == MAX_STRANGERS + 1
+    assert P.uid in state.reports
+    assert state.unheard == 50
+    bench.dispatcher.reported(1, 1, Report(replicas=(made_up[0], made_up[-1], report_of(P))))
+    assert (len(state.reports), state.unheard) == (MAX_STRANGERS + 1, 51)
+    # Once a partition exists, its report counts.
+    bench.view.store.put(partition_of(f"x{MAX_STRANGERS + 49}", 0, (1,)))
+    bench.dispatcher.reported(1, 1, Report(replicas=(made_up[-1],)))
+    assert made_up[-1].uid in state.reports
+
+
+async def test_given_reports_of_replicas_to_delete_then_all_are_kept(bench: Bench) -> None:
+    gone = [partition_of(f"x{i}", 0, (1,)) for i in range(MAX_STRANGERS + 50)]
+    for partition in gone:
+        bench.view.store.put_tombstone(tombstone_of(partition, 1))
+    bench.dispatcher.opened(1, hello(*map(report_of, gone)))
+    assert len(bench.sessions[1].reports) == len(gone)
+    assert bench.sessions[1].unheard == 0

@@ -21,6 +21,7 @@ from schemas.control.messages import (
     Stamp,
     Welcome,
     decode_envelope,
+    misread,
 )
 from tests.laws import examples
 from tests.unit.schemas.strategies import model, texts
@@ -164,3 +165,14 @@ def test_given_log_settings_that_cannot_be_then_they_are_refused_every_time() ->
     for _ in range(2):
         with pytest.raises(ValidationError):
             assignments_of({"minInSyncReplicas": 0})
+
+
+def test_given_a_message_that_is_all_wrong_then_few_words() -> None:
+    body = '{"cause": "x", "body": {"type": "report", "replicas": [%s]}}'
+    with pytest.raises(ValidationError) as one:
+        decode_envelope(body % '{"uid": 1, "%s": 2}' % ("x" * 1_000))
+    assert misread(one.value).startswith("body.report.replicas.0.")
+    assert len(misread(one.value)) <= 201
+    with pytest.raises(ValidationError) as many:
+        decode_envelope(body % ", ".join(["{}"] * 2_000))
+    assert misread(many.value) == "4000 things are wrong"
