@@ -152,6 +152,19 @@ async def test_given_no_leader_until_the_deadline_then_the_record_was_not_writte
             await producer.flush()
 
 
+async def test_given_no_free_connection_until_the_deadline_then_that_is_the_error(
+    world: World,
+) -> None:
+    world.sc.add_topic("orders")
+    world.spu.produce_script.extend([OverloadedError("1,000 connections already")] * 1_000)
+    async with world.cluster.producer("orders", delivery_timeout_ms=50) as producer:
+        delivery = producer.send(b"v")
+        with pytest.raises(OverloadedError, match=r"not written.*connections already"):
+            await delivery
+        with pytest.raises(OverloadedError):
+            await producer.flush()
+
+
 async def test_given_no_answer_until_the_deadline_then_the_outcome_is_unknown(
     world: World,
 ) -> None:
