@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from sc.kv.interface import MAX_TXN_BYTES, MAX_TXN_OPS
 from sc.store.codec import encode_object
 from schemas.objects.partition import Partition, PartitionSpec
 from schemas.objects.topic import Topic
 
+#: What one transaction of the KV takes, as `sc.kv.interface` says it: controllers import no KV.
+MAX_TXN_OPS = 128
+MAX_TXN_BYTES = 1_500_000
 #: Partitions that one transaction creates, and bytes that it aims at: each is also replicated,
 #: written to the disk and sent to watchers as a whole.
 CREATE_CHUNK = 100

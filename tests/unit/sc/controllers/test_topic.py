@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sc.controllers import topic_size
 from sc.controllers.actions import (
     Action,
     CreatePartitions,
@@ -20,7 +21,7 @@ from sc.controllers.actions import (
 from sc.controllers.recovery import RESTORED
 from sc.controllers.topic import partition_uid, reconcile
 from sc.controllers.topic_size import CREATE_BYTES, CREATE_CHUNK
-from sc.kv.interface import MAX_TXN_OPS
+from sc.kv.interface import MAX_TXN_BYTES, MAX_TXN_OPS
 from sc.store.codec import encode_object
 from sc.store.view import View
 from schemas.columns.topic_schema import Column
@@ -525,6 +526,10 @@ def chunks_of(topic: Topic, *there: Partition) -> list[list[int | None]]:
     return [
         [p.spec.index for p in a.partitions] for a in actions if isinstance(a, CreatePartitions)
     ]
+
+
+def test_the_bounds_of_a_transaction_are_those_of_the_kv() -> None:
+    assert (topic_size.MAX_TXN_OPS, topic_size.MAX_TXN_BYTES) == (MAX_TXN_OPS, MAX_TXN_BYTES)
 
 
 def test_given_many_partitions_then_created_in_bounded_chunks_in_order() -> None:
