@@ -45,6 +45,8 @@ MAX_IDENTITY_BYTES = 4 << 10
 MAX_QUEUED_REQUESTS = 1024
 REQUEST_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 1.0
+#: How long the reader may take to find out why a connection broke while something was sent.
+LAST_WORDS_S = 0.05
 
 log = get_logger(__name__)
 
@@ -117,8 +119,6 @@ class Session:
                 error = task.exception()
                 if isinstance(error, SessionEndedError):
                     self.close(str(error), error.end)
-                elif isinstance(error, UnreachableError):
-                    self.close(str(error), SessionEnd.LOST)
                 elif error is not None:
                     log.error("session failed", peer=self.peer, exc_info=error)
                     self.close(f"internal error: {error}")
@@ -184,7 +184,9 @@ class Session:
         try:
             await self._socket.send_str(envelope.encode())
         except (ConnectionError, RuntimeError, aiohttp.ClientError) as error:
-            self.close(f"send failed: {error}", SessionEnd.LOST)
+            # The peer may have said why it closed, and the reader has not seen that yet.
+            loop = asyncio.get_running_loop()
+            loop.call_later(LAST_WORDS_S, self.close, f"send failed: {error}", SessionEnd.LOST)
             raise UnreachableError(f"session with {self.peer} ended: {error}") from error
 
     async def _read(self) -> None:
@@ -259,7 +261,10 @@ class Session:
 
     async def _beat(self) -> None:
         while True:
-            await self._send(Envelope(cause="heartbeat", body=Heartbeat()))
+            try:
+                await self._send(Envelope(cause="heartbeat", body=Heartbeat()))
+            except UnreachableError:
+                await self._over.wait()
             await asyncio.sleep(self._heartbeat_s)
 
     async def _listen(self) -> None:

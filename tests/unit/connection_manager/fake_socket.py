@@ -20,12 +20,14 @@ class FakeSocket:
         self.code: int | None = None
         self.stuck = False
         self.broken = False
+        self.refused = 0
         self._inbox: asyncio.Queue[aiohttp.WSMessage] = asyncio.Queue()
 
     # -- what the session calls -------------------------------------------------------------
 
     async def send_str(self, data: str) -> None:
         if self.broken:
+            self.refused += 1
             raise ConnectionResetError("Cannot write to closing transport")
         if self.stuck:
             await asyncio.Event().wait()

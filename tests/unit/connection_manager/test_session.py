@@ -469,3 +469,20 @@ async def test_given_broken_connection_then_the_peer_is_gone() -> None:
     async with running(session) as (task,):
         await end_of(task)
     assert session.end is SessionEnd.LOST
+
+
+@pytest.mark.parametrize("sent", ["heartbeat", "request"])
+async def test_given_sending_fails_before_the_code_is_read_then_the_code_counts(sent: str) -> None:
+    socket = FakeSocket()
+    session = session_over(socket, heartbeat_ms=20 if sent == "heartbeat" else CALM_MS)
+    async with running(session) as (task,):
+        await eventually(lambda: socket.heartbeats() > 0)
+        socket.broken = True
+        if sent == "request":
+            with pytest.raises(UnreachableError):
+                await session.request(REPORT)
+        else:
+            await eventually(lambda: socket.refused > 0)
+        socket.closes(CloseCode.SILENT)
+        await end_of(task)
+    assert session.end is SessionEnd.CLOSED
