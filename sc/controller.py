@@ -52,7 +52,7 @@ from sc.restored_kv import Divergence, divergence, next_incarnation, refusal
 from sc.spu_secrets import SpuSecrets
 from sc.store.codec import CONTROLLERS
 from sc.store.local_store import Change, ObjectChanged
-from sc.store.suspicions import RECONNECT_MS, TICK_MS
+from sc.store.suspicions import TICK_MS
 from sc.store.view import SessionState, View
 from schemas.causality import current_cause, new_cause
 from schemas.control.messages import FindPeers, Hello, Message, Report, SpuRequest
@@ -122,7 +122,6 @@ class Controller:
         self._resync_s = resync_s
         self._clock_ms = clock_ms
         self._grace_ms = grace_ms
-        self._observed_ms = 0
         #: Held while a recovery begins or ends.
         self._changing_office = asyncio.Lock()
         self._elected = asyncio.Event()
@@ -237,12 +236,8 @@ class Controller:
         It is asked for before something is decided. If the SC lags then, it may be to blame for
         what it did not hear, so this is the place to notice that.
         """
-        now_ms, view = self._clock_ms(), self.view
-        waiting = view.grace_until_ms > self._observed_ms
-        if view.suspicions.observe(now_ms) and waiting:
-            # SPUs had no chance to connect during the lag.
-            view.grace_until_ms = max(view.grace_until_ms, now_ms + RECONNECT_MS)
-        self._observed_ms = now_ms
+        now_ms = self._clock_ms()
+        self.view.observe(now_ms)
         return now_ms
 
     async def _watch_own_lag(self) -> None:

@@ -52,12 +52,13 @@ class Suspicions:
 
     #: The last time at which a session opened or ended, or the SC lagged; None before the first.
     changed_ms: int | None = field(default=None, init=False)
+    #: The last time at which the SC looked at its clock.
+    observed_ms: int = field(default=0, init=False)
     _connected: set[int] = field(default_factory=set, init=False)
     #: Until when each SPU is suspect. While no SPU has a session, those whose time is over stay.
     _until_ms: dict[int, int] = field(default_factory=dict, init=False)
     _losses_ms: dict[int, tuple[int, ...]] = field(default_factory=dict, init=False)
     _ticked_ms: int | None = field(default=None, init=False)
-    _observed_ms: int = field(default=0, init=False)
     _lagged_ms: int | None = field(default=None, init=False)
     _isolated_ms: int | None = field(default=None, init=False)
 
@@ -76,8 +77,8 @@ class Suspicions:
 
     def observe(self, now_ms: int) -> bool:
         """Call this whenever something is to be decided; gives whether the SC lags right now."""
-        ticked, before = self._ticked_ms, self._observed_ms
-        self._observed_ms = now_ms
+        ticked, before = self._ticked_ms, self.observed_ms
+        self.observed_ms = now_ms
         if ticked is None or now_ms - ticked <= TICK_MS + MAX_LATE_MS:
             return False
         for spu_id, until in self._until_ms.items():

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from sc.store.local_store import LocalStore
-from sc.store.suspicions import Suspicions
+from sc.store.suspicions import RECONNECT_MS, Suspicions
 from schemas.control.messages import ElectionRequest, LrsRequest, ReplicaReport, Tombstone
 from schemas.ids import Term, make_term, next_election
 from schemas.objects.partition import Partition
@@ -131,6 +131,13 @@ class View:
     recovering: bool = False
     suspicions: Suspicions = field(default_factory=Suspicions)
     preferred_elections: PreferredElections = field(default_factory=PreferredElections)
+
+    def observe(self, now_ms: int) -> None:
+        """Notice whether the SC lags. Not for controllers: call this before they are asked."""
+        waiting = self.grace_until_ms > self.suspicions.observed_ms
+        if self.suspicions.observe(now_ms) and waiting:
+            # SPUs had no chance to connect during the lag.
+            self.grace_until_ms = max(self.grace_until_ms, now_ms + RECONNECT_MS)
 
     def liveness(self, spu_id: int, now_ms: int) -> Liveness:
         if spu_id in self.sessions:

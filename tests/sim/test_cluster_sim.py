@@ -15,10 +15,11 @@ from typing import Final
 
 import pytest
 
+from schemas.objects.partition import PartitionStatus
 from tests.sim import mutants as core
 from tests.sim.cluster.__main__ import main
 from tests.sim.cluster.clients import SimProducer, header_of
-from tests.sim.cluster.faults import KINDS
+from tests.sim.cluster.faults import KINDS, STALLS
 from tests.sim.cluster.layout import Layout, Plan
 from tests.sim.cluster.ledger import ViolationError
 from tests.sim.cluster.mutants import CORE, MUTANTS, Mutant
@@ -44,7 +45,7 @@ def test_more_lives_see_everything_that_can_happen() -> None:
     counts: Counter[str] = Counter()
     for seed in range(100_000, 100_500):
         counts.update(run(seed).counts)
-    assert {f"fault: {kind}" for kind in KINDS} <= set(counts)
+    assert {f"fault: {kind}" for kind in (*KINDS, STALLS)} <= set(counts)
     rare = ("cuts", "rebuilds", "duplicates", "crashes that lost records", "writes of deposed SCs")
     assert min(counts[kind] for kind in (*rare, "leader changes", "live set changes")) > 10
 
@@ -66,14 +67,14 @@ FOUND: Final = {
     "a producer is answered before the commit": 0,
     "what is not synced counts as durable": 0,
     "what was recovered and not synced counts as durable": 53,
-    "a restored KV is not noticed": 11,
+    "a restored KV is not noticed": 67,
     "terms of a restored KV begin where the backup ends": 30,
     "a replaced disk keeps its seat": 17,
     "a reader is given what is not committed": 0,
 }
 #: The same, where few lives show it: the next that does may be far.
 RARE: Final = {
-    "a deposed SC writes on, over what others wrote": 523,
+    "a deposed SC writes on, over what others wrote": 605,
     "producers are not rolled back by a cut": 442,
 }
 #: What lives do not come upon in a thousand of them has a test of its own below.
@@ -147,14 +148,52 @@ def test_given_other_hash_seeds_then_the_same_lives() -> None:
     assert len(digests) == 1
 
 
-def three_replicas() -> World:
+def three_replicas(seed: int = 0) -> World:
     """A cluster without faults, with a partition ``t-0`` that SPUs 1 to 3 hold, 1 before others."""
-    world = World(0, Layout((1, 2, 3), (Plan("t-0", (1, 2, 3), 2),)))
+    world = World(seed, Layout((1, 2, 3), (Plan("t-0", (1, 2, 3), 2),)))
     world.faulty = False
     for spu in world.spus.values():
         spu.start()
     world.clock.run_until(2_000_000)
     return world
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("stall_ms", [500, 800, 1_000, 3_000, 10_000])
+def test_given_an_sc_that_stands_still_then_no_election_and_all_stay_live(
+    stall_ms: int, seed: int
+) -> None:
+    world = three_replicas(seed)
+    world.clock.run_until(6_000_000)
+    before = elected_of(world)
+    assert len(before.lrs) == 3
+    assert world.sc.stall(stall_ms * 1_000)
+    world.clock.run_until(6_000_000 + stall_ms * 1_000 + 5_000_000)
+    assert elected_of(world) == before
+    assert sorted(world.sc.sessions) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("stall_ms", [0, 1_000, 3_000])
+def test_given_an_spu_that_dies_while_the_sc_stands_still_then_another_leads_soon_after(
+    stall_ms: int,
+) -> None:
+    world = three_replicas(0)
+    world.clock.run_until(6_000_000)
+    before = elected_of(world)
+    assert before.leader == 1
+    if stall_ms:
+        world.sc.stall(stall_ms * 1_000)
+    world.spus[1].crash(power_fails=False)
+    world.clock.run_until(6_000_000 + stall_ms * 1_000 + (2_000_000 if stall_ms else 300_000))
+    assert elected_of(world).leader in (2, 3)
+
+
+def elected_of(world: World) -> PartitionStatus:
+    """Leader, term and live replicas, with no more than that."""
+    partition = world.kv.partition("t-0")
+    assert partition is not None
+    found = partition.status
+    return PartitionStatus(leader=found.leader, term=found.term, lrs=found.lrs)
 
 
 def test_given_an_object_that_was_removed_then_old_reports_do_not_elect() -> None:

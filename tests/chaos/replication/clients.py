@@ -11,13 +11,16 @@ from schemas.errors import RunnelError
 
 TOPIC = "chaos"
 KEYS = 30
+_AT_ONCE = 200
 
 
 class Producing(threading.Thread):
-    """Sends numbers, key by key in order, as fast as it can; notes what was acknowledged."""
+    """Sends numbers, key by key in order, as fast as it can, or ``rate`` of them a second at most;
+    notes what was acknowledged."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, rate: int | None = None) -> None:
         super().__init__(daemon=True)
+        self._pause_s = 0.0 if rate is None else _AT_ONCE / rate
         self.acknowledged: dict[bytes, list[int]] = defaultdict(list)
         self.failed = 0
         self.count = 0
@@ -33,13 +36,14 @@ class Producing(threading.Thread):
             ):
                 sent: list[tuple[bytes, int, library.Delivery]] = []
                 while not self._over.is_set():
-                    for _ in range(200):
+                    for _ in range(_AT_ONCE):
                         key = b"%d" % (self.count % KEYS)
                         sent.append((key, self.count, producer.send(b"%d" % self.count, key)))
                         self.count += 1
                     if len(sent) > 5_000:
                         self._settle(sent)
                         sent = []
+                    self._over.wait(self._pause_s)
                 self._settle(sent)
         except BaseException as error:
             self.error = error

@@ -125,6 +125,11 @@ http: {{host: 127.0.0.1, port: {public + 2}}}
         leader = self.command.json("get", "partition", partition)["status"].get("leader")
         return leader if isinstance(leader, int) else None
 
+    def sessions(self) -> str:
+        """What the SC said about sessions, the last of it."""
+        said = self.command("cluster", "logs", "sc-0")
+        return "\n".join([line for line in said.splitlines() if "connected" in line][-20:])
+
     def elected(self, topic: str) -> dict[str, tuple[object, object, object]]:
         """Leader, term and live replicas of each partition of a topic."""
         items = self.command.json("get", "partitions")["items"]

@@ -18,6 +18,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(3600)]
 
 ROUNDS = int(os.environ.get("RUNNEL_CHAOS_ROUNDS", "10"))
 PARTITIONS = 12
+#: Records a second: a load that leaves time for heartbeats to everybody.
+RATE = 2_000
 STALLS_S = (0.5, 1.0, 3.0, 10.0)
 #: SPUs are back, and suspicions are over.
 SETTLED_S = 3.0
@@ -33,7 +35,7 @@ def test_given_an_sc_that_stands_still_then_no_election_and_nothing_lost(
     fleet.until(lambda: fleet.is_whole(TOPIC), "the topic is replicated")
     before = fleet.elected(TOPIC)
     assert len(before) == PARTITIONS
-    producing = Producing(fleet.address)
+    producing = Producing(fleet.address, RATE)
     producing.start()
     fleet.until(lambda: producing.count > 0, "the producer has begun")
     sent: dict[float, int] = dict.fromkeys(STALLS_S, 0)
@@ -43,7 +45,9 @@ def test_given_an_sc_that_stands_still_then_no_election_and_nothing_lost(
             fleet.stall_sc(stall_s)
             sent[stall_s] += producing.count - count
             time.sleep(SETTLED_S)
-            assert fleet.elected(TOPIC) == before, f"round {number}, after {stall_s:g} s"
+            assert fleet.elected(TOPIC) == before, (
+                f"round {number}, after {stall_s:g} s\n{fleet.sessions()}"
+            )
     producing.stop()
     assert producing.failed == 0
     check_acknowledged(producing.acknowledged, read_back(fleet.address)[0])

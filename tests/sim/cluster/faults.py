@@ -7,6 +7,7 @@ disks is lost. A loss of power spares nobody.
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 from schemas.objects.partition import Partition
@@ -43,6 +44,9 @@ KINDS: Final = {
     "object is removed": 0.5,
     "KV is restored": 0.5,
 }
+#: Comes beside the others, in a quarter of the lives and by chances of its own: what happens in the
+#: other lives does not depend on it.
+STALLS: Final = "SC stalls"
 #: Terms and live replicas are known to the KV, and what was promised and stored to the disks: a
 #: life loses one or the other.
 DISKS: Final = {"disk is replaced", "bits rot", "fsync fails"}
@@ -55,6 +59,7 @@ class Faults:
     def __init__(self, world: World) -> None:
         self._world = world
         chance = world.chance
+        self._stalls = Random(world.seed)
         self.end_us = chance.randint(12_000_000, 35_000_000)
         self._pause_us = chance.choice((400_000, 1_200_000, 3_000_000))
         # Some lives see only a few kinds, and more of them.
@@ -94,6 +99,8 @@ class Faults:
     def plan(self) -> None:
         """Begin."""
         self._world.clock.after(self._world.chance.randint(1_000_000, 3_000_000), self._next)
+        if self._world.seed % 4 == 3:
+            self._stall_later()
 
     def _next(self) -> None:
         world = self._world
@@ -308,6 +315,19 @@ class Faults:
         if not self._world.sc.is_up:
             self._world.sc = SimSc(self._world)
             self._world.noted("an SC takes office")
+
+    def _stall_later(self) -> None:
+        self._world.clock.after(self._stalls.randint(500_000, 8_000_000), self._stall_sc)
+
+    def _stall_sc(self) -> None:
+        world = self._world
+        if not world.faulty:
+            return
+        lasts_us = self._stalls.choice((400_000, 800_000, 2_000_000, 6_000_000))
+        world.noted(f"the SC stands still for {lasts_us / 1000:.0f} ms")
+        if world.sc.stall(lasts_us):
+            world.count(f"fault: {STALLS}")
+        self._stall_later()
 
     def _slow_kv(self) -> bool:
         sc = self._world.sc

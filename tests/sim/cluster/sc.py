@@ -8,7 +8,7 @@ they are written. Reads of the KV come late and in order; a write on its way out
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sc import restored_kv
 from sc.controller import GRACE_MS, RESYNC_S
@@ -31,13 +31,15 @@ from sc.dispatch.work_queue import WorkQueueState
 from sc.kv.interface import ModRevisionIs
 from sc.leadership import Identity, Leadership
 from sc.store.local_store import Change
+from sc.store.suspicions import TICK_MS
 from sc.store.view import SessionState, View
 from schemas.control.messages import AssignPartitions, Hello, Message, Report, SpuRequest, Stamp
 from schemas.control.session_end import SessionEnd
 from schemas.objects.partition import Partition, PartitionStatus
+from tests.sim.cluster.clock import Call
 from tests.sim.cluster.kv import DeposedError, Written
 from tests.sim.cluster.network import SC
-from tests.sim.cluster.session import Session
+from tests.sim.cluster.session import SUSPICION_US, Session
 
 if TYPE_CHECKING:
     from tests.sim.cluster.world import World
@@ -66,6 +68,8 @@ class SimSc:
         self._working = False
         self._waiting: list[tuple[int, Key, tuple[Action, ...]]] = []
         self._seen_us = 0
+        #: What came while it stands still; None while it runs.
+        self._backlog: list[tuple[Call, tuple[Any, ...]]] | None = None
         grace_until_ms = world.clock.now_ms + GRACE_MS
         self.view = View(
             sessions=self._states,
@@ -75,7 +79,7 @@ class SimSc:
             recovering=kv.identity.recovering,
         )
         self._dispatcher = MetadataDispatcher(
-            self.view, self._states, self._wake, now_ms=lambda: world.clock.now_ms
+            self.view, self._states, self._wake, now_ms=self._now_ms
         )
         changes: list[tuple[Change, str]] = []
         for found in world.kv.objects():
@@ -84,6 +88,7 @@ class SimSc:
                 changes.append((change, CAUSE))
         self._dispatcher.apply(changes, world.kv.revision)
         world.kv.watchers.append(self._watched)
+        self._tick()
         self._repair()
 
     def _tenure(self, identity: Identity, tenure: str) -> Leadership:
@@ -93,13 +98,54 @@ class SimSc:
         guard = ModRevisionIs("office", revision)
         return Leadership(identity, stamp, guard, self._holder, dict(kv.tenures))
 
+    def _now_ms(self) -> int:
+        now_ms = self.world.clock.now_ms
+        self.view.observe(now_ms)
+        return now_ms
+
     def crash(self) -> None:
         """The process ends; what it has sent to the KV may still arrive there."""
-        self.is_up = False
+        self.is_up, self._backlog = False, None
         self.world.kv.watchers.remove(self._watched)
         for session in self.sessions.values():
             session.died(SC, silently=False)
         self.sessions.clear()
+
+    # -- standing still ---------------------------------------------------------------------
+
+    def stall(self, lasts_us: int) -> bool:
+        """Do nothing for a while: what comes meanwhile waits, and SPUs that miss heartbeats leave.
+        Gives whether it ran before."""
+        if not self.is_up or self._backlog is not None:
+            return False
+        clock, chance = self.world.clock, self.world.chance
+        self._backlog = []
+        for session in self.sessions.values():
+            patience_us = chance.randint(*SUSPICION_US)
+            if patience_us < lasts_us:
+                clock.after(patience_us, session.leave)
+        clock.after(lasts_us, self._go_on)
+        return True
+
+    def _go_on(self) -> None:
+        backlog, self._backlog = self._backlog or [], None
+        if self.is_up:
+            self.view.suspicions.tick(self._now_ms())
+        for call, args in backlog:
+            call(*args)
+
+    def _waits(self, call: Call, *args: Any) -> bool:
+        """Whether the SC stands still; then this is called when it goes on."""
+        if self._backlog is None:
+            return False
+        self._backlog.append((call, args))
+        return True
+
+    def _tick(self) -> None:
+        if self.is_up:
+            if self._backlog is None:
+                self.view.suspicions.tick(self._now_ms())
+            self.world.clock.after(TICK_MS * 1_000, self._tick)
 
     # -- the KV -----------------------------------------------------------------------------
 
@@ -112,7 +158,7 @@ class SimSc:
         clock.at(self._seen_us, self._apply, written)
 
     def _apply(self, written: Written) -> None:
-        if not self.is_up:
+        if self._waits(self._apply, written) or not self.is_up:
             return
         store = self.view.store
         if written.new is not None:
@@ -139,13 +185,18 @@ class SimSc:
             revision = kv.swap(office, action.object, new)
         except DeposedError:
             self.world.count("writes of deposed SCs")
-            if self.is_up:
-                # Its own tenure before the recovery.
-                self._lost(key, action)
+            # Of its own tenure before the recovery, if it still runs.
+            self._written(key, action, rest, None)
             return
         if isinstance(new, Partition) and revision is not None:
             self.world.partition_written(action.object, new)
-        if not self.is_up:
+        self._written(key, action, rest, revision)
+
+    def _written(
+        self, key: Key, action: WriteStatus, rest: tuple[Action, ...], revision: int | None
+    ) -> None:
+        """The answer to a write; ``revision`` is None if it was not possible."""
+        if self._waits(self._written, key, action, rest, revision) or not self.is_up:
             return
         if revision is None:
             self.world.count("conflicts")
@@ -165,7 +216,7 @@ class SimSc:
 
     def _count_elected(self, action: WriteStatus, by: int) -> None:
         """Elections that are decided and not written yet count, as in the real loop."""
-        leader = note_election(self.view, action, self.world.clock.now_ms)
+        leader = note_election(self.view, action, self._now_ms())
         if leader is not None:
             self.view.elected[leader] += by
 
@@ -182,10 +233,12 @@ class SimSc:
             self.world.clock.after(self.world.chance.randint(50, 1_000), self._work)
 
     def _work(self) -> None:
+        if self._waits(self._work):
+            return
         self._working = False
         while self.is_up and (taken := self._queue.take()) is not None:
             key = taken[0]
-            self._carry_out(key, reconcile(self.view, key, self.world.clock.now_ms))
+            self._carry_out(key, reconcile(self.view, key, self._now_ms()))
 
     def _carry_out(self, key: Key, actions: tuple[Action, ...]) -> None:
         for at, action in enumerate(actions):
@@ -234,7 +287,7 @@ class SimSc:
         self.view.incarnation, self.view.recovering = incarnation, True
         self.view.grace_until_ms = self.world.clock.now_ms + GRACE_MS
         for session in tuple(self.sessions.values()):
-            session.end_at_sc()
+            session.end_at_sc(SessionEnd.CLOSED)
             self.world.clock.after(self.world.network.delay_us(), session.end_at_spu)
         self._look_at_everything()
 
@@ -254,13 +307,15 @@ class SimSc:
     def admit(self, attempt: int, hello: Hello) -> None:
         """An SPU says hello. It is let in unless another process of its id is there."""
         spu = hello.spu_id
+        if self._waits(self.admit, attempt, hello):
+            return
         if not self.is_up or spu not in self._registered.values():
             return
         before = self.sessions.get(spu)
         if before is not None:
             if before.instance != hello.instance:
                 return
-            before.end_at_sc()
+            before.end_at_sc(SessionEnd.CLOSED)
             self.world.clock.after(self.world.network.delay_us(), before.end_at_spu)
         self._recover_if_behind(hello)
         generation = self.world.next_number()
@@ -275,17 +330,27 @@ class SimSc:
         reached = (SC, session.spu) not in self.world.network.blocked
         if not (session.open_at_sc and reached and spu.welcomed(session, attempt)):
             # The connection ends before it is of any use.
-            session.died(session.spu, silently=not reached)
+            if spu.is_up and reached:
+                session.leave()
+            else:
+                session.died(session.spu, silently=not reached)
 
-    def session_ended(self, session: Session) -> None:
+    def session_ended(self, session: Session, end: SessionEnd) -> None:
         """Heartbeats stay out, or the connection was closed."""
+        if self._waits(self.session_ended, session, end):
+            return
         if self.is_up and self.sessions.get(session.spu) is session:
             del self.sessions[session.spu], self._outboxes[session.spu]
-            self._dispatcher.closed(session.spu, session.generation, SessionEnd.LOST)
+            blocked = self.world.network.blocked
+            quiet = sum(
+                not other.open_at_spu or (other.spu, SC) in blocked
+                for other in self.sessions.values()
+            )
+            self._dispatcher.closed(session.spu, session.generation, end, quiet)
 
     def told(self, session: Session, message: Message) -> None:
         """An SPU says something."""
-        if not self.is_up:
+        if self._waits(self.told, session, message) or not self.is_up:
             return
         match message:
             case Report():
@@ -311,6 +376,8 @@ class SimSc:
 
     def replied(self, session: Session, message: Message, error: bool) -> None:
         """An SPU has done what it was asked, or refuses."""
+        if self._waits(self.replied, session, message, error):
+            return
         if not session.open_at_sc or self.sessions.get(session.spu) is not session:
             return
         if error:
@@ -322,6 +389,8 @@ class SimSc:
         self._send_next(session)
 
     def _refused(self, session: Session) -> None:
+        if self._waits(self._refused, session):
+            return
         if self.is_up and self.sessions.get(session.spu) is session:
             self._outboxes[session.spu].sent()
             self._dispatcher.refused(session.spu)

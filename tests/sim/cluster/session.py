@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from schemas.control.messages import Message
+from schemas.control.session_end import SessionEnd
 from tests.sim.cluster.network import SC
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 #: In which time heartbeats that stay out are noticed: three of 250 ms each.
 SUSPICION_US = (500_000, 1_000_000)
+#: How long the code takes with which an SPU closes a session.
+CODE_US = 1_000
 
 
 class Session:
@@ -62,8 +65,14 @@ class Session:
     def breaks(self) -> None:
         """Nothing comes through any more: both ends miss heartbeats."""
         clock, chance = self._world.clock, self._world.chance
-        clock.after(chance.randint(*SUSPICION_US), self.end_at_sc)
-        clock.after(chance.randint(*SUSPICION_US), self.end_at_spu)
+        clock.after(chance.randint(*SUSPICION_US), self.end_at_sc, SessionEnd.SILENT)
+        clock.after(chance.randint(*SUSPICION_US), self.leave)
+
+    def leave(self) -> None:
+        """The SPU misses the SC's heartbeats, and closes the session with a code that says so."""
+        if self.open_at_spu and (self.spu, SC) not in self._world.network.blocked:
+            self._world.clock.after(CODE_US, self.end_at_sc, SessionEnd.CLOSED)
+        self.end_at_spu()
 
     def died(self, node: int, *, silently: bool) -> None:
         """The process at one end is gone."""
@@ -73,13 +82,14 @@ class Session:
             self._world.clock.after(delay, self.end_at_spu)
         else:
             self.open_at_spu = False
-            self._world.clock.after(delay, self.end_at_sc)
+            end = SessionEnd.SILENT if silently else SessionEnd.LOST
+            self._world.clock.after(delay, self.end_at_sc, end)
 
-    def end_at_sc(self) -> None:
+    def end_at_sc(self, end: SessionEnd) -> None:
         """The SC has found out."""
         if self.open_at_sc:
             self.open_at_sc = False
-            self._sc.session_ended(self)
+            self._sc.session_ended(self, end)
 
     def end_at_spu(self) -> None:
         """The SPU has found out."""

@@ -1,0 +1,195 @@
+"""How long nothing is acknowledged after an SPU was killed, beside another build.
+
+    python -m benchmarks.failover [PYTHON] [--rounds 30] [--json]
+
+PYTHON is the interpreter of an environment that has the other build installed, for example
+``.venv/bin/python`` of a second clone; without it this build is measured alone. Each build has a
+cluster of its own: an SC and three SPUs that this benchmark starts, and a topic with one partition
+of three replicas. In a round each cluster in turn loses the leader to ``kill -9``, and gets it back
+once another one leads; the order changes from round to round. Measured is the time from the kill to
+the first acknowledgement of a record that was sent after it, one record at a time, by the client of
+this build. A round ends when all replicas are live again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+import runnel
+from benchmarks.own_daemons import Daemon
+from runnel.local.plan import HOST, ClusterPlan
+from runnel.local.processes import free_base_port
+from schemas.errors import RunnelError
+from schemas.objects.partition import Partition
+
+SPUS: Final = 3
+TOPIC: Final = "failover"
+_WHOLE_S: Final = 60.0
+_QUANTILES: Final = (50, 90, 99)
+
+
+@dataclass
+class MeasuredCluster:
+    """The daemons of one build, and what was measured of them."""
+
+    name: str
+    sc: Daemon
+    spus: list[Daemon]
+    cluster: runnel.Cluster
+    producer: runnel.Producer
+    found_ms: list[float] = field(default_factory=list)
+
+    def leader(self) -> int | None:
+        """The leader of the partition, if it is online and all replicas are live."""
+        partition = self.cluster.get("partition", f"{TOPIC}-0")
+        assert isinstance(partition, Partition)
+        status = partition.status
+        whole = status.resolution.value == "online" and len(status.lrs) == SPUS
+        return status.leader if whole else None
+
+    def until_whole(self) -> int:
+        """Wait until all replicas are live; gives the leader."""
+        deadline = time.monotonic() + _WHOLE_S
+        while (leader := self.leader()) is None:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self.name}: not whole within {_WHOLE_S:g} s")
+            time.sleep(0.05)
+        return leader
+
+    def fail_over(self) -> None:
+        """One round."""
+        spu = self.spus[self.until_whole()]
+        for _ in range(20):
+            self.producer.send(b"before").result(_WHOLE_S)
+        began = time.perf_counter()
+        spu.end(signal.SIGKILL)
+        self.producer.send(b"after").result(_WHOLE_S)
+        self.found_ms.append(1000 * (time.perf_counter() - began))
+        spu.start()
+
+
+@contextmanager
+def measured_cluster(name: str, python: str) -> Iterator[MeasuredCluster]:
+    """A cluster whose daemons run under an interpreter, until the block ends."""
+    directory = Path(tempfile.mkdtemp(prefix="runnel-bench-"))
+    plan = ClusterPlan(directory, base_port=free_base_port(directory, SPUS), spus=SPUS)
+    (directory / "sc-0").mkdir()
+    config = {key: value for key, value in plan.sc.config.items() if key != "provisioning"}
+    sc = _daemon(directory, python, "sc", "sc", config)
+    spus = []
+    for number in range(SPUS):
+        spu_config = {
+            "spuId": number,
+            "logDir": str(directory / f"spu-{number}"),
+            "controller": f"{HOST}:{plan.sc.ports['private']}",
+            **{k: {"host": HOST, "port": port} for k, port in plan.spu_ports(number).items()},
+        }
+        spus.append(_daemon(directory, python, "spu", f"spu-{number}", spu_config))
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, directory)
+        for daemon in (sc, *spus):
+            stack.callback(daemon.end, signal.SIGKILL)
+        sc.start()
+        cluster = stack.enter_context(_connected(plan.sc_address))
+        for number, spu in enumerate(spus):
+            ports = plan.spu_ports(number)
+            public = {"ingress": [{"hostname": HOST}], "port": ports["public"]}
+            cluster.create(
+                {
+                    "apiVersion": "runnel/v1",
+                    "kind": "Spu",
+                    "metadata": {"name": f"spu-{number}"},
+                    "spec": {
+                        "spuId": number,
+                        "spuType": "custom",
+                        "publicEndpoint": public,
+                        "privateEndpoint": {"host": HOST, "port": ports["private"]},
+                    },
+                }
+            )
+            spu.start()
+            cluster.wait("spu", f"spu-{number}", "online")
+        cluster.create(
+            {
+                "apiVersion": "runnel/v1",
+                "kind": "Topic",
+                "metadata": {"name": TOPIC},
+                "spec": {"partitions": 1, "replicationFactor": SPUS},
+            }
+        )
+        cluster.wait("topic", TOPIC, "provisioned")
+        producer = stack.enter_context(cluster.producer(TOPIC))
+        yield MeasuredCluster(name, sc, spus, cluster, producer)
+
+
+def _connected(address: str) -> runnel.Cluster:
+    deadline = time.monotonic() + _WHOLE_S
+    while True:
+        try:
+            return runnel.connect(address)
+        except RunnelError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def _daemon(
+    directory: Path, python: str, module: str, name: str, config: dict[str, object]
+) -> Daemon:
+    file = directory / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(config))
+    return Daemon([python, "-P", "-m", module, "-c", str(file)], directory / f"{name}.log")
+
+
+def quantiles(found_ms: list[float]) -> dict[str, float]:
+    """The measured quantiles; the highest is close to the maximum where rounds are few."""
+    ordered = sorted(found_ms)
+    last = len(ordered) - 1
+    found = {f"p{q}": ordered[round(q / 100 * last)] for q in _QUANTILES}
+    return {"rounds": len(ordered), "mean": statistics.fmean(ordered), **found}
+
+
+def main() -> None:
+    """Run and print a table, or JSON."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("python", nargs="?", help="interpreter of the other build")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        builds = {"this build": sys.executable}
+        if options.python:
+            builds["other build"] = options.python
+        clusters = [
+            stack.enter_context(measured_cluster(name, python)) for name, python in builds.items()
+        ]
+        for number in range(options.rounds):
+            for cluster in clusters if number % 2 else reversed(clusters):
+                cluster.fail_over()
+        found = {cluster.name: quantiles(cluster.found_ms) for cluster in clusters}
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return
+    print(
+        f"{'ms to the first acknowledgement':32}" + "".join(f"{k:>9}" for k in found["this build"])
+    )
+    for name, numbers in found.items():
+        print(f"{name:32}" + "".join(f"{value:9.0f}" for value in numbers.values()))
+
+
+if __name__ == "__main__":
+    main()
