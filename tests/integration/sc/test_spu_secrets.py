@@ -132,6 +132,7 @@ async def test_given_both_proven_then_they_get_the_same_key_and_others_get_none(
 ) -> None:
     await register(sc, 1, 2, 3)
     secrets = {spu_id: await secret_of(sc, spu_id) for spu_id in (1, 2)}
+    await secret_of(sc, 3)  # It is not brought to the SPU.
     async with AsyncExitStack() as stack:
         spus = {}
         for spu_id in (1, 2, 3):
