@@ -204,7 +204,7 @@ class SpuConnection(asyncio.BufferedProtocol):
             else:
                 self.subscriptions.refused(header.correlation, self._error(header, fixed, tail))
             return
-        if header.correlation == 0:
+        if header.correlation == 0 and header.status != ErrorCode.OK:
             self._ended_by_spu(self._error(header, fixed, tail))
             return
         future, timer = self._calls.pop(header.correlation, (None, None))
