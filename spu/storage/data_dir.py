@@ -198,13 +198,12 @@ class DataDir:
         OSError if the process has no file descriptor or memory left.
         """
         path = self.partition_path(uid) / "meta.json"
+        content = _content_of(path)
         try:
-            meta = PartitionMeta.from_json(json.loads(path.read_bytes()))
+            meta = PartitionMeta.from_json(json.loads(content))
             if not _is_uuid(meta.storage_id):
                 raise ValueError(f"{meta.storage_id!r} is not a storage id")
-        except (OSError, LookupError, TypeError, ValueError, RecursionError) as error:
-            if is_shortage(error):
-                raise
+        except (LookupError, TypeError, ValueError, RecursionError) as error:
             raise StorageFailedError(f"{path} cannot be read: {error}") from error
         if meta.uid != uid or meta.cluster_uid != self.cluster_uid:
             raise StorageFailedError(
@@ -326,6 +325,16 @@ def new_storage_id() -> StorageId:
 def _boot_id() -> str:
     """Random for each boot of the host."""
     return _BOOT_ID.read_text().strip()
+
+
+def _content_of(path: Path) -> bytes:
+    """The content of a file. A shortage of the process stays an OSError."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        if is_shortage(error):
+            raise
+        raise StorageFailedError(f"{path} cannot be read: {error}") from error
 
 
 def _is_uuid(text: object) -> bool:

@@ -96,6 +96,10 @@ EDGES = {
     "schemas.daemon.config_file": {"pathlib": "reads the file it is given"},
     "schemas.daemon.daemon": {"sys": "prints why a daemon cannot run"},
     "schemas.objects.manifest.manifest": {"pathlib": "reads the files and directories it is given"},
+    "schemas.wire.keepalive": {
+        "asyncio": "the transport it is given",
+        "socket": "sets options of the socket",
+    },
 }
 
 #: Modules the cores do import, what else they may use, and why that has no effect.

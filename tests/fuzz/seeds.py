@@ -66,6 +66,7 @@ from spu.replication.messages import (
     CommitUpdate,
     LogEnd,
     Message,
+    Outdated,
     Reject,
     Reset,
     Truncate,
@@ -193,7 +194,10 @@ def _peer_wire() -> list[bytes]:
     )
     messages: list[Message] = [
         Attach(TERM, 9),
+        Attach(TERM, 9, BOOT),
         LogEnd(TERM, 9, BOOT, STORAGE, TERM - 1, 17, "an fsync failed"),
+        LogEnd(TERM, 9, BOOT, STORAGE, TERM - 1, 17, None, 15, TERM - 1, BOOT),
+        Outdated(TERM, 9, BOOT, 12),
         Truncate(TERM, 9, BOOT, TERM - 1, 12),
         Reset(TERM, 9, BOOT, 40, TERM - 1, ((7, 1, ((0, 5, 8), (1, 8, 9))), (9, 0, ((3, 1, 2),)))),
         Reset(TERM, 9, BOOT, 40, TERM - 1, with_last_id(((7, 1, ((0, 5, 8),)),), 41)),
