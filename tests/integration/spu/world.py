@@ -18,10 +18,12 @@ from typing import Any, Final
 
 from schemas.control.messages import ReplicaRole
 from schemas.errors import FencedError, InvalidRequestError, NotLeaderError, RunnelError
+from schemas.ids import election_term
 from schemas.objects.topic import Durability
 from schemas.wire.batch import read_header, split_batches
 from schemas.wire.record_requests import FetchFlags, FetchRequest, ProduceResponse
 from spu.replica.replica import Replica
+from spu.replication.events import RequestElection
 from tests.integration.spu.cluster import Cluster
 from tests.unit.spu.builders import (
     DEADLINE_S,
@@ -207,7 +209,19 @@ class World:
                 may_drop = gone and len(cluster.lrs) - 1 >= self.minimum
                 await cluster.elect(self.random.choice(fit), without=gone[0] if may_drop else None)
         elif leader in cluster.spus:
-            await cluster._answer()
+            others = [spu for spu in fit if spu != leader]
+            if others and self._asks_for_another(leader):
+                await cluster.elect(max(others, key=lambda spu: cluster.replica(spu).leo))
+            else:
+                await cluster._answer()
+
+    def _asks_for_another(self, leader: int) -> bool:
+        """Whether it has asked for another leader in the term that it was elected in."""
+        return any(
+            isinstance(request, RequestElection)
+            and election_term(request.term) == self.cluster.term
+            for _, request in self.cluster.spus[leader].link.asked
+        )
 
     def _declined(self, spu: int) -> bool:
         """Whether it does not lead, and is not about to."""
