@@ -17,8 +17,8 @@ from schemas.errors import CorruptBatchError, NotReadyError, OffsetOutOfRangeErr
 from schemas.ids import PartitionUid
 from schemas.wire.batch import split_batches, verify
 from spu.net.peer_connection import PeerConnection
+from spu.replication.attachments import progress_of
 from spu.replication.events import Input, Push, Pushed
-from spu.replication.leader import progress_of
 from spu.replication.state import ReplicaState
 from spu.replication.wire import Damaged, encode_append
 from spu.storage.log import PartitionLog

@@ -40,6 +40,7 @@ from spu.replica.context import ReplicaContext
 from spu.replica.follower_push import FollowerPushes
 from spu.replica.group_commit import GroupCommit
 from spu.replica.log_maintenance import LogMaintenance
+from spu.replication.attachments import progress_of
 from spu.replication.core import step
 from spu.replication.events import (
     AdvanceLogStart,
@@ -72,7 +73,6 @@ from spu.replication.events import (
     Unassigned,
 )
 from spu.replication.follower import farewell
-from spu.replication.leader import progress_of
 from spu.replication.messages import Reset
 from spu.replication.state import OLD, RETRACTED, Leading, LogView, ReplicaState, recovered
 from spu.storage.data_dir import PartitionMeta, new_storage_id

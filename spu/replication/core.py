@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from schemas.ids import election_term
-from spu.replication import follower, leader
+from spu.replication import attachments, follower, leader
 from spu.replication.events import (
     Appended,
     Elected,
@@ -89,10 +89,10 @@ def step(state: ReplicaState, event: Input, now_ms: int) -> Step:
             return leader.on_pushed(state, peer, number, upto, now_ms)
         case LinkUp(peer):
             links = tuple(sorted({*state.links, peer}))
-            return leader.attach(replace(state, links=links), peer, now_ms)
+            return attachments.attach(replace(state, links=links), peer, now_ms)
         case LinkDown(peer):
             links = tuple(link for link in state.links if link != peer)
-            return leader.on_link_down(replace(state, links=links), peer)
+            return attachments.on_link_down(replace(state, links=links), peer)
         case Tick():
             return leader.on_tick(state, now_ms)
         case Failed(reason):
@@ -203,7 +203,7 @@ def _hard_state_persisted(state: ReplicaState, event: HardStatePersisted, now_ms
         return state, ()
     state, following = follower.settle(state)
     state, leading = leader.settle(state, now_ms)
-    state, attached = leader.attach_new(state, now_ms)
+    state, attached = attachments.attach_new(state, now_ms)
     # A smaller LRS may commit more, and the next request for another LRS may be due.
     state, proved = leader.prove(state, now_ms)
     state, committed = leader.advance(state)

@@ -1,10 +1,9 @@
-"""The leader's side: attach followers, push, commit, and ask for another live replica set (LRS).
+"""The leader's side: push, commit, and ask for another live replica set (LRS).
 
 - A commit needs every member of the sets that the leader's disk holds: the LRS of the revision that
   it knows and, while it waits for an answer, also the set that it asked for. Only a later revision
   ends that wait.
-- A leader whose log is not proven (`spu.replication.proof`) attaches replicas and appends nothing,
-  commits nothing and asks for no other LRS.
+- A leader whose log is not proven only compares it with others (`spu.replication.unproven_leader`).
 - A leader counts itself by what is durable on its own disk. It counts a follower only after their
   logs were found to agree, by what the follower acknowledges in that attachment.
 - The control record of the leader's own term commits the records of earlier terms before it. A
@@ -21,6 +20,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from schemas.ids import MAX_RESTARTS, election_term, format_term
+from spu.replication import unproven_leader
+from spu.replication.attachments import attach, attached, is_lost, noted, progress_of
 from spu.replication.events import (
     AppendControl,
     Committed,
@@ -38,7 +39,6 @@ from spu.replication.follower import Step, unfit
 from spu.replication.history import end_of, extended, largest_at_most, last_term
 from spu.replication.messages import (
     AppendAck,
-    Attach,
     CommitUpdate,
     LogEnd,
     Outdated,
@@ -46,13 +46,12 @@ from spu.replication.messages import (
     Reset,
     Truncate,
 )
-from spu.replication.proof import ahead, awaited, contradiction
+from spu.replication.proof import contradiction
 from spu.replication.state import (
     CREDITS,
     OLD,
     REPLICA_LAG_TIME_MS,
     RETRY_MS,
-    STALLED_MS,
     UNCLEAN_BOOT,
     Leading,
     Member,
@@ -123,36 +122,13 @@ def settle(state: ReplicaState, now_ms: int) -> Step:
 
 
 def prove(state: ReplicaState, now_ms: int) -> Step:
-    """Begin to append once the log is proven, or find out that another one must lead."""
-    leading = state.leading
-    if leading is None or not leading.proving or state.unpersisted is not None:
-        return state, ()
-    for progress in leading.followers:
-        if (answer := progress.answer) is not None:
-            old = contradiction(state, leading, progress.spu, answer)
-            if old is not None:
-                return unfit(state, old)
-    if (waits := awaited(state, leading, now_ms)) is not None:
-        asked_ms = leading.began_ms if leading.stuck_ms is None else leading.stuck_ms
-        if now_ms - asked_ms < REPLICA_LAG_TIME_MS:
-            return state, ()
-        state = replace(state, leading=replace(leading, stuck_ms=now_ms))
-        return state, (RequestElection(leading.term, waits),)
-    if (better := ahead(state, leading)) is not None:
-        if leading.stuck_ms is not None and now_ms - leading.stuck_ms < RETRY_MS:
-            return state, ()
-        state = replace(state, leading=replace(leading, stuck_ms=now_ms))
-        reason = f"SPU {better} is live, and its log is ahead of this one"
-        return state, (RequestElection(leading.term, reason),)
-    return _begin(_proven(state, leading), now_ms)
-
-
-def _proven(state: ReplicaState, leading: Leading) -> ReplicaState:
-    """Its log is proven. Where the SC has not said which replicas are live, all are needed that
-    may be."""
-    answers = {p.spu: p.answer for p in leading.followers if p.answer is not None}
-    witnesses = frozenset(Member(spu, answer.storage) for spu, answer in answers.items())
-    return replace(state, proven=True, witnesses=frozenset() if state.confirmed else witnesses)
+    """Begin to append once the log is proven."""
+    proving = state.leading is not None and state.leading.proving
+    state, outputs = unproven_leader.prove(state, now_ms)
+    if not proving or not state.proven:
+        return state, outputs
+    state, begun = _begin(state, now_ms)
+    return state, (*outputs, *begun)
 
 
 def after_confirmation(state: ReplicaState, now_ms: int) -> Step:
@@ -164,21 +140,11 @@ def after_confirmation(state: ReplicaState, now_ms: int) -> Step:
     return state, (*proved, *committed, *asked, *pushed)
 
 
-def _begin_to_prove(state: ReplicaState, now_ms: int) -> Step:
-    leo = state.log.leo
-    leading = Leading(state.hard_state.term, leo, now_ms, leo, proving=True)
-    state = replace(state, leading=leading, becoming=None)
-    outputs: list[Output] = []
-    for peer in state.links:
-        state, more = attach(state, peer, now_ms)
-        outputs += more
-    state, more = prove(state, now_ms)
-    return state, (*outputs, *more)
-
-
 def _begin(state: ReplicaState, now_ms: int) -> Step:
     if not state.proven:
-        return _begin_to_prove(state, now_ms)
+        state, attached_all = unproven_leader.begin_to_prove(state, now_ms)
+        state, proved = prove(state, now_ms)
+        return state, (*attached_all, *proved)
     proving, term, at = state.leading, state.hard_state.term, state.log.leo
     outputs: list[Output]
     if _is_alone(state):
@@ -231,43 +197,9 @@ def on_appended(state: ReplicaState, leo: int) -> Step:
     return pump(replace(state, log=replace(state.log, leo=leo, history=history)))
 
 
-def attach(state: ReplicaState, peer: int, now_ms: int) -> Step:
-    """Begin a new attachment to a follower; what it sent in an older one no longer counts."""
-    leading = state.leading
-    if leading is None or peer == state.spu or peer not in state.hard_state.replicas:
-        return state, ()
-    number = leading.attachments + 1
-    before = progress_of(leading, peer)
-    fresh = Progress(
-        peer,
-        number,
-        storage=before.storage if before else None,
-        heard_ms=now_ms,
-        caught_up_ms=before.caught_up_ms if before else leading.began_ms,
-        answer=before.answer if before else None,
-    )
-    leading = _with(replace(leading, attachments=number), fresh)
-    order = Attach(leading.term, number, state.boot)
-    return replace(state, leading=leading), (Send(peer, order),)
-
-
-def on_link_down(state: ReplicaState, peer: int) -> Step:
-    """The connection is gone, and all messages in flight with it."""
-    leading = state.leading
-    if leading is None or (progress := progress_of(leading, peer)) is None:
-        return state, ()
-    gone = Progress(
-        peer,
-        storage=progress.storage,
-        caught_up_ms=progress.caught_up_ms,
-        answer=progress.answer,
-    )
-    return replace(state, leading=_with(leading, gone)), ()
-
-
 def on_log_end(state: ReplicaState, sender: int, message: LogEnd, now_ms: int) -> Step:
     """Compare a follower's log with ours, and order it to cut or reset its log until they agree."""
-    leading, progress = state.leading, _attached(state, sender, message.term, message.attach)
+    leading, progress = state.leading, attached(state, sender, message.term, message.attach)
     if leading is None or progress is None:
         return state, ()
     if (old := contradiction(state, leading, sender, message)) is not None:
@@ -283,7 +215,7 @@ def on_log_end(state: ReplicaState, sender: int, message: LogEnd, now_ms: int) -
         heard_ms=now_ms,
         answer=message,
     )
-    state, log = _note(state, progress), state.log
+    state, log = noted(state, progress), state.log
     if leading.proving:
         return prove(state, now_ms)
     if message.unfit is not None and Member(sender, message.storage) in state.required:
@@ -304,7 +236,7 @@ def on_log_end(state: ReplicaState, sender: int, message: LogEnd, now_ms: int) -
         return state, (
             Send(sender, Truncate(message.term, message.attach, message.boot, term, end)),
         )
-    state = _note(state, replace(progress, matched=True, sent=message.leo, last_sent_lac=state.lac))
+    state = noted(state, replace(progress, matched=True, sent=message.leo, last_sent_lac=state.lac))
     # Sent even if there is nothing to push: the answer says what the follower holds durably.
     agreed = CommitUpdate(message.term, message.attach, message.boot, state.lac, log.start)
     state, pushed = pump(state)
@@ -313,7 +245,7 @@ def on_log_end(state: ReplicaState, sender: int, message: LogEnd, now_ms: int) -
 
 def on_append_ack(state: ReplicaState, sender: int, message: AppendAck, now_ms: int) -> Step:
     """A follower has stored more: commit, let it join the LRS, and push the next batches."""
-    progress = _attached(state, sender, message.term, message.attach)
+    progress = attached(state, sender, message.term, message.attach)
     if progress is None or not progress.matched:
         return state, ()
     match_offset = max(progress.match_offset, message.position)
@@ -327,7 +259,7 @@ def on_append_ack(state: ReplicaState, sender: int, message: AppendAck, now_ms: 
     progress = replace(progress, match_offset=match_offset, unacked=unacked, sent=sent, acked=acked)
     if match_offset >= state.log.leo:
         progress = replace(progress, caught_up_ms=now_ms)
-    state, outputs = advance(_note(state, progress))
+    state, outputs = advance(noted(state, progress))
     state, asked = consider(state, now_ms)
     state, pushed = pump(state)
     return state, (*outputs, *asked, *pushed)
@@ -346,7 +278,7 @@ def on_pushed(state: ReplicaState, follower: int, number: int, upto: int, now_ms
     if upto > progress.acked:
         progress = replace(progress, unacked=(*progress.unacked, upto))
     progress = replace(progress, pushing=False)
-    return pump(replace(state, leading=_with(leading, progress)))
+    return pump(noted(state, progress))
 
 
 def on_reject(state: ReplicaState, sender: int, message: Reject, now_ms: int) -> Step:
@@ -356,10 +288,10 @@ def on_reject(state: ReplicaState, sender: int, message: Reject, now_ms: int) ->
     if leading is None or message.term != leading.term:
         return state, ()
     if message.known <= leading.term:
-        progress = _attached(state, sender, message.term, message.attach)
+        progress = attached(state, sender, message.term, message.attach)
         if progress is None:
             return state, ()
-        return _note(state, replace(progress, matched=False, heard_ms=now_ms)), ()
+        return noted(state, replace(progress, matched=False, heard_ms=now_ms)), ()
     if election_term(message.known) == election_term(leading.term):
         # Only this SPU leads in it: an earlier process did, and this disk does not know.
         reason = f"{OLD}: SPU {sender} knows the later term {format_term(message.known)} of its own"
@@ -375,16 +307,13 @@ def on_tick(state: ReplicaState, now_ms: int) -> Step:
         return state, ()
     outputs: list[Output] = []
     if leading.proving:
-        for progress in leading.followers:
-            if progress.attach and progress.answer is None and _is_lost(state, progress, now_ms):
-                state, more = attach(state, progress.spu, now_ms)
-                outputs += more
+        state, asked = unproven_leader.ask_again(state, now_ms)
         state, proved = prove(state, now_ms)
-        return state, (*outputs, *proved)
+        return state, (*asked, *proved)
     for progress in leading.followers:
         if progress.matched and progress.match_offset >= leading.mark:
-            state = _note(state, replace(progress, caught_up_ms=now_ms))
-        if progress.attach and _is_lost(state, progress, now_ms):
+            state = noted(state, replace(progress, caught_up_ms=now_ms))
+        if progress.attach and is_lost(state, progress, now_ms):
             state, more = attach(state, progress.spu, now_ms)
             outputs += more
     if state.leading is not None:
@@ -392,25 +321,6 @@ def on_tick(state: ReplicaState, now_ms: int) -> Step:
     state, asked = consider(state, now_ms, retry=True)
     state, elect = _give_up(state, now_ms)
     return state, (*outputs, *asked, *elect)
-
-
-def _is_lost(state: ReplicaState, progress: Progress, now_ms: int) -> bool:
-    """Whether to attach a follower again: it does not answer, or needs records that are gone."""
-    silent_ms = now_ms - progress.heard_ms
-    if not progress.matched:
-        return silent_ms >= RETRY_MS
-    behind = progress.match_offset < state.log.leo or bool(progress.unacked)
-    return progress.sent < state.log.start or (behind and silent_ms >= STALLED_MS)
-
-
-def attach_new(state: ReplicaState, now_ms: int) -> Step:
-    """Attach replicas that a later revision added, if there is a connection already."""
-    outputs: list[Output] = []
-    for peer in state.links:
-        if state.leading is not None and progress_of(state.leading, peer) is None:
-            state, more = attach(state, peer, now_ms)
-            outputs += more
-    return state, tuple(outputs)
 
 
 def pump(state: ReplicaState) -> Step:
@@ -428,11 +338,11 @@ def pump(state: ReplicaState) -> Step:
             if len(progress.unacked) < CREDITS:
                 at = (progress.sent, state.lac, state.log.start)
                 outputs.append(Push(progress.spu, *attachment, *at))
-                state = _note(state, replace(sent, pushing=True))
+                state = noted(state, replace(sent, pushing=True))
         elif progress.last_sent_lac < state.lac:
             confirm = CommitUpdate(*attachment, state.lac, state.log.start)
             outputs.append(Send(progress.spu, confirm))
-            state = _note(state, sent)
+            state = noted(state, sent)
     return state, tuple(outputs)
 
 
@@ -537,26 +447,3 @@ def _ask(state: ReplicaState, now_ms: int) -> Step:
         hard_state.revision, leading.term, hard_state.pending, ", ".join(words)
     )
     return replace(state, leading=replace(leading, asked_ms=now_ms)), (asked,)
-
-
-def progress_of(leading: Leading, spu: int) -> Progress | None:
-    return next((progress for progress in leading.followers if progress.spu == spu), None)
-
-
-def _attached(state: ReplicaState, sender: int, term: int, number: int) -> Progress | None:
-    leading = state.leading
-    if leading is None or leading.term != term:
-        return None
-    progress = progress_of(leading, sender)
-    return progress if progress is not None and progress.attach == number else None
-
-
-def _with(leading: Leading, progress: Progress) -> Leading:
-    others = [p for p in leading.followers if p.spu != progress.spu]
-    return replace(leading, followers=tuple(sorted((*others, progress), key=lambda p: p.spu)))
-
-
-def _note(state: ReplicaState, progress: Progress) -> ReplicaState:
-    if state.leading is None:
-        return state
-    return replace(state, leading=_with(state.leading, progress))

@@ -12,7 +12,8 @@ it holds the first record of a leader that it follows, or has passed this test a
 A contradiction counts whenever it is heard. The replica is then unfit: its disk is old. A last add
 confirmed that an unclean election took away contradicts nothing (`is_retracted`).
 
-Neighbours: `spu.replication.leader` and `spu.replication.follower`, which act on this. Pure.
+Neighbours: `spu.replication.unproven_leader`, `spu.replication.leader` and
+`spu.replication.follower`, which act on this. Pure.
 """
 
 from __future__ import annotations

@@ -7,12 +7,20 @@ A mutant replaces one function of the core, or one rule of the small world's SC,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
 from schemas.ids import Term
-from spu.replication import core, follower, leader, proof, state
+from spu.replication import (
+    attachments,
+    core,
+    follower,
+    leader,
+    proof,
+    state,
+    unproven_leader,
+)
 from spu.replication.events import PartitionUpdated, PersistHardState, Send, TruncateLog
 from spu.replication.follower import Step
 from spu.replication.messages import Append, AppendAck, Attach, LogEnd, Truncate
@@ -45,6 +53,18 @@ def _patched(target: Any, name: str, mutant: Any) -> Iterator[None]:
 
 def _mutant(target: Any, name: str, replacement: Any) -> Mutant:
     return lambda: _patched(target, name, replacement)
+
+
+@contextmanager
+def _patched_in(targets: tuple[Any, ...], name: str, mutant: Any) -> Iterator[None]:
+    with ExitStack() as stack:
+        for target in targets:
+            stack.enter_context(_patched(target, name, mutant))
+        yield
+
+
+def _mutant_in(targets: tuple[Any, ...], name: str, replacement: Any) -> Mutant:
+    return lambda: _patched_in(targets, name, replacement)
 
 
 def _same_term(wanted: int, on_disk: int) -> Term:
@@ -89,11 +109,11 @@ def _counts_before_cutting(
     after, outputs = _ON_POSITION(replica, sender, message, now_ms)
     if after.leading is None:
         return after, outputs
-    progress = leader.progress_of(after.leading, sender)
+    progress = attachments.progress_of(after.leading, sender)
     if progress is None or progress.attach != message.attach:
         return after, outputs
     progress = replace(progress, matched=True, match_offset=message.leo, sent=message.leo)
-    after = leader._note(after, progress)
+    after = attachments.noted(after, progress)
     after, more = leader.advance(after)
     return after, (*outputs, *more)
 
@@ -167,7 +187,7 @@ def _takes_any_attachment(
     replica: ReplicaState, sender: int, term: int, number: int
 ) -> Progress | None:
     leading = replica.leading
-    return None if leading is None else leader.progress_of(leading, sender)
+    return None if leading is None else attachments.progress_of(leading, sender)
 
 
 def _follows_any_term(replica: ReplicaState, sender: int, message: Attach) -> Step:
@@ -250,19 +270,21 @@ def _waits_for_nobody(_replica: ReplicaState, _leading: Leading, _now_ms: int) -
 
 
 MUTANTS: dict[str, Mutant] = {
-    "a term promised to another process is led in again": _mutant(
-        leader, "contradiction", _compares_no_boots
+    "a term promised to another process is led in again": _mutant_in(
+        (leader, unproven_leader), "contradiction", _compares_no_boots
     ),
     "a longer log of a live replica does not count": _mutant(
-        leader, "ahead", _looks_at_no_other_log
+        unproven_leader, "ahead", _looks_at_no_other_log
     ),
-    "an unproven leader waits for no answer": _mutant(leader, "awaited", _waits_for_nobody),
+    "an unproven leader waits for no answer": _mutant(
+        unproven_leader, "awaited", _waits_for_nobody
+    ),
     "a restarted leader keeps its term": _mutant(leader, "next_term", _same_term),
     "a change is asked without the revision check": _mutant(
         moves, "is_current", _answers_any_revision
     ),
     "a pending change is dropped on a reconnect": _mutant(
-        leader, "attach", _forgets_pending(leader.attach)
+        attachments, "attach", _forgets_pending(attachments.attach)
     ),
     "a follower joins without the control record": _mutant(
         leader, "_changes", _joins_without_control
@@ -278,7 +300,7 @@ MUTANTS: dict[str, Mutant] = {
         leader, "consider", _asks_again_at_once(leader.consider)
     ),
     "the union is lost in a restart": _mutant(moves, "recovered", _forgets_the_union),
-    "answers of an older attachment count": _mutant(leader, "_attached", _takes_any_attachment),
+    "answers of an older attachment count": _mutant(leader, "attached", _takes_any_attachment),
     "an attachment does not fence": _mutant(follower, "on_attach", _follows_any_term),
     "the leader is dropped": _mutant(moves, "answered", _drops_the_leader),
     "an election is computed from an older revision": _mutant(

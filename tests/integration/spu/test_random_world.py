@@ -24,9 +24,11 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let patience end sooner than in a real cluster, so that a world sees more of its ends."""
     monkeypatch.setattr("spu.host.host.TICK_S", 0.05)
     monkeypatch.setattr("spu.replica.runner.TICK_MS", 50)
-    monkeypatch.setattr("spu.replication.leader.RETRY_MS", 100)
-    monkeypatch.setattr("spu.replication.leader.STALLED_MS", 300)
-    monkeypatch.setattr("spu.replication.leader.REPLICA_LAG_TIME_MS", 1_000)
+    for module in ("leader", "unproven_leader", "attachments"):
+        monkeypatch.setattr(f"spu.replication.{module}.RETRY_MS", 100)
+    for module in ("leader", "unproven_leader"):
+        monkeypatch.setattr(f"spu.replication.{module}.REPLICA_LAG_TIME_MS", 1_000)
+    monkeypatch.setattr("spu.replication.attachments.STALLED_MS", 300)
 
 
 async def live_through(seed: int, path: Path, faults: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from schemas.ids import MAX_RESTARTS
+from spu.replication.attachments import progress_of
 from spu.replication.events import (
     AppendControl,
     Appended,
@@ -27,7 +28,6 @@ from spu.replication.events import (
     Unassigned,
 )
 from spu.replication.history import TermStart
-from spu.replication.leader import progress_of
 from spu.replication.messages import Attach, CommitUpdate, LogEnd, Reject
 from spu.replication.state import RETRY_MS, HardState, LogView, Phase, recovered
 from tests.unit.spu.replication.dialogue import (
