@@ -6,6 +6,9 @@ address, of the time for a head (`HEADER_TIMEOUT_S`) and between requests (`IDLE
 there is no room, the one that has waited longest makes room for the newest: a peer that is in
 earnest sends its request at once. Connections that are being served are never ended to make room.
 
+Hosts that vanish close nothing: TCP's keepalive ends their connections within about a minute, those
+that are being served, too.
+
 Descriptors are not used up: a connection whose descriptor is among the last ``spare_descriptors``
 that the process may open makes room in the same way, or is refused. The system gives the lowest
 free number, so a high one says that all below it are taken.
@@ -23,6 +26,8 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from aiohttp import web
+
+from schemas.wire.keepalive import keep_alive
 
 HEADER_TIMEOUT_S: Final = 10.0
 IDLE_TIMEOUT_S: Final = 75.0
@@ -81,6 +86,8 @@ class GuardedConnection(asyncio.Protocol):
         self._start_timer(HEADER_TIMEOUT_S)
         if self._inner is not None:
             self._inner.connection_made(transport)
+            # aiohttp, too, turns keepalive on, but asks after two hours only.
+            keep_alive(transport)
 
     def data_received(self, data: bytes) -> None:
         """As of `asyncio.Protocol`; the next head has begun, and has to end in time."""

@@ -58,11 +58,6 @@ from schemas.errors import RunnelError, UnauthorizedError, UnreachableError, Uns
 from schemas.model import Model
 
 HELLO_TIMEOUT_S = 5.0
-#: Strangers wait until a hello was accepted, all together; the sessions of registered SPUs are
-#: bounded by their number. A provisioner's SPUs come from one address.
-LIMITS: Final = ConnectionLimits(
-    connections=100_000, waiting=32, waiting_per_address=32, spare_descriptors=16
-)
 #: More parts than any SPU has: each holds a thousand replicas.
 MAX_HELLO_PARTS: Final = 1_000
 _NONCE_BYTES: Final = 16
@@ -387,14 +382,15 @@ def _name(kind: type[Model]) -> str:
 
 
 async def start_private_server(
-    manager: ConnectionManager, host: str, port: int
+    manager: ConnectionManager, host: str, port: int, limits: ConnectionLimits
 ) -> tuple[web.AppRunner, int]:
-    """Listen for SPUs. Gives the runner, to clean up, and the bound port."""
+    """Listen for SPUs. Gives the runner, to clean up, and the bound port. Connections wait until a
+    hello was accepted."""
     app = web.Application()
     app.router.add_get("/session", manager.serve)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
-    site = GuardedSite(runner, host, port, ConnectionGuard(LIMITS))
+    site = GuardedSite(runner, host, port, ConnectionGuard(limits))
     try:
         await site.start()
     except BaseException:

@@ -22,6 +22,18 @@ class LocalProvisioning(Model):
     `template.storage.logDir` of an SpuGroup lies below one of them, or below `directory`."""
 
 
+class PrivateLimits(Model):
+    """What the SC takes from those who reach `private`."""
+
+    connections: int = Field(default=100_000, ge=1)
+    """Most connections to `private`: one for each SPU, and those that wait."""
+    waiting_connections: int = Field(default=32, ge=1)
+    """Most connections to `private` of SPUs that the SC has not let in yet. The one that has waited
+    longest is closed for the next one."""
+    waiting_connections_per_address: int = Field(default=32, ge=1)
+    """Most of them that come from one address. All SPUs that the SC starts come from one."""
+
+
 class Limits(Model):
     """What the SC takes from those who reach its ports."""
 
@@ -34,6 +46,8 @@ class Limits(Model):
     longest is closed for the next one."""
     waiting_connections_per_address: int = Field(default=100, ge=1)
     """Most of them that come from one address."""
+    private: PrivateLimits = PrivateLimits()
+    """What the SC takes from those who reach `private`."""
 
 
 class ScConfig(Model):

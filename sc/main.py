@@ -9,10 +9,12 @@ import socket
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Final
 
+from connection_manager.guarded_site import ConnectionLimits
 from connection_manager.manager import start_private_server
 from sc.api.server import PublicServer, start_public_server
-from sc.config import ScConfig
+from sc.config import PrivateLimits, ScConfig
 from sc.controller import Controller, MakeProvisioner
 from sc.kv import open_kv
 from sc.provisioning.local import LocalProvisioner
@@ -21,6 +23,9 @@ from schemas.daemon.daemon import Listen
 from schemas.daemon.kv_url import without_password
 from schemas.daemon.logs import configure_logs, get_logger
 from schemas.errors import InvalidRequestError, RunnelError
+
+#: Descriptors that SPUs leave to the store and to ``/proc``.
+PRIVATE_SPARE_DESCRIPTORS: Final = 16
 
 log = get_logger(__name__)
 
@@ -44,7 +49,10 @@ async def serve(config: ScConfig) -> None:
         )
         spare_what_is_there()
         private, private_port = await start_private_server(
-            controller.connections, config.private.host, config.private.port
+            controller.connections,
+            config.private.host,
+            config.private.port,
+            _private_limits(config.limits.private),
         )
         try:
             hosts = (config.public.host, *config.allowed_hosts)
@@ -66,6 +74,16 @@ async def serve(config: ScConfig) -> None:
             await private.cleanup()
     finally:
         await kv.close()
+
+
+def _private_limits(limits: PrivateLimits) -> ConnectionLimits:
+    """The bounds of the private port."""
+    return ConnectionLimits(
+        connections=limits.connections,
+        waiting=limits.waiting_connections,
+        waiting_per_address=limits.waiting_connections_per_address,
+        spare_descriptors=PRIVATE_SPARE_DESCRIPTORS,
+    )
 
 
 def _provisioner(config: ScConfig) -> MakeProvisioner | None:

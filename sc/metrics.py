@@ -47,6 +47,17 @@ class ScMetrics:
             registry=self.registry,
         )
 
+        self.kv_up = Gauge(
+            "runnel_sc_kv_up",
+            "1 if the KV answered when the SC last asked it, which it does once a second.",
+            registry=self.registry,
+        )
+        self.kv_away = Gauge(
+            "runnel_sc_kv_away_seconds",
+            "For how long the KV has not answered; 0 if it answers.",
+            registry=self.registry,
+        )
+
     @contextmanager
     def reconcile(self, kind: str) -> Iterator[None]:
         """Time one reconcile."""

@@ -15,6 +15,25 @@ from schemas.objects.quantities import DurationMs, Millis, Size
 from schemas.objects.spu import MAX_SPU_ID
 
 
+class HttpLimits(Model):
+    """What the SPU takes from those who reach `http`. Probes and scrapers are few."""
+
+    connections: int = Field(default=256, ge=1)
+    """Most connections to `http`."""
+    waiting_connections: int = Field(default=64, ge=1)
+    """Most connections to `http` on which no request is being served. The one that has waited
+    longest is closed for the next one."""
+    waiting_connections_per_address: int = Field(default=64, ge=1)
+    """Most of them that come from one address."""
+
+
+class Limits(Model):
+    """What the SPU takes from those who reach its ports."""
+
+    http: HttpLimits = HttpLimits()
+    """What the SPU takes from those who reach `http`."""
+
+
 class SpuConfig(Model):
     """``runnel spu run -c spu.yaml``."""
 
@@ -41,5 +60,7 @@ class SpuConfig(Model):
     """Where the SPU listens to other SPUs, for replication."""
     http: Listen = Listen(port=9007)
     """Where the SPU serves `/metrics` and `/health`."""
+    limits: Limits = Limits()
+    """What the SPU takes from those who reach its ports."""
     log_level: str = "info"
     """Least severe level that is logged: `debug`, `info`, `warning`, `error` or `critical`."""

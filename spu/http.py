@@ -17,14 +17,13 @@ from connection_manager.guarded_site import (
     serving,
 )
 from schemas.control.messages import ReplicaRole
+from spu.config import HttpLimits
 from spu.control import SpuControl
 from spu.host.host import ReplicaHost
 from spu.server.listener import Listener
 
-#: Probes and scrapers are few.
-LIMITS: Final = ConnectionLimits(
-    connections=256, waiting=64, waiting_per_address=64, spare_descriptors=64
-)
+#: Descriptors that probes and scrapers leave to logs and to clients.
+SPARE_DESCRIPTORS: Final = 64
 
 
 class _SpuCollector(Collector):
@@ -86,9 +85,23 @@ class _SpuCollector(Collector):
 
 
 async def start_http_server(
-    host: ReplicaHost, listener: Listener, control: SpuControl, address: str, port: int
+    host: ReplicaHost,
+    listener: Listener,
+    control: SpuControl,
+    address: str,
+    port: int,
+    limits: HttpLimits | None = None,
 ) -> tuple[web.AppRunner, int]:
     """Start to listen; returns the runner, for the caller to clean up, and the bound port."""
+    limits = limits or HttpLimits()
+    guard = ConnectionGuard(
+        ConnectionLimits(
+            connections=limits.connections,
+            waiting=limits.waiting_connections,
+            waiting_per_address=limits.waiting_connections_per_address,
+            spare_descriptors=SPARE_DESCRIPTORS,
+        )
+    )
     registry = CollectorRegistry()
     registry.register(_SpuCollector(host, listener, control))
 
@@ -103,7 +116,7 @@ async def start_http_server(
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        await GuardedSite(runner, address, port, ConnectionGuard(LIMITS)).start()
+        await GuardedSite(runner, address, port, guard).start()
     except BaseException:
         await runner.cleanup()
         raise

@@ -60,7 +60,7 @@ async def serve(config: SpuConfig) -> None:
         public = await listener.start(config.public.host, config.public.port)
         stack.push_async_callback(listener.close)
         runner, http = await start_http_server(
-            host, listener, control, config.http.host, config.http.port
+            host, listener, control, config.http.host, config.http.port, config.limits.http
         )
         stack.push_async_callback(runner.cleanup)
         log.info(

@@ -17,6 +17,7 @@ from sc.kv import open_kv
 from sc.kv.interface import KV
 from schemas.objects.manifest.validation import parse_object
 from schemas.objects.metadata import Object
+from tests.integration.sc.connections import PRIVATE_LIMITS
 from tests.polling import eventually
 
 
@@ -73,7 +74,9 @@ async def run_sc(
         controller = await Controller.acquire(
             kv, "test", grace_ms=grace_ms, require_secrets=require_secrets
         )
-        private, private_port = await start_private_server(controller.connections, "127.0.0.1", 0)
+        private, private_port = await start_private_server(
+            controller.connections, "127.0.0.1", 0, PRIVATE_LIMITS
+        )
         stack.push_async_callback(private.cleanup)
         server = PublicServer(controller, "test")
         public, public_port = await start_public_server(server, "127.0.0.1", 0)

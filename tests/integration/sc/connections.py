@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
+from connection_manager.guarded_site import ConnectionLimits
 from connection_manager.manager import ClusterIdentity, ConnectionManager, start_private_server
 from schemas.control.messages import (
     IDENTIFY_PROTOCOL,
@@ -30,6 +31,7 @@ from schemas.control.session_end import SessionEnd
 from schemas.errors import RunnelError, UnauthorizedError
 
 STAMP = Stamp(revision=2, office="office")
+PRIVATE_LIMITS = ConnectionLimits(1_000, 100, 100, 0)
 IDENTITY = ClusterIdentity("test", "uid-of-this-cluster", STAMP)
 
 
@@ -160,7 +162,7 @@ async def bench_of(heartbeat_ms: int = 60_000) -> AsyncIterator[Bench]:
     events.gate.set()
     manager = ConnectionManager(events, IDENTITY, heartbeat_ms=heartbeat_ms, misses=3)
     manager.register("spu-1", 1)
-    runner, port = await start_private_server(manager, "127.0.0.1", 0)
+    runner, port = await start_private_server(manager, "127.0.0.1", 0, PRIVATE_LIMITS)
     async with aiohttp.ClientSession() as http:
         try:
             yield Bench(manager, events, f"127.0.0.1:{port}", http)

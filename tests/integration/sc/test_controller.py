@@ -19,7 +19,7 @@ from schemas.objects.keys import ClusterKeys
 from schemas.objects.spu import SpuResolution
 from tests.integration.sc.calls import register, secret_of
 from tests.integration.sc.conftest import RunningSc
-from tests.integration.sc.connections import Peer, hello_of
+from tests.integration.sc.connections import PRIVATE_LIMITS, Peer, hello_of
 from tests.polling import eventually
 from tests.simulated_spu import SimulatedSpu
 from tests.unit.sc.builders import spu_of
@@ -40,7 +40,9 @@ async def test_given_spu_deleted_then_its_session_ends_and_the_spu_is_told_why(
 async def tenure(kv: KV, port: int) -> AsyncIterator[tuple[Controller, int]]:
     """A controller that listens for SPUs on a port of the test's choice."""
     controller = await Controller.acquire(kv, "test", grace_ms=0)
-    private, bound = await start_private_server(controller.connections, "127.0.0.1", port)
+    private, bound = await start_private_server(
+        controller.connections, "127.0.0.1", port, PRIVATE_LIMITS
+    )
     work = asyncio.create_task(controller.run())
     try:
         yield controller, bound

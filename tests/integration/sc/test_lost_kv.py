@@ -46,6 +46,12 @@ async def test_given_the_answer_to_begin_recovery_is_lost_then_the_sc_goes_on_in
     assert controller.leadership.identity.recovery.why == "it has seen more"
 
 
+async def metric(sc: RunningSc, name: str) -> float:
+    async with sc.http.get(f"{sc.public}/metrics") as answer:
+        lines = (await answer.text()).splitlines()
+    return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """An SC that asks its KV often, and does not wait for it for long."""
@@ -78,6 +84,8 @@ async def test_given_the_kv_is_away_then_the_sc_says_so_and_lets_its_spus_go(
         assert health["code"] == "NOT_READY"
         assert "has not reached its KV" in health["message"]
         assert "connection refused" in health["message"]
+        assert (await metric(sc, "runnel_sc_kv_up")) == 0
+        assert (await metric(sc, "runnel_sc_kv_away_seconds")) >= 0.1
         await eventually(lambda: not sc.controller.view.sessions)
         # Nothing is decided about an SPU that cannot come back, however long it takes.
         await asyncio.sleep(0.4)
@@ -87,3 +95,5 @@ async def test_given_the_kv_is_away_then_the_sc_says_so_and_lets_its_spus_go(
         monkeypatch.setattr(kv, "revision", ask)
     await eventually(lambda: sc.controller.kv_health.away_ms == 0)
     assert (await call(sc, "GET", "/health"))[0] == 200
+    assert (await metric(sc, "runnel_sc_kv_up")) == 1
+    assert (await metric(sc, "runnel_sc_kv_away_seconds")) == 0

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from schemas.errors import InvalidRequestError
+from spu.config import HttpLimits
 from spu.control import SpuControl
 from spu.http import start_http_server
 from tests.integration.spu.client import Client
@@ -59,6 +62,22 @@ async def test_given_requests_then_metrics_count_them(served: Served, address: s
         "runnel_spu_scrub_damaged_replicas_total": 0,
         "runnel_spu_connected": 0,
     }
+
+
+async def test_given_limits_then_they_hold_at_the_port(served: Served, tmp_path: Path) -> None:
+    control = SpuControl(1, "0.1.0", tmp_path / "secret")
+    limits = HttpLimits(waiting_connections_per_address=1)
+    runner, port = await start_http_server(
+        served.spu.host, served.listener, control, "127.0.0.1", 0, limits
+    )
+    try:
+        silent, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await read(f"http://127.0.0.1:{port}/health")
+        with suppress(ConnectionError):
+            assert await silent.read(1) == b""
+        writer.close()
+    finally:
+        await runner.cleanup()
 
 
 async def test_given_no_session_then_health_is_ok_and_says_so(address: str) -> None:

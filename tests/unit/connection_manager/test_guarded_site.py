@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from aiohttp import web
 
 from connection_manager import guarded_site
 from connection_manager.guarded_site import ConnectionGuard, ConnectionLimits, GuardedSite, serving
+from schemas.wire import keepalive
 from tests.polling import eventually
 
 HALF = b"GET / HTTP/1.1\r\nHost: x\r\n"
@@ -105,6 +108,17 @@ async def test_given_half_of_the_next_head_then_ended_in_time() -> None:
             await asyncio.sleep(0.3)
             writer.write(HALF)
             assert await ended(reader)
+
+
+async def test_given_a_connection_then_the_kernel_asks_whether_its_peer_is_there() -> None:
+    async with listening(WIDE) as port:
+        await port.connect()
+        (connection,) = port.guard._open
+        assert connection._transport is not None
+        found = connection._transport.get_extra_info("socket")
+        assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if sys.platform == "linux":
+            assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == keepalive.IDLE_S
 
 
 async def test_given_no_next_request_then_ended_in_time() -> None:
