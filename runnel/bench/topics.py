@@ -1,7 +1,7 @@
 """The topic of a measurement: one of the user's, which stays, or a temporary one.
 
-A temporary topic is deleted whatever happens: on success, on failure, on SIGTERM, and on Ctrl-C,
-which is ignored while it is deleted. If that fails, its name is reported.
+A temporary topic is deleted whatever happens: on success, on failure, and on a signal that ends the
+command; such signals are ignored while it is deleted. If that fails, its name is reported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from runnel.bench.settings import Settings
 from runnel.blocking import Cluster
-from runnel.local.signals import ended_by_sigterm, shielded
+from runnel.local.signals import shielded
 from schemas.errors import InvalidRequestError, NotFoundError, RunnelError
 from schemas.objects.spu import Spu, SpuResolution
 from schemas.objects.topic import DEFAULT_MAX_RECORD_SIZE, Topic, partition_name
@@ -42,14 +42,13 @@ def topic_for(
     _require_spus(cluster, settings.replication_factor or 1)
     name = f"{PREFIX}{secrets.token_hex(4)}"
     try:
-        with ended_by_sigterm():
-            made = cluster.create(_manifest(name, settings))
-            if not isinstance(made, Topic):
-                raise TypeError(made)
-            cluster.wait("topic", name, "provisioned", _PLACED_S)
-            for index in range(made.spec.partition_count):
-                cluster.wait("partition", partition_name(name, index), "online", _PLACED_S)
-            yield name, _settled(settings, made)
+        made = cluster.create(_manifest(name, settings))
+        if not isinstance(made, Topic):
+            raise TypeError(made)
+        cluster.wait("topic", name, "provisioned", _PLACED_S)
+        for index in range(made.spec.partition_count):
+            cluster.wait("partition", partition_name(name, index), "online", _PLACED_S)
+        yield name, _settled(settings, made)
     finally:
         with shielded():
             _delete(cluster, name, say)

@@ -1,7 +1,7 @@
 """How the command fails: a clear message on standard error and an exit code with a meaning.
 
 0 done · 1 failed · 2 wrong usage or invalid manifest · 3 not found · 4 conflict · 5 timed out or
-unreachable · 130 interrupted
+unreachable · 130 interrupted (143 by SIGTERM, 129 by SIGHUP)
 
 It is no failure if the reader of a pipe closes it early (``| head``). Output is flushed here
 because the interpreter, at its exit, could only complain about that.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import typer
 
-from runnel.cli.interrupts import importing
+from runnel.cli.interrupts import SAID, ending_signal, importing
 from schemas.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -132,7 +132,9 @@ def _outcome(app: Callable[..., object]) -> int:
         return error.exit_code
     # Typer gives 130 for Ctrl-C instead of raising it.
     if result == EXIT_INTERRUPTED:
-        say("interrupted")
+        number = ending_signal()
+        say(SAID[number])
+        return 128 + number
     return result if isinstance(result, int) else EXIT_OK
 
 

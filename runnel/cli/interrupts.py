@@ -1,6 +1,9 @@
-"""Ctrl-C while modules are imported: the process ends at once.  Nothing needs to be closed at that
-point, and a traceback from an import statement helps nobody. This module imports only modules that
-are loaded anyway.
+"""Signals that end a command: Ctrl-C (SIGINT), SIGTERM and SIGHUP.
+
+While modules are imported, each ends the process at once: nothing needs to be closed at that point,
+and a traceback from an import statement helps nobody. Afterwards SIGTERM and SIGHUP do what Ctrl-C
+does: a command commits, deletes and reports the same after each, and only the exit code differs.
+This module imports only modules that are loaded anyway.
 """
 
 from __future__ import annotations
@@ -11,35 +14,68 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Final
 
-#: As `runnel.cli.failure.EXIT_INTERRUPTED`, which is not imported yet where this is needed.
-EXIT_INTERRUPTED = 130
+#: The last line of an interrupted command on standard error, by the signal.
+SAID: Final = {
+    signal.SIGINT: "interrupted",
+    signal.SIGTERM: "terminated",
+    signal.SIGHUP: "hung up",
+}
+
+_received: signal.Signals = signal.SIGINT
+
+
+def ending_signal() -> signal.Signals:
+    """The signal behind the last KeyboardInterrupt; its exit code is 128 and its number."""
+    return _received
 
 
 def interrupt_ends_at_once(wanted: bool) -> None:
-    """Make Ctrl-C end the process, or (not ``wanted``) raise KeyboardInterrupt again."""
-    # A shell starts background jobs with SIGINT ignored; it stays ignored.
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, _end_at_once if wanted else signal.default_int_handler)
+    """Make these signals end the process, or (not ``wanted``) raise KeyboardInterrupt."""
+    for number in SAID:
+        # A shell starts background jobs with SIGINT ignored, and nohup ignores SIGHUP: that stays.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _end_at_once if wanted else _INTERRUPTING[number])
 
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """A block of imports during which Ctrl-C ends the process at once."""
+    """A block of imports during which these signals end the process at once."""
     if threading.current_thread() is not threading.main_thread():
         # Only the main thread may set signal handlers.
         yield
         return
-    before = signal.getsignal(signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in SAID}
     interrupt_ends_at_once(True)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _end_at_once(_signal: int, _frame: FrameType | None) -> None:
+def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
+    global _received
+    _received = signal.Signals(number)
+    # While asyncio runs, this is its handler, which cancels the main task.
+    handler = signal.getsignal(signal.SIGINT)
+    if callable(handler):
+        handler(signal.SIGINT, frame)
+        return
+    raise KeyboardInterrupt
+
+
+#: asyncio takes Ctrl-C over only from the interpreter's own handler.
+_INTERRUPTING: Final = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: _as_ctrl_c,
+    signal.SIGHUP: _as_ctrl_c,
+}
+
+
+def _end_at_once(number: int, _frame: FrameType | None) -> None:
     try:
-        os.write(2, b"interrupted\n")
+        os.write(2, f"{SAID[signal.Signals(number)]}\n".encode())
     finally:
-        os._exit(EXIT_INTERRUPTED)
+        os._exit(128 + number)

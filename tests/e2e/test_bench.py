@@ -122,7 +122,7 @@ RUNNING = {
     ("signal_sent", "code", "lines"),
     [
         pytest.param(signal.SIGINT, 130, ["interrupted"], id="given-ctrl-c"),
-        pytest.param(signal.SIGTERM, 143, [], id="given-sigterm"),
+        pytest.param(signal.SIGTERM, 143, ["terminated"], id="given-sigterm"),
     ],
 )
 async def test_given_a_signal_then_its_topic_is_gone(

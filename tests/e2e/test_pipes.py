@@ -74,9 +74,11 @@ def test_given_a_full_disk_then_one_message_and_exit_1(filled: Command, what: st
     assert "No space left on device" in line
 
 
-def interrupted(process: subprocess.Popen[bytes]) -> tuple[int, str]:
-    """Exit code and standard error after Ctrl-C."""
-    process.send_signal(signal.SIGINT)
+def interrupted(
+    process: subprocess.Popen[bytes], by: signal.Signals = signal.SIGINT
+) -> tuple[int, str]:
+    """Exit code and standard error after a signal."""
+    process.send_signal(by)
     _, said = process.communicate(timeout=TIMEOUT_S)
     return process.returncode, said.decode()
 
@@ -92,6 +94,29 @@ def test_given_ctrl_c_while_it_follows_then_0(filled: Command) -> None:
     )
     assert read_line(process.stdout).strip() == LINES.splitlines()[-1]
     assert interrupted(process) == (0, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_given_a_signal_while_it_follows_under_a_name_then_it_commits_and_closes(
+    filled: Command, number: signal.Signals
+) -> None:
+    name = f"ended-by-{number.name.lower()}"
+    process = filled.start(
+        "consume", "filled", "--name", name, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    lines = [read_line(process.stdout) for _ in LINES.splitlines()]
+    assert "".join(lines) == LINES
+    assert interrupted(process, number) == (0, "")
+    (found,) = filled.json("get", "consumers", name)["items"]
+    assert (found["state"], found["lagAtMost"]) == ("closed", 0)
+
+
+def test_given_sigterm_in_a_watch_then_143(filled: Command) -> None:
+    process = filled.start(
+        "get", "partition", "filled-0", "-w", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert read_line(process.stdout).startswith("NAME")
+    assert interrupted(process, signal.SIGTERM) == (143, "terminated\n")
 
 
 def test_given_ctrl_c_in_produce_then_it_says_how_many_are_stored(cluster: Command) -> None:

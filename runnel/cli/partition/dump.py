@@ -16,8 +16,9 @@ from typing import Any, Final
 from runnel.admin.client import Admin
 from runnel.admin.http import ScClient
 from runnel.cli.context import who
-from runnel.cli.records.consume import parse_time, record_json, shown
+from runnel.cli.records.output import record_json, shown
 from runnel.cli.render import format_row, print_rows
+from runnel.cli.times import parse_time
 from runnel.local.offline_admin import choose_partition, describe_logs
 from runnel.loop_thread import LoopThread
 from runnel.net.address import parse_addresses

@@ -12,8 +12,8 @@ import typer
 
 from runnel.cli.arguments import OnlyPartitionsOption, ScOption, TopicArgument
 from runnel.cli.context import connected
-from runnel.cli.records.consume import parse_time
 from runnel.cli.render import Output, print_rows
+from runnel.cli.times import parse_time
 from runnel.net.offsets import TransactionId
 from schemas.errors import InvalidRequestError
 from schemas.objects.quantities import format_size

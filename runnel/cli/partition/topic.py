@@ -17,8 +17,8 @@ from runnel.cli.arguments import (
 )
 from runnel.cli.context import connected
 from runnel.cli.partition.offsets import offsets
-from runnel.cli.records.consume import parse_time
 from runnel.cli.render import print_rows
+from runnel.cli.times import parse_time
 from schemas.errors import InvalidRequestError
 
 if TYPE_CHECKING:

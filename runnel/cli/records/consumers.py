@@ -13,10 +13,10 @@ import typer
 import yaml
 
 from runnel.cli import completion
-from runnel.cli.arguments import ScOption
+from runnel.cli.arguments import OnlyPartitionsOption, ScOption
 from runnel.cli.context import connected
-from runnel.cli.records.consume import parse_time
 from runnel.cli.render import Output, age, column_widths, count, format_row, print_rows
+from runnel.cli.times import parse_time
 from schemas.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -56,16 +56,7 @@ def reset(
     offset: Annotated[
         int | None, typer.Option(min=0, help="The next offset to read.", show_default=False)
     ] = None,
-    partition: Annotated[
-        list[int] | None,
-        typer.Option(
-            "--partition",
-            "-p",
-            min=0,
-            help="Only this partition; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    partition: OnlyPartitionsOption = None,
     sc: ScOption = None,
 ) -> None:
     """Move a consumer to another offset. A process that reads under its name is fenced."""

@@ -1,17 +1,19 @@
-"""What the command makes of Ctrl-C, of readers that went away and of full disks."""
+"""What the command makes of signals, of readers that went away and of full disks."""
 
 from __future__ import annotations
 
 import io
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 
 from runnel.admin.states import find_resolution
-from runnel.cli import failure, readiness
+from runnel.cli import failure, interrupts, readiness
 from schemas.control.assignments import TopicAssignment
 from schemas.errors import InvalidRequestError, NotFoundError
 from schemas.objects.partition import Partition
@@ -123,6 +125,53 @@ def test_given_an_interrupt_then_it_says_so_and_exits_130(
 ) -> None:
     assert run(monkeypatch, raising(error)) == failure.EXIT_INTERRUPTED
     assert capsys.readouterr().err.splitlines()[-1] == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [(signal.SIGTERM, 143, "terminated"), (signal.SIGHUP, 129, "hung up")],
+    ids=["sigterm", "sighup"],
+)
+@pytest.mark.parametrize("before", [signal.default_int_handler, signal.SIG_IGN])
+def test_given_a_signal_then_it_ends_as_on_ctrl_c_with_its_own_code(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    number: signal.Signals,
+    code: int,
+    said: str,
+    before: Any,
+) -> None:
+    undone = []
+
+    def body() -> None:
+        try:
+            signal.raise_signal(number)
+        except KeyboardInterrupt:
+            undone.append("once")
+            raise
+
+    handlers = {each: signal.getsignal(each) for each in interrupts.SAID}
+    monkeypatch.setattr(interrupts, "_received", signal.SIGINT)
+    try:
+        signal.signal(signal.SIGINT, before)
+        interrupts.interrupt_ends_at_once(False)
+        assert run(monkeypatch, body) == code
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+    assert undone == ["once"]
+    assert capsys.readouterr().err.splitlines()[-1] == said
+
+
+def test_given_nohup_then_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers = {each: signal.getsignal(each) for each in interrupts.SAID}
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        interrupts.interrupt_ends_at_once(False)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
 
 
 def test_given_another_exit_then_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:

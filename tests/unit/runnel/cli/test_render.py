@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from runnel.cli import failure
-from runnel.cli.records.consume import parse_time, record_json, shown
+from runnel.cli.records.output import record_json, shown
 from runnel.cli.render import age, object_rows, print_rows
+from runnel.cli.times import parse_time
 from schemas.errors import (
     ConflictError,
     DeadlineExceededError,

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from runnel.cli.records import consume
-from runnel.cli.records.consume import RecordOutput, rows_json, typed_json, value_json
 from runnel.cli.records.inputs import CHUNK_LINES
+from runnel.cli.records.output import RecordOutput, RecordWriter, rows_json, typed_json, value_json
 from runnel.cli.records.typed_inputs import MAX_REPORTED, LineReader, Unfit, check_file, read_pieces
 from runnel.records.arrow_schema import rows_batch
 from runnel.records.schema_resolution import read_schema
@@ -254,10 +253,10 @@ PRINTED = {
 def test_typed_records_as_they_are_printed(
     capfdbinary: pytest.CaptureFixture[bytes], output: RecordOutput, expected: str
 ) -> None:
-    consume._Writer(output, "orders", None, typed=True)(typed_batch())
+    RecordWriter(output, "orders", None, typed=True)(typed_batch())
     assert capfdbinary.readouterr().out.decode() == expected
 
 
 def test_given_a_key_separator_for_typed_records_then_refused() -> None:
     with pytest.raises(InvalidRequestError, match="--key-separator"):
-        consume._Writer(RecordOutput.VALUE, "orders", ":", typed=True)
+        RecordWriter(RecordOutput.VALUE, "orders", ":", typed=True)
