@@ -21,10 +21,10 @@ from schemas.backoff import Backoff
 from schemas.causality import caused_by, new_cause
 from schemas.control.messages import (
     IDENTIFY_PROTOCOL,
+    PARTS_PROTOCOL,
     Challenge,
     Envelope,
     Hello,
-    HelloPart,
     Identify,
     Message,
     Prove,
@@ -32,6 +32,7 @@ from schemas.control.messages import (
     Welcome,
     decode_envelope,
 )
+from schemas.control.parts import hello_parts
 from schemas.control.proof import Exchange, accepts_sc, spu_proof
 from schemas.daemon.logs import get_logger
 from schemas.errors import RunnelError, UnauthorizedError, UnreachableError, error_from
@@ -39,8 +40,6 @@ from schemas.errors import RunnelError, UnauthorizedError, UnreachableError, err
 CONNECT_TIMEOUT_S = 5.0
 RETRY_BASE_MS = 50.0
 RETRY_CAP_MS = 1_000.0
-#: Replicas in one message of a hello: well below a mebibyte.
-HELLO_REPLICAS: Final = 1_000
 _NONCE_BYTES: Final = 16
 
 log = get_logger(__name__)
@@ -100,11 +99,11 @@ class ControllerLink:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 socket = await http.ws_connect(
                     f"http://{self._address}/session",
-                    protocols=(IDENTIFY_PROTOCOL,),
+                    protocols=(PARTS_PROTOCOL, IDENTIFY_PROTOCOL),
                     max_msg_size=MAX_MESSAGE_BYTES,
                 )
             try:
-                if socket.protocol == IDENTIFY_PROTOCOL:
+                if socket.protocol is not None:
                     welcome = await self._introduce(socket, hello, cause)
                 else:
                     # An older SC.
@@ -147,7 +146,8 @@ class ControllerLink:
             challenge.cluster_uid, who.spu_id, who.instance, who.nonce, challenge.nonce
         )
         proof = None if secret is None else spu_proof(secret, exchange)
-        messages: list[Message] = [Prove(proof=proof), *_parts(hello)]
+        first, later = hello_parts(hello)
+        messages: list[Message] = [Prove(proof=proof), first, *later]
         for message in messages:
             await socket.send_str(Envelope(cause=cause, body=message).encode())
         welcome = await self._welcome(socket)
@@ -181,18 +181,3 @@ class ControllerLink:
         if isinstance(body, Reject):
             raise error_from(body.code, body.message)
         return body
-
-
-def _parts(hello: Hello) -> list[Message]:
-    """A hello, in messages of `HELLO_REPLICAS` replicas."""
-    replicas = hello.replicas
-    if len(replicas) <= HELLO_REPLICAS:
-        return [hello]
-    later: list[Message] = [
-        HelloPart(replicas=replicas[start : start + HELLO_REPLICAS])
-        for start in range(HELLO_REPLICAS, len(replicas), HELLO_REPLICAS)
-    ]
-    return [
-        hello.model_copy(update={"replicas": replicas[:HELLO_REPLICAS], "more": len(later)}),
-        *later,
-    ]

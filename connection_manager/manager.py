@@ -28,11 +28,12 @@ from connection_manager.guarded_site import (
     GuardedSite,
     connection_of,
 )
-from connection_manager.session import MAX_IDENTITY_BYTES, MAX_SPU_MESSAGE_BYTES, Session
+from connection_manager.session import MAX_IDENTITY_BYTES, MAX_OLDER_SPU_MESSAGE_BYTES, Session
 from schemas.causality import caused_by, new_cause
 from schemas.control.messages import (
     IDENTIFY_PROTOCOL,
     MIN_SESSION_VERSION,
+    PARTS_PROTOCOL,
     SESSION_VERSION,
     Challenge,
     Envelope,
@@ -51,6 +52,7 @@ from schemas.control.messages import (
     decode_envelope,
     misread,
 )
+from schemas.control.parts import MAX_PART_BYTES
 from schemas.control.proof import Exchange
 from schemas.control.session_end import SessionEnd
 from schemas.daemon.logs import get_logger
@@ -58,7 +60,7 @@ from schemas.errors import RunnelError, UnauthorizedError, UnreachableError, Uns
 from schemas.model import Model
 
 HELLO_TIMEOUT_S = 5.0
-#: More parts than any SPU has: each holds a thousand replicas.
+#: More parts than any SPU has: each holds hundreds of replicas.
 MAX_HELLO_PARTS: Final = 1_000
 _NONCE_BYTES: Final = 16
 #: The id at the beginning of a hello of an older version.
@@ -176,11 +178,13 @@ class ConnectionManager:
             log.warning("a web page was turned away", remote=request.remote)
             raise web.HTTPForbidden(text="this port is for SPUs, not for web pages\n")
         socket = web.WebSocketResponse(
-            max_msg_size=MAX_SPU_MESSAGE_BYTES, autoping=True, protocols=(IDENTIFY_PROTOCOL,)
+            max_msg_size=_max_message_bytes(request),
+            autoping=True,
+            protocols=(PARTS_PROTOCOL, IDENTIFY_PROTOCOL),
         )
         await socket.prepare(request)
         try:
-            if socket.ws_protocol == IDENTIFY_PROTOCOL:
+            if socket.ws_protocol is not None:
                 hello, proof = await self._identified_hello(socket)
             else:
                 hello, proof = await self._bare_hello(socket), None
@@ -374,6 +378,13 @@ class ConnectionManager:
             proof=proof,
         )
         return mine, welcome
+
+
+def _max_message_bytes(request: web.Request) -> int:
+    """The largest message that the SC takes from an SPU with this request."""
+    offered = request.headers.get(hdrs.SEC_WEBSOCKET_PROTOCOL, "")
+    in_parts = PARTS_PROTOCOL in map(str.strip, offered.split(","))
+    return MAX_PART_BYTES if in_parts else MAX_OLDER_SPU_MESSAGE_BYTES
 
 
 def _name(kind: type[Model]) -> str:

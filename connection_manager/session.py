@@ -38,8 +38,9 @@ from schemas.errors import (
 
 #: Of an SC to an SPU: an assignment of all partitions.
 MAX_MESSAGE_BYTES = 256 << 20
-#: Of an SPU to the SC: an older one says everything it holds in one hello, here of 40,000 replicas.
-MAX_SPU_MESSAGE_BYTES = 16 << 20
+#: Of an SPU of an older version to the SC: it says everything it holds in one hello or report, here
+#: of 40,000 replicas. Others send at most `MAX_PART_BYTES`.
+MAX_OLDER_SPU_MESSAGE_BYTES = 16 << 20
 #: Before an SPU has said who it is, and proven it.
 MAX_IDENTITY_BYTES = 4 << 10
 MAX_QUEUED_REQUESTS = 1024

@@ -1,9 +1,9 @@
 """The SPU's side of its session with the SC: carries out orders, reports changes, sends requests.
 
-Reports and requests are coalesced by partition and sent one message at a time. Reports go first,
-because the SC judges a request by what was reported. Messages that a session did not deliver are
-lost with it: the hello of the next session carries the state of every replica, and a leader that
-still needs something asks again.
+Reports and requests are coalesced by partition and sent one message of a bounded size at a time.
+Reports go first, because the SC judges a request by what was reported. Messages that a session did
+not deliver are lost with it: the hello of the next session carries the state of every replica, and
+a leader that still needs something asks again.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from schemas.control.messages import (
     Tombstone,
     Welcome,
 )
+from schemas.control.parts import question_parts, report_parts, request_parts
 from schemas.daemon.logs import get_logger
 from schemas.daemon.secret_file import read_secret
 from schemas.errors import RunnelError, StorageFailedError, UnsupportedError
@@ -111,27 +112,29 @@ class SpuControl:
             if session is None or session.closed:
                 continue
             with caused_by(new_cause(f"spu{self._spu_id}")), contextlib.suppress(RunnelError):
-                for message in (self._report(), self._asked(), self._looking_for()):
-                    if message is not None:
-                        await session.request(message)
+                # Made before anything is sent: what changes meanwhile is sent the next time.
+                messages: tuple[Message, ...]
+                messages = (*self._report(), *self._asked(), *self._looking_for())
+                for message in messages:
+                    await session.request(message)
 
-    def _report(self) -> Report | None:
+    def _report(self) -> Iterable[Report]:
         changed, self._changed = tuple(self._changed.values()), {}
         deleted, self._deleted = tuple(self._deleted.values()), {}
         free = self._replica_host.free_bytes
         if not changed and not deleted and not free_changed(self._told_free, free):
-            return None
+            return ()
         self._told_free = free
-        return Report(replicas=changed, deleted=deleted, free_bytes=free)
+        return report_parts(Report(replicas=changed, deleted=deleted, free_bytes=free))
 
-    def _asked(self) -> SpuRequest | None:
+    def _asked(self) -> Iterable[SpuRequest]:
         lrs, self._lrs_requests = tuple(self._lrs_requests.values()), {}
         elections, self._elections = tuple(self._elections.values()), {}
-        return SpuRequest(lrs=lrs, elections=elections) if lrs or elections else None
+        return request_parts(SpuRequest(lrs=lrs, elections=elections))
 
-    def _looking_for(self) -> FindPeers | None:
+    def _looking_for(self) -> Iterable[FindPeers]:
         wanted, self._wanted_peers = tuple(sorted(self._wanted_peers)), set()
-        return FindPeers(spu_ids=wanted) if wanted else None
+        return question_parts(FindPeers(spu_ids=wanted))
 
     # -- LinkHandler ------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ the reply repeats in ``reply_to``. Every envelope carries the causality id of wh
 The conversation: the SPU says who it is (`Identify`), the SC answers with a `Challenge`, the SPU
 proves its identity (`Prove`) and sends its state: a `Hello`, and `HelloPart` for replicas that do
 not fit into that; the SC answers with `Welcome`. Instead of any answer it may send `Reject` and
-close. An SPU of an older version, which does not offer `IDENTIFY_PROTOCOL`, begins with `Hello`,
-and one that meets an older SC does so as well.
+close. An SPU of an older version, which offers neither `PARTS_PROTOCOL` nor `IDENTIFY_PROTOCOL`,
+begins with `Hello`, and one that meets an older SC does so as well.
 Then the SC sends the complete `AssignPartitions` of the SPU, `LeadPartitions` for those that it
 leads and `DeleteReplicas` for tombstones. The SPU sends `Report` whenever a replica's state
 changes, `SpuRequest` when a leader needs another live replica set or another leader, and
@@ -31,6 +31,9 @@ SESSION_VERSION: Final = 1
 MIN_SESSION_VERSION: Final = 1
 #: The WebSocket subprotocol of an SPU that identifies itself before it sends its state.
 IDENTIFY_PROTOCOL: Final = "runnel.session.identify"
+#: That of one which also never sends a large message (`schemas.control.parts`). It may send a
+#: `Report` or `SpuRequest` in parts to any SC: each part is complete in itself.
+PARTS_PROTOCOL: Final = "runnel.session.parts"
 
 
 class ReplicaRole(CaselessEnum):

@@ -13,6 +13,7 @@ from connection_manager.guarded_site import ConnectionLimits
 from connection_manager.manager import ClusterIdentity, ConnectionManager, start_private_server
 from schemas.control.messages import (
     IDENTIFY_PROTOCOL,
+    PARTS_PROTOCOL,
     Envelope,
     FindPeers,
     Heartbeat,
@@ -143,11 +144,12 @@ class Bench:
 
     @asynccontextmanager
     async def peer(
-        self, hello: Message | None = None, *, identifies: bool = False
+        self, hello: Message | None = None, *, identifies: bool = False, in_parts: bool = False
     ) -> AsyncIterator[Peer]:
         """A connection that begins with this message. It is that of an older SPU, unless it
-        ``identifies`` itself."""
-        protocols = (IDENTIFY_PROTOCOL,) if identifies else ()
+        ``identifies`` itself; ``in_parts``: as SPUs of this version do."""
+        newest = (PARTS_PROTOCOL, IDENTIFY_PROTOCOL)
+        protocols = newest if in_parts else newest[1:] if identifies else ()
         url = f"http://{self.address}/session"
         async with self.http.ws_connect(url, protocols=protocols) as socket:
             peer = Peer(socket)

@@ -64,6 +64,7 @@ async def test_given_an_older_sc_then_the_link_says_everything_in_its_hello(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It offers no subprotocol, and knows no message of the new handshake."""
+    monkeypatch.setattr("connection_manager.manager.PARTS_PROTOCOL", "one")
     monkeypatch.setattr("connection_manager.manager.IDENTIFY_PROTOCOL", "another")
     async with bench_of() as bench:
         spu = SimulatedSpu(1, bench.address)
@@ -71,6 +72,16 @@ async def test_given_an_older_sc_then_the_link_says_everything_in_its_hello(
         async with spu:
             await eventually(lambda: spu.session is not None)
         assert bench.events.authenticated == [(1, False)]
+
+
+async def test_given_an_sc_without_parts_then_the_link_proves_itself_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It selects the subprotocol that it knows, and takes reports in parts all the same."""
+    monkeypatch.setattr("connection_manager.manager.PARTS_PROTOCOL", "another")
+    async with bench_of() as bench, SimulatedSpu(1, bench.address) as spu:
+        await eventually(lambda: spu.session is not None)
+        assert bench.events.authenticated == [(1, True)]
 
 
 async def test_given_nobody_listens_then_the_link_names_the_address(unused_port: int) -> None:

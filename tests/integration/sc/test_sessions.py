@@ -258,6 +258,22 @@ async def test_given_question_for_peers_then_passed_on_with_its_generation_and_a
         assert bench.events.peers == [asked]
 
 
+@pytest.mark.parametrize("in_parts", [True, False], ids=["given-parts", "given-an-older-spu"])
+async def test_given_a_report_of_more_than_a_mebibyte_then_only_of_an_older_spu(
+    bench: Bench, in_parts: bool
+) -> None:
+    async with bench.peer(identity_of(), identifies=True, in_parts=in_parts) as peer:
+        await challenged(peer)
+        await peer.say(Prove())
+        await peer.say(hello_of())
+        await peer.welcomed()
+        large = report_of(partition_of("t", 0, (1,)), 1, reason="r" * (1 << 20))
+        await peer.say(Report(replicas=(large,)), request_id=1)
+        heard = await peer.hear()
+    assert heard == (None if in_parts else Reply())
+    assert len(bench.events.reports) == (0 if in_parts else 1)
+
+
 async def test_given_request_that_is_not_for_an_sc_then_refused_and_the_session_stays(
     bench: Bench,
 ) -> None:
