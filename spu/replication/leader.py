@@ -221,17 +221,19 @@ def on_log_end(state: ReplicaState, sender: int, message: LogEnd, now_ms: int) -
     if message.unfit is not None and Member(sender, message.storage) in state.required:
         # First it leaves the LRS, then it may discard its log.
         return consider(state, now_ms)
+    term = largest_at_most(log.history, message.last_term)
+    end = end_of(log.history, term, log.leo)
+    # Witnesses are no live replicas: they may lack what is committed.
+    live = Member(sender, message.storage) in state.newest.required
+    if live and message.lac is not None and min(message.leo, end) <= state.lac:
+        # First it becomes unfit and leaves the LRS, also if its log ends before this one begins.
+        outdated = Outdated(message.term, message.attach, message.boot, state.lac)
+        return state, (Send(sender, outdated),)
     if message.unfit is not None or message.leo < log.start:
         before = last_term(tuple(entry for entry in log.history if entry.start < log.start))
         reset = Reset(message.term, message.attach, message.boot, log.start, before)
         state, asked = consider(state, now_ms)
         return state, (Send(sender, reset), *asked)
-    term = largest_at_most(log.history, message.last_term)
-    end = end_of(log.history, term, log.leo)
-    live = Member(sender, message.storage) in state.required
-    if live and message.lac is not None and min(message.leo, end) <= state.lac:
-        outdated = Outdated(message.term, message.attach, message.boot, state.lac)
-        return state, (Send(sender, outdated),)
     if term != message.last_term or message.leo > end:
         return state, (
             Send(sender, Truncate(message.term, message.attach, message.boot, term, end)),

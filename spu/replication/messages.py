@@ -47,8 +47,9 @@ class LogEnd:
     end of its log. ``boot`` is random for each process; ``unfit`` says why it cannot follow.
 
     ``lac`` is the last offset that it knows to be committed, and ``lac_term`` the term of that
-    record; ``promised_boot`` is the leader's process that it promised the term to. An earlier
-    version sends none of them (None, 0, "").
+    record, which says something only below ``leo``: damage may have taken the record away.
+    ``promised_boot`` is the leader's process that it promised the term to. An earlier version sends
+    none of them (None, 0, "").
     """
 
     term: int

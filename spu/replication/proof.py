@@ -35,7 +35,9 @@ def contradiction(state: ReplicaState, leading: Leading, sender: int, answer: Lo
     lac, log = answer.lac, state.log
     if lac is None or lac < log.start:
         return None
-    if lac < log.leo and term_at(log.history, lac) == answer.lac_term:
+    # Damage may have taken the follower's own record away, and its term with it.
+    is_same = lac >= answer.leo or term_at(log.history, lac) == answer.lac_term
+    if lac < log.leo and is_same:
         return None
     unclean = state.newest.unclean_term
     if is_retracted(answer.last_term, unclean, log.history, leading.term):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from schemas.wire.batch import BatchHeader
@@ -24,7 +24,8 @@ class ReplicaDisk:
     was persisted. ``first`` is how many batches of the partition come before the first one here.
     ``before_term`` is the term of the record before ``start``, ``settled`` are the producers there.
     ``damage`` is what every recovery finds wrong until the log is replaced; ``broken`` means that
-    an fsync failed: what came after it is not read back.
+    an fsync failed: what came after it is not read back. ``old`` means that a copy was put back in
+    its place, and that nothing was found since to make up for that.
     """
 
     hard_state: HardState
@@ -38,6 +39,7 @@ class ReplicaDisk:
     settled: ProducerDump = ()
     damage: str | None = None
     broken: bool = False
+    old: bool = False
 
     @property
     def leo(self) -> int:
@@ -80,6 +82,14 @@ class ReplicaDisk:
         self.start = self.synced = start
         self.first, self.before_term, self.lac = first, last_term, start - 1
         self.settled, self.damage, self.broken = known, None, False
+        self.old = False
+
+    def copied(self) -> ReplicaDisk:
+        """A copy of what is durable, as somebody makes it of files."""
+        kept = bisect_left(self.bases, self.synced)
+        copy = replace(self, batches=self.batches[:kept], bases=self.bases[:kept], broken=False)
+        copy.synced = copy.leo
+        return copy
 
     def lose_power(self, chance: Random) -> bool:
         """Lose any suffix of what is not synced; gives whether something was lost."""

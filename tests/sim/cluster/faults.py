@@ -1,7 +1,8 @@
 """What goes wrong: kinds of faults at random times, and the end of all of them.
 
 A fault that destroys a disk spares the last fit live replica of a partition: what is lost with all
-disks is lost. A loss of power spares nobody.
+disks is lost. A loss of power spares nobody. A disk goes back in time only where another fit live
+replica has one that did not, and where no former leader leads on (ADR 0045, *Not held*).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tests.sim.cluster.network import SC
 from tests.sim.cluster.sc import SimSc, restored
 
 if TYPE_CHECKING:
-    from tests.sim.cluster.spu import SimSpu
+    from tests.sim.cluster.spu import Copy, SimSpu
     from tests.sim.cluster.world import World
 
 #: Kinds of faults, and how likely each is beside the others.
@@ -47,10 +48,18 @@ KINDS: Final = {
 #: Comes beside the others, in a quarter of the lives and by chances of its own: what happens in the
 #: other lives does not depend on it.
 STALLS: Final = "SC stalls"
+#: The same, in another quarter, where topics ask for two replicas and fsync: with less, an old disk
+#: may come to be the only live one before anybody compares it with others.
+OLD_DISKS: Final = "disk goes back in time"
 #: Terms and live replicas are known to the KV, and what was promised and stored to the disks: a
 #: life loses one or the other.
 DISKS: Final = {"disk is replaced", "bits rot", "fsync fails"}
 KVS: Final = {"object is removed", "KV is restored"}
+
+
+def has_old_disks(seed: int) -> bool:
+    """Whether disks go back in time in a life."""
+    return seed % 4 == 2
 
 
 class Faults:
@@ -60,13 +69,14 @@ class Faults:
         self._world = world
         chance = world.chance
         self._stalls = Random(world.seed)
+        self._copies = Random(world.seed)
         self.end_us = chance.randint(12_000_000, 35_000_000)
         self._pause_us = chance.choice((400_000, 1_200_000, 3_000_000))
         # Some lives see only a few kinds, and more of them.
         kinds = list(KINDS)
         if chance.random() < 0.5:
             kinds = chance.sample(kinds, chance.randint(3, 9))
-        spared = KVS if chance.random() < 0.6 else DISKS
+        spared = KVS if chance.random() < 0.6 or has_old_disks(world.seed) else DISKS
         kinds = [kind for kind in kinds if kind not in spared]
         self._kinds = kinds
         self._weights = [KINDS[kind] for kind in kinds]
@@ -101,6 +111,8 @@ class Faults:
         self._world.clock.after(self._world.chance.randint(1_000_000, 3_000_000), self._next)
         if self._world.seed % 4 == 3:
             self._stall_later()
+        if has_old_disks(self._world.seed):
+            self._copy_later()
 
     def _next(self) -> None:
         world = self._world
@@ -173,6 +185,7 @@ class Faults:
                 and m.spu_id in holders
                 and is_fit(holders[m.spu_id].disk, m.storage_id)
                 and not holders[m.spu_id].disk.broken
+                and not holders[m.spu_id].disk.old
                 for m in lrs
             )
             if (mine or not lrs) and not others:
@@ -214,6 +227,52 @@ class Faults:
         self._world.noted(f"the next fsync on SPU {spu.id} fails", name)
         spu.fail_fsync(name)
         return True
+
+    def _copy_later(self) -> None:
+        self._world.clock.after(self._copies.randint(100_000, 4_000_000), self._copy)
+
+    def _copy(self) -> None:
+        """Somebody copies the files of an SPU, and puts them back after a while."""
+        spu = self._copies.choice(list(self._world.spus.values()))
+        age_us = self._copies.choice((100_000, 1_000_000, 3_000_000, 8_000_000))
+        age_us += self._copies.randint(0, 500_000)
+        self._world.clock.after(age_us, self._go_back, spu, spu.copied())
+        self._copy_later()
+
+    def _go_back(self, spu: SimSpu, copy: Copy) -> None:
+        world = self._world
+        if not world.faulty:
+            return
+        names = [n for n in spu.replicas if n in copy.disks and self._may_go_back(spu, n)]
+        if not names:
+            return
+        for name in names:
+            world.noted(f"the disk of SPU {spu.id} goes back in time", name)
+        spu.crash(power_fails=False)
+        spu.put_back(copy, names)
+        world.count(f"fault: {OLD_DISKS}")
+        downtime_us = self._copies.choice((20_000, 400_000, 3_000_000))
+        world.clock.after(downtime_us + self._copies.randint(0, 200_000), spu.start)
+
+    def _may_go_back(self, spu: SimSpu, name: str) -> bool:
+        """Whether another live replica has all that is committed on a disk that did not go back and
+        will not fail, and nobody leads on in a term that is over."""
+        world = self._world
+        partition = world.kv.partition(name)
+        if partition is None or partition.status.leader is None:
+            return False
+        others = [other for other in world.spus.values() if other is not spu]
+        held = [other for other in others if name in other.replicas]
+        if any(other.replicas[name].disk.old or other.will_fail(name) for other in held):
+            return False
+        terms = (other.replicas[name].leads_in for other in held)
+        if any(term not in (None, partition.status.term) for term in terms):
+            return False
+        return any(
+            other.id == member.spu_id and is_fit(other.replicas[name].disk, member.storage_id)
+            for other in held
+            for member in partition.status.lrs
+        )
 
     def _fill_disk(self) -> bool:
         spu = self._some_spu()

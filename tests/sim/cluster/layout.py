@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from sc.controllers.topic import partition_uid
@@ -50,6 +50,15 @@ class Layout:
             )
             metadata = Metadata(name=plan.name, uid=uid, generation=1)
             yield Partition(metadata=metadata, spec=spec)
+
+
+def cautious(layout: Layout) -> Layout:
+    """The same with two replicas for each commit, where there are two, and with fsync."""
+    plans = (
+        replace(plan, min_in_sync=min(2, len(plan.replicas)), durability=Durability.FSYNC)
+        for plan in layout.partitions
+    )
+    return replace(layout, partitions=tuple(plans))
 
 
 def drawn(chance: Random) -> Layout:

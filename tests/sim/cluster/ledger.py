@@ -15,9 +15,10 @@ that. It knows nothing of how the rest of the simulation works.
 While the KV is behind, restored from a backup, what it says of live replicas is the past: that ends
 with the first election of the cluster's next incarnation.
 
-Unfit members hold less: that is what unfit means. If power is lost by all members at once, a
-partition that keeps records in page caches loses some: that is the one excuse, and counted. From
-then on committed is what its next leader has.
+Unfit members hold less: that is what unfit means. So does a member whose disk has gone back in
+time, until somebody finds out: others must hold what it lacks. If power is lost by all members at
+once, a partition that keeps records in page caches loses some: that is the one excuse, and counted.
+From then on committed is what its next leader has.
 """
 
 from __future__ import annotations
@@ -219,6 +220,12 @@ class Ledger:
             if holder is None or not is_fit(holder.disk, member.storage_id):
                 continue
             self._verify(holder)
+            if holder.disk.old:
+                # Nobody may know yet. Once it holds everything, it is a disk like any other.
+                lacks = holder.verified < len(self.committed) or holder.disk.synced < self.end
+                if lacks:
+                    continue
+                holder.disk.old = False
             if holder.verified < len(self.committed):
                 self._fail(
                     f"SPU {member.spu_id} is live at {partition.revision} without what is"

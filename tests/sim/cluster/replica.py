@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from schemas.control.messages import ElectionRequest, LrsRequest, ReplicaReport, ReplicaRole
 from schemas.errors import RunnelError
-from schemas.ids import PartitionUid, StorageId, Term
+from schemas.ids import PartitionUid, StorageId, Term, election_term
 from schemas.objects.partition import LiveReplica
 from schemas.objects.topic import Durability
 from schemas.wire.batch import BatchHeader
@@ -52,7 +52,7 @@ from spu.replication.state import OLD, UNCLEAN_BOOT, HardState, Members, Replica
 from tests.sim.cluster import disk as disks
 from tests.sim.cluster.clients import Answer, Refusal
 from tests.sim.cluster.disk import CONTROL, ReplicaDisk
-from tests.sim.cluster.ledger import Holder, Ledger
+from tests.sim.cluster.ledger import Holder, Ledger, ViolationError
 
 if TYPE_CHECKING:
     from tests.sim.cluster.spu import SimSpu
@@ -96,7 +96,16 @@ class SimReplica:
         self._syncs = 0
         self._told: tuple[object, ...] = ()
         self._may_lack_records = False
+        self._went_back = False
         ledger.holders[spu.id] = Holder(spu.id, disk)
+
+    @property
+    def leads_in(self) -> int | None:
+        """The election term in which it leads, or is about to; None if it does not."""
+        state = self.state
+        if state is None or (state.leading is None and state.becoming is None):
+            return None
+        return election_term(state.newest.term)
 
     # -- a process begins and ends ----------------------------------------------------------
 
@@ -128,6 +137,12 @@ class SimReplica:
             self._apply(self._cuts[0])
         self._promises.clear()
         self._cuts.clear()
+
+    def put_back(self, copy: ReplicaDisk) -> None:
+        """The process is down, and a copy of its disk replaces the disk."""
+        self.disk = copy.copied()
+        self.disk.old = self._went_back = True
+        self.ledger.holders[self.spu.id] = Holder(self.spu.id, self.disk)
 
     def stop(self, reason: str) -> None:
         """Serve nothing any more until the process is started anew: a write was not possible."""
@@ -407,6 +422,8 @@ class SimReplica:
         """Tell the SC where something has changed that it should know."""
         if (state := self.state) is None or state.newest.unfit is not None:
             self.ledger.is_unfit(self.spu.id, self.disk.hard_state.storage)
+        if state is not None and (state.newest.unfit or "").startswith(OLD) and not self._went_back:
+            raise ViolationError(f"{self.name}: SPU {self.spu.id} takes its disk for an old one")
         said = self._said()
         if said != self._told:
             self._told = said

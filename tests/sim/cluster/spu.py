@@ -7,6 +7,8 @@ a session kept from being told is in the hello of the next.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from schemas.control.messages import (
@@ -47,6 +49,15 @@ if TYPE_CHECKING:
     from tests.sim.cluster.world import World
 
 TICK_US = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy of an SPU's files: its replicas by name, and what it knew from the SC."""
+
+    disks: dict[str, ReplicaDisk]
+    assignments: dict[str, tuple[int, Assignment]]
+    seen: tuple[int, int, Stamp | None]
 
 
 class SimSpu:
@@ -127,6 +138,18 @@ class SimSpu:
         self._assignments.clear()
         self._seen = (0, 0, None)
 
+    def copied(self) -> Copy:
+        """A copy of its files as they are now."""
+        disks = {name: replica.disk.copied() for name, replica in self.replicas.items()}
+        return Copy(disks, dict(self._assignments), self._seen)
+
+    def put_back(self, copy: Copy, names: Iterable[str]) -> None:
+        """The process is down, and a copy of its files replaces them; of its replicas, these."""
+        for name in names:
+            self.replicas[name].put_back(copy.disks[name])
+        self._assignments = dict(copy.assignments)
+        self._seen = copy.seen
+
     def disk_us(self) -> int:
         """How long the disk takes for a write and its fsync."""
         chance = self.world.chance
@@ -137,6 +160,10 @@ class SimSpu:
     def fail_fsync(self, name: str) -> None:
         """The next fsync of a replica's log fails."""
         self._failing.add(name)
+
+    def will_fail(self, name: str) -> bool:
+        """Whether an fsync of a replica's log is about to fail, or has failed."""
+        return name in self._failing or self.replicas[name].disk.broken
 
     def fsync_fails(self, name: str) -> bool:
         """Whether the fsync that ends now fails."""

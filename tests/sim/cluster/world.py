@@ -21,9 +21,9 @@ from schemas.objects.topic import Durability
 from spu.replication.events import Input, Output
 from tests.sim.cluster.clients import SimConsumer, SimProducer
 from tests.sim.cluster.clock import Clock
-from tests.sim.cluster.faults import Faults
+from tests.sim.cluster.faults import Faults, has_old_disks
 from tests.sim.cluster.kv import Kv
-from tests.sim.cluster.layout import Layout, drawn
+from tests.sim.cluster.layout import Layout, cautious, drawn
 from tests.sim.cluster.ledger import Ledger, ViolationError, is_fit
 from tests.sim.cluster.network import SC, Network
 from tests.sim.cluster.sc import SimSc
@@ -80,7 +80,9 @@ class World:
         self.pace_us = chance.choice((600_000, 1_500_000))
         self._kept = chance.choice((2, 15, 15, 1_000))
         self._numbers = 0
-        layout = layout or drawn(chance)
+        if layout is None:
+            layout = drawn(chance)
+            layout = cautious(layout) if has_old_disks(seed) else layout
         for plan in layout.partitions:
             self.durability[plan.name] = plan.durability
             self.ledgers[plan.name] = Ledger(plan.name, {})

@@ -36,7 +36,7 @@ from spu.replication.events import (
     TruncateLog,
 )
 from spu.replication.messages import Append, Batch, Message
-from spu.replication.state import HardState, Member, Members, ReplicaState
+from spu.replication.state import OLD, HardState, Member, Members, ReplicaState
 
 #: One record each: what tells two logs apart is who wrote what where.
 CONTROL = b"control"
@@ -309,6 +309,8 @@ def check(world: World) -> None:
             unproven = state.leading.proving
             if here and not unproven and not state.hard_state.required >= set(now.lrs):
                 raise ViolationError(f"SPU {spu} commits with {state.hard_state}, the KV has {now}")
+        if (state.newest.unfit or "").startswith(OLD) and not node.old:
+            raise ViolationError(f"SPU {spu} takes its disk for an old one: {state.newest.unfit}")
         for batch in disk.batches:
             if written.setdefault((batch.term, batch.base), batch) != batch:
                 raise ViolationError(f"{batch} and {written[batch.term, batch.base]} in one term")

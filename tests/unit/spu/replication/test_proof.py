@@ -12,6 +12,7 @@ from spu.replication.events import (
     LinkUp,
     Output,
     PersistHardState,
+    Push,
     Received,
     RequestElection,
     Resume,
@@ -20,7 +21,7 @@ from spu.replication.events import (
     Tick,
 )
 from spu.replication.history import TermStart
-from spu.replication.messages import Attach, LogEnd, Outdated, Reject
+from spu.replication.messages import Attach, CommitUpdate, LogEnd, Outdated, Reject
 from spu.replication.state import (
     OLD,
     PROOF_MS,
@@ -95,7 +96,12 @@ def test_given_a_log_that_was_proven_since_the_start_then_an_election_costs_noth
         pytest.param(
             answer(1, lac=5, lac_term=TERM), 0, False, id="given-the-same-record-then-fit"
         ),
-        pytest.param(answer(1, lac=6, lac_term=TERM), 0, True, id="given-one-at-the-end-then-old"),
+        pytest.param(
+            answer(1, LogView(0, 7, 7, LOG.history), 6, TERM),
+            0,
+            True,
+            id="given-one-at-the-end-then-old",
+        ),
         pytest.param(answer(1, lac=5, lac_term=3), 0, True, id="given-another-term-then-old"),
         pytest.param(answer(1, lac=-1, lac_term=0), 0, False, id="given-none-committed-then-fit"),
         pytest.param(
@@ -103,6 +109,12 @@ def test_given_a_log_that_was_proven_since_the_start_then_an_election_costs_noth
             0,
             True,
             id="given-an-unfit-one-then-old",
+        ),
+        pytest.param(
+            answer(1, LogView(0, 4, 4, (TermStart(3, 0),)), 5, 3, unfit="damage"),
+            0,
+            False,
+            id="given-one-that-damage-took-from-the-other-then-fit",
         ),
         pytest.param(
             answer(1, lac=9, lac_term=TERM), NEXT, False, id="given-elected-uncleanly-then-fit"
@@ -238,3 +250,31 @@ def test_given_a_live_follower_without_what_is_committed_then_it_is_told_and_is_
     follower.keep(Received(0, Attach(NEXT, 3, "boot")))
     follower.keep(Received(0, Outdated(NEXT, 3, "boot 1", 5)))
     assert str(unfit_reason(follower)).startswith(OLD)
+
+
+def test_given_a_live_follower_that_ends_before_the_log_begins_then_it_keeps_its_seat() -> None:
+    """It first becomes unfit and leaves the live replicas: only then is its log discarded."""
+    leader = reopened(log=replace(LOG, start=5))
+    for spu in (1, 2):
+        leader.keep(Received(spu, answer(spu)))
+    leader.state = replace(leader.state, lac=5)
+    leader.keep(LinkUp(1))
+    short = answer(1, LogView(0, 3, 3, (TermStart(3, 0),)), lac=2)
+    (said,) = leader.keep(Received(1, replace(short, attach=3)))
+    assert said == Send(1, Outdated(NEXT, 3, "boot 1", 5))
+
+
+def test_given_a_witness_that_is_behind_then_its_disk_is_not_old() -> None:
+    """A replica that is not live may lack what is committed, also where the SC has not spoken."""
+    hard_state = HardState("a", TERM, 2, REPLICAS, (A, B), 2, leading=True)
+    dialogue = Dialogue(recovered(0, "boot", hard_state, LOG, 5))
+    dialogue.keep(Resume())
+    for peer in (1, 2):
+        dialogue.keep(LinkUp(peer))
+    dialogue.keep(Received(1, replace(answer(1), term=TERM + 1)))
+    behind = answer(2, LogView(0, 5, 5, LOG.history))
+    outputs = dialogue.keep(Received(2, replace(behind, term=TERM + 1)))
+    assert dialogue.state.witnesses == {B, C}
+    sent = [output.message for output in outputs if isinstance(output, Send) and output.to == 2]
+    assert [type(message) for message in sent] == [CommitUpdate]
+    assert Push in {type(output) for output in outputs}
