@@ -47,6 +47,9 @@ def connect(address: str | None = None, *, by: str | None = None) -> Cluster:
     ``RUNNEL_SC``, else the cluster that was started last. ``by`` is the name that the history of
     objects shows for changes; ``runnel-python`` by default. Raises InvalidRequestError if it is not
     an address, UnreachableError that names it.
+
+    A client belongs to the process that opened it: in a fork of it, calls raise
+    InvalidRequestError, and closing does nothing. Call this in each process.
     """
     address = default_sc() if address is None else address
     thread = LoopThread(f"runnel {address}")
@@ -92,9 +95,9 @@ class Cluster(BlockingAdmin):
         self._leave(error)
 
     def _leave(self, error: BaseException | None) -> None:
-        atexit.unregister(self._at_exit)
         if not self._thread.running:
             return
+        atexit.unregister(self._at_exit)
         try:
             self._thread.call(self._inner.leave(error))
         finally:
@@ -338,7 +341,11 @@ class Consumer:
     def _next_chunk(self) -> FetchedChunk | None:
         inner, thread = self._inner, self._thread
         waited = not inner.closed
-        if not thread.is_current and (chunk := inner.next_delivered(thread.loop)) is not None:
+        if (
+            thread.running
+            and not thread.is_current
+            and (chunk := inner.next_delivered(thread.loop)) is not None
+        ):
             return chunk
         return thread.call(inner.next_chunk(waited=waited))
 

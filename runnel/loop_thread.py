@@ -10,15 +10,21 @@ import asyncio
 import concurrent.futures
 import importlib
 import inspect
+import socket
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, TypeVar
+
+from runnel.fork import OpenedIn, tell_forks
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
 _JOIN_S: Final = 5.0
 _SIGNAL_S: Final = 0.2
+#: Of a parent, in its fork.
+_inherited: Final[list[LoopThread]] = []
 
 
 def blocking_form_of(original: Callable[..., object]) -> Callable[[F], F]:
@@ -44,8 +50,20 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         # It does not exist for every platform; asyncio's own loop works as well, but slower.
         return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
+
+    class Loop(uvloop.Loop):  # type: ignore[misc, name-defined]
+        async def getaddrinfo(self, *arguments: Any, **options: Any) -> Any:
+            # libuv would start threads of its own for this. At the exit of a forked process it
+            # waits for them, which are not there, and crashes.
+            ask = partial(socket.getaddrinfo, *arguments, **options)
+            try:
+                answer = self.run_in_executor(None, ask)
+            except RuntimeError:
+                # The process is ending, and its executors with it: it will not fork any more.
+                return await super().getaddrinfo(*arguments, **options)
+            return await answer
+
+    return Loop()
 
 
 def _wait(future: concurrent.futures.Future[T], loop: asyncio.AbstractEventLoop) -> T:
@@ -70,9 +88,17 @@ class LoopThread:
     """Runs coroutines for other threads until `stop`."""
 
     def __init__(self, name: str) -> None:
+        self._opened_in = OpenedIn()
         self._loop = _new_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+        tell_forks(self)
+
+    def forked(self) -> None:
+        """Keep the loop for ever: its connections, if they were collected here, would end the
+        polling of the parent's.
+        """
+        _inherited.append(self)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -86,15 +112,20 @@ class LoopThread:
 
     @property
     def running(self) -> bool:
-        return not self._loop.is_closed()
+        """Can it be called? False once it is stopped, and in a fork of the process."""
+        return self._opened_in.is_this and not self._loop.is_closed()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop, wait, and return its result or raise its error."""
+        """Run a coroutine in the loop, wait, and return its result or raise its error.
+
+        Raises InvalidRequestError in a fork of the process.
+        """
         if self.is_current:
             work.close()
             raise RuntimeError("a blocking call from a callback of the client would never end")
         if not self.running:
             work.close()
+            self._opened_in.require()
             raise RuntimeError("the client is closed")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:

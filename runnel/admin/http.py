@@ -23,6 +23,7 @@ from runnel.admin.calls import (
     unreachable,
 )
 from runnel.admin.sse import EventParser, ServerEvent
+from runnel.fork import OpenedIn
 from runnel.net.address import Address
 from schemas.control.assignments import Assignments
 from schemas.errors import ProtocolError, UnreachableError
@@ -37,13 +38,15 @@ class ScClient(ScCalls):
 
     def __init__(self, addresses: tuple[Address, ...], by: str | None = None) -> None:
         super().__init__(addresses, by)
+        self._opened_in = OpenedIn()
         self._session = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S),
             headers={BY_HEADER: self.by},
         )
 
     async def close(self) -> None:
-        await self._session.close()
+        if self._opened_in.is_this:
+            await self._session.close()
 
     async def assignments(self, topic: str) -> Assignments:
         """The leaders of a topic's partitions; an unknown topic is absent.
@@ -94,6 +97,7 @@ class ScClient(ScCalls):
         data: bytes | None,
         content_type: str,
     ) -> Any:
+        self._opened_in.require()
         headers = {} if data is None else {"Content-Type": content_type}
         with _asking(address):
             async with self._session.request(
@@ -113,6 +117,7 @@ class ScClient(ScCalls):
         patience = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=STREAM_SILENCE_S
         )
+        self._opened_in.require()
         parser = EventParser()
         with _asking(address):
             async with self._session.get(

@@ -28,6 +28,7 @@ from runnel.consume.schema_follower import SchemaFollower
 from runnel.consume.settings import ConsumerSettings
 from runnel.consume.speculation import Speculation
 from runnel.consume.start import find_starts
+from runnel.fork import OpenedIn
 from runnel.net.offsets import Range, check_offsets
 from runnel.net.routing import TopicRoute
 from runnel.positions.store import Session
@@ -66,6 +67,7 @@ class Consumer:
         session: Session | None = None,
     ) -> None:
         self.topic = topic
+        self._opened_in = OpenedIn()
         self.state = ReadState(topic, with_ids=settings.transaction_ids)
         self._open_route = open_route
         self._ask_schema = ask_schema
@@ -117,8 +119,10 @@ class Consumer:
         """The next records, or None when everything up to ``stop`` was handed out.
 
         ``waited``: the caller has waited since before it was closed; for it, that is the end.
-        Raises FencedError once another consumer has taken over the name.
+        Raises FencedError once another consumer has taken over the name, InvalidRequestError in a
+        fork of the process that opened the consumer.
         """
+        self._opened_in.require()
         self.state.asked()
         if self._exhausted:
             return None
@@ -197,6 +201,7 @@ class Consumer:
         over the name, InvalidRequestError without a name and for partitions that are not read,
         DeadlineExceededError.
         """
+        self._opened_in.require()
         if self._session is None:
             raise InvalidRequestError(
                 f"the consumer of {self.topic!r} has no name to commit under; open it with name='…'"
@@ -280,6 +285,9 @@ class Consumer:
             await self._auto_commit.finish(self.position())
 
     async def _end(self, offsets: Mapping[int, int], give_up_s: float) -> None:
+        if not self._opened_in.is_this:
+            # The parent still reads, and commits.
+            return
         tasks = self.abandon()
         await asyncio.gather(*tasks, return_exceptions=True)
         if (auto_commit := self._auto_commit) is None:

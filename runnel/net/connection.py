@@ -14,6 +14,7 @@ and unpacks.
 from __future__ import annotations
 
 import asyncio
+import socket
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -314,9 +315,7 @@ async def open_connection(address: Address, timeout_s: float) -> SpuConnection:
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(timeout_s):
-            _transport, connection = await loop.create_connection(
-                lambda: SpuConnection(address), address.host, address.port
-            )
+            connection = await _connect(loop, address)
     except TimeoutError:
         raise UnreachableError(f"no SPU answered at {address} within {timeout_s:.1f} s") from None
     except OSError as error:
@@ -327,6 +326,22 @@ async def open_connection(address: Address, timeout_s: float) -> SpuConnection:
         await connection.close()
         raise
     return connection
+
+
+async def _connect(loop: asyncio.AbstractEventLoop, address: Address) -> SpuConnection:
+    """To the first of the host's addresses that answers. Raises OSError."""
+    # Not by `create_connection`: see `runnel.loop_thread` for what uvloop does with names.
+    found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    failure: OSError | None = None
+    for _family, _type, _protocol, _name, (host, *_rest) in found:
+        try:
+            _transport, connection = await loop.create_connection(
+                lambda: SpuConnection(address), str(host), address.port
+            )
+            return connection
+        except OSError as error:
+            failure = failure or error
+    raise failure or OSError(f"{address.host} has no address")
 
 
 def _reason(error: OSError) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from runnel.fork import OpenedIn
 from runnel.net.address import Address
 from runnel.net.connection import SpuConnection, open_connection
 from schemas.backoff import backoff_s
@@ -41,6 +42,7 @@ class ConnectionPool:
         self._random = random
         self._slots: dict[Address, _Slot] = {}
         self._closed = False
+        self._opened_in = OpenedIn()
 
     async def get(self, address: Address, timeout_s: float) -> SpuConnection:
         """A working connection. Raises UnreachableError after one failed attempt.
@@ -48,6 +50,7 @@ class ConnectionPool:
         One attempt only: the caller asks for the leader again before the next one, because the
         leader may have moved away from an SPU that does not answer.
         """
+        self._opened_in.require()
         slot = self._slots.setdefault(address, _Slot())
         if slot.connection is not None and slot.connection.usable:
             return slot.connection
@@ -59,6 +62,9 @@ class ConnectionPool:
 
     async def close(self) -> None:
         """Close all; later calls of `get` are refused."""
+        if not self._opened_in.is_this:
+            # The parent uses the same sockets, and the same poller.
+            return
         self._closed = True
         for slot in self._slots.values():
             if slot.connection is not None:

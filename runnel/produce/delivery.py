@@ -11,6 +11,7 @@ from collections.abc import Generator
 from concurrent.futures import Future
 from typing import Protocol
 
+from runnel.fork import OpenedIn
 from runnel.produce.batch import ProducerBatch
 from runnel.records.record import BatchMetadata, RecordMetadata
 from schemas.errors import DeadlineExceededError
@@ -22,6 +23,7 @@ class Outcome(Future[int]):
     def __init__(self, topic: str) -> None:
         super().__init__()
         self.topic = topic
+        self.opened_in = OpenedIn()
         # A running future cannot be cancelled: a caller that stops waiting must not stop the batch.
         self.set_running_or_notify_cancel()
 
@@ -30,6 +32,8 @@ Batch = ProducerBatch[Outcome]
 
 
 def _wait(outcome: Outcome, timeout: float | None) -> int:
+    if not outcome.done():
+        outcome.opened_in.require()
     if not outcome.done() and asyncio._get_running_loop() is not None:
         raise RuntimeError("result() would block the event loop; await the delivery instead")
     try:

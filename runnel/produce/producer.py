@@ -20,6 +20,7 @@ from time import monotonic, time_ns
 from types import TracebackType
 from typing import Any, Final, Self
 
+from runnel.fork import OpenedIn
 from runnel.net.routing import TopicRoute
 from runnel.produce.accumulator import Accumulator
 from runnel.produce.delivery import Batch, Outcome, TableDelivery
@@ -80,6 +81,7 @@ class Producer(RecordSender):
         closed: Callable[[Producer], None] = lambda _producer: None,
     ) -> None:
         self.settings = settings
+        self._opened_in = OpenedIn()
         self._route = route
         self._loop = asyncio.get_running_loop()
         self._drained = asyncio.Event()
@@ -209,8 +211,10 @@ class Producer(RecordSender):
     async def flush(self) -> None:
         """Send all records added so far and wait for their outcome.
 
-        Raises the first failure since the last flush, with the number of records that failed.
+        Raises the first failure since the last flush, with the number of records that failed;
+        InvalidRequestError in a fork of the process that opened the producer.
         """
+        self._opened_in.require()
         self._send_buffer.seal_all()
         self._pump()
         waiting = [asyncio.wrap_future(batch.outcome) for batch in self._unsettled]
@@ -261,8 +265,10 @@ class Producer(RecordSender):
 
     async def leave(self, error: BaseException | None) -> None:
         """End of a ``with`` block: flush. After an error, for a short time only; if interrupted,
-        not at all.
+        not at all. In a fork, nothing: the parent still uses the producer.
         """
+        if not self._opened_in.is_this:
+            return
         if error is None:
             await self.close()
             return

@@ -34,6 +34,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from runnel.fork import OpenedIn, tell_forks
 from runnel.produce.accumulator import Accumulator
 from runnel.produce.delivery import Batch, Delivery, Outcome
 from runnel.produce.partitioned_rows import Rows
@@ -130,6 +131,7 @@ class SendBuffer:
         self._limit_bytes = buffer_bytes
         self._waits = waits
         self._wake = wake
+        self._opened_in = OpenedIn()
         self._lock = threading.Lock()
         # Notified whenever a batch leaves the buffer.
         self._room = threading.Condition(self._lock)
@@ -138,6 +140,16 @@ class SendBuffer:
         self._awaited = False
         self.closed = False
         self._open(_LEAST_SLOTS)
+        tell_forks(self)
+
+    def forked(self) -> None:
+        """Take nothing in this process: the parent sends what was taken before."""
+        # Another thread of the parent may have held it.
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._wake = lambda: None
+        self.closed = True
+        self._open(0)
 
     #: Whether values are rows of a typed topic instead of bytes.
     takes_rows = False
@@ -193,7 +205,8 @@ class SendBuffer:
                 self._open_next()
 
     def gather(self) -> None:
-        """Put all records sent so far into batches."""
+        """Put all records sent so far into batches. Raises InvalidRequestError in a fork."""
+        self._opened_in.require()
         with self._lock:
             self._gather()
             self._open_next()
@@ -317,6 +330,7 @@ class SendBuffer:
             # Others may have opened a chunk meanwhile, and filled it.
             self._gather()
         if self.closed:
+            self._opened_in.require()
             raise InvalidRequestError(
                 f"the producer of {self._topic!r} is closed; open another one"
             )
