@@ -36,7 +36,7 @@ Python's own exceptions inside a pure core are bugs and are not wrapped.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 
 class ErrorCode(IntEnum):
@@ -185,11 +185,20 @@ class OffsetOutOfRangeError(TerminalError):
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-class DivergedError(TerminalError):
-    """The reader has read records that the log does not have any more.
+#: How a log can lack records that were committed, for the messages of errors.
+LOST_RECORDS: Final = (
+    "records that were acknowledged are lost: by an unclean election, or because the disks of all"
+    " live replicas went back in time (an old copy or snapshot was put back)"
+)
 
-    Only an unclean election, which an operator decides on, makes that possible. The records read
-    may differ from the log at ``diverged_at`` and above; below it both are the same.
+
+class DivergedError(TerminalError):
+    """The client has read records, or was told that they are acknowledged, and the log does not
+    have them any more.
+
+    Only an unclean election, which an operator decides on, makes that possible, or the disks of all
+    live replicas that are old (`LOST_RECORDS`). What the client knows may differ from the log at
+    ``diverged_at`` and above; below it both are the same.
     """
 
     code = ErrorCode.DIVERGED

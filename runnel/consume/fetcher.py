@@ -51,7 +51,7 @@ from schemas.errors import (
 )
 from schemas.ids import PartitionUid, Term
 from schemas.wire.protocol import Api
-from schemas.wire.record_requests import NO_FLAGS, FetchFlags, FetchRequest, FetchResponse
+from schemas.wire.record_requests import FetchFlags, FetchRequest, FetchResponse
 
 #: Seconds that an SPU may take beyond the wait it was asked for.
 _FETCH_SLACK_S: Final = 30.0
@@ -349,7 +349,7 @@ class PartitionFetcher:
             1,
             wait_ms,
             wanted.term,
-            NO_FLAGS if leads else FetchFlags.FOLLOWER_OK,
+            FetchFlags.COMMITTED_BELOW if leads else FetchFlags.FOLLOWER_OK,
         )
         call = await connection.start(Api.FETCH, request.pack(), timeout_s=wanted.timeout_s)
         if isinstance(source, PartitionLeader):

@@ -23,6 +23,7 @@ from runnel.net.offsets import list_offsets
 from runnel.net.routing import TopicRoute
 from runnel.records.cursor import Cursor
 from schemas.errors import (
+    LOST_RECORDS,
     CorruptBatchError,
     DeadlineExceededError,
     DivergedError,
@@ -146,17 +147,19 @@ class PartitionReader:
         return Fetched(response.tail, FetchResponse.unpack(response.fixed).lac, None)
 
     async def _fetch(self) -> Fetched | None:
-        """The next answer; None if the position had to move instead."""
+        """The next answer; None if it must be asked again, from where the position is now."""
         cursor = self.cursor
         place = f"{self.route.name}/{cursor.partition}"
         try:
             return await self.fetcher.fetch(cursor.position, cursor.term)
         except DivergedError as error:
+            if await self.route.another_leads(cursor.partition):
+                return None
             lost = DivergedError(
                 f"{place}: the log no longer holds the records that were read before offset"
-                f" {cursor.position}: it may differ from offset {error.diverged_at} on. An unclean"
-                f" election has lost records; decide what to do about those already processed, and"
-                f" continue from offset {error.diverged_at}. {error.message}",
+                f" {cursor.position}: it may differ from offset {error.diverged_at} on:"
+                f" {LOST_RECORDS}. Decide what to do about those already processed, and continue"
+                f" from offset {error.diverged_at}. {error.message}",
                 diverged_at=error.diverged_at,
             )
             lost.details.update(
@@ -165,7 +168,17 @@ class PartitionReader:
             raise lost from error
         except OffsetOutOfRangeError as error:
             found = await list_offsets(self.route, cursor.partition, EARLIEST, self.give_up_s)
-            start = found.log_start
+            start, end = found.log_start, found.lac + 1
+            if cursor.position > end:
+                if await self.route.another_leads(cursor.partition):
+                    return None
+                raise OffsetOutOfRangeError(
+                    f"{place}: offset {cursor.position} is above the end of the log, {end}. If"
+                    f" there were records below it, {LOST_RECORDS}. Decide what to do about those"
+                    f" already processed, and start at {end} or below",
+                    end=end,
+                    partition=cursor.partition,
+                ) from error
             if self.from_earliest and start > cursor.position:
                 # Retention removed the first records between asking where they are and reading.
                 cursor.position = start

@@ -14,7 +14,7 @@ from runnel.net.offsets import Range, ResolvedOffset, Start, list_offsets, resol
 from runnel.net.routing import TopicRoute
 from runnel.positions.store import Session
 from runnel.records.cursor import Cursor
-from schemas.errors import DivergedError
+from schemas.errors import LOST_RECORDS, DivergedError
 from schemas.wire.record_requests import LATEST
 
 
@@ -92,7 +92,7 @@ class _StartFinder:
             route.suspect(partition)
         raise DivergedError(
             f"{route.name}/{partition}: consumer {name!r} has read up to offset {committed},"
-            f" and the log ends at {found.offset}. An unclean election has lost records; decide"
+            f" and the log ends at {found.offset}: {LOST_RECORDS}. Decide"
             f" what to do about those already processed, and then: runnel consumer reset"
             f" {name} --topic {route.name} --offset {found.offset} -p {partition}",
             diverged_at=found.offset,

@@ -29,6 +29,7 @@ from schemas.errors import (
 )
 from schemas.ids import PartitionUid
 from schemas.wire.protocol import MAX_SUBSCRIPTION_BYTES, Api
+from schemas.wire.record_requests import FetchFlags
 from schemas.wire.subscription_requests import (
     Grant,
     PushResponse,
@@ -204,7 +205,9 @@ class Subscriptions:
         window = Window.first(most_bytes)
         opened = Subscription(self, self._number, uid, offset, window)
         self._open[self._number] = opened
-        self._wanted[self._number] = SubscriptionEntry(self._number, uid, offset, term, window.size)
+        self._wanted[self._number] = SubscriptionEntry(
+            self._number, uid, offset, term, window.size, FetchFlags.COMMITTED_BELOW
+        )
         self._flush_soon()
         if self._quiet_timer is None:
             self._quiet_timer = self._loop.call_later(_QUIET_S, self._look)

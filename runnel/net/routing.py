@@ -215,6 +215,12 @@ class TopicRoute:
             # The next attempt meets any error of this and reports it.
             return False
 
+    async def another_leads(self, index: int) -> bool:
+        """Does the SC, asked now, name a leader that was not tried yet? Then what the last one said
+        may be the word of a deposed leader."""
+        self.suspect(index)
+        return await self.moved(index, self._tried.get(index))
+
     async def retrying(
         self,
         index: int,

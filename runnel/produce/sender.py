@@ -13,6 +13,11 @@ once an attempt ended without saying whether it was appended; an error for too f
 says that it was not. If one fails for good, the uncertain ones after it fail with it (with new
 numbers they could be written twice), and the rest is numbered in a new epoch.
 
+A leader may have lost batches that were acknowledged. That shows when a batch is sent alone and the
+leader still misses an earlier one, or gives it an offset below one that was acknowledged. The batch
+then fails with DivergedError, so that the user hears of it at once; later ones are sent in a new
+epoch.
+
 With acks ``none`` nothing is numbered or repeated. With ``leader``, acknowledged records can be
 lost when the leader changes; the leader then misses sequences that will never come, so the rest is
 numbered anew, and a batch can be written twice around that change.
@@ -30,7 +35,9 @@ from runnel.net.connection import Response
 from runnel.net.routing import TopicRoute, may_retry
 from runnel.produce.delivery import Batch
 from schemas.errors import (
+    LOST_RECORDS,
     DeadlineExceededError,
+    DivergedError,
     NotEnoughReplicasError,
     NotReadyError,
     OverloadedError,
@@ -107,6 +114,8 @@ class PartitionSender:
     _sequence: int = 0
     _acknowledged: bool = False
     _acknowledged_term: int = -1
+    #: The offset after the last record that was acknowledged as committed.
+    _acknowledged_end: int = 0
     _leader_term: int = -1
     _verify_leader_at: float = 0.0
     _ended: RunnelError | None = None
@@ -298,6 +307,8 @@ class PartitionSender:
             error = await self._once(head)
             if error is None:
                 return None
+            if (lost := await self._lost_behind(head, error)) is not None:
+                return lost
 
     async def _once(self, head: _Attempted) -> RunnelError | None:
         """One attempt and its answer; None once the batch is in the log."""
@@ -318,6 +329,31 @@ class PartitionSender:
             return head.error
         self._succeed(head, response)
         return None
+
+    async def _lost_behind(self, head: _Attempted, error: RunnelError) -> RunnelError | None:
+        """The final error if the leader, which was sent ``head`` alone, misses a batch before it:
+        everything before it was acknowledged."""
+        known_end = error.details.get("knownEnd")
+        if not isinstance(known_end, int) or not self._acknowledged_end:
+            return None
+        if await self.route.another_leads(self.index):
+            return None
+        head.uncertain = False
+        not_written = f"this batch of {head.batch.count} records was not written"
+        lost = self._lost(known_end, not_written)
+        self._acknowledged_end = known_end
+        return lost
+
+    def _lost(self, end: int, this_batch: str) -> DivergedError:
+        """The error if records at ``end`` and above were acknowledged to this producer and are not
+        in the log."""
+        place = f"{self.route.name}/{self.index}"
+        return DivergedError(
+            f"records for partition {place} that were acknowledged to this producer, up to offset"
+            f" {self._acknowledged_end - 1}, are not in the log from offset {end} on:"
+            f" {LOST_RECORDS}. Send them again if you still have them; {this_batch}",
+            diverged_at=end,
+        )
 
     def _forget_lost(self, head: _Attempted, error: RunnelError) -> None:
         """With acks leader, do not wait for sequences that a new leader lost."""
@@ -370,6 +406,15 @@ class PartitionSender:
         answer = ProduceResponse.unpack(response.fixed)
         self._acknowledged = True
         self._acknowledged_term = self._leader_term
+        if self.settings.acks is Acks.COMMITTED:
+            base_offset = answer.base_offset
+            lost = None
+            if base_offset < self._acknowledged_end:
+                lost = self._lost(base_offset, f"this batch was written, at offset {base_offset}")
+            self._acknowledged_end = base_offset + attempted.batch.count
+            if lost is not None:
+                self._fail(attempted.batch, lost)
+                return
         self._finish(attempted, answer.base_offset)
 
     def _finish(self, attempted: _Attempted, base_offset: int) -> None:

@@ -179,9 +179,10 @@ class StateLog(Generic[S, U]):
             try:
                 answer = await self._fetch(deadline)
             except (OffsetOutOfRangeError, DivergedError) as error:
-                # A snapshot is further on; or an unclean election makes it read everything again.
+                # A snapshot is further on; or records were lost, and it reads everything again.
                 bounds = await list_offsets(self._route, self._partition, LATEST, _left(deadline))
-                if isinstance(error, OffsetOutOfRangeError) and bounds.log_start <= before:
+                here = bounds.log_start <= before <= bounds.offset
+                if isinstance(error, OffsetOutOfRangeError) and here:
                     raise
                 self._restart(bounds.log_start)
                 continue

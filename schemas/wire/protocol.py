@@ -28,6 +28,7 @@ from typing import ClassVar, Final, Self
 from schemas.errors import (
     DivergedError,
     ErrorCode,
+    NotReadyError,
     ProtocolError,
     RunnelError,
     TransactionIdTooLowError,
@@ -96,6 +97,9 @@ def pack_error(
         fixed = DivergedResponse(error.diverged_at).pack()
     elif isinstance(error, TransactionIdTooLowError):
         fixed = TransactionIdTooLowResponse(error.last_transaction_id).pack()
+    elif isinstance(error, NotReadyError) and "expectedSequence" in error.details:
+        missing = MissingBatchResponse(error.details["expectedSequence"], error.details["knownEnd"])
+        fixed = missing.pack()
     return pack_frame(
         api, correlation, fixed, error.message.encode(errors="replace")[:4096], status=error.code
     )
@@ -129,6 +133,11 @@ def raise_for_status(
     if header.status == ErrorCode.TRANSACTION_ID_TOO_LOW:
         last = TransactionIdTooLowResponse.unpack(fixed).last_transaction_id
         raise TransactionIdTooLowError(message, last_transaction_id=last)
+    if header.status == ErrorCode.NOT_READY and len(fixed) >= MissingBatchResponse.LAYOUT.size:
+        missing = MissingBatchResponse.unpack(fixed)
+        raise NotReadyError(
+            message, expectedSequence=missing.expected_sequence, knownEnd=missing.known_end
+        )
     raise error_from(header.status, message)
 
 
@@ -220,6 +229,27 @@ class TransactionIdTooLowResponse(FixedPart):
 
     def pack(self) -> bytes:
         return self.LAYOUT.pack(self.last_transaction_id)
+
+    @classmethod
+    def unpack(cls, data: memoryview | bytes) -> Self:
+        return cls(*cls._fields(data))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class MissingBatchResponse(FixedPart):
+    """The fixed part of an answer to PRODUCE with the status NOT_READY, if the leader lacks an
+    earlier batch of the producer.
+
+    ``expected_sequence``: the sequence of that batch. ``known_end``: the offset after the
+    producer's last batch in the log.
+    """
+
+    expected_sequence: int
+    known_end: int
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<Iq")
+
+    def pack(self) -> bytes:
+        return self.LAYOUT.pack(self.expected_sequence, self.known_end)
 
     @classmethod
     def unpack(cls, data: memoryview | bytes) -> Self:

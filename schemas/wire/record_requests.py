@@ -37,6 +37,9 @@ class FetchFlags(IntFlag):
     #: The reader was sent a damaged batch: the SPU verifies the batches before it sends them again,
     #: and takes a replica that is damaged out of service.
     VERIFIED = 2
+    #: The reader knows that what lies below the offset was committed: a leader whose log ends
+    #: before it answers OFFSET_OUT_OF_RANGE, and does not wait.
+    COMMITTED_BELOW = 4
 
 
 NO_FLAGS: Final = FetchFlags(0)

@@ -1,27 +1,37 @@
 """Checks that a fetch names an offset of the log, and that the log agrees with the reader. Pure.
 
 A fetch carries the offset to read from and the term of the batch that the reader read before it. If
-the log does not hold that batch, an unclean election has removed it, and the reader is told from
-which offset on its records may differ.
+the log does not hold that batch, it was lost, and the reader is told from which offset on its
+records may differ. A reader without such a batch may say that what lies below the offset was
+committed.
 """
 
 from __future__ import annotations
 
-from schemas.errors import DivergedError, InvalidRequestError, OffsetOutOfRangeError
+from schemas.errors import (
+    DivergedError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+)
 from schemas.ids import format_term
-from schemas.wire.record_requests import FetchRequest
+from schemas.wire.record_requests import FetchFlags, FetchRequest
 from spu.replication.history import common_end, diverged_at
 from spu.replication.state import ReplicaState
 
 
 def require_agreement(name: str, state: ReplicaState, request: FetchRequest) -> None:
-    """Raise DivergedError if partition ``name`` does not hold what the reader has read, and
+    """Raise DivergedError if partition ``name`` does not hold what the reader has read,
+    OffsetOutOfRangeError if it ends before what the reader knows to be committed, and
     InvalidRequestError for a negative offset."""
     if request.offset < 0:
         raise InvalidRequestError(f"offset {request.offset} is negative; offsets begin at 0")
     log, leads = state.log, state.leading is not None
     known_end = log.leo if leads else state.lac + 1
     if not request.term or request.offset <= log.start:
+        known_below = FetchFlags.COMMITTED_BELOW in request.flags
+        # Only a leader that serves holds everything that is committed.
+        if known_below and state.is_serving and request.offset > log.leo:
+            raise above_end(name, request.offset, log.leo)
         return
     if request.offset <= known_end:
         place = diverged_at(log.history, request.offset, request.term, known_end)
@@ -33,10 +43,15 @@ def require_agreement(name: str, state: ReplicaState, request: FetchRequest) -> 
     if place is not None:
         raise DivergedError(
             f"{name} no longer holds what was read before offset {request.offset} in term"
-            f" {format_term(request.term)}: it differs from offset {place} on, after an unclean"
-            " election; read again from there",
+            f" {format_term(request.term)}: it differs from offset {place} on; read again from"
+            " there",
             diverged_at=place,
         )
+
+
+def above_end(name: str, offset: int, leo: int) -> OffsetOutOfRangeError:
+    """The error for an ``offset`` above the end of the log of partition ``name``."""
+    return OffsetOutOfRangeError(f"offset {offset} of {name} is above the end of its log, {leo}")
 
 
 def truncated(name: str, offset: int, log_start: int) -> OffsetOutOfRangeError:

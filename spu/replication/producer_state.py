@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from schemas.errors import FencedError, InvalidRequestError, NotReadyError
+from schemas.errors import LOST_RECORDS, FencedError, InvalidRequestError, NotReadyError
 from schemas.wire.batch import MAX_TRANSACTION_ID, NO_TRANSACTION, BatchHeader
 
 REMEMBERED_BATCHES: Final = 5
@@ -67,8 +67,9 @@ class ProducerTable:
 
         Raises FencedError for an epoch that another instance of the producer has replaced,
         NotReadyError if an earlier batch has not arrived (it may still arrive: send both again in
-        order), InvalidRequestError for a duplicate whose offset is forgotten and for a new epoch
-        that does not begin at 0. An unknown producer may begin anywhere: retention may have
+        order; the details name its sequence, and the offset after the producer's last batch in the
+        log), InvalidRequestError for a duplicate whose offset is forgotten and for a new epoch that
+        does not begin at 0. An unknown producer may begin anywhere: retention may have
         deleted its batches.
         """
         known = self._producers.get(header.producer_id)
@@ -83,7 +84,8 @@ class ProducerTable:
             if header.sequence != 0:
                 raise InvalidRequestError(
                     f"epoch {header.producer_epoch} of producer {header.producer_id:#x} begins"
-                    f" with sequence {header.sequence}; an epoch must begin with 0"
+                    f" with sequence {header.sequence}; an epoch must begin with 0. If earlier"
+                    f" batches of it were acknowledged, {LOST_RECORDS}"
                 )
             return None
         expected = (known.batches[-1][0] + 1) % _SEQUENCES
@@ -96,7 +98,9 @@ class ProducerTable:
         if (header.sequence - expected) % _SEQUENCES < _SEQUENCES // 2:
             raise NotReadyError(
                 f"sequence {header.sequence} of producer {header.producer_id:#x} arrived before"
-                f" {expected}; send the batches from {expected} on again, in order"
+                f" {expected}; send the batches from {expected} on again, in order",
+                expectedSequence=expected,
+                knownEnd=known.batches[-1][2],
             )
         raise InvalidRequestError(
             f"sequence {header.sequence} of producer {header.producer_id:#x} was appended long"

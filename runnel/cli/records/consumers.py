@@ -179,6 +179,8 @@ def _print_partitions(partitions: Sequence[PartitionProgress]) -> None:
 def _note(progress: PartitionProgress) -> str:
     if progress.committed is None or progress.earliest is None:
         return ""
+    if progress.end is not None and progress.committed > progress.end:
+        return f"above the end: {count(progress.committed - progress.end, 'offset')} lost"
     gone = progress.earliest - progress.committed
     return f"{count(gone, 'offset')} truncated before they were read" if gone > 0 else ""
 

@@ -100,12 +100,22 @@ class FakeLog:
             if header.sequence in known:
                 return known[header.sequence]
             if known and header.sequence != max(known) + 1:
-                raise NotReadyError(f"sequence {header.sequence} came before {max(known) + 1}")
+                raise NotReadyError(
+                    f"sequence {header.sequence} came before {max(known) + 1}",
+                    expectedSequence=max(known) + 1,
+                    knownEnd=known[max(known)] + 1,
+                )
             if self.newest.get(header.producer_id, -1) > header.producer_epoch:
                 raise NotReadyError("an old epoch")
             self.newest[header.producer_id] = header.producer_epoch
             known[header.sequence] = self.end
         return self.put(bytearray(batch))
+
+    def go_back(self, batches: int) -> None:
+        """Be as after so many batches: an old copy of the disk was put back."""
+        kept, self.batches = self.batches[:batches], []
+        self.end, self.sequences, self.newest = 0, {}, {}
+        self.follow(FakeLog(kept))
 
     def put(self, batch: bytearray, term: int = 1 << 16) -> int:
         """Append a batch as it is."""

@@ -185,7 +185,9 @@ async def test_given_fetches_then_they_tell_what_was_read_and_only_followers_get
         for asked in spu.fetched:
             # The batch before offset n was of term n.
             assert asked.term == asked.offset * TERM
-            assert asked.flags == (FetchFlags.FOLLOWER_OK if spu is replicated.follower else 0)
+            follows = spu is replicated.follower
+            told = FetchFlags.FOLLOWER_OK if follows else FetchFlags.COMMITTED_BELOW
+            assert asked.flags == told
 
 
 async def test_given_a_long_poll_that_is_overdue_then_the_follower_tells_what_came(
@@ -400,7 +402,7 @@ async def test_given_a_divergence_then_it_is_told_with_its_place_and_told_again(
         with pytest.raises(
             DivergedError,
             match=r"orders/0: the log no longer holds the records that were read before offset 3:"
-            r" it may differ from offset 2 on\. An unclean election .*"
+            r" it may differ from offset 2 on: .* went back in time .*"
             r" continue from offset 2\. SPU 1 led",
         ) as raised:
             await anext(records)
@@ -429,7 +431,8 @@ async def test_given_a_silent_leader_that_was_replaced_then_its_successor_is_ask
             replicated.follower.leads = True
             before = len(replicated.follower.fetched)
             while not any(  # noqa: ASYNC110 - state of the fake, not an event
-                asked.flags == 0 for asked in replicated.follower.fetched[before:]
+                asked.flags == FetchFlags.COMMITTED_BELOW
+                for asked in replicated.follower.fetched[before:]
             ):
                 await asyncio.sleep(0)
 

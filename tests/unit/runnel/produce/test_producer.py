@@ -9,10 +9,12 @@ import pyarrow as pa
 import pytest
 
 from runnel.aio import Producer
+from runnel.net.routing import TopicRoute
 from runnel.produce.settings import ProducerSettings
 from schemas.errors import (
     CorruptBatchError,
     DeadlineExceededError,
+    DivergedError,
     InvalidRequestError,
     NotFoundError,
     NotLeaderError,
@@ -358,3 +360,68 @@ async def test_given_wrong_types_then_send_says_what_to_give(
 def test_settings_out_of_bounds(options: dict[str, object]) -> None:
     with pytest.raises(InvalidRequestError, match=next(iter(options))):
         ProducerSettings(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        pytest.param(2, "up to offset 3, are not in the log from offset 2 on", id="given-a-gap"),
+        pytest.param(
+            0,
+            "from offset 0 on.*this batch was written, at offset 0",
+            id="given-none-of-its-batches",
+        ),
+    ],
+)
+async def test_given_a_leader_that_lost_what_was_acknowledged_then_an_error_at_once(
+    world: World, kept: int, said: str
+) -> None:
+    world.sc.add_topic("orders")
+    producer = await world.cluster.producer("orders", delivery_timeout_ms=20_000)
+    for value in (b"0", b"1", b"2", b"3"):
+        await producer.send(value, key=b"k")
+    world.log().go_back(kept)
+    async with asyncio.timeout(5):
+        with pytest.raises(DivergedError, match=said) as got:
+            await producer.send(b"4", key=b"k")
+    assert "went back in time" in str(got.value)
+    assert got.value.diverged_at == kept
+    # It is said once: the user has decided to go on.
+    with pytest.raises(DivergedError, match="1 records for topic 'orders' were not delivered"):
+        await producer.flush()
+    await producer.send(b"5", key=b"k")
+    await producer.close()
+    assert values(world.log())[-1] == b"5"
+
+
+async def test_given_a_gap_and_another_leader_then_it_is_asked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.sc.add_topic("orders")
+    async with world.cluster.producer("orders", delivery_timeout_ms=5_000) as producer:
+        for value in (b"0", b"1", b"2"):
+            await producer.send(value, key=b"k")
+        log, asked = world.log(), []
+        whole = list(log.batches)
+
+        async def another_leads(_route: TopicRoute, index: int) -> bool:
+            asked.append(index)
+            log.go_back(0)
+            log.follow(FakeLog(whole))
+            return True
+
+        monkeypatch.setattr(TopicRoute, "another_leads", another_leads)
+        log.go_back(1)
+        await producer.send(b"3", key=b"k")
+    assert asked == [0]
+    assert values(log) == [b"0", b"1", b"2", b"3"]
+
+
+async def test_given_acks_leader_then_what_it_lost_is_no_error(world: World) -> None:
+    world.sc.add_topic("orders")
+    async with world.cluster.producer("orders", acks="leader") as producer:
+        for value in (b"0", b"1"):
+            await producer.send(value, key=b"k")
+        world.log().go_back(0)
+        await producer.send(b"2", key=b"k")
+    assert values(world.log()) == [b"2"]

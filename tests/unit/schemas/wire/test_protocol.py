@@ -13,6 +13,7 @@ from schemas.errors import (
     DivergedError,
     ErrorCode,
     NotLeaderError,
+    NotReadyError,
     OffsetOutOfRangeError,
     ProtocolError,
     RunnelError,
@@ -35,6 +36,7 @@ from schemas.wire.protocol import (
     FrameHeader,
     HelloRequest,
     HelloResponse,
+    MissingBatchResponse,
     TransactionIdTooLowResponse,
     pack_error,
     pack_frame,
@@ -76,6 +78,7 @@ PARTS: dict[Any, st.SearchStrategy[Any]] = {
     PushResponse: st.builds(PushResponse, i64, i64, i64),
     DivergedResponse: st.builds(DivergedResponse, i64),
     TransactionIdTooLowResponse: st.builds(TransactionIdTooLowResponse, i64),
+    MissingBatchResponse: st.builds(MissingBatchResponse, u32, i64),
     ListOffsetsRequest: st.builds(ListOffsetsRequest, uids, i64, st.sampled_from(PositionBy)),
     ListOffsetsResponse: st.builds(
         ListOffsetsResponse, i64, i64, i64, u64, st.sampled_from(PositionBy)
@@ -261,6 +264,18 @@ def test_the_offset_of_a_divergence_crosses() -> None:
     got = received(DivergedError("orders-0 differs from offset 70 on", diverged_at=70))
     assert isinstance(got, DivergedError)
     assert (got.diverged_at, got.message) == (70, "orders-0 differs from offset 70 on")
+
+
+def test_the_batch_that_is_missing_crosses() -> None:
+    sent = NotReadyError("sequence 9 came before 7", expectedSequence=7, knownEnd=70)
+    frame = joined(pack_error(Api.PRODUCE, 9, sent))
+    header, fixed, tail = unpack_frame(memoryview(frame)[PREFIX.size :])
+    with pytest.raises(NotReadyError) as raised:
+        raise_for_status(header, tail, fixed)
+    assert raised.value.details == sent.details
+    # Clients of earlier versions look at no fixed part.
+    with pytest.raises(NotReadyError, match="sequence 9 came before 7"):
+        raise_for_status(header, tail)
 
 
 def test_the_last_transaction_id_of_a_refusal_crosses() -> None:
