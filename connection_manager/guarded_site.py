@@ -3,15 +3,17 @@
 A connection *waits* until it has sent a whole request head, and again between two requests. A
 connection that waits costs its peer nothing, so there are bounds: of all that wait, of those of one
 address, of the time for a head (`HEADER_TIMEOUT_S`) and between requests (`IDLE_TIMEOUT_S`). Where
-there is no room, the one that has waited longest makes room for the newest: a peer that is in
-earnest sends its request at once. Connections that are being served are never ended to make room.
+there is no room, one that waits makes room for the newest: a peer that is in earnest sends its
+request at once. It is the one that has waited longest of the address of which most wait, so that a
+flood from one address ends itself. Connections that are being served are never ended to make room.
 
 Hosts that vanish close nothing: TCP's keepalive ends their connections within about a minute, those
 that are being served, too.
 
-Descriptors are not used up: a connection whose descriptor is among the last ``spare_descriptors``
-that the process may open makes room in the same way, or is refused. The system gives the lowest
-free number, so a high one says that all below it are taken.
+Descriptors are not used up: for a connection whose descriptor is among the last
+``spare_descriptors`` that the process may open, others make room in the same way; if it is among
+the last half of these, and none waits, it is refused. The system gives the lowest free number, so a
+high one says that all below it are taken.
 
 Used by the ports 9003 and 9004 of the SC and 9007 of an SPU; ``spu/net`` bounds the binary ports.
 """
@@ -20,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, cast
@@ -146,9 +147,8 @@ class ConnectionGuard:
     def __init__(self, limits: ConnectionLimits) -> None:
         self._limits = limits
         self._open: set[GuardedConnection] = set()
-        #: Those that wait, the one that has waited longest first.
-        self._waiting: dict[GuardedConnection, None] = {}
-        self._waiting_of: Counter[str] = Counter()
+        #: Those that wait, by address; of each the one that has waited longest first.
+        self._waiting: dict[str, dict[GuardedConnection, None]] = {}
         #: Connections since the start, those that were refused included.
         self.opened = 0
 
@@ -158,7 +158,7 @@ class ConnectionGuard:
     @property
     def waiting(self) -> int:
         """How many connections wait."""
-        return len(self._waiting)
+        return sum(map(len, self._waiting.values()))
 
     def protocols(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], GuardedConnection]:
         """A factory of guarded connections over a factory of what serves them."""
@@ -168,38 +168,53 @@ class ConnectionGuard:
         """Whether there is room for a new connection; others may have to go for it."""
         limits = self._limits
         self.opened += 1
-        while self._waiting_of[connection.address] >= limits.waiting_per_address:
-            self._end(next(one for one in self._waiting if one.address == connection.address))
-        while len(self._waiting) >= limits.waiting:
-            self._end(next(iter(self._waiting)))
+        while len(self._waiting.get(connection.address, ())) >= limits.waiting_per_address:
+            self._end(next(iter(self._waiting[connection.address])))
+        while self.waiting >= limits.waiting:
+            self._make_room(connection)
+        if len(self._open) >= limits.connections and not self._make_room(connection):
+            return False
         allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        few = allowed != resource.RLIM_INFINITY and descriptor >= allowed - limits.spare_descriptors
-        if few or len(self._open) >= limits.connections:
-            if not self._waiting:
+        left = 1 << 30 if allowed == resource.RLIM_INFINITY else allowed - descriptor
+        if left <= limits.spare_descriptors:
+            # Two go for one that comes: this one may stay with its high number, and lower ones have
+            # to become free again. A connection that is alone from its address may stay for now.
+            for _ in range(2):
+                self._make_room(connection, alone=False)
+            if left <= limits.spare_descriptors // 2 and not self._make_room(connection):
                 return False
-            self._end(next(iter(self._waiting)))
         self._open.add(connection)
         self.waits(connection)
         return True
 
     def waits(self, connection: GuardedConnection) -> None:
         """A connection waits from now on."""
-        if connection in self._open and connection not in self._waiting:
-            self._waiting[connection] = None
-            self._waiting_of[connection.address] += 1
+        if connection in self._open:
+            self._waiting.setdefault(connection.address, {}).setdefault(connection)
 
     def served(self, connection: GuardedConnection) -> None:
         """A connection waits no longer."""
-        if connection in self._waiting:
-            del self._waiting[connection]
-            self._waiting_of[connection.address] -= 1
-            if not self._waiting_of[connection.address]:
-                del self._waiting_of[connection.address]
+        waiting = self._waiting.get(connection.address, {})
+        waiting.pop(connection, None)
+        if not waiting:
+            self._waiting.pop(connection.address, None)
 
     def closed(self, connection: GuardedConnection) -> None:
         """A connection is gone."""
         self.served(connection)
         self._open.discard(connection)
+
+    def _make_room(self, newcomer: GuardedConnection, *, alone: bool = True) -> bool:
+        """End one that waits, if there is one: of the address of which most wait, the newcomer
+        included, so that a flood ends itself. ``alone``: even if it is alone from its address."""
+        waiting, own = self._waiting, newcomer.address
+        if not waiting:
+            return False
+        most = max(waiting, key=lambda address: len(waiting[address]) + (address == own))
+        if not alone and len(waiting[most]) + (most == own) < 2:
+            return False
+        self._end(next(iter(waiting[most])))
+        return True
 
     def _end(self, connection: GuardedConnection) -> None:
         self.closed(connection)

@@ -28,8 +28,8 @@ class PrivateLimits(Model):
     connections: int = Field(default=100_000, ge=1)
     """Most connections to `private`: one for each SPU, and those that wait."""
     waiting_connections: int = Field(default=32, ge=1)
-    """Most connections to `private` of SPUs that the SC has not let in yet. The one that has waited
-    longest is closed for the next one."""
+    """Most connections to `private` of SPUs that the SC has not let in yet. For one
+    more, one of the address of which most wait is closed."""
     waiting_connections_per_address: int = Field(default=32, ge=1)
     """Most of them that come from one address. All SPUs that the SC starts come from one."""
 
@@ -42,8 +42,8 @@ class Limits(Model):
     connections: int = Field(default=2_000, ge=1)
     """Most connections to `public`. Fewer, if the process may open fewer descriptors."""
     waiting_connections: int = Field(default=500, ge=1)
-    """Most connections to `public` on which no request is being served. The one that has waited
-    longest is closed for the next one."""
+    """Most connections to `public` on which no request is being served. For one
+    more, one of the address of which most wait is closed."""
     waiting_connections_per_address: int = Field(default=100, ge=1)
     """Most of them that come from one address."""
     private: PrivateLimits = PrivateLimits()

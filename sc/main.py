@@ -22,16 +22,18 @@ from schemas.daemon.collector import spare_what_is_there
 from schemas.daemon.daemon import Listen
 from schemas.daemon.kv_url import without_password
 from schemas.daemon.logs import configure_logs, get_logger
+from schemas.daemon.open_files import raise_limit
 from schemas.errors import InvalidRequestError, RunnelError
 
 #: Descriptors that SPUs leave to the store and to ``/proc``.
-PRIVATE_SPARE_DESCRIPTORS: Final = 16
+PRIVATE_SPARE_DESCRIPTORS: Final = 32
 
 log = get_logger(__name__)
 
 
 async def serve(config: ScConfig) -> None:
     """Run until a signal asks to stop. Raises RunnelError or OSError when it cannot start."""
+    raise_limit()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

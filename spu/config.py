@@ -21,8 +21,8 @@ class HttpLimits(Model):
     connections: int = Field(default=256, ge=1)
     """Most connections to `http`."""
     waiting_connections: int = Field(default=64, ge=1)
-    """Most connections to `http` on which no request is being served. The one that has waited
-    longest is closed for the next one."""
+    """Most connections to `http` on which no request is being served. For one
+    more, one of the address of which most wait is closed."""
     waiting_connections_per_address: int = Field(default=64, ge=1)
     """Most of them that come from one address."""
 

@@ -16,13 +16,14 @@ from pathlib import Path
 from connection_manager.client import ControllerLink
 from schemas.daemon.collector import held, spare_what_is_there
 from schemas.daemon.logs import configure_logs, get_logger
+from schemas.daemon.open_files import raise_limit
 from schemas.daemon.secret_file import DEFAULT_FILE
 from spu.config import SpuConfig
 from spu.control import SpuControl
 from spu.host.host import ReplicaHost
 from spu.http import start_http_server
 from spu.server.listener import Listener
-from spu.storage.file_limits import allowed, divide
+from spu.storage.file_limits import divide
 
 log = get_logger(__name__)
 
@@ -33,7 +34,7 @@ def _clock_us() -> int:
 
 async def serve(config: SpuConfig) -> None:
     """Run until a signal asks it to stop. Raises RunnelError or OSError if it cannot start."""
-    files = divide(allowed())
+    files = divide(raise_limit())
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""Divides the files that an SPU's process may have open. Pure, except for `allowed`.
+"""Divides the files that an SPU's process may have open. Pure.
 
 Clients are refused before log files cannot be opened, because a write that fails halts its replica.
 The rest is for everything else: threads that write checkpoints and sync directories, the journal,
@@ -7,8 +7,6 @@ the sessions with the SC and other SPUs.
 
 from __future__ import annotations
 
-import contextlib
-import resource
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,17 +30,6 @@ class OpenFiles:
     logs: int
     clients: int
     unproven: int
-
-
-def allowed() -> int:
-    """Raise this process's limit of open files as far as allowed; returns the limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        # Some systems lie about the hard limit: the current limit must do then.
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
-    return 1 << 20 if soft == resource.RLIM_INFINITY else soft
 
 
 def divide(limit: int) -> OpenFiles:

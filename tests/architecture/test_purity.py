@@ -87,6 +87,7 @@ EDGES = {
         "pathlib": "reads and replaces the file it is given",
     },
     "schemas.daemon.installation": {"sys": "the interpreter that daemons are started with"},
+    "schemas.daemon.open_files": {"resource": "how many files this process may have open"},
     "schemas.daemon.process": {
         "os": "asks for a process without a descriptor",
         "pathlib": "reads when a process began",
@@ -117,7 +118,6 @@ CLAIMED_VALUES = {
 CLAIM_FOR_A_PART = {
     "sc.dispatch.work_queue": "its state is; the queue around it waits",
     "sc.kv": "names the modules under it that are",
-    "spu.storage.file_limits": "all but the question how many files may be open",
 }
 CLOCKS = {"now", "today", "utcnow"}
 

@@ -16,7 +16,13 @@ import pytest
 from aiohttp import web
 
 from connection_manager import guarded_site
-from connection_manager.guarded_site import ConnectionGuard, ConnectionLimits, GuardedSite, serving
+from connection_manager.guarded_site import (
+    ConnectionGuard,
+    ConnectionLimits,
+    GuardedConnection,
+    GuardedSite,
+    serving,
+)
 from schemas.wire import keepalive
 from tests.polling import eventually
 
@@ -34,9 +40,13 @@ class Port:
     stack: AsyncExitStack
     release: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def connect(self, data: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def connect(
+        self, data: bytes = b"", address: str = "127.0.0.1"
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         before = self.guard.opened
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.number)
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.number, local_addr=(address, 0)
+        )
         self.stack.callback(writer.close)
         writer.write(data)
         await eventually(lambda: self.guard.opened > before)
@@ -121,6 +131,26 @@ async def test_given_a_connection_then_the_kernel_asks_whether_its_peer_is_there
             assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == keepalive.IDLE_S
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="one loopback address elsewhere")
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param(ConnectionLimits(100, 4, 100, 0), id="given-many-that-wait"),
+        pytest.param(ConnectionLimits(4, 100, 100, 0), id="given-many-connections"),
+    ],
+)
+async def test_given_a_flood_from_one_address_then_it_ends_itself(
+    limits: ConnectionLimits,
+) -> None:
+    async with listening(limits) as port:
+        oldest, writer = await port.connect(address="127.0.0.2")
+        flood = [await port.connect() for _ in range(10)]
+        assert await ended(flood[0][0])
+        assert await is_open(oldest)
+        writer.write(WHOLE)
+        assert await answered(oldest)
+
+
 async def test_given_no_next_request_then_ended_in_time() -> None:
     with mock.patch.object(guarded_site, "IDLE_TIMEOUT_S", 0.2):
         async with listening(WIDE) as port:
@@ -187,6 +217,47 @@ async def test_given_few_descriptors_then_they_are_left_to_others() -> None:
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert not await is_open(oldest)
+
+
+def scarce(waiting: list[str]) -> tuple[ConnectionGuard, list[GuardedConnection], int]:
+    """A guard that leaves 20 descriptors to others, with connections that wait, and the number of
+    descriptors that the process may have."""
+    guard = ConnectionGuard(ConnectionLimits(1000, 1000, 1000, 20))
+    found = [connection_from(guard, address) for address in waiting]
+    assert all(guard.admits(connection, 5) for connection in found)
+    return guard, found, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def connection_from(guard: ConnectionGuard, address: str) -> GuardedConnection:
+    connection = GuardedConnection(guard, asyncio.Protocol())
+    connection.address = address
+    return connection
+
+
+async def test_given_few_descriptors_then_two_of_the_flood_go_for_one_of_it() -> None:
+    guard, (monitor, *flood), allowed = scarce(["monitor", *(["flood"] * 4)])
+    assert guard.admits(newest := connection_from(guard, "flood"), allowed - 20)
+    assert guard._open == {monitor, *flood[2:], newest}
+    # A monitor that waits alone stays, and another one gets in.
+    assert guard.admits(other := connection_from(guard, "other"), allowed - 20)
+    assert guard._open == {monitor, newest, other}
+    assert guard.admits(one := connection_from(guard, "flood"), allowed - 20)
+    assert guard._open == {monitor, other, one}
+
+
+@pytest.mark.parametrize(("left", "admitted"), [(20, True), (11, True), (10, False), (1, False)])
+async def test_given_descriptors_that_others_took_then_refused_only_near_the_end(
+    left: int, admitted: bool
+) -> None:
+    guard, _, allowed = scarce([])
+    assert guard.admits(connection_from(guard, "monitor"), allowed - left) == admitted
+
+
+async def test_given_hardly_any_descriptors_then_even_one_alone_makes_room() -> None:
+    guard, (first,), allowed = scarce(["flood"])
+    assert guard.admits(newest := connection_from(guard, "monitor"), allowed - 1)
+    assert guard._open == {newest}
+    assert first not in guard._open
 
 
 def next_descriptor() -> int:
