@@ -1,11 +1,29 @@
 """Deliberate bugs: each breaks one rule of replication, and a simulator must see it.
 
 A mutant replaces one function of the core, or one rule of the small world's SC, for as long as a
-``with`` block lasts. `MUTANTS` maps what is broken to that.
+``with`` block lasts. `MUTANTS` maps what is broken to that. Where a bug is one expression, the
+mutant is the function with another expression in its place (`edited`).
+
+Two changes of guards are no bugs, because nothing that they let in can happen:
+
+- `core._flushed` without ``log_is_steady``. While the log is cut or replaced, its view ends where
+  the cut or the new log ends, and ``durable`` never exceeds that end. What is below it was synced,
+  as the event says. Nobody hears of it: a follower acknowledges only in `Phase.MATCHED`, and a
+  replica whose log is not steady does not lead. That a sync from before a cut is not told after it
+  is a rule for the runner (`Flushed`).
+- `leader.advance` without ``leading.control``. A commit needs every member of the LRS, not a
+  majority. Let ``r`` be a record of an earlier term below the control record, which all required
+  replicas hold durably, in logs that agree with this leader's. Whoever leads later is one of them:
+  an election takes members of the LRS only, and a replica joins only if it holds the control record
+  and with it ``r``. So every later leader has ``r`` and orders nobody to cut it, and a leader of
+  before needs a replica for its commits that has promised this term. In majority systems (Raft,
+  figure 8) the rule is needed; here it only decides when a leader serves (`is_serving`).
 """
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
@@ -65,6 +83,19 @@ def _patched_in(targets: tuple[Any, ...], name: str, mutant: Any) -> Iterator[No
 
 def _mutant_in(targets: tuple[Any, ...], name: str, replacement: Any) -> Mutant:
     return lambda: _patched_in(targets, name, replacement)
+
+
+def edited(target: Any, name: str, before: str, after: str, *users: Any) -> Mutant:
+    """A function with one expression of its source changed, in its module and in the modules that
+    import it."""
+    function = getattr(target, name)
+    source = textwrap.dedent(inspect.getsource(function))
+    if source.count(before) != 1:
+        raise AssertionError(f"{name} does not say {before!r} once")
+    source = "from __future__ import annotations\n" + source.replace(before, after)
+    made: dict[str, Any] = {}
+    exec(compile(source, function.__code__.co_filename, "exec"), function.__globals__, made)  # noqa: S102
+    return _mutant_in((target, *users), name, made[name])
 
 
 def _same_term(wanted: int, on_disk: int) -> Term:
@@ -261,6 +292,12 @@ def _compares_no_boots(
 _CONTRADICTION = proof.contradiction
 
 
+def _hears_no_contradiction(
+    _replica: ReplicaState, _leading: Leading, _sender: int, _answer: LogEnd
+) -> str | None:
+    return None
+
+
 def _looks_at_no_other_log(_replica: ReplicaState, _leading: Leading) -> int | None:
     return None
 
@@ -324,5 +361,59 @@ MUTANTS: dict[str, Mutant] = {
     "a replica that failed stays in service": _mutant(follower, "unfit", _fails_quietly),
     "who is asked for is needed only once that is durable": _mutant(
         ReplicaState, "required", property(lambda replica: replica.hard_state.required)
+    ),
+    "a follower cuts the record that was confirmed last": edited(
+        follower, "on_truncate", "leo <= state.lac", "leo < state.lac"
+    ),
+    "a last add confirmed is persisted before its record": _mutant(
+        ReplicaState, "durable_lac", property(lambda replica: replica.lac)
+    ),
+    "a follower obeys messages to its process of before": edited(
+        follower, "_attached", " or state.boot != message.boot", ""
+    ),
+    "a follower obeys messages of an older attachment": edited(
+        follower, "_attached", "        message.attach,\n", "        following.attach,\n"
+    ),
+    "a repeated attachment is followed": edited(
+        follower, "on_attach", "number <= state.last_attach or ", ""
+    ),
+    "a contradiction is ignored": _mutant_in(
+        (leader, unproven_leader), "contradiction", _hears_no_contradiction
+    ),
+    "a last add confirmed contradicts nothing": edited(
+        proof, "contradiction", "lac is None or lac < log.start", "True", leader, unproven_leader
+    ),
+    "a follower answers while its log is cut": edited(
+        follower, "settle", "if state.cutting:", "if False:"
+    ),
+    "a follower joins without all that is committed": edited(
+        leader, "_changes", "max(state.lac, leading.control)", "leading.control"
+    ),
+    "a leader commits with less than the minimum": edited(
+        leader, "advance", " or hard_state.smallest < hard_state.min_in_sync", ""
+    ),
+    "an unfit live replica is told to discard its log": edited(
+        leader,
+        "on_log_end",
+        "message.unfit is not None and Member(sender, message.storage) in state.required",
+        "False",
+    ),
+    "a leader without the SC needs nobody else": edited(
+        unproven_leader, "_proven", "frozenset() if state.confirmed else witnesses", "frozenset()"
+    ),
+    "what a disk knows of live replicas is the word of the SC": edited(
+        core, "_resume", "confirmed=False", "confirmed=True"
+    ),
+    "a witness that is behind has an old disk": edited(
+        leader, "on_log_end", "in state.newest.required", "in state.required"
+    ),
+    "a damaged follower names a term that it does not know": edited(
+        proof, "contradiction", "lac >= answer.leo or ", "", leader, unproven_leader
+    ),
+    "an old live replica is told to discard its log": edited(
+        leader,
+        "on_log_end",
+        "if live and message.lac",
+        "if message.leo >= log.start and live and message.lac",
     ),
 }

@@ -59,6 +59,8 @@ FOUND: Final = {
     "a last add confirmed is adopted before the cut": 3,
     "a repaired replica keeps its storage id": 2,
     "live replicas and term come of different revisions": 0,
+    "a damaged follower names a term that it does not know": 2,
+    "an old live replica is told to discard its log": 18,
     "a change is granted without the revision check": 3,
     "offline members leave below the minimum": 3,
     "the leader leaves the live replicas": 0,
@@ -74,7 +76,7 @@ FOUND: Final = {
 }
 #: The same, where few lives show it: the next that does may be far.
 RARE: Final = {
-    "a deposed SC writes on, over what others wrote": 605,
+    "a deposed SC writes on, over what others wrote": 655,
     "producers are not rolled back by a cut": 713,
 }
 #: What lives do not come upon in a thousand of them has a test of its own below.

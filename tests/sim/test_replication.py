@@ -1,8 +1,8 @@
 """The replication core under every order of events that a small world can have.
 
-Walks through random worlds, each followed by a healing; every world of a very small one; and
-deliberate bugs, which must be found. ``RUNNEL_SIM_WALKS`` and ``RUNNEL_SIM_SEED`` choose how many
-walks, and which one is the first.
+Walks through random worlds, each followed by a healing; every world of a very small one; every
+world that can come of a corner; and deliberate bugs, which must be found. ``RUNNEL_SIM_WALKS`` and
+``RUNNEL_SIM_SEED`` choose how many walks, and which one is the first.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import Final
 
 import pytest
 
-from spu.replication.events import Received
+from tests.sim.cluster.mutants import CORE
 from tests.sim.explore import FailureError, exhaust, wander
 from tests.sim.mutants import MUTANTS
+from tests.sim.small_world.corners import CORNERS, chosen, delivered, replicated
 from tests.sim.small_world.healing import heal
 from tests.sim.small_world.moves import WEIGHTS, moves
-from tests.sim.small_world.world import Limits, ViolationError, World, begin, check, feed
+from tests.sim.small_world.world import Limits, ViolationError, World, begin, check
 
 STEPS: Final = 300
 
@@ -144,18 +145,46 @@ FOUND: Final = {
     "a replica that failed stays in service": 4,
     "who is asked for is needed only once that is durable": 1_710,
 }
-#: What walks do not come upon in hundreds of them has a test of its own, below or among the
-#: dialogues of `tests.unit.spu.replication`.
+#: The corner that shows what walks do not come upon in hundreds of them.
+CORNERED: Final = {
+    "a follower joins without the control record": (
+        "a leader takes over before it hears of a commit"
+    ),
+    "the union is lost in a restart": "a leader restarts before its request is answered",
+    "a follower cuts the record that was confirmed last": (
+        "an unclean election takes a record away"
+    ),
+    "a last add confirmed is persisted before its record": "a follower is behind and may restart",
+    "a follower obeys messages to its process of before": "a follower was cut and restarts",
+    "a follower obeys messages of an older attachment": "a follower was cut and is attached again",
+    "a repeated attachment is followed": "a follower was cut",
+    "a contradiction is ignored": "an old disk is alone",
+    "a last add confirmed contradicts nothing": "an old disk is alone",
+    "a follower answers while its log is cut": "a follower is cut slowly",
+    "a follower joins without all that is committed": "a follower is behind",
+    "a leader commits with less than the minimum": "a replica fails that the minimum needs",
+    "an unfit live replica is told to discard its log": "a live replica fails",
+    "a leader without the SC needs nobody else": "an old disk knows older live replicas",
+    "what a disk knows of live replicas is the word of the SC": (
+        "an old disk knows older live replicas"
+    ),
+    "a witness that is behind has an old disk": "a leader restarts beside one that is behind",
+}
+#: What only whole clusters show: damage, and logs that begin later (`tests.sim.cluster.mutants`).
+LIVED: Final = {
+    "a damaged follower names a term that it does not know",
+    "an old live replica is told to discard its log",
+}
+#: What nobody comes upon has a test of its own below.
 SCRIPTED: Final = {
-    "a follower joins without the control record",
-    "the union is lost in a restart",
     "what was recovered but not synced is reported",
     "records of a leader without a control record begin no term",
 }
 
 
 def test_every_deliberate_bug_has_a_test() -> None:
-    assert set(MUTANTS) == set(FOUND) | SCRIPTED
+    assert set(MUTANTS) == {*FOUND, *CORNERED} | LIVED | SCRIPTED
+    assert set(CORE) >= LIVED
 
 
 @pytest.mark.parametrize("bug", FOUND)
@@ -166,26 +195,16 @@ def test_given_a_deliberate_bug_then_a_walk_finds_it(bug: str) -> None:
         walked(seed)
 
 
-def delivered(world: World) -> World:
-    """Everything that is on its way arrives."""
-    for mail in sorted(world.mail, key=repr):
-        world = feed(world, mail.to, Received(mail.sender, mail.message))
-    return world
+@pytest.mark.parametrize("corner", CORNERS)
+def test_every_world_that_comes_of_a_corner(corner: str) -> None:
+    explored = exhaust(CORNERS[corner](), moves, check, most=5_000)
+    assert explored.complete
 
 
-def chosen(world: World, *moved: str) -> World:
-    """Moves are made, one after the other, each named by how it begins."""
-    for move in moved:
-        (come,) = (come for option, come in moves(world) if repr(option).startswith(move))
-        world = come()
-    return world
-
-
-def replicated(world: World) -> World:
-    """Everything arrives, and what follows from it, until followers have all there is."""
-    for _ in range(8):
-        world = delivered(world)
-    return world
+@pytest.mark.parametrize("bug", CORNERED)
+def test_given_a_deliberate_bug_then_a_corner_shows_it(bug: str) -> None:
+    with MUTANTS[bug](), pytest.raises(FailureError):
+        exhaust(CORNERS[CORNERED[bug]](), moves, check, most=5_000)
 
 
 def led_again_without_a_record() -> World:

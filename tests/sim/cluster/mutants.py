@@ -42,6 +42,8 @@ CORE = (
     "a last add confirmed is adopted before the cut",
     "a repaired replica keeps its storage id",
     "live replicas and term come of different revisions",
+    "a damaged follower names a term that it does not know",
+    "an old live replica is told to discard its log",
 )
 
 

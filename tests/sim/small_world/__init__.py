@@ -10,5 +10,6 @@ pleases the disk.
 |---|---|
 | `world` | what there is, what one input to a replica leads to, and what must never be |
 | `moves` | what may happen next, faults and the SC's decisions included |
+| `corners` | small worlds in the middle of a story, small enough to try everything from there on |
 | `healing` | what a world comes to once nothing goes wrong any more |
 """

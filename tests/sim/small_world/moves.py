@@ -38,6 +38,7 @@ from tests.sim.small_world.world import (
     Disk,
     Node,
     Revision,
+    ViolationError,
     World,
     appended,
     feed,
@@ -172,6 +173,10 @@ def _crash(world: World, spu: int, kept: int, *, forgets: bool = False) -> World
     disk = replace(disk, batches=disk.batches[:kept], broken=False)
     # What it had persisted of the last add confirmed comes back with it.
     lac = disk.start - 1 if forgets else world.nodes[spu].state.durable_lac
+    if lac >= disk.leo:
+        raise ViolationError(
+            f"SPU {spu} starts with {lac} as committed, its log ends at {disk.leo}"
+        )
     return _start(world, spu, recovered_disk(disk), lac)
 
 
@@ -209,7 +214,12 @@ def holds_all(world: World, lrs: Members) -> bool:
 def _go_back(world: World, spu: int, backup: Backup) -> World:
     """The copy of the disk is put back, and the process starts with it."""
     left = replace(world.left, restores=world.left.restores - 1)
-    return _start(replace(world, left=left), spu, backup.disk, backup.lac, old=True)
+    return restarted(replace(world, left=left), spu, backup)
+
+
+def restarted(world: World, spu: int, backup: Backup) -> World:
+    """The process of SPU ``spu`` starts with a copy of its disk."""
+    return _start(world, spu, backup.disk, backup.lac, old=True)
 
 
 def fresh_storage(world: World, spu: int) -> str:

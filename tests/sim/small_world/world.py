@@ -53,6 +53,7 @@ class Revision(NamedTuple):
     term: int
     leader: int
     lrs: Members
+    unclean_term: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +274,10 @@ def _commit(world: World, spu: int, lac: int) -> World:
         return world
     if node.state.leading is None:
         raise ViolationError(f"SPU {spu} follows, and believes more committed than any leader")
+    hard_state = node.state.hard_state
+    for lrs in (hard_state.lrs, hard_state.pending):
+        if lrs is not None and len(lrs) < world.min_in_sync:
+            raise ViolationError(f"SPU {spu} commits {mine} with {lrs} alone")
     return replace(world, committed=mine)
 
 
@@ -280,14 +285,23 @@ def learned(world: World, known: Revision) -> PartitionUpdated:
     """What the SC tells every replica of a revision."""
     replicas = tuple(range(len(world.nodes)))
     return PartitionUpdated(
-        known.revision, known.term, known.leader, known.lrs, replicas, world.min_in_sync
+        known.revision,
+        known.term,
+        known.leader,
+        known.lrs,
+        replicas,
+        world.min_in_sync,
+        unclean_term=known.unclean_term,
     )
 
 
 def told_to_lead(world: World, known: Revision) -> Elected:
     """What the SC tells the leader of a revision."""
     replicas = tuple(range(len(world.nodes)))
-    return Elected(known.revision, known.term, known.lrs, replicas, world.min_in_sync)
+    unclean = known.unclean_term == known.term
+    return Elected(
+        known.revision, known.term, known.lrs, replicas, world.min_in_sync, unclean=unclean
+    )
 
 
 def check(world: World) -> None:
@@ -307,13 +321,17 @@ def check(world: World) -> None:
                 raise ViolationError(f"SPUs {other} and {spu} lead in term {state.leading.term}")
             here = election_term(state.leading.term) == now.term
             unproven = state.leading.proving
-            if here and not unproven and not state.hard_state.required >= set(now.lrs):
-                raise ViolationError(f"SPU {spu} commits with {state.hard_state}, the KV has {now}")
+            required = state.hard_state.required | state.witnesses
+            if here and not unproven and not required >= set(now.lrs):
+                raise ViolationError(f"SPU {spu} commits with {required}, the KV has {now}")
         if (state.newest.unfit or "").startswith(OLD) and not node.old:
             raise ViolationError(f"SPU {spu} takes its disk for an old one: {state.newest.unfit}")
         for batch in disk.batches:
             if written.setdefault((batch.term, batch.base), batch) != batch:
                 raise ViolationError(f"{batch} and {written[batch.term, batch.base]} in one term")
+        if state.log.last_term < now.unclean_term:
+            # It may show what the unclean election took away: it has not heard of that yet.
+            continue
         committed = tuple(b for b in disk.batches if b.end <= state.lac + 1)
         if committed != world.committed[: len(committed)]:
             raise ViolationError(f"SPU {spu} shows {committed}, committed is {world.committed}")
