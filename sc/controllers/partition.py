@@ -365,6 +365,8 @@ def _shortage(view: View, partition: Partition, lrs: LiveSet, now_ms: int) -> st
         report = view.report(spu_id, partition.uid)
         if report is not None and not report.fit:
             found.append(unfit_text(spu_id, report))
+        elif report is not None and report.reason is not None:
+            found.append(f"SPU {spu_id} says: {report.reason}")
     if len(lrs) < minimum:
         found.append(f"nothing is committed until {minimum} are live: bring others back, {help_}")
     health = members_health(view, partition.uid, lrs, now_ms)

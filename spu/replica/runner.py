@@ -74,7 +74,15 @@ from spu.replication.events import (
 )
 from spu.replication.follower import farewell
 from spu.replication.messages import Reset
-from spu.replication.state import OLD, RETRACTED, Leading, LogView, ReplicaState, recovered
+from spu.replication.state import (
+    OLD,
+    RETRACTED,
+    Leading,
+    LogView,
+    Phase,
+    ReplicaState,
+    recovered,
+)
 from spu.storage.data_dir import PartitionMeta, new_storage_id
 from spu.storage.durable import is_shortage
 from spu.storage.journal import JournalChange, JournalEntry
@@ -129,6 +137,8 @@ class ReplicaRunner:
         self.entry = entry
         self.halted: RunnelError | None = None
         self.awaits_room = False
+        #: Why it does not cut its log as its leader orders; None if it does.
+        self.refuses_cut: str | None = None
         #: Whether nothing has happened since a tick that left nothing to do but wait.
         self.idle = False
         self._context = context
@@ -233,6 +243,8 @@ class ReplicaRunner:
 
     def begin(self, how: Resume | Failed) -> None:
         """Give the core its first input: that the log is damaged, or else ``how``."""
+        if self.unfit is not None:
+            _log.error("replica is still unfit", partition=self.meta.name, reason=self.unfit)
         self.step(how if self._damage is None else Failed(self._damage))
 
     def hold(self, assignment: Assignment | None, update: PartitionUpdated | None) -> None:
@@ -296,7 +308,8 @@ class ReplicaRunner:
         if is_shortage(cause):
             self.halt(reason, cause)
             return
-        _log.error("replica is unfit", partition=self.meta.name, reason=reason)
+        if self.unfit is not None:
+            _log.error("replica is still unfit", partition=self.meta.name, reason=reason)
         self.commit.stop()
         self.step(Failed(reason))
 
@@ -360,6 +373,7 @@ class ReplicaRunner:
         ):
             return
         self.state, outputs = step(self.state, event, self._context.clock_ms())
+        self._note_refused_cut()
         for output in outputs:
             if self.halted is not None and not isinstance(output, PersistHardState):
                 continue
@@ -371,9 +385,22 @@ class ReplicaRunner:
             except RunnelError as error:
                 self.halt(f"the leader sent batches that do not fit this log: {error.message}")
 
+    def _note_refused_cut(self) -> None:
+        """Say once why the log is not cut. A leader attaches again and again: until one is followed
+        or none is left, the reason stays."""
+        following = self.state.following
+        if following is None or following.phase is Phase.MATCHED:
+            self.refuses_cut = None
+        elif following.refuses_cut not in (None, self.refuses_cut):
+            self.refuses_cut = following.refuses_cut
+            _log.error("keeps its log", partition=self.meta.name, reason=self.refuses_cut)
+
     def _apply(self, output: Output) -> None:
         match output:
             case PersistHardState(hard_state):
+                if hard_state.unfit is not None and self._newest.hard_state.unfit is None:
+                    name = self.meta.name
+                    _log.error("replica is unfit", partition=name, reason=hard_state.unfit)
                 self._submit(replace(self._newest, hard_state=hard_state))
             case AppendControl(term):
                 self._append_control(term)

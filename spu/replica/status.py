@@ -72,7 +72,7 @@ class ReplicaStatus:
             old=self.is_old or None,
             incarnation=hard_state.incarnation,
             assigned=runner.assigned,
-            reason=refusal.message if refusal else self.refuses_because,
+            reason=self._reason(refusal),
         )
 
     def summary(self) -> tuple[object, ...]:
@@ -86,8 +86,11 @@ class ReplicaStatus:
             runner.assigned,
             state.hard_state,
             runner.maintenance.truncated,
-            refusal.message if refusal else self.refuses_because,
+            self._reason(refusal),
         )
+
+    def _reason(self, refusal: RunnelError | None) -> str | None:
+        return refusal.message if refusal else self.refuses_because or self._runner.refuses_cut
 
     def _role(self, refusal: RunnelError | None) -> ReplicaRole:
         state = self._runner.state

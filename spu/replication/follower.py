@@ -3,7 +3,8 @@
 - A follower sends nothing in a term before the term is on its disk, and then rejects lower terms.
 - It cuts nothing at or below its own last add confirmed, unless an unclean election that the SC has
   recorded took those records away: then it becomes unfit, and is rebuilt. In every other case the
-  leader's disk is old: the replica stays fit, and its answer tells the leader (`LogEnd.lac`).
+  leader's disk is old: the replica stays fit, its answer tells the leader (`LogEnd.lac`), and its
+  report says so (`Following.refuses_cut`).
 - It adopts a last add confirmed only once its log is a prefix of the leader's, and never beyond
   the end of its own log.
 - It discards its log only when the leader says so (`Reset`), and first makes a new storage id
@@ -145,7 +146,11 @@ def on_truncate(state: ReplicaState, sender: int, message: Truncate) -> Step:
         elected = state.newest.unclean_term
         if not is_retracted(log.last_term, elected, (), max(message.term, elected)):
             # The leader knows this from the answer, if it is not of an earlier version.
-            return state, ()
+            refuses = (
+                f"SPU {sender} orders a cut to {leo} in term {format_term(message.term)}, but"
+                f" offset {state.lac} was committed: the replica keeps its log, and does not follow"
+            )
+            return replace(state, following=replace(following, refuses_cut=refuses)), ()
         reason = (
             f"{RETRACTED}: SPU {sender} orders a cut to {leo} in term"
             f" {format_term(message.term)}, but {state.lac} was committed: the unclean election in"

@@ -181,13 +181,15 @@ class Phase(Enum):
 @dataclass(frozen=True, slots=True)
 class Following:
     """One attachment to a leader. ``heard_lac`` is the last add confirmed that the leader sent in
-    it, which may be beyond the end of this log."""
+    it, which may be beyond the end of this log. ``refuses_cut``: why it has not cut its log as the
+    leader ordered; None if it has, or was not ordered to."""
 
     leader: int
     term: int
     attach: int
     phase: Phase = Phase.PROMISING
     heard_lac: int = -1
+    refuses_cut: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

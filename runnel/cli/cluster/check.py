@@ -341,6 +341,11 @@ def check_partitions(partitions: Sequence[Partition]) -> list[Check]:
                 f"{count(len(thin), 'partition')} with fewer live replicas than wanted: {names}",
             )
         )
+        checks += [
+            Check(f"partition {p.name}", Result.WARNING, p.status.reason)
+            for p in thin[:_NAMED]
+            if p.status.reason is not None
+        ]
     unclean = [p for p in partitions if p.status.unclean_term == p.status.term]
     if unclean:
         names = ", ".join(p.name for p in unclean[:_NAMED])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +22,8 @@ from schemas.errors import (
 from schemas.objects.topic import Durability
 from schemas.wire.record_requests import EARLIEST, FetchRequest
 from spu.replica.replica import Replica
+from spu.replication.messages import Truncate
+from spu.replication.state import Phase
 from tests.integration.spu.cluster import Cluster
 from tests.unit.spu.builders import (
     UID,
@@ -460,3 +464,28 @@ async def test_given_a_leader_with_an_old_disk_then_another_leads_and_nothing_is
     await cluster.whole()
     assert data_of(cluster, 1).startswith(acknowledged)
     assert data_of(cluster, 0) == data_of(cluster, 1)
+
+
+async def test_given_a_cut_of_what_was_committed_then_a_follower_says_once_that_it_keeps_its_log(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = await cluster.begin()
+    await cluster.whole()
+    await produce(leader, batch_of(1, b"known to be committed"))
+    follower, said = cluster.replica(1), list[str]()
+    await until(lambda: follower.lac == leader.lac)
+    log = SimpleNamespace(error=lambda event, **more: said.append(f"{event}: {more['reason']}"))
+    monkeypatch.setattr("spu.replica.runner._log", log)
+    following = follower._runner.state.following
+    assert following is not None
+    order = Truncate(following.term, following.attach, follower._runner.state.boot, 0, 0)
+    for _ in range(3):
+        # An SPU of an earlier version, whose disk is old, attaches and orders this each second.
+        agreeing = replace(following, phase=Phase.AGREEING)
+        follower._runner.state = replace(follower._runner.state, following=agreeing)
+        follower.said(0, order)
+    (line,) = said
+    assert line.startswith("keeps its log: SPU 0 orders a cut to 0")
+    report = cluster.report(1)
+    assert (report.fit, report.reason) == (True, line.removeprefix("keeps its log: "))
+    assert follower.leo == leader.leo

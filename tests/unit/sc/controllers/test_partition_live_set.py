@@ -106,6 +106,16 @@ SHRINK = [
         id="given-follower-unknown-then-it-stays-and-is-looked-at-again",
     ),
     pytest.param(
+        group(
+            trio(1, 2),
+            leading(trio(1, 2)),
+            follows(trio(1, 2), 2),
+            follows(trio(1, 2), 3, reason="it keeps its log"),
+        ),
+        (set_of(trio(1, 2), f"{TWO_OF_THREE.format(3)}; SPU 3 says: it keeps its log", 1, 2),),
+        id="given-a-fit-follower-that-does-not-follow-then-its-reason",
+    ),
+    pytest.param(
         group(trio(1, 2), leading(trio(1, 2)), follows(trio(1, 2), 3)),
         (set_of(trio(1, 2), f"{TWO_OF_THREE.format(3)}; {BLOCKED.format(2)}", 1, 2),),
         id="given-follower-offline-and-the-minimum-lost-then-it-stays-and-the-reason-says-what-to-do",

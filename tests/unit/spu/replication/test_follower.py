@@ -131,6 +131,8 @@ def test_given_a_cut_of_what_was_committed_then_unfit_and_nothing_is_cut() -> No
     # Only an unclean election, which the SC has recorded, takes away what was committed.
     assert dialogue.hear(0, order) == ()
     assert dialogue.state.newest.unfit is None
+    assert dialogue.state.following is not None
+    assert "offset 4 was committed" in str(dialogue.state.following.refuses_cut)
     dialogue.keep(replace(learned(), unclean_term=TERM))
     record, told = dialogue.hear(0, order)
     assert isinstance(told, Send)

@@ -335,7 +335,9 @@ PARTITIONS: dict[str, tuple[list[Partition], Findings]] = {
     ),
     "given-fewer-live-than-wanted-then-a-warning": (
         [partition("a-0", "online", live=2, replicas=3, least=2)],
-        Findings([("replicas", Result.WARNING)], "1 partition with fewer live replicas"),
+        Findings(
+            [("replicas", Result.WARNING), ("partition a-0", Result.WARNING)], "SPU 0 is offline"
+        ),
     ),
     "given-many-then-five-and-a-count": (
         [partition(f"a-{n}", "offline") for n in range(7)],
