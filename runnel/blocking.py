@@ -24,7 +24,7 @@ from runnel.client import DEFAULT_READ_BYTES
 from runnel.consume import consumer
 from runnel.consume.delivered import FetchedChunk
 from runnel.consume.settings import ConsumerSettings
-from runnel.loop_thread import LoopThread, blocking_form_of
+from runnel.loop_thread import ClosedError, LoopThread, blocking_form_of
 from runnel.net.offsets import Start, Stop, TransactionId
 from runnel.partition.segments import Segments
 from runnel.partition.truncate import Before, Truncated
@@ -380,7 +380,7 @@ class Consumer:
         traceback: TracebackType | None,
     ) -> None:
         self._finalizer.detach()
-        with suppress(RuntimeError):
+        with suppress(ClosedError):
             if self._thread.running:
                 self._thread.call(self._inner.leave(error))
 

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from runnel.fork import OpenedIn, tell_forks
+from schemas.errors import InvalidRequestError
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
@@ -25,6 +26,10 @@ _JOIN_S: Final = 5.0
 _SIGNAL_S: Final = 0.2
 #: Of a parent, in its fork.
 _inherited: Final[list[LoopThread]] = []
+
+
+class ClosedError(InvalidRequestError):
+    """A call of a client that was closed."""
 
 
 def blocking_form_of(original: Callable[..., object]) -> Callable[[F], F]:
@@ -118,7 +123,7 @@ class LoopThread:
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop, wait, and return its result or raise its error.
 
-        Raises InvalidRequestError in a fork of the process.
+        Raises ClosedError once it is stopped, InvalidRequestError in a fork of the process.
         """
         if self.is_current:
             work.close()
@@ -126,7 +131,7 @@ class LoopThread:
         if not self.running:
             work.close()
             self._opened_in.require()
-            raise RuntimeError("the client is closed")
+            raise ClosedError("the client is closed; open another with runnel.connect()")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return _wait(future, self._loop)
@@ -137,7 +142,7 @@ class LoopThread:
             if self._loop.is_closed():
                 # The coroutine may have come too late to be started.
                 work.close()
-            raise RuntimeError("the client was closed by another thread") from None
+            raise ClosedError("the client was closed by another thread") from None
 
     def soon(self, callback: Callable[[], object]) -> None:
         """Call a function in the loop, without waiting; nothing happens after `stop`."""

@@ -19,7 +19,7 @@ from runnel.admin.http import ScClient
 from runnel.admin.reads import Selector
 from runnel.admin.watch import Watch as AsyncWatch
 from runnel.admin.watch import WatchEvent
-from runnel.loop_thread import LoopThread, blocking_form_of
+from runnel.loop_thread import ClosedError, LoopThread, blocking_form_of
 from runnel.profile import default_sc
 from schemas.errors import RunnelError
 from schemas.objects.metadata import Object
@@ -161,5 +161,5 @@ class Watch:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with suppress(RuntimeError):
+        with suppress(ClosedError):
             self.close()

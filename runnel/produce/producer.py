@@ -160,6 +160,10 @@ class Producer(RecordSender):
         """Add a table with the column value and optionally key, timestamp, headers; for a typed
         topic, with the topic's columns.
 
+        A table is one of pyarrow, pandas, polars or duckdb, a dict of columns, or rows: a list or a
+        generator of dicts or dataclass instances. Times without a time zone are refused where the
+        column has one.
+
         Waits for room between pieces, so the table may be larger than the buffer. Records of one
         key keep their order, among themselves and with those of `send`. ``transaction_ids``: one
         for all records, or an array with one for each, which never fall. ``on_progress`` is called

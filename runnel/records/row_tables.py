@@ -15,27 +15,32 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from runnel.records.arrow_schema import arrow_schema
+from runnel.records.arrow_schema import arrow_schema, rows_batch
 from runnel.records.converters import shown
-from runnel.records.row_values import Misfit, MisfitError
-from runnel.records.tables import as_table
+from runnel.records.row_values import Misfit, MisfitError, Row, RowReader
+from runnel.records.sources import as_rows, as_table
+from runnel.records.tables import ZONE_HINT
 from schemas.columns.topic_schema import Column, names
+from schemas.errors import InvalidRequestError
 from schemas.objects.kinds import nearest
 
 #: How many misfits an error lists, and the most that are searched for in one column.
 MAX_MISFITS: Final = 20
 #: Offsets of text and lists are 32 bits: larger chunks are split before they are cast.
 _MAX_CHUNK_BYTES: Final = 1 << 30
+_ROWS_AT_ONCE: Final = 16_384
 
 
 def fit_table(data: Any, columns: Sequence[Column], topic: str) -> pa.Table:
     """``data`` as a table of exactly these columns, in their order.
 
-    Takes what `runnel.records.tables.as_table` takes. Raises MisfitError that names rows and
-    columns.
+    Takes what `runnel.records.sources.as_table` takes. Rows may have the values that ``send``
+    takes. Raises MisfitError that names rows and columns.
     """
-    table = as_table(data)
-    fitted, misfits = try_table(table, columns)
+    if (rows := as_rows(data)) is not None:
+        fitted, misfits = _try_rows(rows, columns)
+    else:
+        fitted, misfits = try_table(as_table(data), columns)
     if fitted is None:
         listed = "; ".join(map(str, misfits[:MAX_MISFITS]))
         raise MisfitError(
@@ -63,6 +68,32 @@ def try_table(
     if misfits:
         return None, tuple(sorted(misfits, key=lambda m: -1 if m.row is None else m.row))
     return pa.Table.from_arrays(found, schema=schema), ()
+
+
+def _try_rows(
+    rows: Sequence[Any], columns: Sequence[Column]
+) -> tuple[pa.Table | None, tuple[Misfit, ...]]:
+    """As `try_table`, of dicts and dataclass instances."""
+    reader = RowReader(columns)
+    found: list[Row] = []
+    misfits: list[Misfit] = []
+    for number, row in enumerate(rows):
+        try:
+            found.append(reader.read(row))
+        except MisfitError as error:
+            misfits.extend(Misfit(number, m.column, m.reason) for m in error.misfits)
+            if len(misfits) >= MAX_MISFITS:
+                break
+        except InvalidRequestError as error:
+            misfits.append(Misfit(number, None, error.message))
+            break
+    if misfits:
+        return None, tuple(misfits)
+    batches = [
+        rows_batch(found[start : start + _ROWS_AT_ONCE], columns)
+        for start in range(0, len(found), _ROWS_AT_ONCE)
+    ]
+    return pa.Table.from_batches(batches, arrow_schema(columns)), ()
 
 
 def _misnamed(table: pa.Table, columns: Sequence[Column]) -> Iterator[Misfit]:
@@ -95,7 +126,8 @@ class _Fitting:
     def fit(self, values: pa.ChunkedArray) -> _Fitting:
         wanted = self._column
         if values.type != self._type and not castable(values.type, self._type):
-            self._say(None, f"is {values.type}, and the topic has {wanted.type}; convert it first")
+            hint = ZONE_HINT if _lacks_zone(values.type, self._type) else "convert it first"
+            self._say(None, f"is {values.type}, and the topic has {wanted.type}; {hint}")
             return self
         if not wanted.nullable and values.null_count:
             for row in np.flatnonzero(values.is_null().to_numpy())[: self._limit]:
@@ -153,8 +185,8 @@ def castable(source: pa.DataType, target: pa.DataType) -> bool:
     if types.is_null(source):
         return True
     if types.is_timestamp(source) and types.is_timestamp(target):
-        # Without a zone times are taken as UTC; a zone is not thrown away.
-        return source.tz is None or target.tz is not None
+        # Local times are not shifted in silence, nor is a zone thrown away.
+        return (source.tz is None) == (target.tz is None)
     if _is_list(source) and types.is_list(target):
         return castable(source.value_type, target.value_type)
     if types.is_map(source) and types.is_map(target):
@@ -168,6 +200,16 @@ def castable(source: pa.DataType, target: pa.DataType) -> bool:
             for field in source
         )
     return _kind(source) is not None and _kind(source) == _kind(target)
+
+
+def _lacks_zone(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether times without a zone are all that keeps values of one from the other."""
+    types = pa.types
+    if types.is_timestamp(source) and types.is_timestamp(target):
+        return source.tz is None and target.tz is not None
+    return bool(_is_list(source) and types.is_list(target)) and _lacks_zone(
+        source.value_type, target.value_type
+    )
 
 
 def _is_list(type_: pa.DataType) -> bool:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from runnel.records.sources import as_table
 from schemas.errors import InvalidRequestError, RecordTooLargeError
 from schemas.wire.batch import MAX_TRANSACTION_ID, RECORD_SCHEMA, TRANSACTION_ID
 
@@ -29,17 +30,25 @@ _TIMESTAMP: Final = RECORD_SCHEMA.field("timestamp").type
 _HEADERS: Final = RECORD_SCHEMA.field("headers").type
 #: Offsets of a binary column are 32 bits: larger chunks are split before they are cast.
 _MAX_CHUNK_BYTES: Final = 1 << 30
-_WANTED: Final = "send_table takes the column value, and if you like key, timestamp, headers"
+#: What to do about times without a zone. Local times taken for UTC would be shifted in silence.
+ZONE_HINT: Final = (
+    "say which time zone it is of: pyarrow.compute.assume_timezone(times, 'UTC'), in pandas"
+    " .dt.tz_localize('UTC'), in polars .dt.replace_time_zone('UTC')"
+)
+_WANTED: Final = "a table has the column value, and if you like key, timestamp, headers"
 
 
 def record_table(data: Any, now_us: int) -> pa.Table:
     """``data`` as a table of `RECORD_SCHEMA`; missing timestamps become ``now_us``.
 
-    Takes a pyarrow Table or RecordBatch, or anything that exports an Arrow stream (polars,
-    pandas, duckdb). Raises InvalidRequestError that names the columns at fault.
+    Takes what `runnel.records.sources.as_table` takes. Raises InvalidRequestError that names the
+    columns at fault.
     """
     table = as_table(data)
     names = table.column_names
+    if not names:
+        # Rows, and there are none.
+        return RECORD_SCHEMA.empty_table()
     unknown = [name for name in names if name not in COLUMNS]
     if "value" not in names or unknown or len(set(names)) < len(names):
         problem = (
@@ -237,28 +246,13 @@ def _joined(pending: list[SizedRows]) -> SizedRows:
     )
 
 
-def as_table(data: Any) -> pa.Table:
-    """A pyarrow Table from a Table, a RecordBatch, or anything that exports an Arrow stream.
-
-    Raises InvalidRequestError for anything else.
-    """
-    if isinstance(data, pa.Table):
-        return data
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
-    if hasattr(data, "__arrow_c_stream__"):
-        return pa.table(data)
-    raise InvalidRequestError(
-        f"send_table takes a pyarrow Table or RecordBatch, not {type(data).__name__};"
-        " make one with pyarrow.table({'value': [...]}) or pyarrow.Table.from_pandas(frame)"
-    )
-
-
 def _filled(rows: int, timestamp_us: int) -> pa.Array:
     return timestamp_array(np.full(rows, timestamp_us, np.int64))
 
 
 def _timestamps(column: pa.ChunkedArray, now_us: int) -> pa.ChunkedArray:
+    if pa.types.is_timestamp(column.type) and column.type.tz is None:
+        raise InvalidRequestError(f"column timestamp has no time zone; {ZONE_HINT}")
     try:
         # Nanoseconds lose digits on purpose: a log keeps microseconds.
         found = column.cast(_TIMESTAMP, safe=False)

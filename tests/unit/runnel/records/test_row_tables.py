@@ -53,9 +53,9 @@ FITS: dict[str, tuple[str, pa.Array, list[Any]]] = {
         pa.array([5_000_000], pa.timestamp("ns")),
         pa.array([5], pa.timestamp("ms")).to_pylist(),
     ),
-    "given-no-zone-then-utc": (
+    "given-another-zone-then-the-same-time": (
         "timestamp(us, UTC)",
-        pa.array([5], pa.timestamp("us")),
+        pa.array([5], pa.timestamp("us", tz="Europe/Berlin")),
         pa.array([5], pa.timestamp("us", tz="UTC")).to_pylist(),
     ),
     "given-arrows-long-dates-then-days": (
@@ -150,6 +150,28 @@ MISFITS: dict[str, tuple[str, Any, list[str]]] = {
         "timestamp(us)",
         pa.array([1], pa.timestamp("us", tz="UTC")),
         ["column a: is timestamp[us, tz=UTC], and the topic has timestamp(us); convert it first"],
+    ),
+    "given-no-zone-then-how-to-say-which": (
+        "timestamp(us, UTC)",
+        pa.array([1], pa.timestamp("us")),
+        [
+            (
+                "column a: is timestamp[us], and the topic has timestamp(us, UTC); say which time"
+                " zone it is of: pyarrow.compute.assume_timezone(times, 'UTC'), in pandas"
+                " .dt.tz_localize('UTC'), in polars .dt.replace_time_zone('UTC')"
+            )
+        ],
+    ),
+    "given-lists-without-a-zone-then-how-to-say-which": (
+        "list<timestamp(us, UTC)>",
+        pa.array([[1]], pa.list_(pa.timestamp("us"))),
+        [
+            (
+                "column a: is list<item: timestamp[us]>, and the topic has list<timestamp(us,"
+                " UTC)>; say which time zone it is of: pyarrow.compute.assume_timezone(times,"
+                " 'UTC'), in pandas .dt.tz_localize('UTC'), in polars .dt.replace_time_zone('UTC')"
+            )
+        ],
     ),
     "given-nanoseconds-then-their-row": (
         "timestamp(us)",

@@ -49,7 +49,8 @@ def test_values_of_many_types(column: pa.Array, expected: list[bytes]) -> None:
     ("column", "expected_us"),
     [
         pytest.param(pa.array([5, None]), [5, NOW_US], id="given-microseconds-and-null"),
-        pytest.param(pa.array([5_999], pa.timestamp("ns")), [5], id="given-nanoseconds-then-cut"),
+        pytest.param(pa.array([5_999], pa.timestamp("ns", "UTC")), [5],
+                     id="given-nanoseconds-then-cut"),
         pytest.param(pa.array([datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)]), [1_000_000],
                      id="given-datetimes"),
     ],
@@ -76,7 +77,15 @@ def test_given_headers_as_a_map_then_they_are_pairs() -> None:
                      id="given-text-for-a-time"),
         pytest.param(pa.table({"value": ["x"], "headers": [1]}), "column headers",
                      id="given-numbers-for-headers"),
-        pytest.param([b"x"], "pyarrow Table or RecordBatch, not list", id="given-no-table"),
+        pytest.param(pa.table({"value": ["x"], "timestamp": pa.array([1], pa.timestamp("us"))}),
+                     "column timestamp has no time zone; say which", id="given-a-naive-time"),
+        pytest.param([b"x"], "rows: a list or .*; row 0 is bytes", id="given-no-rows"),
+        pytest.param(b"x", "takes a table .*; not bytes", id="given-bytes"),
+        pytest.param(pa.chunked_array([[b"x"]]), "ChunkedArray is no table; if it is one column",
+                     id="given-one-column"),
+        pytest.param({"value": [1, "x"]}, "column value: ", id="given-a-mixture"),
+        pytest.param({"value": ["x"], "key": ["a", "b"]}, "value has 1, key has 2",
+                     id="given-columns-of-two-lengths"),
     ],
 )  # fmt: skip
 def test_refused(data: Any, message: str) -> None:

@@ -1,0 +1,97 @@
+"""What `send_table` takes, and how it becomes an Arrow table.
+
+A table is a pyarrow Table or RecordBatch, anything that exports an Arrow stream (pandas, polars,
+duckdb, a RecordBatchReader), a polars LazyFrame, or a dict of columns. Rows are a list, a tuple or
+a generator of dicts or dataclass instances. Neighbours: `runnel.records.tables` makes records of
+any topic from these, `runnel.records.row_tables` those of a typed topic. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from runnel.records.converters import mapping_of
+from schemas.errors import InvalidRequestError
+
+_TAKEN: Final = (
+    "send_table takes a table (of pyarrow, pandas, polars or duckdb), a dict of columns, or rows: a"
+    " list or a generator of dicts or dataclass instances"
+)
+
+
+def as_rows(data: Any) -> list[Any] | None:
+    """The rows, if ``data`` is rows or a dict of Python lists of one length; else None."""
+    if isinstance(data, dict) and all(isinstance(v, (list, tuple)) for v in data.values()):
+        if len({len(values) for values in data.values()}) != 1:
+            return None
+        return [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)]
+    if not isinstance(data, (list, tuple, Iterator)) or hasattr(data, "__arrow_c_stream__"):
+        return None
+    return list(data)
+
+
+def as_table(data: Any) -> pa.Table:
+    """``data`` as a pyarrow Table; rows become columns in the order in which their names come.
+
+    Raises InvalidRequestError for anything that is neither a table nor rows.
+    """
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, Mapping):
+        return _columns_table(data)
+    if (rows := as_rows(data)) is not None:
+        return _columns_table(_columns_of(rows))
+    if type(data).__module__.partition(".")[0] == "polars" and hasattr(data, "collect"):
+        data = data.collect()
+    if hasattr(data, "__arrow_c_stream__"):
+        try:
+            return pa.table(data)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise InvalidRequestError(
+                f"{_TAKEN}, and this {type(data).__name__} is no table; if it is one column, name"
+                " it: send_table({'name': it})"
+            ) from error
+    raise InvalidRequestError(f"{_TAKEN}; not {type(data).__name__}")
+
+
+def _columns_of(rows: Sequence[Any]) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = {}
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping) and not dataclasses.is_dataclass(row):
+            raise InvalidRequestError(f"{_TAKEN}; row {number} is {type(row).__name__}")
+        values = mapping_of(row)
+        for name in values:
+            if name not in columns:
+                columns[name] = [None] * number
+        for name, column in columns.items():
+            column.append(values.get(name))
+    return columns
+
+
+def _columns_table(columns: Mapping[str, Any]) -> pa.Table:
+    arrays = {}
+    for name, values in columns.items():
+        try:
+            arrays[str(name)] = _column(values)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise InvalidRequestError(f"column {name}: {error}") from error
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise InvalidRequestError(f"the columns differ in their number of values: {listed}")
+    return pa.table(arrays)
+
+
+def _column(values: Any) -> pa.Array | pa.ChunkedArray:
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return values
+    if isinstance(values, (list, tuple)) and any(isinstance(v, bytes) for v in values):
+        # Arrow takes no text among bytes, and `send` takes both.
+        values = [v.encode() if isinstance(v, str) else v for v in values]
+    return pa.array(values)
