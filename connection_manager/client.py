@@ -37,7 +37,10 @@ from schemas.control.proof import Exchange, accepts_sc, spu_proof
 from schemas.daemon.logs import get_logger
 from schemas.errors import RunnelError, UnauthorizedError, UnreachableError, error_from
 
-CONNECT_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 5.0
+#: Connecting has a limit of its own: an attempt that began while the network was cut sleeps on
+#: after the cut.
+CONNECT_TIMEOUT_S = 1.0
 RETRY_BASE_MS = 50.0
 RETRY_CAP_MS = 1_000.0
 _NONCE_BYTES: Final = 16
@@ -80,7 +83,8 @@ class ControllerLink:
 
     async def run(self) -> None:
         """Keep a session open. Ends only by cancellation."""
-        async with aiohttp.ClientSession() as http:
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
+        async with aiohttp.ClientSession(timeout=limits) as http:
             while True:
                 try:
                     reason = await self._connect_once(http)
@@ -96,7 +100,7 @@ class ControllerLink:
     async def _connect_once(self, http: aiohttp.ClientSession) -> str:
         hello = self._handler.hello()
         with caused_by(new_cause(f"spu{hello.spu_id}")) as cause:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 socket = await http.ws_connect(
                     f"http://{self._address}/session",
                     protocols=(PARTS_PROTOCOL, IDENTIFY_PROTOCOL),
@@ -168,7 +172,7 @@ class ControllerLink:
 
     async def _answer(self, socket: aiohttp.ClientWebSocketResponse) -> Message:
         """The next message. Raises the error of a `Reject`, UnreachableError."""
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
             message = await socket.receive()
         if message.type is not aiohttp.WSMsgType.TEXT:
             raise UnreachableError(f"the SC at {self._address} closed the connection")

@@ -6,12 +6,14 @@ Neighbours: `runnel.admin.calls` tries several SCs in turn and reads what they a
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
 import aiohttp
 import pydantic
+from aiohttp import AddrInfoType
 from yarl import URL
 
 from runnel.admin.calls import (
@@ -27,6 +29,7 @@ from runnel.fork import OpenedIn
 from runnel.net.address import Address
 from schemas.control.assignments import Assignments
 from schemas.errors import ProtocolError, UnreachableError
+from schemas.wire.keepalive import SILENT, be_patient
 
 #: An SC sends something every 15 s; a stream that is silent for longer than this is broken.
 STREAM_SILENCE_S: Final = 40.0
@@ -40,6 +43,7 @@ class ScClient(ScCalls):
         super().__init__(addresses, by)
         self._opened_in = OpenedIn()
         self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(socket_factory=_new_socket),
             timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S),
             headers={BY_HEADER: self.by},
         )
@@ -128,6 +132,15 @@ class ScClient(ScCalls):
                 async for chunk in response.content.iter_any():
                     for event in parser.feed(chunk):
                         yield event
+
+
+def _new_socket(info: AddrInfoType) -> socket.socket:
+    """A socket that breaks soon when the network no longer carries to the SC: a request that waits
+    for an answer then fails, and the next one gets a connection that works."""
+    family, kind, protocol, _, _ = info
+    made = socket.socket(family, kind, protocol)
+    be_patient(made, SILENT)
+    return made
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 Requests are written in the order in which `SpuConnection.start` is called, and each returns a
 future of its response: many may be in flight, and responses come in any order. Every call has a
 deadline. When the connection breaks, all calls in flight fail with `UnreachableError`; a connection
-is never reused after that (`runnel.net.pool` opens another).
+is never reused after that (`runnel.net.pool` opens another). A connection whose network carries
+nothing any more counts as broken (`runnel.net.silent_link`).
 
 Frames that the SPU pushes come here too and are handed to `runnel.net.push`.
 
@@ -14,12 +15,12 @@ and unpacks.
 from __future__ import annotations
 
 import asyncio
-import socket
 from dataclasses import dataclass
 from typing import Final, cast
 
 from runnel.net.address import Address
 from runnel.net.push import Subscriptions
+from runnel.net.silent_link import LOOK_EVERY_S, Link, SilentLink
 from schemas.errors import (
     DeadlineExceededError,
     ErrorCode,
@@ -28,8 +29,9 @@ from schemas.errors import (
     RunnelError,
     UnreachableError,
 )
+from schemas.wire.dialling import CONNECT_S, dial
 from schemas.wire.framing import FrameReader
-from schemas.wire.keepalive import keep_alive
+from schemas.wire.keepalive import keep_alive, unacknowledged
 from schemas.wire.protocol import (
     FRAME_OVERHEAD,
     MAX_FRAME_BYTES,
@@ -78,6 +80,8 @@ class SpuConnection(asyncio.BufferedProtocol):
         self._failure: RunnelError | None = None
         self._ping_timer: asyncio.TimerHandle | None = None
         self._heard_at = self._loop.time()
+        self._link = SilentLink()
+        self._link_timer: asyncio.TimerHandle | None = None
         self.subscriptions = Subscriptions(self)
 
     @property
@@ -237,10 +241,36 @@ class SpuConnection(asyncio.BufferedProtocol):
             )
 
     def _ping_if_silent(self, correlation_before: int) -> None:
-        """Send a CREDIT that grants nothing, which no SPU answers, if nothing else was sent."""
+        """Send something if nothing else was sent."""
         if self._correlation == correlation_before:
-            self.tell(Api.CREDIT, b"")
+            self._send_nothing()
         self._ping_later()
+
+    def _send_nothing(self) -> None:
+        """Send a CREDIT that grants nothing, which no SPU answers."""
+        self.tell(Api.CREDIT, b"")
+
+    def _look_later(self) -> None:
+        self._link_timer = self._loop.call_later(LOOK_EVERY_S, self._look_at_link, self._heard_at)
+
+    def _look_at_link(self, heard_before: float) -> None:
+        """Break the connection if the network carries nothing; look on while that matters."""
+        self._link_timer = None
+        if self._failure is not None or self._transport is None:
+            return
+        waiting = unacknowledged(self._transport)
+        heard = self._heard_at > heard_before
+        match self._link.look(heard=heard, unacknowledged=waiting):
+            case Link.LOST:
+                self._fail(UnreachableError(f"the network no longer carries to {self.name}"))
+                self._transport.abort()
+                return
+            case Link.PROBE:
+                self._send_nothing()
+            case Link.KEEP:
+                pass
+        if self._calls or (waiting is not None and waiting.segments):
+            self._look_later()
 
     def _error(self, header: FrameHeader, fixed: memoryview, tail: memoryview) -> RunnelError:
         """The error in a frame whose status is not OK."""
@@ -284,6 +314,8 @@ class SpuConnection(asyncio.BufferedProtocol):
                 ) from None
         if self._failure is not None or self._transport is None:
             raise self._failure or UnreachableError(f"not connected to the SPU at {self.address}")
+        if self._link_timer is None:
+            self._look_later()
         return self._transport
 
     def _next_correlation(self) -> int:
@@ -296,6 +328,9 @@ class SpuConnection(asyncio.BufferedProtocol):
         if self._ping_timer is not None:
             self._ping_timer.cancel()
             self._ping_timer = None
+        if self._link_timer is not None:
+            self._link_timer.cancel()
+            self._link_timer = None
         calls, self._calls = self._calls, {}
         for future, timer in calls.values():
             timer.cancel()
@@ -312,12 +347,13 @@ def _retrieve(future: asyncio.Future[Response]) -> None:
 
 async def open_connection(address: Address, timeout_s: float) -> SpuConnection:
     """Connect and shake hands. Raises UnreachableError that names the address."""
-    loop = asyncio.get_running_loop()
+    connect_s = min(timeout_s, CONNECT_S)
     try:
-        async with asyncio.timeout(timeout_s):
-            connection = await _connect(loop, address)
+        connection = await dial(
+            lambda: SpuConnection(address), address.host, address.port, connect_s
+        )
     except TimeoutError:
-        raise UnreachableError(f"no SPU answered at {address} within {timeout_s:.1f} s") from None
+        raise UnreachableError(f"no SPU answered at {address} within {connect_s:.1f} s") from None
     except OSError as error:
         raise UnreachableError(f"no SPU answers at {address}: {_reason(error)}") from error
     try:
@@ -326,22 +362,6 @@ async def open_connection(address: Address, timeout_s: float) -> SpuConnection:
         await connection.close()
         raise
     return connection
-
-
-async def _connect(loop: asyncio.AbstractEventLoop, address: Address) -> SpuConnection:
-    """To the first of the host's addresses that answers. Raises OSError."""
-    # Not by `create_connection`: see `runnel.loop_thread` for what uvloop does with names.
-    found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    failure: OSError | None = None
-    for _family, _type, _protocol, _name, (host, *_rest) in found:
-        try:
-            _transport, connection = await loop.create_connection(
-                lambda: SpuConnection(address), str(host), address.port
-            )
-            return connection
-        except OSError as error:
-            failure = failure or error
-    raise failure or OSError(f"{address.host} has no address")
 
 
 def _reason(error: OSError) -> str:

@@ -18,9 +18,10 @@ from runnel.net.connection import SpuConnection, open_connection
 from schemas.backoff import backoff_s
 from schemas.errors import RunnelError, UnreachableError
 
-CONNECT_TIMEOUT_S: Final = 5.0
+#: How long the SPU may take to answer the first request; connecting itself has a shorter limit.
+HELLO_TIMEOUT_S: Final = 5.0
 _BASE_MS: Final = 20.0
-_CAP_MS: Final = 2_000.0
+_CAP_MS: Final = 1_000.0
 #: An attempt that could last no longer than this would only tell how short it was.
 _LEAST_ATTEMPT_S: Final = 0.05
 
@@ -80,7 +81,7 @@ class ConnectionPool:
             raise slot.error
         try:
             connection = await open_connection(
-                address, max(0.001, min(CONNECT_TIMEOUT_S, deadline - loop.time()))
+                address, max(0.001, min(HELLO_TIMEOUT_S, deadline - loop.time()))
             )
             if connection.cluster_uid not in {"", self._cluster_uid}:
                 await connection.close()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 FIRST_DELAY_S = 0.2
 LONGEST_DELAY_S = 30.0
 #: A process that ran this long has started well: its next end counts as the first again.
-HEALTHY_S = 30.0
+HEALTHY_S = 10.0
 
 
 @dataclass(slots=True)

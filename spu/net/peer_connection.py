@@ -59,9 +59,11 @@ from spu.replication.wire import (
 
 _log = get_logger(__name__)
 
-GREETING_TIMEOUT_S: Final = 5.0
-PING_EVERY_S: Final = 1.0
-#: A peer that sent nothing for this many ping intervals counts as gone.
+GREETING_TIMEOUT_S: Final = 2.0
+#: An older version pings every second.
+PING_EVERY_S: Final = 0.5
+#: A peer that sent nothing for this many ping intervals counts as gone. They are counted, not
+#: timed: an SPU that itself stood still finds one long interval, and then what came meanwhile.
 SILENT_PINGS: Final = 4
 #: Pushes wait while this many bytes are still to be sent.
 _WRITE_HIGH_BYTES: Final = 4 << 20
@@ -71,6 +73,9 @@ _FIRST_ANSWER_BYTES: Final = 2 * MAX_FIRST_FRAME_BYTES
 
 class PeerEvents(Protocol):
     """What the owner of connections to peers provides."""
+
+    def opened(self, connection: PeerConnection) -> None:
+        """The connection is there; `lost` follows in any case."""
 
     def arrived(self, connection: PeerConnection, address: str) -> None:
         """Raise a RunnelError to refuse a connection that another SPU may have dialled."""
@@ -129,6 +134,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         keep_alive(transport)
+        self._events.opened(self)
         if self._dialled is None:
             address = transport.get_extra_info("peername") or ("unknown",)
             try:

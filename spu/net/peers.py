@@ -22,6 +22,7 @@ from schemas.control.messages import Peer
 from schemas.daemon.logs import get_logger
 from schemas.errors import ProtocolError, RunnelError, UnauthorizedError, UnreachableError
 from schemas.ids import PartitionUid
+from schemas.wire.dialling import CONNECT_S, dial
 from spu.net.admission import Admission
 from spu.net.peer_connection import PeerConnection
 from spu.replication.messages import Message
@@ -29,9 +30,10 @@ from spu.replication.wire import Damaged, Greeting
 
 _log = get_logger(__name__)
 
-CONNECT_TIMEOUT_S: Final = 3.0
 RETRY_BASE_MS: Final = 50.0
-RETRY_CAP_MS: Final = 1_000.0
+RETRY_CAP_MS: Final = 500.0
+#: A connection that is lost sooner would be lost as soon again.
+LASTING_S: Final = 1.0
 #: How long to wait for the SC's answer before asking again.
 FIND_AGAIN_S: Final = 2.0
 _BACKLOG: Final = 128
@@ -125,6 +127,9 @@ class Peers:
 
     # PeerEvents
 
+    def opened(self, connection: PeerConnection) -> None:
+        self._open.add(connection)
+
     def arrived(self, connection: PeerConnection, address: str) -> None:
         """Count a connection. Raises OverloadedError if there are too many."""
         self._admission.arrived(connection, address, asyncio.get_running_loop().time())
@@ -181,8 +186,7 @@ class Peers:
             return
         _log.warning("lost a peer", peer=peer, reason=reason)
         backoff = self._backoff(peer)
-        if asyncio.get_running_loop().time() - self._since[peer] < RETRY_CAP_MS / 1000:
-            # A connection that is lost at once would be lost at once again.
+        if asyncio.get_running_loop().time() - self._since[peer] < LASTING_S:
             backoff.attempts += 1
         else:
             backoff.reset()
@@ -195,9 +199,7 @@ class Peers:
         return self._new_connection(None)
 
     def _new_connection(self, dialled: int | None) -> PeerConnection:
-        connection = PeerConnection(self, self._greeting, dialled)
-        self._open.add(connection)
-        return connection
+        return PeerConnection(self, self._greeting, dialled)
 
     def _greeting(self, to: int) -> Greeting:
         return Greeting(self.spu_id, to, self._handler.cluster_uid or "")
@@ -256,11 +258,9 @@ class Peers:
 
     async def _connect(self, peer: int, address: Peer) -> None:
         """Make one attempt, up to the greetings. Raises OSError, UnreachableError."""
-        loop = asyncio.get_running_loop()
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            _, connection = await loop.create_connection(
-                partial(self._new_connection, peer), address.host, address.port
-            )
+        connection = await dial(
+            partial(self._new_connection, peer), address.host, address.port, CONNECT_S
+        )
         # If no greeting comes, the connection's own timer ends it.
         await connection.settled.wait()
         if connection.peer is None:

@@ -26,7 +26,7 @@ from schemas.errors import (
     UnreachableError,
     UnsupportedError,
 )
-from schemas.wire import keepalive
+from schemas.wire.keepalive import VANISHED
 from schemas.wire.protocol import (
     FRAME_HEADER,
     MAX_FIRST_FRAME_BYTES,
@@ -526,10 +526,10 @@ async def test_given_a_connection_then_both_ends_ask_whether_the_other_is_still_
             found = transport.get_extra_info("socket")
             assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
             if sys.platform == "linux":
-                assert _tcp(transport, socket.TCP_KEEPIDLE) == keepalive.IDLE_S
-                assert _tcp(transport, socket.TCP_KEEPINTVL) == keepalive.INTERVAL_S
-                assert _tcp(transport, socket.TCP_KEEPCNT) == keepalive.PROBES
-                assert _tcp(transport, socket.TCP_USER_TIMEOUT) == keepalive.UNACKNOWLEDGED_MS
+                assert _tcp(transport, socket.TCP_KEEPIDLE) == VANISHED.idle_s
+                assert _tcp(transport, socket.TCP_KEEPINTVL) == VANISHED.interval_s
+                assert _tcp(transport, socket.TCP_KEEPCNT) == VANISHED.probes
+                assert _tcp(transport, socket.TCP_USER_TIMEOUT) == VANISHED.unacknowledged_ms
     finally:
         await client.close()
 

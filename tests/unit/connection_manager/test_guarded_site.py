@@ -23,7 +23,7 @@ from connection_manager.guarded_site import (
     GuardedSite,
     serving,
 )
-from schemas.wire import keepalive
+from schemas.wire.keepalive import VANISHED
 from tests.polling import eventually
 
 HALF = b"GET / HTTP/1.1\r\nHost: x\r\n"
@@ -128,7 +128,7 @@ async def test_given_a_connection_then_the_kernel_asks_whether_its_peer_is_there
         found = connection._transport.get_extra_info("socket")
         assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         if sys.platform == "linux":
-            assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == keepalive.IDLE_S
+            assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == VANISHED.idle_s
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="one loopback address elsewhere")

@@ -7,9 +7,11 @@ from contextlib import suppress
 
 import pytest
 
+import runnel.net.connection as connection_module
 from runnel.net.address import Address
 from runnel.net.connection import open_connection
 from runnel.net.pool import ConnectionPool
+from runnel.net.silent_link import LOST_AFTER
 from schemas.errors import (
     DeadlineExceededError,
     InvalidRequestError,
@@ -26,6 +28,7 @@ from schemas.wire.record_requests import (
     ListOffsetsResponse,
     ProduceRequest,
 )
+from schemas.wire.tcp_info import Unacknowledged
 from tests.unit.runnel.fake_sc import CLUSTER_UID, FakeSc
 from tests.unit.runnel.fake_spu import FakeSpu, Step
 from tests.unit.runnel.records.test_cursor import batch
@@ -163,3 +166,41 @@ async def test_given_another_cluster_then_the_connection_is_refused(servers: Ser
     with pytest.raises(RunnelError, match="belongs to cluster"):
         await connections.get(Address("127.0.0.1", spu.port), 5)
     await connections.close()
+
+
+async def test_given_a_network_that_carries_nothing_then_a_call_fails_long_before_its_deadline(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _sc, spu = servers
+    spu.produce_script.append(Step.SILENCE)
+    connection = await open_connection(Address("127.0.0.1", spu.port), 5)
+    monkeypatch.setattr(connection_module, "LOOK_EVERY_S", 0.001)
+    said = Unacknowledged(1, LOST_AFTER - 1)
+    monkeypatch.setattr(connection_module, "unacknowledged", lambda _transport: said)
+    call = await connection.start(Api.PRODUCE, PRODUCE, batch(0, 1), timeout_s=60)
+    await asyncio.sleep(0.02)
+    assert not call.done()
+    said = Unacknowledged(1, LOST_AFTER)
+    async with asyncio.timeout(5):
+        with pytest.raises(UnreachableError, match="network"):
+            await call
+    assert not connection.usable
+    await connection.close()
+
+
+async def test_given_a_silent_spu_then_something_is_sent_and_the_call_waits_on(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _sc, spu = servers
+    spu.produce_script.append(Step.SILENCE)
+    connection = await open_connection(Address("127.0.0.1", spu.port), 5)
+    monkeypatch.setattr(connection_module, "LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(connection_module, "unacknowledged", lambda _: Unacknowledged(0, 0))
+    told: asyncio.Queue[Api] = asyncio.Queue()
+    monkeypatch.setattr(connection, "tell", lambda api, _tail: told.put_nowait(api))
+    call = await connection.start(Api.PRODUCE, PRODUCE, batch(0, 1), timeout_s=60)
+    async with asyncio.timeout(5):
+        assert {await told.get() for _ in range(3)} == {Api.CREDIT}
+    assert not call.done()
+    assert connection.usable
+    await connection.close()

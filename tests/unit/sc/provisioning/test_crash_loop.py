@@ -16,6 +16,7 @@ QUICK, ALMOST = 0.0, HEALTHY_S - 0.001
         pytest.param([QUICK] * 4, [0.0, 0.2, 0.4, 0.8], 4, id="given-quick-ends-then-doubling"),
         pytest.param([ALMOST] * 2, [0.0, 0.2], 2, id="given-not-long-enough-then-quick"),
         pytest.param([HEALTHY_S] * 3, [0.0, 0.0, 0.0], 1, id="given-long-runs-then-always-at-once"),
+        pytest.param([10.0] * 3, [0.0, 0.0, 0.0], 1, id="given-ten-seconds-each-then-at-once"),
         pytest.param(
             [QUICK, QUICK, HEALTHY_S, QUICK],
             [0.0, 0.2, 0.0, 0.2],

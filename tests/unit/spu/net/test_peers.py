@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
+import threading
+import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 
 import pytest
+import uvloop
 
 from schemas.backoff import Backoff
 from schemas.control.messages import Peer
@@ -16,6 +21,7 @@ from schemas.ids import PartitionUid
 from schemas.wire.batch import set_offset_and_term
 from schemas.wire.protocol import MAX_FIRST_FRAME_BYTES, PREFIX, pack_frame, unpack_frame
 from spu.net import peers as peers_module
+from spu.net.peer_connection import PeerConnection
 from spu.net.peers import Peers
 from spu.replication.messages import Append, AppendAck, Attach, Batch, Message
 from spu.replication.wire import NONCE_BYTES, Damaged, Greeting, Kind, decode, encode
@@ -263,6 +269,67 @@ async def test_given_pings_and_nothing_else_then_the_connection_is_kept(
         assert kind == Kind.PING
         await raw.send(pack_frame(Kind.PING, 0, b""))
     assert zero.handler.news == [("up", 1)]
+
+
+def test_given_we_stood_still_ourselves_then_the_peer_is_not_blamed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("spu.net.peer_connection.PING_EVERY_S", 0.02)
+    monkeypatch.setattr("spu.net.peer_connection.SILENT_PINGS", 10)
+    ping = b"".join(pack_frame(Kind.PING, 0, b""))
+    message = b"".join(encode(UID, AppendAck(TERM, 1, 5, 5)))
+    over = threading.Event()
+
+    def speak(port: int) -> None:
+        """Say something all the time, and three times what its receiver stands still for."""
+        with socket.create_connection((HOST, port)) as connection:
+            connection.sendall(b"".join(Greeting(1, 0, CLUSTER).frame()))
+            for number in range(1_000_000):
+                if over.wait(0.002):
+                    return
+                connection.sendall(message if number in {20, 40, 60} else ping)
+
+    class Slow(Handler):
+        def peer_said(self, peer: int, uid: PartitionUid, message: Message | Damaged) -> None:
+            time.sleep(0.3)
+            super().peer_said(peer, uid, message)
+
+    async def stand_still() -> list[tuple[str, int]]:
+        handler = Slow()
+        zero = Spu(Peers(0, handler), handler)
+        speaker = threading.Thread(target=speak, args=(await zero.peers.listen(HOST, 0),))
+        speaker.start()
+        try:
+            await until(lambda: len(handler.said) == 3)
+            await asyncio.sleep(0.02)
+            return list(handler.news)
+        finally:
+            over.set()
+            await close(zero)
+            speaker.join()
+
+    # After it has read, this loop looks at its timers before it reads again.
+    assert uvloop.run(stand_still()) == [("up", 1)]
+
+
+def test_given_attempts_that_fail_then_nothing_is_kept_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("spu.net.peers.RETRY_CAP_MS", 1.0)
+    with socket.create_server((HOST, 0)) as listening_once:
+        port = listening_once.getsockname()[1]
+
+    async def fail_often() -> int:
+        one = await listening(1)
+        one.knows(0, port)
+        one.peers.keep((0,))
+        await until(lambda: len(one.handler.sought) > 20)
+        kept = sum(isinstance(found, PeerConnection) for found in gc.get_objects())
+        await close(one)
+        return kept
+
+    # This loop makes the protocol of a connection before there is one.
+    assert uvloop.run(fail_often()) <= 2
 
 
 async def test_given_an_unknown_address_then_it_is_asked_for_until_it_is_told(

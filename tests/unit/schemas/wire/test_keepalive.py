@@ -1,0 +1,51 @@
+"""What the kernel is told about a connection, and what it tells."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+
+import pytest
+
+from schemas.wire.keepalive import SILENT, VANISHED, Patience, be_patient, unacknowledged
+from schemas.wire.tcp_info import Unacknowledged
+
+HOST = "127.0.0.1"
+
+
+@pytest.mark.parametrize("patience", [VANISHED, SILENT])
+def test_given_a_patience_then_the_kernel_has_it(patience: Patience) -> None:
+    with socket.socket() as one:
+        be_patient(one, patience)
+        assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if sys.platform == "linux":
+            options = ("KEEPIDLE", "KEEPINTVL", "KEEPCNT", "USER_TIMEOUT")
+            told = [
+                one.getsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_{name}"))
+                for name in options
+            ]
+            assert told == [
+                patience.idle_s,
+                patience.interval_s,
+                patience.probes,
+                patience.unacknowledged_ms,
+            ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says it")
+async def test_given_a_peer_that_reads_nothing_then_its_host_acknowledges_all_the_same() -> None:
+    with socket.create_server((HOST, 0)) as server:
+        port = server.getsockname()[1]
+        transport, _ = await asyncio.get_running_loop().create_connection(
+            asyncio.Protocol, HOST, port
+        )
+        transport.write(b"said")
+        async with asyncio.timeout(5):
+            while unacknowledged(transport) != Unacknowledged(0, 0):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        transport.abort()
+
+
+def test_given_no_socket_then_nothing_is_known() -> None:
+    assert unacknowledged(asyncio.BaseTransport()) is None
