@@ -187,8 +187,8 @@ class OffsetOutOfRangeError(TerminalError):
 
 #: How a log can lack records that were committed, for the messages of errors.
 LOST_RECORDS: Final = (
-    "records that were acknowledged are lost: by an unclean election, or because the disks of all"
-    " live replicas went back in time (an old copy or snapshot was put back)"
+    "acknowledged records were lost in an unclean election, or because the disks of all live"
+    " replicas went back in time (an old copy or snapshot was put back)"
 )
 
 

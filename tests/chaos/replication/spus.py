@@ -139,6 +139,11 @@ http: {{host: 127.0.0.1, port: {public + 2}}}
             if item["metadata"]["name"].startswith(f"{topic}-")
         }
 
+    def is_online(self, partition: str) -> bool:
+        """Whether a partition has a leader that serves."""
+        status = self.command.json("get", "partition", partition)["status"]
+        return bool(status["resolution"] == "online")
+
     def is_whole(self, topic: str) -> bool:
         """All partitions of a topic are online, with everybody in the live replica set."""
         found = self.command.run("get", "partitions", "-o", "json")

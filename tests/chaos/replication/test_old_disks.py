@@ -6,10 +6,13 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
+import runnel as library
+from schemas.errors import DivergedError
 from tests.chaos.replication.clients import TOPIC, Producing, check_acknowledged, read_back
 from tests.chaos.replication.spus import ENDS_WITHIN_S, SPUS, Fleet
 
@@ -18,6 +21,7 @@ pytestmark = pytest.mark.slow
 #: Enough for several syncs and fetches; much less than a segment or a checkpoint.
 RATE = 4_000
 OLD_S = 4.0
+AT_ONCE_S = 30.0
 PARTITION = f"{TOPIC}-0"
 
 
@@ -148,3 +152,48 @@ def test_given_the_leaders_disk_is_old_then_nothing_acknowledged_is_lost(
         assert rebuilt <= old
         for spu in rebuilt:
             assert "replica is unfit" in (fleet.home / f"spu-{spu}.log").read_text()
+
+
+def test_given_the_only_disk_is_old_then_each_client_that_knows_more_is_told_at_once(
+    fleet: Fleet,
+) -> None:
+    fleet.start()
+    topic = f"metadata: {{name: {TOPIC}}}\nspec: {{partitions: 1}}"
+    fleet.command("apply", "-f", "-", stdin=f"apiVersion: runnel/v1\nkind: Topic\n{topic}\n")
+    with (
+        library.connect(fleet.address) as cluster,
+        cluster.producer(TOPIC) as producer,
+        cluster.consumer(TOPIC, "earliest") as reading,
+    ):
+        producer.send(b"kept").result()
+        spu = fleet.leader(PARTITION)
+        assert spu is not None
+        copy = copy_of(fleet, spu)
+        lost = [producer.send(b"lost") for _ in range(1_000)]
+        last = [one.result().offset for one in lost][-1]
+        records = iter(reading)
+        assert [record.value for record in islice(records, 1_001)][-1] == b"lost"
+        with cluster.consumer(TOPIC, "earliest", name="billing") as named:
+            assert len(list(islice(named, 1_001))) == 1_001
+        fleet.kill_spu(spu)
+        put_back(fleet, spu, copy)
+        fleet.start_spu(spu)
+        fleet.until(lambda: fleet.is_online(PARTITION), "it leads again")
+        began = time.monotonic()
+        with pytest.raises(DivergedError, match="went back in time"):
+            producer.send(b"next").result()
+        with pytest.raises(DivergedError, match="went back in time"):
+            next(records)
+        with (
+            pytest.raises(DivergedError, match="runnel consumer reset billing"),
+            cluster.consumer(TOPIC, name="billing") as again,
+        ):
+            next(iter(again))
+        # Under load, and far below the two minutes for which clients retry what may pass.
+        assert time.monotonic() - began < AT_ONCE_S
+        with pytest.raises(DivergedError):
+            producer.flush()
+    late = fleet.command.run("consume", TOPIC, "--offset", str(last), "-n", "1")
+    assert late.returncode == 1
+    assert b"is above the end of the log" in late.stderr
+    assert "lost" in fleet.command("describe", "consumer", "billing")
