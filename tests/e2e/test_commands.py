@@ -176,8 +176,14 @@ def test_record_over_the_limit_is_refused_and_the_rest_is_not_lost(
     (tmp_path / "big.txt").write_text("fits\n" + "x" * 2_000 + "\n")
     said = cluster.fails("produce", "small", "--file", str(tmp_path / "big.txt"), code=2)
     assert "1Ki" in said or "1024" in said
-    cluster("produce", "small", stdin="fits\n")
-    assert "fits" in cluster("consume", "small", "--from-beginning", "--no-follow")
+    assert "0 records acknowledged before the error" in said
+    assert "of the rows from 0 on: row 1 " in said
+    done = cluster.run("produce", "small", stdin="one\ntwo\n" + "x" * 2_000 + "\nfour\n")
+    assert done.returncode == 2
+    before, why = done.stderr.decode().splitlines()
+    assert before == "2 records acknowledged before the error"
+    assert why.startswith("error: <stdin>:3: ")
+    assert cluster("consume", "small", "--from-beginning", "--no-follow") == "one\ntwo\n"
 
 
 def test_records_of_a_replicated_topic_lie_on_every_replica(cluster: Command) -> None:

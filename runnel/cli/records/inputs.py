@@ -10,7 +10,8 @@ line or row.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, time
 from pathlib import Path
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from schemas.errors import InvalidRequestError, NotFoundError
+from schemas.errors import InvalidRequestError, NotFoundError, RunnelError
 from schemas.wire.batch import MAX_TRANSACTION_ID
 
 CHUNK_LINES = 10_000
@@ -96,15 +97,28 @@ def kind_of(path: Path) -> str:
     return SUFFIXES.get(path.suffix.lower(), "lines")
 
 
-def read_chunks(path: Path, rule: KeyRule) -> Iterator[InputChunk]:
-    """The records of a file in order. Raises NotFoundError, InvalidRequestError."""
+@contextmanager
+def placed(place: str) -> Iterator[None]:
+    """An error in the block begins with the place in the input."""
+    try:
+        yield
+    except RunnelError as error:
+        error.message = f"{place}: {error.message}"
+        error.args = (error.message,)
+        raise
+
+
+def read_chunks(path: Path, rule: KeyRule, nulls: Collection[str] = ()) -> Iterator[InputChunk]:
+    """The records of a file in order. Cells of CSV with a text of ``nulls`` are null; if there are
+    none, those with a usual one (NA, NULL, …). Raises NotFoundError, InvalidRequestError.
+    """
     kind = kind_of(path)
     try:
         if kind in ("lines", "ndjson"):
             with path.open("rb") as file:
                 yield from read_lines(file, rule, str(path), ndjson=kind == "ndjson")
         elif kind == "csv":
-            yield from _csv_chunks(path, rule)
+            yield from _csv_chunks(path, rule, nulls)
         else:
             yield from _columnar_chunks(path, rule, kind)
     except pa.ArrowException as error:
@@ -184,9 +198,11 @@ def _chunk(
     return InputChunk(table, size, ids or None)
 
 
-def _csv_chunks(path: Path, rule: KeyRule) -> Iterator[InputChunk]:
+def _csv_chunks(path: Path, rule: KeyRule, nulls: Collection[str]) -> Iterator[InputChunk]:
     _no_separator(rule, path)
     convert = pa.csv.ConvertOptions(strings_can_be_null=True)
+    if nulls:
+        convert.null_values = ["", *nulls]
     read = pa.csv.ReadOptions(block_size=CSV_BLOCK_BYTES)
     ids = _IdColumn(rule, path)
     with path.open("rb") as file:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Collection
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -15,12 +16,12 @@ from runnel.cli.arguments import ScOption, TopicArgument
 from runnel.cli.context import connected
 from runnel.cli.failure import say
 from runnel.cli.readiness import say_what_is_awaited
-from runnel.cli.records.inputs import KeyRule, read_chunks, splitter
+from runnel.cli.records.inputs import KeyRule, kind_of, placed, read_chunks, splitter
 from runnel.cli.records.produce_typed import TypedInput, progress_of
 from runnel.cli.render import count
 from runnel.produce.settings import ProducerOptions
 from schemas.columns.topic_schema import TopicSchema, names
-from schemas.errors import InvalidRequestError
+from schemas.errors import InvalidRequestError, RunnelError
 from schemas.objects.topic import Compression, Topic
 
 
@@ -61,6 +62,14 @@ def produce(
             show_default=False,
         ),
     ] = None,
+    null: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="CSV: cells with this text are null, besides empty ones; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     skip_bad_rows: Annotated[
         bool,
         typer.Option(
@@ -84,30 +93,35 @@ def produce(
         )
     separator = key_separator.encode() if key_separator else None
     rule = KeyRule(separator, key_field, transaction_id_field)
+    if null and (file is None or kind_of(file) != "csv"):
+        raise InvalidRequestError("--null: is for CSV files (--file NAME.csv)")
+    nulls = frozenset(null or ())
     options: ProducerOptions = {"acks": acks.value, "linger_ms": linger_ms}
     if compression is not None:
         options["compression"] = compression.value
-    begin = time.monotonic()
     with connected(sc) as cluster:
         say_what_is_awaited(cluster, topic, committing=acks is AcksChoice.COMMITTED)
         producer = cluster.producer(topic, **options)
         rows = _schema(cluster, topic)
+        begin = time.monotonic()
         try:
             with producer:
                 if rows is not None:
                     _check_rule(rule, rows)
-                    typed = TypedInput(producer, rows, skip_bad_rows, transaction_id_field)
+                    typed = TypedInput(producer, rows, skip_bad_rows, transaction_id_field, nulls)
                     records, size = typed.produce(file)
                 elif file is None:
                     records, size = _produce_lines(producer, rule)
                 else:
-                    records, size = _produce_file(producer, file, rule)
+                    records, size = _produce_file(producer, file, rule, nulls)
                 producer.flush()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, RunnelError) as end:
             # Counted after the producer's last attempt to send everything.
-            done = producer.metrics.records_sent
+            done, failed = producer.metrics.records_sent, producer.metrics.records_failed
             state = "sent" if acks is AcksChoice.NONE else "acknowledged"
-            say(f"{count(done, 'record')} {state} before the interrupt")
+            what = "error" if isinstance(end, RunnelError) else "interrupt"
+            lost = f", {failed} not" if failed else ""
+            say(f"{count(done, 'record')} {state} before the {what}{lost}")
             raise
     seconds = max(time.monotonic() - begin, 1e-6)
     print(
@@ -146,7 +160,8 @@ def _produce_lines(producer: runnel.Producer, rule: KeyRule) -> tuple[int, int]:
         records += 1
         key, value, transaction_id = split(line.rstrip(b"\r\n"), records)
         size += len(value) + len(key or b"")
-        delivery = producer.send(value, key, transaction_id=transaction_id)
+        with placed(f"<stdin>:{records}"):
+            delivery = producer.send(value, key, transaction_id=transaction_id)
         if interactive:
             producer.flush()
             sent = delivery.result()
@@ -154,11 +169,14 @@ def _produce_lines(producer: runnel.Producer, rule: KeyRule) -> tuple[int, int]:
     return records, size
 
 
-def _produce_file(producer: runnel.Producer, file: Path, rule: KeyRule) -> tuple[int, int]:
+def _produce_file(
+    producer: runnel.Producer, file: Path, rule: KeyRule, nulls: Collection[str]
+) -> tuple[int, int]:
     records = size = 0
     with progress_of(file) as advance:
-        for chunk in read_chunks(file, rule):
-            producer.send_table(chunk.table, transaction_ids=chunk.transaction_ids)
+        for chunk in read_chunks(file, rule, nulls):
+            with placed(f"{file}: of the rows from {records} on"):
+                producer.send_table(chunk.table, transaction_ids=chunk.transaction_ids)
             records += chunk.table.num_rows
             size += chunk.table.nbytes
             advance(chunk.input_bytes, records)

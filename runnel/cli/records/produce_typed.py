@@ -8,7 +8,7 @@ reported, and the others sent.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from rich.progress import (
 
 import runnel
 from runnel.cli.failure import say, stderr
-from runnel.cli.records.inputs import Ids
+from runnel.cli.records.inputs import Ids, placed
 from runnel.cli.records.typed_inputs import LineReader, Misfits, Unfit, check_file, read_pieces
 from runnel.cli.render import count
 from schemas.columns.topic_schema import TopicSchema
@@ -30,9 +30,12 @@ from schemas.columns.topic_schema import TopicSchema
 
 @contextmanager
 def progress_of(file: Path) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar for a file; its callback takes the bytes read since the last call and all
-    records.
+    """A progress bar for a file, if standard error is a terminal; its callback takes the bytes read
+    since the last call and all records.
     """
+    if not sys.stderr.isatty():
+        yield lambda _advance, _records: None
+        return
     columns = (
         TextColumn(f"{file.name}"),
         BarColumn(),
@@ -56,12 +59,14 @@ class TypedInput:
         rows: TopicSchema,
         skip: bool,
         id_field: str | None = None,
+        nulls: Collection[str] = (),
     ) -> None:
         self._producer = producer
         self._columns = rows.columns
         self._skip = skip
         self._misfits = Misfits()
         self._id_field = id_field
+        self._nulls = nulls
         self._ids = Ids(id_field or "")
 
     def produce(self, file: Path | None) -> tuple[int, int]:
@@ -73,16 +78,17 @@ class TypedInput:
 
     def _send_file(self, file: Path) -> tuple[int, int]:
         if not self._skip:
-            check_file(file, self._columns)
+            check_file(file, self._columns, self._nulls)
         records = size = 0
         with progress_of(file) as advance:
-            for piece in read_pieces(file, self._columns):
+            for piece in read_pieces(file, self._columns, self._nulls):
                 self._note(piece.misfits, piece.bad_rows)
                 ids = None
                 if self._id_field is not None:
                     column = piece.table[self._id_field].to_pylist()
                     ids = self._ids.take_all(column, str(file), records)
-                self._producer.send_table(piece.table, transaction_ids=ids)
+                with placed(f"{file}: of the rows from {records} on"):
+                    self._producer.send_table(piece.table, transaction_ids=ids)
                 records += piece.table.num_rows
                 size += piece.table.nbytes
                 advance(piece.input_bytes, records)
@@ -109,7 +115,8 @@ class TypedInput:
             transaction_id = None
             if self._id_field is not None:
                 transaction_id = self._ids.take(values[self._id_field], f"<stdin>:{number}")
-            delivery = self._producer.send(values, transaction_id=transaction_id)
+            with placed(f"<stdin>:{number}"):
+                delivery = self._producer.send(values, transaction_id=transaction_id)
             records += 1
             size += len(line)
             if interactive:

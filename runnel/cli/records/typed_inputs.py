@@ -10,7 +10,7 @@ and sends nothing: a bad file is refused before its first record is sent.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,17 +62,20 @@ class Misfits:
         return InvalidRequestError("\n".join(lines))
 
 
-def check_file(path: Path, columns: Sequence[Column]) -> None:
+def check_file(path: Path, columns: Sequence[Column], nulls: Collection[str] = ()) -> None:
     """Raise InvalidRequestError that lists the rows of a file that do not fit, if there are any."""
     found = Misfits()
-    for piece in read_pieces(path, columns):
+    for piece in read_pieces(path, columns, nulls):
         found.add(piece.misfits, piece.bad_rows)
     if found.rows:
         raise found.error("no row of the file was sent (--skip-bad-rows sends the others)")
 
 
-def read_pieces(path: Path, columns: Sequence[Column]) -> Iterator[Piece]:
-    """The rows of a file in order: those that fit, and the misfits of the others.
+def read_pieces(
+    path: Path, columns: Sequence[Column], nulls: Collection[str] = ()
+) -> Iterator[Piece]:
+    """The rows of a file in order: those that fit, and the misfits of the others. Cells of CSV with
+    a text of ``nulls`` are null, as empty ones are.
 
     Raises NotFoundError, and InvalidRequestError if it is not a file of rows at all.
     """
@@ -81,7 +84,7 @@ def read_pieces(path: Path, columns: Sequence[Column]) -> Iterator[Piece]:
         if kind in {"lines", "ndjson"}:
             yield from _json_pieces(path, columns)
         elif kind == "csv":
-            yield from _csv_pieces(path, columns)
+            yield from _csv_pieces(path, columns, nulls)
         else:
             yield from _columnar_pieces(path, columns, kind)
     except pa.ArrowException as error:
@@ -126,7 +129,7 @@ def _json_pieces(path: Path, columns: Sequence[Column]) -> Iterator[Piece]:
     yield gathered.piece()
 
 
-def _csv_pieces(path: Path, columns: Sequence[Column]) -> Iterator[Piece]:
+def _csv_pieces(path: Path, columns: Sequence[Column], nulls: Collection[str]) -> Iterator[Piece]:
     reader = RowReader(columns, Source.CSV)
     gathered = _Gathered(columns)
     csv.field_size_limit(MAX_BATCH_BYTES)
@@ -139,7 +142,8 @@ def _csv_pieces(path: Path, columns: Sequence[Column]) -> Iterator[Piece]:
             for cells in lines:
                 gathered.input_bytes += sum(map(len, cells)) + len(cells)
                 if cells:
-                    gathered.add(_csv_row(reader, header, cells, f"{path}:{lines.line_num}"))
+                    values = [None if cell in nulls else cell for cell in cells]
+                    gathered.add(_csv_row(reader, header, values, f"{path}:{lines.line_num}"))
                 if gathered.count >= CHUNK_LINES:
                     yield gathered.piece()
         except csv.Error as error:
@@ -169,7 +173,9 @@ def _check_header(path: Path, header: Sequence[str], columns: Sequence[Column]) 
         )
 
 
-def _csv_row(reader: RowReader, header: list[str], cells: list[str], place: str) -> Row | Unfit:
+def _csv_row(
+    reader: RowReader, header: list[str], cells: list[str | None], place: str
+) -> Row | Unfit:
     if len(cells) != len(header):
         return Unfit([f"{place}: {count(len(cells), 'cell')}, and {len(header)} columns"])
     try:

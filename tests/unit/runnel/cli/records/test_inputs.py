@@ -11,8 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from runnel.cli.records.inputs import CHUNK_LINES, KeyRule, read_chunks, read_lines, splitter
-from schemas.errors import InvalidRequestError
+from runnel.cli.records.inputs import (
+    CHUNK_LINES,
+    KeyRule,
+    placed,
+    read_chunks,
+    read_lines,
+    splitter,
+)
+from schemas.errors import InvalidRequestError, RecordTooLargeError
 
 Rows = list[tuple[bytes | None, bytes]]
 
@@ -74,6 +81,20 @@ def test_bad_lines(line: bytes, rule: KeyRule, expected: str) -> None:
 def test_key_field_of_plain_lines_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="needs rows with fields"):
         list(read_lines(io.BytesIO(b"a\n"), KeyRule(field="k"), "f"))
+
+
+def test_given_texts_that_mean_null_then_only_their_cells_are(tmp_path: Path) -> None:
+    path = tmp_path / "f.csv"
+    path.write_text("a,b,c\nNA,-,\n")
+    (chunk,) = read_chunks(path, KeyRule(), ["-"])
+    assert chunk.table["value"].to_pylist() == [b'{"a":"NA","b":null,"c":null}']
+    (chunk,) = read_chunks(path, KeyRule())
+    assert chunk.table["value"].to_pylist() == [b'{"a":null,"b":"-","c":null}']
+
+
+def test_given_an_error_then_its_place_comes_first() -> None:
+    with pytest.raises(RecordTooLargeError, match=r"^f:3: too large$"), placed("f:3"):
+        raise RecordTooLargeError("too large")
 
 
 def test_csv_types_and_missing_values(tmp_path: Path) -> None:

@@ -60,6 +60,20 @@ def test_rows_of_files(tmp_path: Path, name: str, data: bytes) -> None:
     assert rows(path) == GOOD
 
 
+def test_given_texts_that_mean_null_then_their_cells_are_null(tmp_path: Path) -> None:
+    path = tmp_path / "o.csv"
+    path.write_bytes(b'orderId,amount,note\n1,1.5,"a,b"\n2,NA,-\n')
+    nulls = ("NA", "-")
+    check_file(path, ORDERS, nulls)
+    assert [
+        row for piece in read_pieces(path, ORDERS, nulls) for row in piece.table.to_pylist()
+    ] == GOOD
+    with pytest.raises(InvalidRequestError, match=r"o\.csv:3: column amount"):
+        check_file(path, ORDERS)
+    with pytest.raises(InvalidRequestError, match=r"o\.csv:2: column orderId: must not be null"):
+        check_file(path, ORDERS, ("1", "NA"))
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 def test_rows_of_columnar_files(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"o.{suffix}"
