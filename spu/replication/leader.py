@@ -229,12 +229,15 @@ def on_log_end(state: ReplicaState, sender: int, message: LogEnd, now_ms: int) -
         # First it becomes unfit and leaves the LRS, also if its log ends before this one begins.
         outdated = Outdated(message.term, message.attach, message.boot, state.lac)
         return state, (Send(sender, outdated),)
-    if message.unfit is not None or message.leo < log.start:
+    differs = term != message.last_term or message.leo > end
+    # Where no term is in both, the logs part below the beginning of this one: no cut is enough.
+    below = message.leo < log.start or (differs and not term and log.start > 0 and not live)
+    if message.unfit is not None or below:
         before = last_term(tuple(entry for entry in log.history if entry.start < log.start))
         reset = Reset(message.term, message.attach, message.boot, log.start, before)
         state, asked = consider(state, now_ms)
         return state, (Send(sender, reset), *asked)
-    if term != message.last_term or message.leo > end:
+    if differs:
         return state, (
             Send(sender, Truncate(message.term, message.attach, message.boot, term, end)),
         )

@@ -78,8 +78,9 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Leader to follower: your log ends before mine begins, or you are unfit and not in the LRS;
-    begin again with an empty log at ``start``. The record before it is of ``last_term``.
+    """Leader to follower: your log ends before mine begins, or parts from it before that, or you
+    are unfit and not in the LRS; begin again with an empty log at ``start``. The record before it
+    is of ``last_term``.
 
     ``producers`` is the producer state of the records below ``start``, so that the follower, too,
     recognises duplicates of them. The runner fills it in when it sends the message.

@@ -416,4 +416,7 @@ MUTANTS: dict[str, Mutant] = {
         "if live and message.lac",
         "if message.leo >= log.start and live and message.lac",
     ),
+    "a log that parts below the beginning of the leader's is to be cut": edited(
+        leader, "on_log_end", " or (differs and not term and log.start > 0 and not live)", ""
+    ),
 }

@@ -174,6 +174,7 @@ CORNERED: Final = {
 LIVED: Final = {
     "a damaged follower names a term that it does not know",
     "an old live replica is told to discard its log",
+    "a log that parts below the beginning of the leader's is to be cut",
 }
 #: What nobody comes upon has a test of its own below.
 SCRIPTED: Final = {

@@ -25,7 +25,7 @@ class ReplicaDisk:
     ``before_term`` is the term of the record before ``start``, ``settled`` are the producers there.
     ``damage`` is what every recovery finds wrong until the log is replaced; ``broken`` means that
     an fsync failed: what came after it is not read back. ``old`` means that a copy was put back in
-    its place, and that nothing was found since to make up for that.
+    its place, and that it lacks records since.
     """
 
     hard_state: HardState

@@ -185,7 +185,7 @@ class Faults:
                 and m.spu_id in holders
                 and is_fit(holders[m.spu_id].disk, m.storage_id)
                 and not holders[m.spu_id].disk.broken
-                and not holders[m.spu_id].disk.old
+                and not self._world.spus[m.spu_id].replicas[name].is_old
                 for m in lrs
             )
             if (mine or not lrs) and not others:
@@ -263,7 +263,7 @@ class Faults:
             return False
         others = [other for other in world.spus.values() if other is not spu]
         held = [other for other in others if name in other.replicas]
-        if any(other.replicas[name].disk.old or other.will_fail(name) for other in held):
+        if any(other.replicas[name].is_old or other.will_fail(name) for other in held):
             return False
         terms = (other.replicas[name].leads_in for other in held)
         if any(term not in (None, partition.status.term) for term in terms):

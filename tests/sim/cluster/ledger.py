@@ -103,6 +103,14 @@ class Ledger:
             other.verified = min(other.verified, kept)
         return len(lost)
 
+    def forgets(self, spu: int) -> None:
+        """The disk of an SPU has gone back in time. It may use a term again in which it led, if no
+        other replica knows of that: nothing of it is anywhere."""
+        known = max(h.disk.hard_state.term for h in self.holders.values() if h.spu != spu)
+        forgotten = {term for term, led in self._leaders.items() if led == spu and term > known}
+        self._leaders = {t: led for t, led in self._leaders.items() if t not in forgotten}
+        self._written = {at: b for at, b in self._written.items() if at[0] not in forgotten}
+
     def lost_with_memory(self, leader: int) -> bool:
         """Whether no disk has all that is committed any more, a host that was relied on to remember
         it went down, and ``leader`` has as much of it as any."""

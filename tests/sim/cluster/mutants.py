@@ -44,6 +44,7 @@ CORE = (
     "live replicas and term come of different revisions",
     "a damaged follower names a term that it does not know",
     "an old live replica is told to discard its log",
+    "a log that parts below the beginning of the leader's is to be cut",
 )
 
 

@@ -97,6 +97,7 @@ class SimReplica:
         self._told: tuple[object, ...] = ()
         self._may_lack_records = False
         self._went_back = False
+        self._forgot = False
         ledger.holders[spu.id] = Holder(spu.id, disk)
 
     @property
@@ -106,6 +107,11 @@ class SimReplica:
         if state is None or (state.leading is None and state.becoming is None):
             return None
         return election_term(state.newest.term)
+
+    @property
+    def is_old(self) -> bool:
+        """Whether its disk went back in time, and lacks records or promises since."""
+        return self.disk.old or self._forgot
 
     # -- a process begins and ends ----------------------------------------------------------
 
@@ -141,8 +147,9 @@ class SimReplica:
     def put_back(self, copy: ReplicaDisk) -> None:
         """The process is down, and a copy of its disk replaces the disk."""
         self.disk = copy.copied()
-        self.disk.old = self._went_back = True
+        self.disk.old = self._went_back = self._forgot = True
         self.ledger.holders[self.spu.id] = Holder(self.spu.id, self.disk)
+        self.ledger.forgets(self.spu.id)
 
     def stop(self, reason: str) -> None:
         """Serve nothing any more until the process is started anew: a write was not possible."""
@@ -160,6 +167,7 @@ class SimReplica:
         world = self.spu.world
         state, outputs = step(before, event, world.clock.now_ms)
         self.state = state
+        self._forgot = self._forgot and not state.proven
         world.traced(self.name, self.spu.id, event, outputs)
         for output in outputs:
             self._carry_out(output)

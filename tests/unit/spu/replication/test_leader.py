@@ -182,6 +182,26 @@ def test_given_a_follower_behind_the_logs_beginning_then_it_starts_over() -> Non
     assert outputs == (Send(1, Reset(TERM, 1, "boot 1", 10, 5)),)
 
 
+@pytest.mark.parametrize(
+    ("storage", "answer"),
+    [
+        pytest.param("x", Reset(TERM, 1, "boot 1", 10, 5), id="given-not-live-then-it-starts-over"),
+        pytest.param(
+            "b", Truncate(TERM, 1, "boot 1", 0, 3), id="given-live-then-it-keeps-its-seat"
+        ),
+    ],
+)
+def test_given_a_log_that_parts_below_the_logs_beginning(storage: str, answer: object) -> None:
+    """A former leader that was cut off: its records of its own term go on above the beginning of
+    this log. A cut to there is not enough, and it knows that the records below are committed."""
+    log = LogView(10, 12, 12, (TermStart(5, 3), TermStart(6, 11)))
+    dialogue = Dialogue(idle(log=log, lac=11, links=(1,)))
+    dialogue.keep(learned())
+    dialogue.keep(Elected(1, TERM, (A, B, C), REPLICAS, 2))
+    outputs = dialogue.hear(1, LogEnd(TERM, 1, "boot 1", storage, 4, 15))
+    assert outputs[0] == Send(1, answer)  # type: ignore[arg-type]
+
+
 def joined(dialogue: Dialogue, spu: int, number: int) -> None:
     """A follower holds everything durably."""
     attached(dialogue, spu, number)
