@@ -20,7 +20,6 @@ from schemas.errors import RunnelError, UnreachableError, error_from
 from schemas.objects.metadata import Object
 
 REQUEST_TIMEOUT_S: Final = 30.0
-CONNECT_TIMEOUT_S: Final = 5.0
 #: The default name of the writer: stored beside each object and shown in its history.
 DEFAULT_BY: Final = "runnel-python"
 #: The header that names the writer.

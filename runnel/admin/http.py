@@ -18,7 +18,6 @@ from yarl import URL
 
 from runnel.admin.calls import (
     BY_HEADER,
-    CONNECT_TIMEOUT_S,
     REQUEST_TIMEOUT_S,
     ScCalls,
     refusal,
@@ -29,6 +28,7 @@ from runnel.fork import OpenedIn
 from runnel.net.address import Address
 from schemas.control.assignments import Assignments
 from schemas.errors import ProtocolError, UnreachableError
+from schemas.wire.dialling import CONNECT_S
 from schemas.wire.keepalive import SILENT, be_patient
 
 #: An SC sends something every 15 s; a stream that is silent for longer than this is broken.
@@ -44,7 +44,7 @@ class ScClient(ScCalls):
         self._opened_in = OpenedIn()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(socket_factory=_new_socket),
-            timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S),
+            timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_S),
             headers={BY_HEADER: self.by},
         )
 
@@ -119,7 +119,7 @@ class ScClient(ScCalls):
         self, address: Address, path: str, query: Mapping[str, str]
     ) -> AsyncGenerator[ServerEvent, None]:
         patience = aiohttp.ClientTimeout(
-            total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=STREAM_SILENCE_S
+            total=None, sock_connect=CONNECT_S, sock_read=STREAM_SILENCE_S
         )
         self._opened_in.require()
         parser = EventParser()

@@ -22,7 +22,6 @@ from urllib.parse import urlencode
 
 from runnel.admin.calls import (
     BY_HEADER,
-    CONNECT_TIMEOUT_S,
     JSON,
     REQUEST_TIMEOUT_S,
     ScCalls,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PIECE_BYTES: Final = 1 << 16
+_CONNECT_TIMEOUT_S: Final = 5.0
 
 
 class OneShotReads:
@@ -94,7 +94,7 @@ class _BlockingCalls(ScCalls):
             headers["Content-Type"] = content_type
         target = path + (f"?{urlencode(query)}" if query else "")
         connection = http.client.HTTPConnection(
-            address.host, address.port, timeout=CONNECT_TIMEOUT_S
+            address.host, address.port, timeout=_CONNECT_TIMEOUT_S
         )
         with closing(connection), _asking(address):
             _connect(connection, address)

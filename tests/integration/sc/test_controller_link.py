@@ -9,11 +9,13 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+from connection_manager import client
 from connection_manager.client import ControllerLink
 from schemas.control.messages import Envelope, Heartbeat
 from schemas.control.proof import Verifier
 from tests.integration.sc.connections import bench_of
 from tests.polling import eventually
+from tests.silent_port import silent_port
 from tests.simulated_spu import SimulatedSpu
 from tests.unit.sc.builders import partition_of, report_of
 
@@ -90,6 +92,17 @@ async def test_given_nobody_listens_then_the_link_names_the_address(unused_port:
         await eventually(
             lambda: f"cannot reach the SC at 127.0.0.1:{unused_port}" in str(link.trouble)
         )
+
+
+async def test_given_a_cut_network_then_attempts_to_connect_are_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A long one would sleep on after the network has healed."""
+    monkeypatch.setattr(client, "CONNECT_TIMEOUT_S", 0.05)
+    with silent_port() as port:
+        link = ControllerLink(f"127.0.0.1:{port}", SimulatedSpu(1, ""), rng=lambda: 0.0)
+        async with linked(link):
+            await eventually(lambda: "cannot reach the SC" in str(link.trouble), timeout_s=3.0)
 
 
 @pytest.fixture

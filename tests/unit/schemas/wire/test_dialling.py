@@ -4,37 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack
 
 import pytest
 
 from schemas.wire import dialling
 from schemas.wire.dialling import dial
+from tests.silent_port import silent_port
 
 HOST = "127.0.0.1"
 AddressInfo = tuple[int, int, int, str, tuple[str, int]]
 
 
-@pytest.fixture
-def silent() -> Iterator[int]:
-    """A port whose host answers no request to connect: its queue is full."""
-    with ExitStack() as stack:
-        server = stack.enter_context(socket.socket())
-        server.bind((HOST, 0))
-        server.listen(0)
-        port: int = server.getsockname()[1]
-        for _ in range(3):
-            waiting = stack.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex((HOST, port))
-        yield port
-
-
-async def test_given_nobody_answers_then_the_attempt_ends_soon(silent: int) -> None:
-    async with asyncio.timeout(5):
-        with pytest.raises(TimeoutError):
-            await dial(asyncio.Protocol, HOST, silent, 0.05)
+async def test_given_nobody_answers_then_the_attempt_ends_soon() -> None:
+    with silent_port() as port:
+        async with asyncio.timeout(5):
+            with pytest.raises(TimeoutError):
+                await dial(asyncio.Protocol, HOST, port, 0.05)
 
 
 async def test_given_nobody_listens_then_the_error_says_so() -> None:
