@@ -58,6 +58,19 @@ class ReplicaState:
 
 
 @dataclass(frozen=True, slots=True)
+class DivergentSpu:
+    """An SPU that the SC turns away, because it has seen more than the KV holds.
+
+    ``why`` says what it has seen. If the KV was restored from a backup, a recovery from this SPU
+    begins ``incarnation``.
+    """
+
+    spu: int
+    why: str
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """The last writes of an object, the newest first.
 
@@ -114,6 +127,13 @@ def parse_replica(item: Mapping[str, Any]) -> ReplicaState:
         log_start=number_or_none(item.get("logStart")),
         next_offset=number_or_none(item.get("nextOffset")),
         reason=text_or_none(item.get("reason")),
+    )
+
+
+def parse_divergent(item: Mapping[str, Any]) -> DivergentSpu:
+    """One item of the SC's answer. Raises as `parse_history_entry`."""
+    return DivergentSpu(
+        spu=int(item["spu"]), why=str(item["why"]), incarnation=int(item["incarnation"])
     )
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
-from runnel.admin.answers import ApplyResult, History, ReplicaState
+from runnel.admin.answers import ApplyResult, DivergentSpu, History, ReplicaState
 from runnel.admin.client import Admin
 from runnel.admin.http import ScClient
 from runnel.admin.reads import Selector
@@ -126,6 +126,16 @@ class BlockingAdmin:
     ) -> Partition:
         """Elect a leader that may lack committed records; the records that it lacks are lost."""
         return self._thread.call(self._admin.elect(name, term, leader, timeout))
+
+    @blocking_form_of(Admin.divergent_spus)
+    def divergent_spus(self) -> tuple[DivergentSpu, ...]:
+        """The SPUs that the SC turns away until an operator decides on a recovery (`recover`)."""
+        return self._thread.call(self._admin.divergent_spus())
+
+    @blocking_form_of(Admin.recover)
+    def recover(self, spu: int) -> int:
+        """Recover the cluster from a KV that was restored from a backup, and believe an SPU."""
+        return self._thread.call(self._admin.recover(spu))
 
 
 class Watch:

@@ -9,8 +9,10 @@ from typing import Any, Final
 
 from runnel.admin.answers import (
     ApplyResult,
+    DivergentSpu,
     History,
     ReplicaState,
+    parse_divergent,
     parse_history_entry,
     parse_replica,
 )
@@ -216,6 +218,23 @@ class Admin(ObjectReads):
                 f" partition {name}"
             ) from None
         raise AssertionError("a watch does not end by itself")
+
+    async def divergent_spus(self) -> tuple[DivergentSpu, ...]:
+        """The SPUs that the SC turns away until an operator decides on a recovery (`recover`)."""
+        answer = await self._sc.call("GET", "/v1/cluster")
+        with understood("its state"):
+            return tuple(map(parse_divergent, answer.get("divergent", ())))
+
+    async def recover(self, spu: int) -> int:
+        """Recover the cluster from a KV that was restored from a backup, and believe an SPU of
+        `divergent_spus`; gives the new incarnation.
+
+        All sessions end, and the SC elects every partition anew from what its replicas hold. Raises
+        ConflictError if the SC does not turn this SPU away.
+        """
+        answer = await self._sc.call("POST", "/v1/cluster/recover", body={"spu": spu})
+        with understood("its state"):
+            return int(answer["office"]["incarnation"])
 
     async def truncate_partition(self, partition: str, before: int) -> Partition:
         """Remove the records of a partition below an offset, on every replica, for good.

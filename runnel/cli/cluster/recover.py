@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runnel.admin.calls import understood
-from runnel.admin.http import ScClient
 from runnel.cli.arguments import ScOption
-from runnel.cli.context import who
-from runnel.loop_thread import LoopThread
-from runnel.net.address import Address, parse_addresses
-from runnel.profile import default_sc
+from runnel.cli.context import administered
 from schemas.errors import ConflictError, InvalidRequestError
+
+if TYPE_CHECKING:
+    from runnel.admin.answers import DivergentSpu
 
 
 def recover(
@@ -39,67 +37,36 @@ def recover(
     are recorded as unclean. Do not confirm if the KV was not restored: then something else speaks
     as that SPU. Exits with 4 if the SC turns no SPU away for this reason.
     """
-    addresses = parse_addresses(default_sc() if sc is None else sc)
-    thread = LoopThread("runnel cluster recover")
-    try:
-        found = choose(thread.call(_divergent(addresses)), spu)
+    with administered(sc) as cluster:
+        found = choose(cluster.divergent_spus(), spu)
         if not yes:
             _ask(found)
-        incarnation = thread.call(_recover(addresses, int(found["spu"])))
-    finally:
-        thread.stop()
+        incarnation = cluster.recover(found.spu)
     print(f"the cluster recovers in incarnation {incarnation}; see: runnel cluster check")
 
 
-def choose(divergent: Sequence[Mapping[str, Any]], spu: int | None) -> Mapping[str, Any]:
+def choose(divergent: Sequence[DivergentSpu], spu: int | None) -> DivergentSpu:
     """The SPU to believe, of those that the SC turns away. Raises ConflictError if there is none,
     InvalidRequestError if there are several and none is named."""
-    named = [found for found in divergent if spu is None or found["spu"] == spu]
+    named = [found for found in divergent if spu is None or found.spu == spu]
     if not named:
         which = "no SPU" if spu is None else f"SPU {spu} not"
         raise ConflictError(
             f"nothing to recover from: the SC turns {which} away because of a restored KV"
         )
     if len(named) > 1:
-        ids = ", ".join(str(found["spu"]) for found in named)
+        ids = ", ".join(str(found.spu) for found in named)
         raise InvalidRequestError(f"the SC turns SPUs {ids} away: name one with --spu")
     return named[0]
 
 
-def _ask(found: Mapping[str, Any]) -> None:
+def _ask(found: DivergentSpu) -> None:
     """Ask the user to confirm. Raises InvalidRequestError if there is no terminal."""
     if not sys.stdin.isatty():
         raise InvalidRequestError("this elects every partition anew; add --yes to confirm")
-    print(f"{found['why']}")
+    print(found.why)
     typer.confirm(
         f"was the KV restored from a backup, and shall the cluster recover in incarnation"
-        f" {found['incarnation']}?",
+        f" {found.incarnation}?",
         abort=True,
     )
-
-
-async def _divergent(addresses: tuple[Address, ...]) -> list[Mapping[str, Any]]:
-    client = ScClient(addresses, who())
-    try:
-        answer = await client.call("GET", "/v1/cluster")
-        with understood("its state"):
-            return [
-                {
-                    "spu": int(found["spu"]),
-                    "why": str(found["why"]),
-                    "incarnation": int(found["incarnation"]),
-                }
-                for found in answer.get("divergent", ())
-            ]
-    finally:
-        await client.close()
-
-
-async def _recover(addresses: tuple[Address, ...], spu: int) -> int:
-    client = ScClient(addresses, who())
-    try:
-        answer = await client.call("POST", "/v1/cluster/recover", body={"spu": spu})
-        with understood("its state"):
-            return int(answer["office"]["incarnation"])
-    finally:
-        await client.close()
