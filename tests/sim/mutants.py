@@ -10,7 +10,7 @@ Two changes of guards are no bugs, because nothing that they let in can happen:
   the cut or the new log ends, and ``durable`` never exceeds that end. What is below it was synced,
   as the event says. Nobody hears of it: a follower acknowledges only in `Phase.MATCHED`, and a
   replica whose log is not steady does not lead. That a sync from before a cut is not told after it
-  is a rule for the runner (`Flushed`).
+  is a rule for the runner (`tests.sim.cluster.mutants` breaks it).
 - `leader.advance` without ``leading.control``. A commit needs every member of the LRS, not a
   majority. Let ``r`` be a record of an earlier term below the control record, which all required
   replicas hold durably, in logs that agree with this leader's. Whoever leads later is one of them:

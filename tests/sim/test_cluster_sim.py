@@ -77,11 +77,12 @@ FOUND: Final = {
 }
 #: The same, where few lives show it: the next that does may be far.
 RARE: Final = {
-    "a deposed SC writes on, over what others wrote": 655,
+    "a deposed SC writes on, over what others wrote": 768,
     "producers are not rolled back by a cut": 713,
 }
 #: What lives do not come upon in a thousand of them has a test of its own below.
 SCRIPTED: Final = {
+    "a sync from before a cut counts after it",
     "a replica that begins anew knows no producers",
     "what a complete list leaves out is deleted",
 }
@@ -288,3 +289,45 @@ def test_given_a_complete_list_without_a_partition_then_its_replicas_are_kept() 
     connected_without_its_object()
     with MUTANTS["what a complete list leaves out is deleted"](), pytest.raises(ViolationError):
         connected_without_its_object()
+
+
+def cut_during_a_sync() -> None:
+    """A former leader is cut while a sync of what is cut goes on. The sync ends when other records
+    are in that place, which are not synced for a long time."""
+    world = three_replicas()
+    producer = SimProducer(world, "t-0", 1)
+    producer.begin()
+    world.clock.run_until(6_000_000)
+    former = world.spus[1]
+    took_us = [2_000]
+    former.disk_us = lambda: took_us[0]  # type: ignore[method-assign]
+    world.network.blocked.update({(1, SC), (SC, 1)})
+    world.sc.sessions[1].breaks()
+    for peer in (2, 3):
+        world.network.cut(1, peer, both=True)
+    world.clock.run_until(8_000_000)
+    assert elected_of(world).leader == 2
+    producer.stopped = True
+    replica = former.replicas["t-0"]
+    for sequence in range(20):
+        header, data = header_of(7, 0, sequence, 3), b"7.0.%d" % sequence
+        world.ledgers["t-0"].headers[data] = header
+        replica.produce(header, data, lambda *_: None)
+    took_us[0] = 3_000_000
+    world.clock.run_until(8_010_000)
+    took_us[0] = 2_000
+    for peer in (2, 3, SC):
+        world.network.heal(1, peer)
+    world.clock.run_until(10_500_000)
+    assert world.counts["cuts"] == 1
+    took_us[0] = 1_000_000
+    world.clock.run_until(13_000_000)
+    took_us[0] = 2_000
+    world.clock.run_until(20_000_000)
+    assert len(elected_of(world).lrs) == 3
+
+
+def test_given_a_sync_that_began_before_a_cut_then_it_says_nothing_of_what_came_after() -> None:
+    cut_during_a_sync()
+    with MUTANTS["a sync from before a cut counts after it"](), pytest.raises(ViolationError):
+        cut_during_a_sync()

@@ -140,6 +140,16 @@ def _tells_of_syncs_too_early(self: SimReplica, delay_us: int) -> None:
 _SYNC = SimReplica._sync
 
 
+def _tells_of_syncs_from_before_a_cut(self: SimReplica, life: int, syncs: int, upto: int) -> None:
+    began_before = life == self.life and syncs != self._syncs
+    _SYNCED(self, life, syncs, upto)
+    if began_before and not self.disk.broken:
+        self.feed(Flushed(upto))
+
+
+_SYNCED = SimReplica._synced
+
+
 def _answers_before_the_commit(self: SimReplica) -> None:
     waiting, self.waiting = self.waiting, []
     for one in waiting:
@@ -194,6 +204,9 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "what is not synced counts as durable": _mutant(
         (SimReplica, "_sync", _tells_of_syncs_too_early)
+    ),
+    "a sync from before a cut counts after it": _mutant(
+        (SimReplica, "_synced", _tells_of_syncs_from_before_a_cut)
     ),
     "what was recovered and not synced counts as durable": _mutant(
         (disk, "settle", _does_not_sync)
