@@ -178,8 +178,8 @@ class Cluster(Admin):
     def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Opening[Producer]:
         """A producer: ``async with cluster.producer("orders") as producer``, or await it.
 
-        Options: `ProducerSettings`. Raises NotFoundError for an unknown
-        topic.
+        Options: `ProducerSettings`. Raises NotFoundError for an unknown topic. A delivery raises
+        DivergedError if records that were acknowledged before it were lost.
         """
         settings = ProducerSettings(**options)
         return Opening(lambda: self.open_producer(topic, settings))
@@ -233,7 +233,9 @@ class Cluster(Admin):
         are the first not read. ``settings``: bounds of memory and time, and whether followers are
         read.
 
-        Reading raises DivergedError if an unclean election removed records that were read.
+        Reading raises DivergedError if records that were read were lost (in an unclean election, or
+        because all disks are old copies), and OffsetOutOfRangeError at an offset that was truncated
+        or is above the end of the log.
         """
         settings = settings or ConsumerSettings()
         if start is None:

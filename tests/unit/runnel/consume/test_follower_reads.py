@@ -416,6 +416,36 @@ async def test_given_a_divergence_then_it_is_told_with_its_place_and_told_again(
     await reading.close()
 
 
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        DivergedError("it lacks what its successor committed", diverged_at=1),
+        OffsetOutOfRangeError("offset 3 is above the end of its log, 1"),
+    ],
+    ids=["given-diverged", "given-above-the-end"],
+)
+async def test_given_a_deposed_leader_that_knows_less_then_its_successor_is_asked(
+    replicated: Replicated, refusal: RunnelError
+) -> None:
+    replicated.fill(3)
+    deposed, successor = replicated.leader, replicated.follower
+    deposed.fetch_script.extend([Step.OK, Step.OK, Step.OK])
+    async with replicated.consumer(speculative_reads=False) as reading:
+        records = aiter(reading)
+        async with asyncio.timeout(10):
+            assert [(await anext(records)).offset for _ in range(3)] == [0, 1, 2]
+            # The SC says so to those who ask; the reader has no reason to ask yet.
+            replicated.sc.term = Term(9 * TERM)
+            replicated.sc.endpoints = [("127.0.0.1", successor.port)]
+            successor.leads = True
+            log = replicated.log(deposed)
+            log.confirmed = 0
+            replicated.log(successor).put(batch(3, 1), 9 * TERM)
+            deposed.fetch_script.clear()
+            deposed.fetch_script.extend([refusal] * 3)
+            assert (await anext(records)).offset == 3
+
+
 async def test_given_a_silent_leader_that_was_replaced_then_its_successor_is_asked(
     replicated: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
