@@ -1,6 +1,7 @@
 """Whether the KV answers the SC: it is asked for its revision once a second.
 
 A KV that does not answer is *away* from the first question without an answer until the next answer.
+A question waits for `PATIENCE_S`: if the SC stood still meanwhile, no more than that counts.
 Neighbours: `sc.controller` asks, ends the sessions of SPUs when the KV is away for long, and tells
 `/health`.
 """
@@ -37,17 +38,18 @@ class KvHealth:
 
     async def probe(self) -> None:
         """Ask once."""
+        asked_ms = self._now_ms()
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await self._kv.revision()
         except TimeoutError:
-            self._away(f"no answer within {PATIENCE_S:g} s")
+            self._away(asked_ms, f"no answer within {PATIENCE_S:g} s")
         except RunnelError as error:
-            self._away(error.message)
+            self._away(asked_ms, error.message)
         else:
             self._away_since_ms, self.why = None, ""
 
-    def _away(self, why: str) -> None:
+    def _away(self, asked_ms: int, why: str) -> None:
         self.why = why
         if self._away_since_ms is None:
-            self._away_since_ms = self._now_ms()
+            self._away_since_ms = max(asked_ms, self._now_ms() - round(PATIENCE_S * 1000))

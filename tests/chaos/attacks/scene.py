@@ -64,28 +64,29 @@ class Scene:
         """How many sessions of the SPUs that run have ended, by the log of the SC."""
         lines = self.log.read_text().splitlines()
         ends = [json.loads(line) for line in lines if '"SPU disconnected"' in line]
-        return sum(end["spu"] < SPUS for end in ends)
+        return sum(end["spu"] < len(self.exposed.spus) for end in ends)
 
     def is_whole(self) -> bool:
         """All partitions are online, with all SPUs in their live replica sets."""
         statuses = [item["status"] for item in self.get("/v1/partitions")["items"]]
-        return bool(statuses) and all(len(status.get("lrs", ())) == SPUS for status in statuses)
+        spus = len(self.exposed.spus)
+        return bool(statuses) and all(len(status.get("lrs", ())) == spus for status in statuses)
 
 
 @contextmanager
-def scene_in(home: Path) -> Iterator[Scene]:
+def scene_in(home: Path, spus: int = SPUS, kv: str = "sqlite") -> Iterator[Scene]:
     """A cluster with a replicated topic, until the block ends."""
     home.mkdir(parents=True, exist_ok=True)
-    command = Command(home)
-    base = free_base_port(home / "local", SPUS)
-    command("cluster", "start", "--spus", str(SPUS), "--base-port", str(base))
+    command = Command(home, kv)
+    base = free_base_port(home / "local", spus)
+    command("cluster", "start", "--spus", str(spus), "--base-port", str(base))
     try:
         status = command.json("cluster", "status")
         processes = {one["name"]: one["pid"] for one in (*status["sc"], *status["spus"])}
-        spus = tuple(one["ports"]["public"] for one in status["spus"])
-        exposed = Exposed(base, base + 1, spus, "", "", ("", ""))
+        public = tuple(one["ports"]["public"] for one in status["spus"])
+        exposed = Exposed(base, base + 1, public, "", "", ("", ""))
         scene = Scene(command, exposed, processes, home / "local" / "logs" / "sc-0.log")
-        partitions = ("--partitions", str(PARTITIONS), "--replication-factor", str(SPUS))
+        partitions = ("--partitions", str(PARTITIONS), "--replication-factor", str(spus))
         command("create", "topic", TOPIC, *partitions)
         until(scene.is_whole, "the topic is replicated")
         yield scene

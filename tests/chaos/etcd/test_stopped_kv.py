@@ -1,0 +1,84 @@
+"""The etcd of a cluster stands still and goes on: producers and consumers notice nothing, the SC
+says so at `/health` and in its metrics, lets its SPUs go, and nothing is elected for that."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.attacks.beside import Neighbours, health
+from tests.chaos.attacks.scene import Scene, scene_in, until
+from tests.chaos.replication.clients import check_acknowledged, read_back
+from tests.contract.kv.etcd_server import require_client, require_etcd, single_member
+
+require_client()
+
+pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(300)]
+
+#: What the guarantees promise. The SC asks the KV every second, and waits for five for an answer.
+UP_S = 6.0
+AWAY_S = 10.0
+LOST_S = 36.0
+SLACK_S = 3.0
+MAX_GAP_S = 3.0
+
+
+def test_given_etcd_stands_still_then_said_so_and_nothing_is_elected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        single_member(require_etcd(), tmp_path / "etcd") as etcd,
+        scene_in(tmp_path / "home", kv=f"etcd://{etcd.endpoint}") as scene,
+        Neighbours(scene.address) as neighbours,
+    ):
+        until(lambda: len(neighbours.read_at) > 100, "records flow")
+        assert metrics(scene)["runnel_sc_kv_up"] == 1
+        decided = scene.decided()
+        etcd.pause()
+        stopped = time.perf_counter()
+        until(lambda: metrics(scene)["runnel_sc_kv_up"] == 0, "a metric says so", UP_S + SLACK_S)
+        in_metrics_s = time.perf_counter() - stopped
+        assert health(scene.exposed.sc) == 200, "a short absence is no alarm"
+        until(lambda: health(scene.exposed.sc) == 503, "/health says so", AWAY_S + SLACK_S)
+        in_health_s = time.perf_counter() - stopped
+        assert metrics(scene)["runnel_sc_kv_away_seconds"] >= AWAY_S
+        assert metrics(scene)["runnel_sc_spu_sessions"] == 3
+        until(
+            lambda: metrics(scene)["runnel_sc_spu_sessions"] == 0,
+            "the SPUs are let go",
+            LOST_S - AWAY_S + SLACK_S,
+        )
+        let_go_s = time.perf_counter() - stopped
+        time.sleep(3)
+        etcd.resume()
+        resumed = time.perf_counter()
+        until(lambda: health(scene.exposed.sc) == 200, "/health is well again")
+        until(lambda: metrics(scene)["runnel_sc_spu_sessions"] == 3, "the SPUs are back")
+        back_s = time.perf_counter() - resumed
+        # Whatever the SC would decide because of that, it has decided by then.
+        time.sleep(5)
+        assert metrics(scene)["runnel_sc_kv_up"] == 1
+        assert metrics(scene)["runnel_sc_kv_away_seconds"] == 0
+        assert scene.decided() == decided
+        scene.command("create", "topic", "after")
+        noticed = neighbours.between(stopped, time.perf_counter())
+        neighbours.stop()
+        check_acknowledged(neighbours.acknowledged, read_back(scene.address)[0])
+    with capsys.disabled():
+        print(
+            f"\netcd stopped: in metrics after {in_metrics_s:.1f} s, at /health after"
+            f" {in_health_s:.1f} s, sessions ended after {let_go_s:.1f} s, SPUs back {back_s:.1f} s"
+            f" after it went on; producer {noticed[0]}, consumer {noticed[1]}"
+        )
+    assert all(one.worst_gap_s < MAX_GAP_S for one in noticed)
+
+
+def metrics(scene: Scene) -> dict[str, float]:
+    """What the SC counts, by name."""
+    with urllib.request.urlopen(f"http://{scene.address}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in pairs}

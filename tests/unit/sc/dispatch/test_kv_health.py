@@ -1,0 +1,77 @@
+"""Since when the KV does not answer, by a clock that the test sets."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from sc.dispatch import kv_health
+from sc.dispatch.kv_health import KvHealth
+from sc.kv.interface import KV
+from schemas.errors import UnreachableError
+
+
+class Store:
+    """A KV that takes a time to answer, or to fail, or never does."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+        self.takes_ms = 0
+        self.error: Exception | None = None
+        self.silent = False
+        self.health = KvHealth(cast(KV, self), lambda: self.now_ms)
+
+    async def revision(self) -> int:
+        self.now_ms += self.takes_ms
+        if self.silent:
+            await asyncio.Event().wait()
+        if self.error is not None:
+            raise self.error
+        return 1
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Store:
+    # Of the clock that the test sets, not of the loop's.
+    monkeypatch.setattr(kv_health, "PATIENCE_S", 0.05)
+    return Store()
+
+
+async def test_given_an_answer_then_not_away(store: Store) -> None:
+    store.takes_ms = 40
+    await store.health.probe()
+    assert store.health.away_ms == 0
+
+
+async def test_given_an_error_then_away_since_the_question(store: Store) -> None:
+    store.error, store.takes_ms = UnreachableError("refused"), 30
+    await store.health.probe()
+    assert (store.health.away_ms, store.health.why) == (30, "refused")
+    store.now_ms += 1_000
+    await store.health.probe()
+    assert store.health.away_ms == 1_060
+
+
+async def test_given_silence_then_away_since_the_question(store: Store) -> None:
+    store.silent, store.takes_ms = True, 50
+    await store.health.probe()
+    assert store.health.away_ms == 50
+    assert store.health.why.startswith("no answer")
+
+
+async def test_given_an_sc_that_stood_still_then_its_kv_is_not_blamed_for_that(
+    store: Store,
+) -> None:
+    store.silent, store.takes_ms = True, 60_000
+    await store.health.probe()
+    assert store.health.away_ms == 50
+
+
+async def test_given_an_answer_after_silence_then_not_away(store: Store) -> None:
+    store.silent = True
+    await store.health.probe()
+    store.silent = False
+    await store.health.probe()
+    assert (store.health.away_ms, store.health.why) == (0, "")
