@@ -2,7 +2,8 @@
 
 The first frame is HELLO, and a short one. Answers are sent as soon as they are known. The socket is
 not read while `MAX_IN_FLIGHT` requests are unanswered, while the client does not read what was
-written, or while the frames of all connections use all memory that they may. A frame that stops
+written, while the frames of all connections use all memory that they may, or while it is the turn
+of others (`spu.server.turns`). A frame that stops
 arriving ends the connection, and so does long silence. When the client disconnects, everything that
 waited for it is dropped. `spu.server.requests` carries out the requests.
 
@@ -36,6 +37,7 @@ from spu.net.admission import Admission
 from spu.replica.replica import Replica
 from spu.server.pending_request import PendingRequest
 from spu.server.requests import Partitions, Requests
+from spu.server.turns import Turns
 from spu.storage.segment import Damage
 
 _log = get_logger(__name__)
@@ -66,7 +68,8 @@ class ListenerCounters:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The protocol of one connection. ``admission`` counts it, ``budget`` bounds its memory;
+    """The protocol of one connection. ``admission`` counts it, ``budget`` bounds its memory,
+    ``turns`` its time;
     ``closed`` is called once, when the connection is gone; ``verifying`` is held by one
     verification of the SPU at a time."""
 
@@ -76,11 +79,13 @@ class Connection(asyncio.BufferedProtocol):
         counters: ListenerCounters,
         admission: Admission,
         budget: FrameBudget,
+        turns: Turns,
         closed: Callable[[Connection], None],
         verifying: asyncio.Lock,
     ) -> None:
         self._counters = counters
         self._admission = admission
+        self._turns = turns
         self._closed = closed
         self._loop = asyncio.get_running_loop()
         self._claim = budget.claim(self._parse_soon)
@@ -100,6 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unanswered: set[PendingRequest] = set()
         self._reading = True
         self._writable = True
+        self._in_line = False
         self._parse_scheduled = False
         self._requests = Requests(partitions, self, verifying)
 
@@ -173,10 +179,33 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _busy(self) -> bool:
-        return not self._writable or self._reader.starved or len(self._unanswered) >= MAX_IN_FLIGHT
+        return (
+            self._in_line
+            or not self._writable
+            or self._reader.starved
+            or len(self._unanswered) >= MAX_IN_FLIGHT
+        )
 
     def _parse(self) -> None:
         self._parse_scheduled = False
+        if self._in_line:
+            return
+        if (ends_s := self._turns.slice_ends_s()) is not None:
+            self._parse_until(ends_s)
+        else:
+            self._stand_in_line()
+            self._regulate()
+
+    def _stand_in_line(self) -> None:
+        self._in_line = True
+        self._turns.wait(self._take_turn)
+
+    def _take_turn(self, ends_s: float) -> None:
+        self._in_line = False
+        if self._transport is not None:
+            self._parse_until(ends_s)
+
+    def _parse_until(self, ends_s: float) -> None:
         # It asks the budget again, if the reader gets as far.
         self._reader.starved = False
         try:
@@ -187,6 +216,8 @@ class Connection(asyncio.BufferedProtocol):
                 and (frame := self._reader.next_frame()) is not None
             ):
                 self._serve(frame)
+                if self._turns.now_s() >= ends_s:
+                    self._stand_in_line()
         except ProtocolError as error:
             self.end(error)
         self._reader.drop_taken()

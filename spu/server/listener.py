@@ -8,12 +8,14 @@ There is no TLS: the SC refuses endpoints that ask for it.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Final
 
 from schemas.wire.frame_budget import FrameBudget
 from spu.net.admission import Admission
 from spu.server.connection import Connection, ListenerCounters
 from spu.server.requests import Partitions
+from spu.server.turns import Turns
 
 MAX_CONNECTIONS: Final = 1_000
 #: Connections that may be open beside those, and have not said HELLO yet.
@@ -43,6 +45,9 @@ class Listener:
             max_per_address=(max_connections + 1) // 2,
         )
         self._budget = FrameBudget(FRAME_BUDGET_BYTES)
+        self._turns = Turns(
+            lambda call: asyncio.get_running_loop().call_soon(call), time.perf_counter
+        )
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self._empty = asyncio.Event()
@@ -76,6 +81,7 @@ class Listener:
             self.counters,
             self._admission,
             self._budget,
+            self._turns,
             self._gone,
             self._verifying,
         )

@@ -57,6 +57,7 @@ from spu.replica.replica import Found, Replica
 from spu.replica.waiters import Callback, Listener, Listeners, Waiter
 from spu.server import requests as spu_requests
 from spu.server.connection import Connection, ListenerCounters
+from spu.server.turns import Turns
 from spu.storage.log import PartitionLog
 from tests.fuzz import repair
 from tests.fuzz.law import Rejected, named_pieces, options
@@ -267,7 +268,9 @@ async def serve(
     counters = ListenerCounters()
     admission = Admission("the SPU", max_proven=1, max_unproven=1, max_per_address=1)
     budget = FrameBudget(1 << 20)
-    end = Connection(spu, counters, admission, budget, closed.append, asyncio.Lock())
+    # Without a clock: each input has to come to the same every time.
+    turns = Turns(loop.call_soon, lambda: 0.0)
+    end = Connection(spu, counters, admission, budget, turns, closed.append, asyncio.Lock())
     end.connection_made(transport)
     if greeted:
         _receive(end, pack_frame(Api.HELLO, 0, HelloRequest(1, 1).pack()))

@@ -349,6 +349,32 @@ async def crowd_the_binary_ports(exposed: Exposed, _seconds: float, answers: Ans
     await asyncio.gather(*(wait(port, name) for port, name in ports.items() for _ in range(200)))
 
 
+async def flood_with_requests(exposed: Exposed, _seconds: float, answers: Answers) -> None:
+    """Requests of sixteen bytes, on many connections, as fast as they are taken."""
+    hello = b"".join(pack_frame(Api.HELLO, 0, HelloRequest(1, 1).pack()))
+    requests = b"".join(pack_frame(99, 1, b"")) * 4_000
+
+    async def flood() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", exposed.spus[0])
+        writer.write(hello)
+        await _frame(reader)
+
+        async def send() -> None:
+            while True:
+                writer.write(requests)
+                await writer.drain()
+
+        sending = asyncio.create_task(send())
+        try:
+            while data := await reader.read(1 << 16):
+                answers["unknown api"] += data.count(b"99")
+        finally:
+            sending.cancel()
+            writer.close()
+
+    await asyncio.gather(*(flood() for _ in range(40)))
+
+
 async def _frame(reader: asyncio.StreamReader) -> memoryview:
     (length,) = PREFIX.unpack(await reader.readexactly(PREFIX.size))
     return memoryview(await reader.readexactly(length))
@@ -380,5 +406,6 @@ ATTACKS: Final[dict[str, Attack]] = {
         use_up_descriptors,
         announce_large_frames,
         crowd_the_binary_ports,
+        flood_with_requests,
     )
 }

@@ -137,6 +137,12 @@ CASES = (
         ),
         spu_descriptors=128 + 32 + _OTHERS,
     ),
+    Case(
+        "flood_with_requests",
+        ("unknown api",),
+        seconds=8.0,
+        spu_descriptors=40 + _OTHERS,
+    ),
 )
 
 

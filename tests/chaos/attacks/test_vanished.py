@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from schemas.wire import keepalive
+from schemas.wire.keepalive import VANISHED
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(300)]
 
 NAMESPACE = ("unshare", "--map-root-user", "--net")
-FREED_WITHIN_S = keepalive.IDLE_S + keepalive.PROBES * keepalive.INTERVAL_S + 20
+FREED_WITHIN_S = VANISHED.idle_s + VANISHED.probes * VANISHED.interval_s + 20
 MAX_GAP_S = 3.0
 
 

@@ -17,6 +17,7 @@ from runnel.net.pool import ConnectionPool
 from schemas.control.messages import DeleteReplicas, Tombstone
 from schemas.errors import (
     CorruptBatchError,
+    ErrorCode,
     InvalidRequestError,
     NotFoundError,
     OffsetOutOfRangeError,
@@ -48,9 +49,11 @@ from schemas.wire.record_requests import (
 )
 from spu.server import connection as connection_module
 from spu.server import listener as listener_module
+from spu.server import turns
 from spu.server.connection import MAX_IN_FLIGHT
 from tests.integration.spu.client import Client
 from tests.integration.spu.served import Served, serve
+from tests.polling import eventually
 from tests.unit.spu.builders import (
     CLUSTER,
     DEADLINE_S,
@@ -509,6 +512,23 @@ async def test_given_silent_connections_then_clients_get_in(tmp_path: Path) -> N
                 assert isinstance(await one_more.last_error(), OverloadedError)
         for one in silent:
             await one.close()
+
+
+async def test_given_thousands_of_requests_then_others_have_their_turn_meanwhile(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A slice is one request.
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    count, unknown = 2_000, 99
+    async with await Client.connect(served.port) as many, await Client.connect(served.port) as one:
+        many.writer.write(b"".join(pack_frame(unknown, 1, b"")) * count)
+        await eventually(lambda: served.listener.counters.errors.get("UNSUPPORTED", 0) > 0)
+        await one.list_offsets(-1)
+        assert served.listener.counters.errors["UNSUPPORTED"] < count
+        for _ in range(count):
+            header, _fixed, _tail = await many.receive()
+            assert header.status == ErrorCode.UNSUPPORTED
+        await many.list_offsets(-1)
 
 
 def _tcp(transport: asyncio.BaseTransport, option: int) -> int:
