@@ -89,16 +89,17 @@ def hosts(wires: Network) -> Iterator[Hosts]:
 
 
 class SilentServer:
-    """Greets a client, and answers nothing after that."""
+    """Greets a client, and answers nothing after that; with ``reads`` it reads on."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, host: str) -> None:
+        self.reads = True
+        self.address = Address(host, PORT)
         self._over = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        server = await asyncio.start_server(self._swallow, self._address, PORT)
+        server = await asyncio.start_server(self._swallow, self.address.host, PORT)
         await self._over.wait()
         server.close()
 
@@ -114,8 +115,9 @@ class SilentServer:
                 header, _, _ = unpack_frame(frame)
                 answer = HelloResponse(PROTOCOL_VERSION, 0, MAX_FRAME_BYTES).pack()
                 writer.writelines(pack_frame(header.api, header.correlation, answer))
-            while await reader.read(1 << 16):
+            while self.reads and await reader.read(1 << 16):
                 pass
+            await self._over.wait()
         except (OSError, asyncio.IncompleteReadError):
             pass
         finally:
@@ -123,13 +125,17 @@ class SilentServer:
 
 
 @pytest.fixture
-def server(hosts: Hosts) -> Iterator[Address]:
-    address = hosts.wires.address("server")
-    server = SilentServer(address)
-    running = hosts.run("server", server.serve)
-    yield Address(address, PORT)
-    server.stop()
+def silent(hosts: Hosts) -> Iterator[SilentServer]:
+    silent = SilentServer(hosts.wires.address("server"))
+    running = hosts.run("server", silent.serve)
+    yield silent
+    silent.stop()
     running.result(30)
+
+
+@pytest.fixture
+def server(silent: SilentServer) -> Address:
+    return silent.address
 
 
 def test_given_a_cut_then_a_client_gives_up_its_connection_and_not_its_patience(
@@ -152,6 +158,25 @@ def test_given_a_cut_then_a_client_gives_up_its_connection_and_not_its_patience(
         return failed.value.message
 
     assert "network" in hosts.run("client", call).result(120)
+
+
+def test_given_an_spu_that_reads_nothing_then_its_connection_is_kept(
+    hosts: Hosts, silent: SilentServer, server: Address
+) -> None:
+    silent.reads = False
+
+    async def call() -> bool:
+        connection = await _opened(server)
+        call = connection.request(Api.PRODUCE, b"", bytes(8 << 20), timeout_s=60)
+        pending = asyncio.ensure_future(call)
+        await asyncio.sleep(8)
+        kept = connection.usable and not pending.done()
+        await connection.close()
+        with pytest.raises(UnreachableError):
+            await pending
+        return kept
+
+    assert hosts.run("client", call).result(60)
 
 
 def test_given_a_cut_then_a_call_of_the_sc_fails_long_before_its_deadline(
