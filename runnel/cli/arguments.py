@@ -30,6 +30,10 @@ FilesOption = Annotated[
     list[str],
     typer.Option("-f", "--filename", metavar="FILE|DIR|-", help="Manifests; may be repeated."),
 ]
+RecursiveOption = Annotated[
+    bool,
+    typer.Option("-R", "--recursive", help="Of a directory, take also the directories below."),
+]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print.")]
 KindArgument = Annotated[
     str,

@@ -147,6 +147,8 @@ app = typer.Typer(
     cls=_Commands,
     help="Runnel: records stay columnar from the producer to Spark.",
     no_args_is_help=True,
+    # Commands inherit it.
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

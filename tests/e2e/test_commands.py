@@ -112,6 +112,23 @@ def test_get_yaml_applied_again_is_a_no_op(cluster: Command) -> None:
     assert cluster("apply", "-f", "-", stdin=changed) == "topic/noop configured\n"
 
 
+def test_given_what_get_prints_then_apply_and_delete_take_it(cluster: Command) -> None:
+    text = "---\n".join(manifest(name) for name in ("piped-a", "piped-b"))
+    cluster("apply", "--wait", "-f", "-", stdin=text)
+    cluster("create", "topic", "piped-c", "--label", "team=a", "--label", "tier=")
+    found = cluster("get", "topics", "-l", "team=a,tier=", "-o", "name")
+    assert found == "topics/piped-c\n"
+    everything = cluster("get", "topics", "-o", "json")
+    assert "topic/piped-a unchanged\n" in cluster("apply", "-f", "-", stdin=everything)
+    assert {t["status"]["resolution"] for t in json.loads(everything)["items"]} == {"provisioned"}
+    names = [name for name in cluster("get", "topics", "-o", "name").split() if "/piped-" in name]
+    assert cluster("delete", *names[:2]).splitlines() == [
+        "topic/piped-a deleted",
+        "topic/piped-b deleted",
+    ]
+    assert cluster("delete", "topics", "piped-c") == "topic/piped-c deleted\n"
+
+
 MISSING = {
     "consume": ("consume", "nope", "--no-follow"),
     "produce": ("produce", "nope"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,6 +13,7 @@ from runnel.cli.arguments import (
     FilesOption,
     KindArgument,
     NameArgument,
+    RecursiveOption,
     ScOption,
     TimeoutOption,
     is_consumers,
@@ -34,17 +35,32 @@ from schemas.objects.system_topics import is_system_name
 
 if TYPE_CHECKING:
     from runnel.admin.blocking import BlockingAdmin
+    from schemas.objects.metadata import Object
 
 create_app = typer.Typer(help="Create an object from options.", no_args_is_help=True)
 
 
-def apply(filename: FilesOption, dry_run: DryRunOption = False, sc: ScOption = None) -> None:
+#: What `apply --wait` waits for: that the object works. Others work as soon as they are stored.
+_WORKS: Final = {"topics": "provisioned", "spugroups": "reserved"}
+
+
+def apply(
+    filename: FilesOption,
+    recursive: RecursiveOption = False,
+    wait_for_it: Annotated[
+        bool, typer.Option("--wait", help="Wait until topics are placed, and groups reserved.")
+    ] = False,
+    timeout: TimeoutOption = "60s",
+    dry_run: DryRunOption = False,
+    sc: ScOption = None,
+) -> None:
     """Create or update objects from manifests.
 
     The whole spec is replaced: a field left out returns to its default. Nothing is sent unless
     every manifest is valid.
     """
-    loaded = load_paths(filename, sys.stdin)
+    seconds = parse_timeout(timeout)
+    loaded = load_paths(filename, sys.stdin, recursive=recursive)
     with administered(sc) as cluster:
         for item in loaded:
             try:
@@ -52,6 +68,10 @@ def apply(filename: FilesOption, dry_run: DryRunOption = False, sc: ScOption = N
             except RunnelError as error:
                 error.message = item.located(error.message)
                 raise
+        for item in loaded if wait_for_it and not dry_run else ():
+            kind = item.object.PLURAL
+            if (works := _WORKS.get(kind)) is not None:
+                cluster.wait(kind, item.object.name, works, timeout=seconds)
 
 
 @create_app.command("topic")
@@ -67,6 +87,10 @@ def create_topic(
     compression: Annotated[str | None, typer.Option(help="none, lz4 or zstd")] = None,
     durability: Annotated[str | None, typer.Option(help="fsync or replicated")] = None,
     ignore_rack_assignment: Annotated[bool, typer.Option("--ignore-rack-assignment")] = False,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="May be repeated.", show_default=False),
+    ] = None,
     wait_for_it: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait until the topic is placed.")
     ] = True,
@@ -89,7 +113,7 @@ def create_topic(
     manifest = {
         "apiVersion": "runnel/v1",
         "kind": "Topic",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "labels": _labels(label or [])},
         "spec": {k: v for k, v in spec.items() if v is not None},
     }
     topic, problems = build_object(manifest)
@@ -100,6 +124,16 @@ def create_topic(
         print(f"topic/{name} created{_tried(dry_run)}")
         if wait_for_it and not dry_run:
             _explain_placement(cluster, name)
+
+
+def _labels(given: list[str]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidRequestError(f"--label {text}: write NAME=VALUE")
+        found[name] = value
+    return found
 
 
 def _tried(dry_run: bool) -> str:
@@ -117,13 +151,16 @@ def _explain_placement(cluster: BlockingAdmin, name: str) -> None:
 def delete(
     kind: Annotated[
         str | None,
-        typer.Argument(metavar="[KIND", show_default=False, autocompletion=completion.kinds),
+        typer.Argument(
+            metavar="[KIND|KIND/NAME]", show_default=False, autocompletion=completion.kinds
+        ),
     ] = None,
     name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME]", show_default=False, autocompletion=completion.names),
+        list[str] | None,
+        typer.Argument(metavar="[NAME…]", show_default=False, autocompletion=completion.names),
     ] = None,
     filename: FilesOption = [],  # noqa: B006 - typer wants a literal default
+    recursive: RecursiveOption = False,
     topic: Annotated[
         str | None,
         typer.Option(
@@ -149,23 +186,24 @@ def delete(
     sc: ScOption = None,
 ) -> None:
     """Delete objects by kind and name or by manifests, or delete a named consumer."""
+    names = name or []
     if kind is not None and is_consumers(kind):
-        if name is None or filename or force or dry_run:
+        if len(names) != 1 or filename or force or dry_run:
             raise InvalidRequestError(
                 "delete consumer takes NAME and --topic, but not -f, --force or --dry-run"
             )
         from runnel.cli.records.consumers import delete_consumer
 
-        delete_consumer(name, topic, sc)
+        delete_consumer(names[0], topic, sc)
         return
     if topic is not None:
         raise InvalidRequestError("--topic: only with delete consumer NAME")
-    if bool(filename) == (kind is not None) or (kind is not None and name is None):
+    if bool(filename) == (kind is not None):
         raise InvalidRequestError("name KIND and NAME, or manifests with -f; not both")
-    if kind is not None and name is not None:
-        targets = [(find_kind(kind), name)]
+    if kind is not None:
+        targets = _targets(kind, names)
     else:
-        loaded = load_paths(filename, sys.stdin)
+        loaded = load_paths(filename, sys.stdin, recursive=recursive)
         targets = [(type(item.object), item.object.name) for item in reversed(loaded)]
     others = {
         cls.PLURAL for cls, target in targets if cls is not Spu and not is_system_name(target)
@@ -194,6 +232,21 @@ def delete(
             print(f"{label} deleted{_tried(dry_run)}")
     if missing:
         raise NotFoundError(f"does not exist: {', '.join(missing)}")
+
+
+def _targets(kind: str, names: list[str]) -> list[tuple[type[Object], str]]:
+    """``topic a b`` or ``topic/a topic/b``, the form that ``get -o name`` prints."""
+    if "/" not in kind:
+        if not names:
+            raise InvalidRequestError(f"which of the {find_kind(kind).PLURAL}? Give its name")
+        return [(find_kind(kind), name) for name in names]
+    found = []
+    for text in (kind, *names):
+        word, slash, name = text.partition("/")
+        if not (slash and name):
+            raise InvalidRequestError(f"{text!r}: write KIND/NAME, or once KIND and then names")
+        found.append((find_kind(word), name))
+    return found
 
 
 def wait(

@@ -45,15 +45,18 @@ class LoadedObject:
         return f"{self.source}:{lines.get(field, self.line)}: {message}"
 
 
-def load_paths(paths: Sequence[str], stdin: TextIO) -> list[LoadedObject]:
-    """Objects of files, directories (in the order of names, not recursive) and ``-``.
+def load_paths(
+    paths: Sequence[str], stdin: TextIO, *, recursive: bool = False
+) -> list[LoadedObject]:
+    """Objects of files, directories (in the order of names; with ``recursive`` also those below)
+    and ``-``.
 
     Raises ManifestError that lists every problem of every file.
     """
     problems: list[str] = []
     loaded: list[LoadedObject] = []
     for path in paths:
-        for source, text in _read(path, stdin, problems):
+        for source, text in _read(path, stdin, problems, recursive=recursive):
             loaded.extend(_load_text(text, source, problems))
     _check_duplicates(loaded, problems)
     if not paths:
@@ -73,7 +76,9 @@ def load_text(text: str, source: str = "<text>") -> list[LoadedObject]:
     return loaded
 
 
-def _read(path: str, stdin: TextIO, problems: list[str]) -> Iterator[tuple[str, str]]:
+def _read(
+    path: str, stdin: TextIO, problems: list[str], *, recursive: bool
+) -> Iterator[tuple[str, str]]:
     if path == "-":
         try:
             yield "<stdin>", stdin.read()
@@ -84,12 +89,14 @@ def _read(path: str, stdin: TextIO, problems: list[str]) -> Iterator[tuple[str, 
     files = [place]
     if place.is_dir():
         try:
-            files = sorted(f for f in place.iterdir() if f.suffix in SUFFIXES and f.is_file())
+            found = place.rglob("*") if recursive else place.iterdir()
+            files = sorted(f for f in found if f.suffix in SUFFIXES and f.is_file())
         except OSError as error:
             problems.append(f"{path}: cannot be read: {error.strerror}")
             return
         if not files:
-            problems.append(f"{path}: no files that end with {', '.join(SUFFIXES)}")
+            below = "" if recursive else "; -R also looks in the directories below"
+            problems.append(f"{path}: no files that end with {', '.join(SUFFIXES)}{below}")
     for file in files:
         try:
             text = file.read_bytes().decode()
@@ -113,12 +120,22 @@ def _load_text(text: str, source: str, problems: list[str]) -> list[LoadedObject
         problems.append(
             f"{source}:1: only blanks and comments; a manifest needs apiVersion, kind, metadata"
         )
-    for document in documents:
+    for document in (part for whole in documents for part in _parts(whole)):
         obj, found = build_object(document.data)
         problems.extend(document.report(source, found))
         if obj is not None and not document.problems:
             loaded.append(LoadedObject(obj, source, document))
     return loaded
+
+
+def _parts(document: Document) -> Iterator[Document]:
+    """The objects of a list, as ``runnel get -o json`` prints it; else the document itself."""
+    data = document.data
+    if not isinstance(data, dict) or "kind" in data or not isinstance(data.get("items"), list):
+        yield document
+        return
+    for index in range(len(data["items"])):
+        yield document.part(("items", index))
 
 
 def _check_duplicates(loaded: list[LoadedObject], problems: list[str]) -> None:

@@ -81,6 +81,23 @@ class Document:
             path = path[:-1]
         return self.lines.get(path, self.line)
 
+    def part(self, path: Path) -> Document:
+        """What lies below ``path``, as a document of its own."""
+        data: Any = self.data
+        for step in path:
+            data = data[step]
+        depth = len(path)
+        return Document(
+            data,
+            self.line_of(path),
+            {at[depth:]: line for at, line in self.lines.items() if at[:depth] == path},
+            [
+                Problem(problem.path[depth:], problem.message)
+                for problem in self.problems
+                if problem.path[:depth] == path
+            ],
+        )
+
     def report(self, source: str, found: Iterable[Problem]) -> list[str]:
         """``file:line: field: what`` for these problems and the document's own, by line."""
         at_line = [(self.line_of(p.path), p) for p in (*self.problems, *found)]

@@ -53,6 +53,32 @@ def test_given_json_with_escaped_characters_then_they_are_whole(tmp_path: Path) 
     assert loaded.object.metadata.labels == labels
 
 
+def test_given_recursive_then_also_the_directories_below(tmp_path: Path) -> None:
+    (tmp_path / "z.yaml").write_text(topic("z"))
+    (tmp_path / "a" / "deep").mkdir(parents=True)
+    (tmp_path / "a" / "deep" / "b.yaml").write_text(topic("b"))
+    loaded = load_paths([str(tmp_path)], nothing(), recursive=True)
+    assert [item.object.name for item in loaded] == ["b", "z"]
+
+
+def test_given_a_list_as_get_prints_it_then_its_objects(tmp_path: Path) -> None:
+    items = [
+        {"apiVersion": "runnel/v1", "kind": "Topic", "metadata": {"name": name}, "spec": {}}
+        for name in ("a", "b")
+    ]
+    path = tmp_path / "all.json"
+    path.write_text(json.dumps({"items": items}, indent=2))
+    loaded = load_paths([str(path)], nothing())
+    assert [(item.object.name, item.line) for item in loaded] == [("a", 3), ("b", 11)]
+    assert loaded[1].located("metadata.name: taken") == f"{path}:15: metadata.name: taken"
+    items[1]["spec"] = {"partitons": 1}
+    path.write_text(json.dumps({"items": items}, indent=2))
+    (problem,) = path_problems(path)
+    assert problem.startswith(f"{path}:18: spec.partitons: ")
+    path.write_text('{"items": []}')
+    assert load_paths([str(path)], nothing()) == []
+
+
 def path_problems(*paths: Path | str, stdin: io.StringIO | None = None) -> list[str]:
     with pytest.raises(ManifestError) as raised:
         load_paths([str(path) for path in paths], stdin or nothing())
@@ -81,7 +107,8 @@ def test_given_an_empty_stdin_then_said() -> None:
 
 def test_given_a_directory_without_manifests_then_which_files_count(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text(TOPIC)
-    assert path_problems(tmp_path) == [f"{tmp_path}: no files that end with .yaml, .yml, .json"]
+    (problem,) = path_problems(tmp_path)
+    assert problem.startswith(f"{tmp_path}: no files that end with .yaml, .yml, .json; -R also")
 
 
 def test_given_no_paths_then_said() -> None:
