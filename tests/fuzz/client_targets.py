@@ -157,7 +157,7 @@ async def _client(pieces: list[bytes]) -> AsyncIterator[ScClient]:
     session = aiohttp.ClientSession
 
     def connected(**settings: Any) -> aiohttp.ClientSession:
-        return session(connector=connector, connector_owner=False, **settings)
+        return session(**settings | {"connector": connector, "connector_owner": False})
 
     with mock.patch("runnel.admin.http.aiohttp.ClientSession", connected):
         sc = ScClient.parse("sc:9003")

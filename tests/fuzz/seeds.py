@@ -15,7 +15,13 @@ import pyarrow as pa
 
 from runnel.records.arrow_schema import arrow_schema, encode_rows
 from schemas.control.messages import Peer
-from schemas.errors import DivergedError, ErrorCode, NotLeaderError, TransactionIdTooLowError
+from schemas.errors import (
+    DivergedError,
+    ErrorCode,
+    NotLeaderError,
+    NotReadyError,
+    TransactionIdTooLowError,
+)
 from schemas.wire.batch import (
     RECORD_SCHEMA,
     TRANSACTION_ID,
@@ -182,6 +188,7 @@ def _frames() -> list[bytes]:
         NotLeaderError("elsewhere"),
         DivergedError("lost", diverged_at=4),
         TransactionIdTooLowError("below 9", last_transaction_id=9),
+        NotReadyError("a batch is missing", expectedSequence=7, knownEnd=9),
     ]
     made += [b"".join(pack_error(api, 7, one)) for api in (Api.FETCH, Api.PUSH) for one in errors]
     return [*(bytes([9]) + one for one in made), bytes([40]) + b"".join(made)]
