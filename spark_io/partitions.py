@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import InputPartition
 
 from runnel import TransactionId
-from schemas.errors import InvalidRequestError, OffsetOutOfRangeError
+from schemas.errors import LOST_RECORDS, InvalidRequestError, OffsetOutOfRangeError
 from schemas.wire.record_requests import EARLIEST, LATEST
 from spark_io.offsets import OffsetWish
 from spark_io.options import ReadOptions
@@ -88,7 +88,7 @@ def _resolve(wish: OffsetWish, topic: str, index: int, log: LogBounds) -> int:
         why = (
             "earlier records were deleted by retention"
             if position < log.start
-            else "later records are not committed yet"
+            else f"later records are not committed yet; if there were some, {LOST_RECORDS}"
         )
         raise OffsetOutOfRangeError(
             f"option {wish.option}: offset {position} of partition {index} of topic {topic!r} is"

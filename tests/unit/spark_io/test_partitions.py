@@ -99,7 +99,8 @@ def test_given_a_transaction_id_then_the_end_must_name_all_partitions_as_ever() 
             {"startingOffsets": '{"0": 11, "1": -2, "2": -2}'},
             OffsetOutOfRangeError,
             "option startingOffsets: offset 11 of partition 0 of topic 'orders' is out of range;"
-            " the log holds 0 to 10 (end not included): later records are not committed yet",
+            " the log holds 0 to 10 (end not included): later records are not committed yet; if"
+            " there were some, acknowledged records were lost in an unclean election",
             id="given-an-offset-above-the-end-then-the-bounds",
         ),
         pytest.param(
