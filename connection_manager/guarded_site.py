@@ -28,6 +28,7 @@ from typing import Final, cast
 
 from aiohttp import web
 
+from connection_manager.request_turns import RequestTurns
 from schemas.wire.keepalive import keep_alive
 
 HEADER_TIMEOUT_S: Final = 10.0
@@ -63,6 +64,10 @@ class GuardedConnection(asyncio.Protocol):
         """A request is being served: the connection no longer waits."""
         self._stop_timer()
         self._guard.served(self)
+
+    async def turn(self) -> None:
+        """Return when it is the turn of a request of this connection."""
+        await self._guard.turns.wait(self.address)
 
     def wait(self) -> None:
         """The request is over: the connection waits for the next one."""
@@ -146,6 +151,7 @@ class ConnectionGuard:
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self._limits = limits
+        self.turns = RequestTurns()
         self._open: set[GuardedConnection] = set()
         #: Those that wait, by address; of each the one that has waited longest first.
         self._waiting: dict[str, dict[GuardedConnection, None]] = {}
@@ -256,12 +262,14 @@ def connection_of(request: web.Request) -> GuardedConnection | None:
 
 @web.middleware
 async def serving(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Middleware: a connection is served while its request is, and waits again after that."""
+    """Middleware: a connection is served while its request is, and waits again after that. Requests
+    begin one after the other."""
     connection = connection_of(request)
     if connection is None:
         return await handler(request)
     connection.serve()
     try:
+        await connection.turn()
         return await handler(request)
     finally:
         connection.wait()

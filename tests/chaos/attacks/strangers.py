@@ -375,6 +375,28 @@ async def flood_with_requests(exposed: Exposed, _seconds: float, answers: Answer
     await asyncio.gather(*(flood() for _ in range(40)))
 
 
+async def flood_with_gets(exposed: Exposed, _seconds: float, answers: Answers) -> None:
+    """Requests to the SC, on many connections, each as soon as the one before is answered."""
+    get = b"GET /v1/partitions HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+    async def flood() -> None:
+        while True:
+            with suppress(ConnectionError, asyncio.IncompleteReadError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", exposed.sc)
+                try:
+                    while True:
+                        writer.write(get)
+                        head = await reader.readuntil(b"\r\n\r\n")
+                        answers[head.split(b" ", 2)[1].decode()] += 1
+                        length = re.search(rb"Content-Length: (\d+)", head)
+                        await reader.readexactly(int(length[1]) if length else 0)
+                finally:
+                    writer.close()
+            await asyncio.sleep(0.1)
+
+    await asyncio.gather(*(flood() for _ in range(300)))
+
+
 async def _frame(reader: asyncio.StreamReader) -> memoryview:
     (length,) = PREFIX.unpack(await reader.readexactly(PREFIX.size))
     return memoryview(await reader.readexactly(length))
@@ -407,5 +429,6 @@ ATTACKS: Final[dict[str, Attack]] = {
         announce_large_frames,
         crowd_the_binary_ports,
         flood_with_requests,
+        flood_with_gets,
     )
 }
