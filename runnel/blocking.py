@@ -71,6 +71,9 @@ class Cluster(BlockingAdmin):
         self._inner: client.Cluster = inner
         atexit.register(self._at_exit)
 
+    def __repr__(self) -> str:
+        return repr(self._inner) if self._thread.running else "<runnel.Cluster, closed>"
+
     @property
     def info(self) -> ClusterInfo:
         """Name, uid and version of the cluster."""
@@ -252,6 +255,9 @@ class Producer(RecordSender):
         self._inner = inner
         self._send_buffer = inner._send_buffer
 
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
     @property
     def topic(self) -> str:
         """The name of its topic."""
@@ -313,6 +319,9 @@ class Consumer:
         # A loop that was left has no more use for its consumer, which must stop fetching.
         self._finalizer = weakref.finalize(self, _forget, thread, inner)
         self._finalizer.atexit = False
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
 
     @property
     def topic(self) -> str:

@@ -136,6 +136,9 @@ class Cluster(Admin):
             await sc.close()
             raise
 
+    def __repr__(self) -> str:
+        return f"<runnel.Cluster {self.info.cluster!r} at {self._sc.address}>"
+
     async def close(self) -> None:
         """Close all producers (flushing them) and consumers, then the connections.
 

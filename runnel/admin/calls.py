@@ -151,10 +151,21 @@ def refusal(address: Address, status: int, reason: str | None, body: bytes) -> R
             str(answer["code"]), str(answer["message"]), dict(answer.get("details") or {})
         )
     except (ValueError, KeyError, TypeError, RecursionError):
+        if status == 404:
+            # An SC says what it does not find.
+            return not_an_sc(address, "it has no such page")
         return RunnelError(
             f"{address} answered HTTP {status} {reason or ''} without saying"
             " why; is this the public port of an SC? If so, its log says more"
         )
+
+
+def not_an_sc(address: Address, why: str) -> UnreachableError:
+    """The error for an address where something else answers: a port of an SPU, for example."""
+    return UnreachableError(
+        f"{address} is not the public port of an SC ({why}); for a cluster on this machine, runnel"
+        " cluster status shows its ports"
+    )
 
 
 def _header(text: str) -> str:

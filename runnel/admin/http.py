@@ -20,6 +20,7 @@ from runnel.admin.calls import (
     BY_HEADER,
     REQUEST_TIMEOUT_S,
     ScCalls,
+    not_an_sc,
     refusal,
     unreachable,
 )
@@ -158,6 +159,8 @@ def _asking(address: Address) -> Iterator[None]:
     except aiohttp.ClientConnectorError as error:
         why = os.strerror(error.errno or 0).lower()
         raise unreachable(address, why, connected=False) from error
+    except (aiohttp.ClientResponseError, aiohttp.http_exceptions.HttpProcessingError) as error:
+        raise not_an_sc(address, "it does not speak HTTP") from error
     except (aiohttp.ClientPayloadError, ConnectionError) as error:
         raise unreachable(address, "the connection broke") from error
     except RecursionError:

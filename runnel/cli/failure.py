@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import typer
 
@@ -98,8 +98,9 @@ class _UsageMistake(Protocol):
     """The error that typer raises for wrong usage, whichever click it bundles."""
 
     exit_code: int
+    ctx: Any | None
 
-    def show(self) -> None: ...
+    def format_message(self) -> str: ...
 
 
 def run(app: Callable[..., object]) -> int:
@@ -127,8 +128,7 @@ def _outcome(app: Callable[..., object]) -> int:
     except Exception as error:
         if not isinstance(error, _UsageMistake):
             raise
-        with suppress(OSError):
-            error.show()
+        _show_usage(error)
         return error.exit_code
     # Typer gives 130 for Ctrl-C instead of raising it.
     if result == EXIT_INTERRUPTED:
@@ -136,6 +136,20 @@ def _outcome(app: Callable[..., object]) -> int:
         say(SAID[number])
         return 128 + number
     return result if isinstance(result, int) else EXIT_OK
+
+
+def _show_usage(mistake: _UsageMistake) -> None:
+    if type(mistake).__name__ == "NoArgsIsHelpError":
+        # A group without a command: the message is its help.
+        lines = [mistake.format_message()]
+    else:
+        lines = [f"error: {mistake.format_message()}"]
+        if mistake.ctx is not None:
+            hint = f"Try '{mistake.ctx.command_path} --help' for help."
+            lines = [mistake.ctx.get_usage(), hint, *lines]
+    # Without Rich, which takes longer to import than everything else here.
+    with suppress(OSError):
+        print(*lines, sep="\n", file=sys.stderr)
 
 
 def _finish_output(code: int) -> int:

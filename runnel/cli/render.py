@@ -23,6 +23,13 @@ class Output(StrEnum):
     NAME = "name"
 
 
+class TableOutput(StrEnum):
+    """For what is neither an object nor a manifest."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
 def count(number: int, noun: str) -> str:
     """``1 record``, ``1,000 records``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -88,6 +88,11 @@ class Consumer:
         self._exhausted = False
         self._forgotten = False
 
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if self.name is not None else ""
+        state = ", closed" if self._closed else ""
+        return f"<runnel.Consumer{name} of {self.topic!r} at {self.state.position}{state}>"
+
     @property
     def name(self) -> str | None:
         """The name that it commits under, if it has one."""

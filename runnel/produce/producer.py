@@ -132,6 +132,14 @@ class Producer(RecordSender):
         self._first_failure: RunnelError | None = None
         self._on_closed = closed
 
+    def __repr__(self) -> str:
+        counts = self._counts
+        state = ", closed" if self._send_buffer.closed else ""
+        return (
+            f"<runnel.Producer of {self.topic!r}: {counts.records} records sent,"
+            f" {counts.failed_records} failed{state}>"
+        )
+
     @property
     def topic(self) -> str:
         """The name of its topic."""

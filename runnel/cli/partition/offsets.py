@@ -12,7 +12,7 @@ import typer
 
 from runnel.cli.arguments import OnlyPartitionsOption, ScOption, TopicArgument
 from runnel.cli.context import connected
-from runnel.cli.render import Output, print_rows
+from runnel.cli.render import TableOutput, print_rows
 from runnel.cli.times import parse_time
 from runnel.net.offsets import TransactionId
 from schemas.errors import InvalidRequestError
@@ -35,8 +35,8 @@ def offsets(
         int | None, typer.Option(min=0, help="Find this transaction id, or the next larger one.")
     ] = None,
     output: Annotated[
-        Output, typer.Option("-o", "--output", help="How to print: table or json.")
-    ] = Output.TABLE,
+        TableOutput, typer.Option("-o", "--output", help="How to print: table or json.")
+    ] = TableOutput.TABLE,
     sc: ScOption = None,
 ) -> None:
     """Show the first offset, the next one and the size of each partition.
@@ -44,8 +44,6 @@ def offsets(
     With --at or --transaction-id also the offset of the batch that has the first such record, or
     the end if there is none. That batch may begin with earlier records.
     """
-    if output not in (Output.TABLE, Output.JSON):
-        raise InvalidRequestError(f"-o {output.value}: offsets are printed as table or json")
     if at is not None and transaction_id is not None:
         raise InvalidRequestError("give one of --at and --transaction-id")
     wanted: datetime | TransactionId | None = None
@@ -60,9 +58,9 @@ def offsets(
 
 
 def _print(
-    topic: str, bounds: dict[int, PartitionOffsets], found: dict[int, int], output: Output
+    topic: str, bounds: dict[int, PartitionOffsets], found: dict[int, int], output: TableOutput
 ) -> None:
-    if output is Output.JSON:
+    if output is TableOutput.JSON:
         items = [
             {
                 "partition": index,

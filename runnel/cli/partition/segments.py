@@ -11,7 +11,7 @@ import typer
 from runnel.cli import completion
 from runnel.cli.arguments import ScOption
 from runnel.cli.context import connected
-from runnel.cli.render import Output, print_rows
+from runnel.cli.render import TableOutput, print_rows
 from schemas.errors import InvalidRequestError
 from schemas.objects.partition import Partition
 from schemas.objects.quantities import format_size
@@ -31,8 +31,8 @@ def segments(
         ),
     ],
     output: Annotated[
-        Output, typer.Option("-o", "--output", help="How to print: table or json.")
-    ] = Output.TABLE,
+        TableOutput, typer.Option("-o", "--output", help="How to print: table or json.")
+    ] = TableOutput.TABLE,
     watch: Annotated[
         bool, typer.Option("-w", "--watch", help="Print them again after every change.")
     ] = False,
@@ -44,8 +44,6 @@ def segments(
     log begins inside a segment, that is partially truncated. A segment before the log's start is
     truncated: its file is deleted after retention.grace.
     """
-    if output not in (Output.TABLE, Output.JSON):
-        raise InvalidRequestError(f"-o {output.value}: segments are printed as table or json")
     with connected(sc) as cluster:
         partition = cluster.get("partitions", name)
         if not isinstance(partition, Partition) or partition.spec.index is None:
@@ -58,8 +56,8 @@ def segments(
             _print(found, output)
 
 
-def _print(found: Segments, output: Output) -> None:
-    if output is Output.JSON:
+def _print(found: Segments, output: TableOutput) -> None:
+    if output is TableOutput.JSON:
         data = {
             "logStart": found.log_start,
             "lac": found.lac,

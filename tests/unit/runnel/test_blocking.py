@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -262,6 +263,37 @@ def test_given_a_delivery_that_takes_long_then_result_gives_up_waiting(served: S
 
 async def _set(spu: FakeSpu) -> None:
     spu.may_answer.set()
+
+
+def test_given_a_port_that_speaks_no_http_then_it_is_no_sc() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1)
+                # The begin of an error frame of an SPU.
+                connection.sendall(b"\0\0\0v\0\0\0\x01+")
+
+        threading.Thread(target=answer, daemon=True).start()
+        _, port = listening.getsockname()
+        with pytest.raises(
+            runnel.UnreachableError, match=r"not the public port of an SC \(it does"
+        ):
+            runnel.connect(f"127.0.0.1:{port}")
+
+
+def test_what_a_notebook_shows(served: Served) -> None:
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("orders"))
+        assert repr(cluster) == f"<runnel.Cluster {cluster.info.cluster!r} at {served.sc.address}>"
+        with cluster.producer("orders") as producer:
+            producer.send(b"v").result()
+            assert repr(producer) == "<runnel.Producer of 'orders': 1 records sent, 0 failed>"
+        assert repr(producer).endswith(", closed>")
+        consumer = cluster.consumer("orders", "earliest", "latest", [0])
+        assert repr(consumer) == "<runnel.Consumer of 'orders' at {0: 0}>"
+    assert repr(cluster) == "<runnel.Cluster, closed>"
 
 
 def test_given_a_closed_client_then_calls_say_so(served: Served) -> None:

@@ -36,4 +36,4 @@ def test_help_lists_all_commands_in_the_order_of_the_table(command: CommandLine)
 def test_mistyped_command(command: CommandLine, typed: str, answer: str) -> None:
     done = command(typed)
     assert (done.code, done.out) == (2, "")
-    assert done.err.endswith(f"Error: {answer}\n")
+    assert done.err.endswith(f"error: {answer}\n")
