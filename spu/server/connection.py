@@ -179,12 +179,12 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _busy(self) -> bool:
-        return (
-            self._in_line
-            or not self._writable
-            or self._reader.starved
-            or len(self._unanswered) >= MAX_IN_FLIGHT
-        )
+        return self._in_line or self._blocked
+
+    @property
+    def _blocked(self) -> bool:
+        """Whether a bound is reached. To wait for a turn is no such thing: it is soon over."""
+        return not self._writable or self._reader.starved or len(self._unanswered) >= MAX_IN_FLIGHT
 
     def _parse(self) -> None:
         self._parse_scheduled = False
@@ -233,9 +233,10 @@ class Connection(asyncio.BufferedProtocol):
     def _regulate(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
+        if self._blocked:
+            self._paused_since_check = True
         if self._busy == self._reading:
             if self._reading:
-                self._paused_since_check = True
                 self._transport.pause_reading()
             else:
                 self._transport.resume_reading()
@@ -261,7 +262,7 @@ class Connection(asyncio.BufferedProtocol):
         self._check_later()
 
     def _check_later(self) -> None:
-        self._paused_since_check = not self._reading
+        self._paused_since_check = self._blocked
         self._timer = self._loop.call_later(
             CHECK_EVERY_S, self._check, self._bytes_in, self._frames_in
         )

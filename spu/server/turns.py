@@ -58,5 +58,8 @@ class Turns:
         if not self._line:
             return
         self._begin()
-        while self._line and (now_s := self.now_s()) < self._round_ends_s:
-            self._line.popleft()(min(now_s + SLICE_S, self._round_ends_s))
+        # At least one, however late it is.
+        while True:
+            self._line.popleft()(min(self.now_s() + SLICE_S, self._round_ends_s))
+            if not self._line or self.now_s() >= self._round_ends_s:
+                return

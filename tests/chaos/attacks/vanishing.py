@@ -31,7 +31,7 @@ CLIENTS = 1_000
 READERS_OF_FEEDS = 60
 #: An SPU gives half of its connections to one address.
 HOSTS = tuple(f"127.0.1.{n}" for n in range(1, 5))
-QUIET_S = 10.0
+QUIET_S = 5.0
 PATIENCE_S = 100.0
 
 

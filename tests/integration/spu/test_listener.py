@@ -514,6 +514,23 @@ async def test_given_silent_connections_then_clients_get_in(tmp_path: Path) -> N
             await one.close()
 
 
+async def test_given_a_frame_that_stops_while_others_have_their_turn_then_it_ends_all_the_same(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "CHECK_EVERY_S", 0.3)
+    # Each piece that arrives waits for its turn.
+    monkeypatch.setattr(turns, "ROUND_S", 0.0)
+    announced = PREFIX.pack(1 << 20) + FRAME_HEADER.pack(Api.PRODUCE, 1, 0, 1, 0)
+    async with await Client.connect(served.port) as client:
+        client.writer.write(announced)
+        error = asyncio.create_task(client.last_error())
+        async with asyncio.timeout(5):
+            while not error.done():
+                client.writer.write(b"x")
+                await asyncio.sleep(0.01)
+        assert "stopped arriving" in str(await error)
+
+
 async def test_given_thousands_of_requests_then_others_have_their_turn_meanwhile(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
