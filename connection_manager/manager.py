@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
+import time
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -29,6 +30,7 @@ from connection_manager.guarded_site import (
     connection_of,
 )
 from connection_manager.session import MAX_IDENTITY_BYTES, MAX_OLDER_SPU_MESSAGE_BYTES, Session
+from connection_manager.turned_away import TurnedAway
 from schemas.causality import caused_by, new_cause
 from schemas.control.messages import (
     IDENTIFY_PROTOCOL,
@@ -130,6 +132,7 @@ class ConnectionManager:
         self._connected: dict[int, _Connected] = {}
         self._generations: dict[int, int] = {}
         self._closing = False
+        self._turned_away = TurnedAway()
 
     @property
     def registered(self) -> dict[str, int]:
@@ -190,7 +193,11 @@ class ConnectionManager:
                 hello, proof = await self._bare_hello(socket), None
             connected, welcome = await self._admit(socket, hello, proof)
         except RunnelError as error:
-            log.warning("SPU turned away", reason=error.message, remote=request.remote)
+            remote = request.remote or ""
+            if (
+                times := self._turned_away.due(remote, error.message, time.monotonic())
+            ) is not None:
+                log.warning("SPU turned away", reason=error.message, remote=remote, times=times)
             reject = Reject(code=error.code.name, message=error.message)
             with contextlib.suppress(ConnectionError):
                 await socket.send_str(Envelope(cause=new_cause("sc"), body=reject).encode())
