@@ -47,7 +47,8 @@ class LogEnd:
     end of its log. ``boot`` is random for each process; ``unfit`` says why it cannot follow.
 
     ``lac`` is the last offset that it knows to be committed, and ``lac_term`` the term of that
-    record, which says something only below ``leo``: damage may have taken the record away.
+    record, which says something only below ``leo`` and if it is not 0: the follower may no longer
+    have the record.
     ``promised_boot`` is the leader's process that it promised the term to. An earlier version sends
     none of them (None, 0, "").
     """

@@ -35,9 +35,9 @@ def contradiction(state: ReplicaState, leading: Leading, sender: int, answer: Lo
     lac, log = answer.lac, state.log
     if lac is None or lac < log.start:
         return None
-    # Damage may have taken the follower's own record away, and its term with it.
-    is_same = lac >= answer.leo or term_at(log.history, lac) == answer.lac_term
-    if lac < log.leo and is_same:
+    # Damage, or the log's beginning, may have taken the follower's own record away, and its term.
+    is_known = lac < answer.leo and answer.lac_term != 0
+    if lac < log.leo and (not is_known or term_at(log.history, lac) == answer.lac_term):
         return None
     unclean = state.newest.unclean_term
     if is_retracted(answer.last_term, unclean, log.history, leading.term):

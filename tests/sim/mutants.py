@@ -408,7 +408,7 @@ MUTANTS: dict[str, Mutant] = {
         leader, "on_log_end", "in state.newest.required", "in state.required"
     ),
     "a damaged follower names a term that it does not know": edited(
-        proof, "contradiction", "lac >= answer.leo or ", "", leader, unproven_leader
+        proof, "contradiction", "not is_known or ", "", leader, unproven_leader
     ),
     "an old live replica is told to discard its log": edited(
         leader,

@@ -175,7 +175,7 @@ class Faults:
         """Whether every partition has another fit live replica."""
         for name in names:
             partition = self._world.kv.partition(name)
-            if partition is None:
+            if partition is None or self._is_beside_an_old_disk(spu, name):
                 return False
             holders = self._world.ledgers[name].holders
             lrs = partition.status.lrs
@@ -185,12 +185,16 @@ class Faults:
                 and m.spu_id in holders
                 and is_fit(holders[m.spu_id].disk, m.storage_id)
                 and not holders[m.spu_id].disk.broken
-                and not self._world.spus[m.spu_id].replicas[name].is_old
                 for m in lrs
             )
             if (mine or not lrs) and not others:
                 return False
         return True
+
+    def _is_beside_an_old_disk(self, spu: SimSpu, name: str) -> bool:
+        """Whether another replica's disk went back in time: one disk at a time is promised."""
+        others = (other for other in self._world.spus.values() if other is not spu)
+        return any(name in other.replicas and other.replicas[name].is_old for other in others)
 
     def _replace_disk(self) -> bool:
         spu = self._some_spu()
@@ -255,28 +259,34 @@ class Faults:
         world.clock.after(downtime_us + self._copies.randint(0, 200_000), spu.start)
 
     def _may_go_back(self, spu: SimSpu, name: str) -> bool:
-        """Whether another live replica has all that is committed on a disk that did not go back and
-        will not fail, and nobody leads on in a term that is over."""
+        """Whether the other live replicas have disks that did not go back, are not full and do not
+        fail, and nobody leads on in a term that is over."""
         world = self._world
         partition = world.kv.partition(name)
         if partition is None or partition.status.leader is None:
             return False
         others = [other for other in world.spus.values() if other is not spu]
         held = [other for other in others if name in other.replicas]
-        if any(other.replicas[name].is_old or other.will_fail(name) for other in held):
+        if self._is_beside_an_old_disk(spu, name):
+            return False
+        if any(other.will_fail(name) or other.disk_is_full for other in held):
             return False
         terms = (other.replicas[name].leads_in for other in held)
         if any(term not in (None, partition.status.term) for term in terms):
             return False
-        return any(
-            other.id == member.spu_id and is_fit(other.replicas[name].disk, member.storage_id)
+        live = {member.spu_id: member for member in partition.status.lrs if member.spu_id != spu.id}
+        fit = {
+            other.id
             for other in held
-            for member in partition.status.lrs
-        )
+            if other.id in live
+            and other.replicas[name].stopped is None
+            and is_fit(other.replicas[name].disk, live[other.id].storage_id)
+        }
+        return bool(live) and fit == set(live)
 
     def _fill_disk(self) -> bool:
         spu = self._some_spu()
-        if not spu.is_up:
+        if not spu.is_up or any(self._is_beside_an_old_disk(spu, name) for name in spu.replicas):
             return False
         self._world.noted(f"the disk of SPU {spu.id} is full")
         spu.disk_is_full = True

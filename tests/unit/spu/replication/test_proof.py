@@ -117,6 +117,12 @@ def test_given_a_log_that_was_proven_since_the_start_then_an_election_costs_noth
             id="given-one-that-damage-took-from-the-other-then-fit",
         ),
         pytest.param(
+            answer(1, LogView(2, 6, 6, (TermStart(TERM, 4),)), 1, 0),
+            0,
+            False,
+            id="given-one-below-where-the-others-log-begins-then-fit",
+        ),
+        pytest.param(
             answer(1, lac=9, lac_term=TERM), NEXT, False, id="given-elected-uncleanly-then-fit"
         ),
         pytest.param(
