@@ -7,7 +7,8 @@ it holds the first record of a leader that it follows, or has passed this test a
 
 - it knows its revision from the SC since the opening, and every live replica has answered, or every
   replica has answered; other replicas that are connected get `PROOF_MS`;
-- no answer contradicts its log (`contradiction`), and no fit live replica has a longer one.
+- no answer contradicts its log (`contradiction`), and no fit live replica has a longer one, or the
+  SC could not elect that one for `AHEAD_MS`.
 
 A contradiction counts whenever it is heard. The replica is then unfit: its disk is old. A last add
 confirmed that an unclean election took away contradicts nothing (`is_retracted`).

@@ -22,6 +22,9 @@ RETRY_MS: Final = 1_000
 STALLED_MS: Final = 3_000
 #: How long a leader that must prove its log waits for connected replicas that are not live.
 PROOF_MS: Final = 1_000
+#: How long a leader that must prove its log waits for the election of a live replica whose log is
+#: ahead. The SC cannot elect one that does not reach it, however long its log.
+AHEAD_MS: Final = 30_000
 #: How many pushes to one follower may be in flight.
 CREDITS: Final = 4
 

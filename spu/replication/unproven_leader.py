@@ -18,6 +18,7 @@ from spu.replication.events import Output, RequestElection
 from spu.replication.follower import Step, unfit
 from spu.replication.proof import ahead, awaited, contradiction
 from spu.replication.state import (
+    AHEAD_MS,
     REPLICA_LAG_TIME_MS,
     RETRY_MS,
     Leading,
@@ -55,13 +56,18 @@ def prove(state: ReplicaState, now_ms: int) -> Step:
             return state, ()
         state = replace(state, leading=replace(leading, stuck_ms=now_ms))
         return state, (RequestElection(leading.term, waits),)
-    if (better := ahead(state, leading)) is not None:
+    if (better := ahead(state, leading)) is not None and not _has_waited(state, leading, now_ms):
         if leading.stuck_ms is not None and now_ms - leading.stuck_ms < RETRY_MS:
             return state, ()
         state = replace(state, leading=replace(leading, stuck_ms=now_ms))
         reason = f"SPU {better} is live, and its log is ahead of this one"
         return state, (RequestElection(leading.term, reason),)
     return _proven(state, leading), ()
+
+
+def _has_waited(state: ReplicaState, leading: Leading, now_ms: int) -> bool:
+    """Whether the SC, which has spoken since the opening, had the time to elect another one."""
+    return state.confirmed and now_ms - leading.began_ms >= AHEAD_MS
 
 
 def ask_again(state: ReplicaState, now_ms: int) -> Step:

@@ -23,6 +23,7 @@ from spu.replication.events import (
 from spu.replication.history import TermStart
 from spu.replication.messages import Attach, CommitUpdate, LogEnd, Outdated, Reject
 from spu.replication.state import (
+    AHEAD_MS,
     OLD,
     PROOF_MS,
     REPLICA_LAG_TIME_MS,
@@ -190,6 +191,12 @@ def test_given_a_live_replica_with_a_longer_log_then_its_election_is_asked_for()
     assert asked == RequestElection(NEXT, "SPU 1 is live, and its log is ahead of this one")
     assert unfit_reason(dialogue) is None
     assert dialogue.tell(Tick()) == ()
+    dialogue.now_ms = AHEAD_MS - 1
+    assert not begins(dialogue.keep(Tick()))
+    # The SC cannot elect one that does not reach it.
+    dialogue.now_ms = AHEAD_MS
+    assert begins(dialogue.keep(Tick()))
+    assert dialogue.state.proven
 
 
 def test_given_a_longer_log_that_is_not_live_or_not_fit_then_it_begins() -> None:
