@@ -10,6 +10,7 @@ from typing import TypeVar
 from pydantic import Field
 
 from schemas.daemon.config_file import load_config
+from schemas.daemon.log_lines import write_last_words
 from schemas.errors import InvalidRequestError, RunnelError
 from schemas.model import Model
 
@@ -39,9 +40,9 @@ def daemon_main(what: str, command: str, config: type[M], run: Callable[[M], Non
     try:
         run(load_config(arguments.config, config))
     except InvalidRequestError as error:
-        sys.stderr.write(f"{error}\n")
+        write_last_words(sys.stderr, str(error))
         return EXIT_USAGE
     except (RunnelError, OSError) as error:
-        sys.stderr.write(f"{what} cannot run: {error}\n")
+        write_last_words(sys.stderr, f"{what} cannot run: {error}")
         return EXIT_FAILED
     return 0

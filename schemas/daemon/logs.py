@@ -1,6 +1,7 @@
 """One way to set up structured logs in every process: a JSON object a line, on stderr.
 
-Lines carry the process's name and the causality id of the chain they belong to.
+Lines carry the process's name and the causality id of the chain they belong to. A line that cannot
+be written is dropped (`schemas.daemon.log_lines`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import logging
 import sys
 from collections.abc import MutableMapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,9 +18,12 @@ import structlog
 
 from schemas.causality import current_cause
 from schemas.daemon.installation import name_in_clone
+from schemas.daemon.log_lines import LogLines
 from schemas.errors import InvalidRequestError
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+_stamped: Final = structlog.processors.TimeStamper(fmt="iso", utc=True)
+_rendered: Final = structlog.processors.JSONRenderer(sort_keys=False)
 
 
 def _add_cause(
@@ -37,6 +42,20 @@ class _Libraries(logging.Handler):
         logger.log(record.levelno, record.getMessage(), exc_info=record.exc_info)
 
 
+def _lost_line(process: str, lost: int, why: str) -> str:
+    """What stands in the log instead of lines that could not be written."""
+    line = {
+        "process": process,
+        "module": name_in_clone(__name__),
+        "lines": lost,
+        "reason": why,
+        "event": "log lines could not be written",
+        "level": "warning",
+        "cause": "-",
+    }
+    return str(_rendered(None, "warning", _stamped(None, "warning", line)))
+
+
 def configure_logs(process: str, *, level: str = "info") -> None:
     """Send every log of this process to stderr, those of libraries from warnings on.
     ``process`` is for example ``sc`` or ``spu-3``.
@@ -45,17 +64,18 @@ def configure_logs(process: str, *, level: str = "info") -> None:
     """
     if level.lower() not in LEVELS:
         raise InvalidRequestError(f"unknown log level {level!r}; use one of {', '.join(LEVELS)}")
+    lines = LogLines(sys.stderr, partial(_lost_line, process))
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _stamped,
             _add_cause,
             structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(sort_keys=False),
+            _rendered,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_args: lines,
         cache_logger_on_first_use=True,
     )
     root = logging.getLogger()

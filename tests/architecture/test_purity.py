@@ -79,6 +79,10 @@ EDGES = {
         "structlog": "the logs themselves",
         "sys": "logs go to stderr",
     },
+    "schemas.daemon.log_lines": {
+        "os": "writes lines",
+        "threading": "one line at a time, from any thread",
+    },
     "schemas.daemon.files": {
         "os": "makes the file durable",
         "pathlib": "replaces the file it is given",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,6 +85,33 @@ def test_given_a_library_that_complains_then_that_is_one_line_too(
     assert (line["module"], line["level"]) == ("aiohttp.server", "error")
     assert line["event"] == "Error handling request from 127.0.0.1"
     assert "ValueError: no" in line["exception"]
+
+
+def test_given_lines_that_could_not_be_written_then_a_line_says_how_many(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure_logs("sc")
+
+    def fail(_text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(sys.stderr, "write", fail)
+        get_logger("sc.main").error("lost")
+        logging.getLogger("aiohttp.server").error("lost as well")
+    get_logger("sc.main").info("there is room")
+    said, line = lines(capsys)
+    assert said.pop("timestamp").endswith("Z")
+    assert said == {
+        "process": "sc",
+        "module": "schemas.daemon.logs",
+        "lines": 2,
+        "reason": "[Errno 28] No space left on device",
+        "event": "log lines could not be written",
+        "level": "warning",
+        "cause": "-",
+    }
+    assert line["event"] == "there is room"
 
 
 @pytest.mark.parametrize(
