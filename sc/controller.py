@@ -256,7 +256,7 @@ class Controller:
         self.metrics.queue.set(len(self.queue))
         self.metrics.revision.set(self.view.store.revision)
         self.metrics.unreadable.set(len(self.reader.unreadable))
-        self.metrics.kv_up.set(not self.kv_health.away_ms)
+        self.metrics.kv_up.set(not (self.kv_health.away_ms or self.kv_health.unwritable))
         self.metrics.kv_away.set(self.kv_health.away_ms / 1000)
 
     # -- SessionUpdater: what controllers ask of sessions -----------------------------------

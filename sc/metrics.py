@@ -49,7 +49,8 @@ class ScMetrics:
 
         self.kv_up = Gauge(
             "runnel_sc_kv_up",
-            "1 if the KV answered when the SC last asked it, which it does once a second.",
+            "1 if the KV answered when the SC last asked it, which it does once a second, and its"
+            " disk was not known to be full.",
             registry=self.registry,
         )
         self.kv_away = Gauge(

@@ -213,6 +213,8 @@ class PublicServer:
                 " change nothing until the KV is back",
                 kvAwayMs=kv.away_ms,
             )
+        if kv.unwritable:
+            raise NotReadyError(kv.unwritable)
         return _json(Health(revision=self._controller.view.store.revision).to_json())
 
     async def _metrics(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:

@@ -1,7 +1,8 @@
 """Whether the KV answers the SC: it is asked for its revision once a second.
 
 A KV that does not answer is *away* from the first question without an answer until the next answer.
-A question waits for `PATIENCE_S`: if the SC stood still meanwhile, no more than that counts.
+A question waits for `PATIENCE_S`: if the SC stood still meanwhile, no more than that counts. A KV
+that answers may still have no room for a write. It is not away: it serves reads, and SPUs stay.
 Neighbours: `sc.controller` asks, ends the sessions of SPUs when the KV is away for long, and tells
 `/health`.
 """
@@ -28,6 +29,8 @@ class KvHealth:
         self._away_since_ms: int | None = None
         #: What the last question came to, if it had no answer.
         self.why = ""
+        #: Why nothing can be written, although the KV answers; empty as far as is known.
+        self.unwritable = ""
 
     @property
     def away_ms(self) -> int:
@@ -48,6 +51,18 @@ class KvHealth:
             self._away(asked_ms, error.message)
         else:
             self._away_since_ms, self.why = None, ""
+            await self._check_writable()
+
+    async def _check_writable(self) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._kv.check_writable()
+        except TimeoutError:
+            self.unwritable = f"the KV cannot say within {PATIENCE_S:g} s whether it can be written"
+        except RunnelError as error:
+            self.unwritable = error.message
+        else:
+            self.unwritable = ""
 
     def _away(self, asked_ms: int, why: str) -> None:
         self.why = why

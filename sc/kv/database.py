@@ -105,6 +105,19 @@ class Database:
                 "UPDATE store SET revision = ?, compacted = ?", (last.revision, last.compacted)
             )
 
+    def check_room(self) -> None:
+        """Write nothing new, if the disk has no byte free. Even then there may be room in the file.
+
+        Raises DiskFullError, StorageFailedError.
+        """
+        assert self._connection is not None, "check before open"  # noqa: S101
+        with self._naming_failures("write"):
+            if not os.statvfs(self.path.parent).f_bavail:
+                with _transaction(self._connection) as cursor:
+                    # SQLite writes no page for values that stay as they are.
+                    cursor.execute("UPDATE store SET revision = revision + 1")
+                    cursor.execute("UPDATE store SET revision = revision - 1")
+
     def close(self) -> None:
         """Close the file and release the lock. May be called again, and after a failure."""
         connection, self._connection = self._connection, None

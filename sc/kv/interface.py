@@ -330,6 +330,10 @@ class KV(ABC):
     async def revision(self) -> int:
         """The current revision. An empty store has a positive one as well."""
 
+    async def check_writable(self) -> None:  # noqa: B027
+        """Raises OverloadedError if a write would find no room, as far as the backend knows;
+        backends that do not know say nothing."""
+
     @abstractmethod
     async def close(self) -> None:
         """Finish what was asked for and release everything. May be called again. Pending and

@@ -41,7 +41,13 @@ from sc.kv.requests import (
     check_watch_revision,
 )
 from schemas.daemon.logs import get_logger
-from schemas.errors import CompactedError, InvalidRequestError, RunnelError, UnreachableError
+from schemas.errors import (
+    CompactedError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    RunnelError,
+    UnreachableError,
+)
 
 KEEP_REVISIONS = 10_000
 """How many revisions of history automatic compaction leaves."""
@@ -286,6 +292,9 @@ class LocalKV(KV):
                     await self._granted.wait()
             try:
                 await self.expire_leases()
+            except DeadlineExceededError:
+                # The lease is revoked, but not durably yet.
+                continue
             except RunnelError as error:
                 _log.error("leases no longer expire", error=str(error))
                 return

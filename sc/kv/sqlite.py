@@ -9,7 +9,9 @@ its revision, only after that transaction's COMMIT has returned. Waiting steps a
 in number and bytes; beyond that, writes raise `OverloadedError`.
 
 While the disk is full the store takes no new writes, continues to serve reads, and writes the
-waiting steps once there is room: SQLite has rolled such a write back. Any other failed write ends
+waiting steps once there is room: SQLite has rolled such a write back. Their callers wait for
+`ANSWER_S` and then get `DeadlineExceededError`. `SqliteKV.check_writable` finds a disk without a
+free byte before a write does. Any other failed write ends
 the store: it is unknown what is on the disk, so every later call raises `StorageFailedError`;
 only opening the file again shows it.
 """
@@ -29,13 +31,21 @@ from sc.kv.database import Database, DiskFullError
 from sc.kv.local import KEEP_BYTES, KEEP_REVISIONS, LocalKV, closed_error
 from sc.kv.mvcc import Delta, Mvcc
 from schemas.daemon.logs import get_logger
-from schemas.errors import OverloadedError, RunnelError, StorageFailedError
+from schemas.errors import (
+    DeadlineExceededError,
+    OverloadedError,
+    RunnelError,
+    StorageFailedError,
+)
 
 MAX_WAITING: Final = 4096
 """Most steps that wait to be written."""
 
 FULL_RETRY_S: Final = 0.5
 """How often a full disk is tried again."""
+
+ANSWER_S: Final = 10.0
+"""How long a write waits until it is durable; as long as one to etcd."""
 
 MAX_WAITING_BYTES: Final = 64 << 20
 """Most memory, in bytes, that steps waiting to be written may take, about."""
@@ -104,6 +114,14 @@ class SqliteKV(LocalKV):
             thread.shutdown(wait=False)
             raise
 
+    async def check_writable(self) -> None:
+        self._check_usable()
+        # While steps wait for room, writing them is the test.
+        if not (self._waiting or self._writing):
+            await self._try_to_write()
+        if self._full:
+            raise self._full_error()
+
     async def close(self) -> None:
         async with self._close_lock:
             await self._stop_lease_timer()
@@ -123,21 +141,31 @@ class SqliteKV(LocalKV):
         self._waiting.append((delta, done))
         self._waiting_bytes += delta.size
         self._work.set()
-        await done
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await done
+        except TimeoutError:
+            why = f": the disk under {self._database.path} is full" if self._full else ""
+            raise DeadlineExceededError(
+                f"not written within {ANSWER_S:g} s{why}; it may still be: read again, then decide"
+            ) from None
 
     def _admit(self) -> None:
         super()._admit()
         if self._closing:
             raise closed_error()
         if self._full:
-            raise OverloadedError(
-                f"the disk under {self._database.path} is full: nothing can be changed until there"
-                " is room; reads are answered as before"
-            )
+            raise self._full_error()
         if len(self._waiting) >= MAX_WAITING or self._waiting_bytes >= MAX_WAITING_BYTES:
             raise OverloadedError(
                 f"{len(self._waiting)} transactions wait for the disk; try again later"
             )
+
+    def _full_error(self) -> OverloadedError:
+        return OverloadedError(
+            f"the disk under {self._database.path} is full: nothing can be changed until there is"
+            " room; reads are answered as before"
+        )
 
     def _new_lease(self) -> int:
         # Random, so that an id is not used again after a restart; 63 bits as in etcd.
@@ -177,6 +205,19 @@ class SqliteKV(LocalKV):
             self._publish(deltas[-1].revision)
         self._answer(group, None)
 
+    async def _try_to_write(self) -> None:
+        """See whether there is room, if there seems to be none. Raises StorageFailedError."""
+        if self._closing:
+            raise closed_error()
+        try:
+            await asyncio.get_running_loop().run_in_executor(
+                self._thread, self._database.check_room
+            )
+        except DiskFullError as error:
+            self._note_full(error)
+        else:
+            self._note_room()
+
     async def _write_once_there_is_room(self, deltas: Sequence[Delta]) -> None:
         """Raises StorageFailedError, and DiskFullError when the store is closed meanwhile."""
         while True:
@@ -187,18 +228,24 @@ class SqliteKV(LocalKV):
             except DiskFullError as error:
                 if self._closing:
                     raise
-                if not self._full:
-                    _log.error("the disk is full", path=str(self._database.path), error=str(error))
-                self._full = True
+                self._note_full(error)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(FULL_RETRY_S):
                         self._work.clear()
                         await self._work.wait()
             else:
-                if self._full:
-                    _log.info("the disk has room again", path=str(self._database.path))
-                self._full = False
+                self._note_room()
                 return
+
+    def _note_full(self, error: DiskFullError) -> None:
+        if not self._full:
+            _log.error("the disk is full", path=str(self._database.path), error=str(error))
+        self._full = True
+
+    def _note_room(self) -> None:
+        if self._full:
+            _log.info("the disk has room again", path=str(self._database.path))
+        self._full = False
 
     def _answer(
         self,

@@ -20,6 +20,7 @@ from sc.kv.sqlite import SqliteKV
 from schemas.errors import (
     CompactedError,
     ConflictError,
+    DeadlineExceededError,
     NotFoundError,
     OverloadedError,
     StorageFailedError,
@@ -451,6 +452,63 @@ async def test_given_a_full_disk_then_reads_go_on_and_writes_wait_for_room(
     await kv.close()
     kv = await SqliteKV.open(path)
     assert await keys(kv) == ["a", "b", "c"]
+    await kv.close()
+
+
+async def test_given_a_full_disk_that_stays_full_then_the_write_that_found_it_is_answered_in_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_module, "FULL_RETRY_S", 0.01)
+    monkeypatch.setattr(sqlite_module, "ANSWER_S", 0.1)
+    kv = await SqliteKV.open(path)
+    kv.start_lease_timer()
+    await kv.lease_grant(250)
+    before = await put(kv, "a")
+    await _on_thread(kv, "PRAGMA max_page_count = 40")
+    async with asyncio.timeout(DEADLINE_S):
+        with pytest.raises(DeadlineExceededError, match="is full; it may still be"):
+            await put(kv, "b", bytes(1 << 20))
+        with pytest.raises(OverloadedError, match="is full: nothing can be changed"):
+            await put(kv, "c")
+        with pytest.raises(OverloadedError, match="is full: nothing can be changed"):
+            await kv.check_writable()
+        # A lease that ends meanwhile does not end the timer of all others.
+        await eventually(lambda: kv.next_expiry() is None)
+        await asyncio.sleep(0.2)
+        await _on_thread(kv, "PRAGMA max_page_count = 100000")
+        await eventually(lambda: not kv._full)
+        assert await kv.revision() == before + 1
+        await kv.check_writable()
+        await kv.lease_grant(10)
+        await eventually(lambda: kv.next_expiry() is None)
+    await kv.close()
+
+
+async def test_given_a_disk_without_a_free_byte_then_that_is_found_without_a_write(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kv = await SqliteKV.open(path)
+    await put(kv, "a")
+    found = os.statvfs(path.parent)
+    nothing = os.statvfs_result((*found[:4], 0, *found[5:10]))
+    monkeypatch.setattr(os, "statvfs", lambda _path: nothing)
+    # There may be room in the file when there is none beside it.
+    await kv.check_writable()
+    check_room = Database.check_room
+
+    def full(_database: Database) -> None:
+        raise DiskFullError("database or disk is full")
+
+    monkeypatch.setattr(Database, "check_room", full)
+    for _ in range(2):
+        with pytest.raises(OverloadedError, match="is full: nothing can be changed"):
+            await kv.check_writable()
+    # The first write is refused, too.
+    with pytest.raises(OverloadedError, match="is full: nothing can be changed"):
+        await put(kv, "b")
+    monkeypatch.setattr(Database, "check_room", check_room)
+    await kv.check_writable()
+    await put(kv, "b")
     await kv.close()
 
 

@@ -10,7 +10,7 @@ import pytest
 from sc.dispatch import kv_health
 from sc.dispatch.kv_health import KvHealth
 from sc.kv.interface import KV
-from schemas.errors import UnreachableError
+from schemas.errors import OverloadedError, RunnelError, StorageFailedError, UnreachableError
 
 
 class Store:
@@ -21,6 +21,8 @@ class Store:
         self.takes_ms = 0
         self.error: Exception | None = None
         self.silent = False
+        self.unwritable: Exception | None = None
+        self.silent_about_writes = False
         self.health = KvHealth(cast(KV, self), lambda: self.now_ms)
 
     async def revision(self) -> int:
@@ -30,6 +32,12 @@ class Store:
         if self.error is not None:
             raise self.error
         return 1
+
+    async def check_writable(self) -> None:
+        if self.silent_about_writes:
+            await asyncio.Event().wait()
+        if self.unwritable is not None:
+            raise self.unwritable
 
 
 @pytest.fixture
@@ -75,3 +83,22 @@ async def test_given_an_answer_after_silence_then_not_away(store: Store) -> None
     store.silent = False
     await store.health.probe()
     assert (store.health.away_ms, store.health.why) == (0, "")
+
+
+@pytest.mark.parametrize("error", [OverloadedError("full"), StorageFailedError("broken")])
+async def test_given_a_kv_that_cannot_be_written_then_that_is_known_and_it_is_not_away(
+    error: RunnelError, store: Store
+) -> None:
+    store.unwritable = error
+    await store.health.probe()
+    assert (store.health.away_ms, store.health.unwritable) == (0, error.message)
+    store.unwritable = None
+    await store.health.probe()
+    assert store.health.unwritable == ""
+
+
+async def test_given_silence_about_writes_only_then_not_away(store: Store) -> None:
+    store.silent_about_writes = True
+    await store.health.probe()
+    assert store.health.away_ms == 0
+    assert "cannot say" in store.health.unwritable
