@@ -1,13 +1,16 @@
 """Starting, inspecting, moving and stopping the local cluster in a data directory.
 
 ``cluster.json`` in the data directory names the processes; the data itself stays when the cluster
-stops. Starting is all or nothing: if one daemon fails, those started before are stopped again.
+stops. If a start fails, the daemons that it started are stopped again. The start of a cluster that
+has data fails only without its SC or without any SPU: one lost disk must not take away the
+partitions that other SPUs hold. What came up then runs on, and the caller hears what did not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +36,7 @@ from schemas.errors import (
     UnreachableError,
     error_from,
 )
+from schemas.objects.spu import SpuResolution
 
 
 class LocalCluster:
@@ -110,9 +114,11 @@ class LocalCluster:
     def start(self, plan: ClusterPlan, progress: Progress) -> bool:
         """Start the daemons that do not run yet, and wait until the cluster takes records.
 
-        False if everything ran already. Raises ConflictError (a port is in use, it runs with other
-        settings, or the KV holds another cluster of this name), UnreachableError (a daemon died,
-        with the end of its log), DeadlineExceededError, NotFoundError (no program etcd).
+        False if everything ran already, and is online. Raises ConflictError (a port is in use, it
+        runs with other settings, or the KV holds another cluster of this name), UnreachableError (a
+        daemon died, with the end of its log), DeadlineExceededError, NotFoundError (no program
+        etcd). Raises RunnelError if some SPUs did not come although the cluster has been started
+        before; the others run on then, and the SC goes on trying to start those.
         """
         self._directory.check()
         with self._directory.exclusive():
@@ -128,7 +134,7 @@ class LocalCluster:
             running = {s.name: s for s in self._directory.spus() if self._directory.runs(s)}
             wanted = {f"{SPU_GROUP}-{i}": plan.spu_ports(i) for i in range(plan.spus)}
             absent = [(name, ports) for name, ports in wanted.items() if name not in running]
-            if not missing and not absent:
+            if not missing and not absent and not _some_away(plan, wanted):
                 return False
             if plan.kv == "etcd":
                 find_etcd()
@@ -136,6 +142,7 @@ class LocalCluster:
             if before is None:
                 _check_new(plan)
             startup = Startup(self._directory, plan, ClusterState.of(plan, alive), progress)
+            startup.again = before is not None
             if before is not None and plan.spus <= before.spus:
                 # The user did not ask for more: the group keeps the number that is in its spec now.
                 startup.keep_spus = True
@@ -157,6 +164,8 @@ class LocalCluster:
             self._directory.save(ClusterState.of(plan, startup.processes))
             self.notes = startup.notes
             save_profile(Profile(sc=plan.sc_address, data_dir=str(self.data_dir)))
+            if startup.absent:
+                raise RunnelError(_incomplete(plan, startup))
             return True
 
     # -- move ---------------------------------------------------------------------------------
@@ -219,8 +228,9 @@ class LocalCluster:
         # A process that was asked to stop and still runs would end while we wait for it.
         stop(alive.pop(name) for name in (plan.sc.name,) if name in alive)
         startup = Startup(self._directory, plan, ClusterState.of(plan, alive), progress)
+        startup.again = True
         asyncio.run(startup.bring_up([d for d in plan.daemons if d.name not in alive]))
-        self.notes += startup.notes
+        self.notes += [*startup.notes, *(f"it runs without {one}" for one in startup.absent)]
 
     # -- stop, delete, look ---------------------------------------------------------------------
 
@@ -330,6 +340,21 @@ class LocalCluster:
         return text.splitlines()[-lines:] if lines else []
 
 
+def _incomplete(plan: ClusterPlan, startup: Startup) -> str:
+    """What to tell about a start in which some SPUs did not come."""
+    missing, came = len(startup.absent), startup.spus - len(startup.absent)
+    what = (
+        f"{missing} of {startup.spus} SPUs did not come online; the SC at {plan.sc_address} and"
+        f" {came} {'SPU' if came == 1 else 'SPUs'} run"
+    )
+    todo = (
+        "The SC goes on trying: mend what is named above, then see: runnel cluster check. If a disk"
+        f" is lost, move the SPU's directory in {plan.data_dir / 'spus'} away: it starts empty, and"
+        " gets its replicas from other SPUs"
+    )
+    return "\n".join([what, *startup.absent, *startup.notes, todo])
+
+
 def _both(error: BaseException, again: RunnelError) -> RunnelError:
     """The first error, with the note that the SC could not be started again after it."""
     text = (
@@ -374,6 +399,14 @@ def _erase_external(plan: ClusterPlan) -> None:
             # One leadership is ours: if another SC has led too, the cluster belongs to someone else
             # now.
             offline_admin.erase_kv(plan.kv_url, plan.cluster, most_offices=1)
+
+
+def _some_away(plan: ClusterPlan, names: Collection[str]) -> bool:
+    """Whether the SC says of an SPU whose process runs that it is not there: it may end again and
+    again, or be turned away."""
+    there = (SpuResolution.ONLINE.value, SpuResolution.DRAINING.value)
+    found = asyncio.run(_spu_resolutions(plan.sc_address)) or {}
+    return any(name in names and state not in there for name, state in found.items())
 
 
 async def _spu_resolutions(address: str) -> dict[str, str] | None:

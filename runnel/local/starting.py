@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 import aiohttp
@@ -13,7 +14,7 @@ import yaml
 
 from runnel.admin.http import ScClient
 from runnel.local.etcd import find_etcd, warning_about
-from runnel.local.plan import HOST, ClusterPlan, Daemon
+from runnel.local.plan import HOST, SPU_GROUP, ClusterPlan, Daemon
 from runnel.local.processes import start_daemon
 from runnel.local.state import ClusterState, DataDirectory
 from schemas.daemon.logs import last_trouble
@@ -25,6 +26,10 @@ from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
 
 START_TIMEOUT_S: Final = 60.0
 PARTITIONS_TIMEOUT_S: Final = 20.0
+#: How long a start waits for SPUs before it goes on without those that do not come.
+ONLINE_TIMEOUT_S: Final = START_TIMEOUT_S - PARTITIONS_TIMEOUT_S
+#: How long a start without some SPUs waits for partitions: those that only they hold never come.
+REDUCED_TIMEOUT_S: Final = 5.0
 #: How long an SPU may be in trouble before the start gives up.
 TROUBLE_S: Final = 3.0
 POLL_S: Final = 0.05
@@ -36,7 +41,9 @@ Progress = Callable[[str], None]
 class Startup:
     """One start of a cluster: ``state`` gains what it starts, and ``started`` lists that.
 
-    ``notes`` tells the user what to know although the start succeeded.
+    ``notes`` tells the user what to know although the start succeeded. The start of a cluster that
+    has data, ``again``, goes on without SPUs that do not come, as long as one does; ``absent`` says
+    which did not come and why.
     """
 
     def __init__(
@@ -47,6 +54,8 @@ class Startup:
         self.spus = plan.spus
         #: Whether the group keeps its number of SPUs.
         self.keep_spus = False
+        self.again = False
+        self.absent: list[str] = []
         self.notes: list[str] = []
         self._directory = directory
         self._plan = plan
@@ -92,6 +101,8 @@ class Startup:
             ) from None
 
     async def _bring_up(self, client: ScClient, missing: list[Daemon]) -> None:
+        for log in (self._directory.path / "logs").glob(f"{SPU_GROUP}-*.log"):
+            self._log_begins[log.stem] = _size(log)
         for daemon in missing:
             if daemon.program == "etcd":
                 await self._etcd(daemon)
@@ -120,7 +131,7 @@ class Startup:
         config.chmod(0o600)
         config.write_text(yaml.safe_dump(daemon.config, sort_keys=False))
         log = self._directory.log_file(daemon.name)
-        self._log_begins[daemon.name] = log.stat().st_size if log.exists() else 0
+        self._log_begins[daemon.name] = _size(log)
         process = start_daemon(daemon, config, log)
         self.started.append(process)
         self._state.processes[daemon.name] = process
@@ -183,10 +194,14 @@ class Startup:
             await client.call("PUT", f"{path}/{wanted.name}", body=changed.to_json())
 
     async def _until_online(self, client: ScClient) -> None:
-        """Wait until the SPUs are online; raises RunnelError if that cannot happen."""
+        """Wait until the SPUs are online, or until it is clear which of them do not come.
+
+        Raises RunnelError if that cannot happen: if none comes, or one does not in a first start.
+        """
         group = self._plan.spu_group
         names = {f"{group.name}-{i}" for i in range(self.spus)}
         patience = time.monotonic() + TROUBLE_S
+        deadline = time.monotonic() + ONLINE_TIMEOUT_S
         while names:
             self._check_alive()
             found = await client.call("GET", f"/v1/{SpuGroup.PLURAL}/{group.name}")
@@ -195,23 +210,43 @@ class Startup:
                 raise RunnelError(f"the SPUs cannot be: {status.reason}")
             items = (await client.call("GET", "/v1/spus"))["items"]
             spus = [Spu.model_validate(item) for item in items]
-            if names <= {s.name for s in spus if s.status.resolution is SpuResolution.ONLINE}:
+            online = {s.name for s in spus if s.status.resolution is SpuResolution.ONLINE}
+            if names <= online:
                 return
+            now = time.monotonic()
             if status.reason is None:
-                patience = time.monotonic() + TROUBLE_S
-            elif time.monotonic() > patience:
+                patience = now + TROUBLE_S
+            in_trouble = now > patience
+            if self.again and names & online and (in_trouble or now > deadline):
+                reasons = {spu.name: spu.status.reason for spu in spus}
+                self.absent = [
+                    self._why_absent(name, reasons.get(name)) for name in sorted(names - online)
+                ]
+                return
+            if in_trouble:
                 logs = self._directory.log_file("…").parent
                 raise RunnelError(f"{status.reason}\nIts log is in {logs}")
             await asyncio.sleep(POLL_S)
+
+    def _why_absent(self, name: str, reason: str | None) -> str:
+        """What the SC says about an SPU that does not come, and what that SPU logged last."""
+        why = reason or "the SC has not started it"
+        said = self._last_trouble(name)
+        lines = [f"{name}: {why}"]
+        if said and said not in why:
+            lines.append(f"  it logged last: {said}")
+        return "\n".join([*lines, f"  its log is {self._directory.log_file(name)}"])
 
     async def _until_led(self, client: ScClient) -> None:
         """Wait until every partition that only these SPUs hold is online.
 
         A partition that cannot be (its disk was replaced, say) must not stop the rest: after
-        `PARTITIONS_TIMEOUT_S` the cluster is as ready as it gets, and `notes` says so.
+        `PARTITIONS_TIMEOUT_S` the cluster is as ready as it gets, and `notes` says so; without
+        some SPUs after `REDUCED_TIMEOUT_S`.
         """
         ours = set(range(self.spus))
-        deadline = time.monotonic() + PARTITIONS_TIMEOUT_S
+        patience_s = REDUCED_TIMEOUT_S if self.absent else PARTITIONS_TIMEOUT_S
+        deadline = time.monotonic() + patience_s
         while True:
             items = (await client.call("GET", "/v1/partitions"))["items"]
             coming = [p for p in map(Partition.model_validate, items) if _is_coming(p, ours)]
@@ -236,6 +271,10 @@ class Startup:
         """The last warning or error that a daemon logged since it was started here."""
         begin = self._log_begins.get(name)
         return "" if begin is None else last_trouble(self._directory.log_file(name), begin)
+
+
+def _size(log: Path) -> int:
+    return log.stat().st_size if log.exists() else 0
 
 
 def _is_coming(partition: Partition, ours: set[int]) -> bool:

@@ -217,6 +217,32 @@ def test_a_daemon_that_cannot_start_says_why(runnel: Command) -> None:
     assert all(row["state"] == "stopped" for row in runnel.json("cluster", "status")["spus"])
 
 
+@pytest.mark.long
+def test_one_damaged_spu_does_not_take_the_others_away(runnel: Command) -> None:
+    base = free_base_port(runnel.home / "local", 3)
+    runnel("cluster", "start", "--base-port", str(base), "--spus", "3")
+    runnel("create", "topic", "r3", "--replication-factor", "3")
+    runnel("produce", "r3", stdin="before\n")
+    runnel("cluster", "stop")
+    spus = runnel.home / "local" / "spus"
+    (spus / "spu-2" / "identity.json").write_text("")
+    for _ in range(2):
+        said = runnel.fails("cluster", "start", code=1)
+        assert "1 of 3 SPUs did not come online" in said
+        assert "spu-2: its process ended" in said
+        assert "identity.json" in said
+        assert "logs/spu-2.log" in said.replace("\n", "")
+    states = {row["name"]: row["state"] for row in runnel.json("cluster", "status")["spus"]}
+    assert (states["spu-0"], states["spu-1"]) == ("online", "online")
+    runnel("produce", "r3", stdin="meanwhile\n")
+    runnel("cluster", "stop")
+    (spus / "spu-2").rename(runnel.home / "lost")
+    assert "3 SPUs" in runnel("cluster", "start")
+    read = runnel("consume", "r3", "--from-beginning", "--no-follow")
+    assert read.split() == ["before", "meanwhile"]
+    assert "is already running" in runnel("cluster", "start")
+
+
 @pytest.mark.parametrize("daemon", ["sc-0", "spu-0"])
 def test_second_process_on_the_same_data_says_who_has_it(runnel: Command, daemon: str) -> None:
     base = free_base_port(runnel.home / "local", 1)

@@ -1,0 +1,94 @@
+"""A start of a local cluster whose SC has some SPUs that do not come, against a stand-in for it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from runnel.local import starting
+from runnel.local.plan import ClusterPlan
+from runnel.local.processes import free_base_port
+from runnel.local.starting import Startup
+from runnel.local.state import ClusterState, DataDirectory
+from schemas.errors import RunnelError
+from schemas.objects.metadata import Metadata
+from schemas.objects.spu import Spu, SpuResolution, SpuSpec, SpuStatus
+from schemas.objects.spu_group import SpuGroupStatus
+
+TROUBLE = "spu-1: its process ended (exit code 1): identity.json is damaged"
+
+
+def _spu(number: int, status: SpuStatus) -> Spu:
+    return Spu(metadata=Metadata(name=f"spu-{number}"), spec=SpuSpec(spu_id=number), status=status)
+
+
+async def _start(
+    plan: ClusterPlan, online: tuple[int, ...], trouble: str | None, *, again: bool
+) -> Startup:
+    """Bring up a cluster with this many SPUs online, of which all are asked for."""
+    group = plan.spu_group.model_copy(update={"status": SpuGroupStatus(reason=trouble)})
+    spus = [
+        _spu(number, SpuStatus(resolution=SpuResolution.ONLINE))
+        if number in online
+        else _spu(number, SpuStatus(resolution=SpuResolution.OFFLINE, reason="no disk"))
+        for number in range(plan.spus)
+    ]
+
+    def answer(body: Any) -> Any:
+        async def handle(_: web.Request) -> web.Response:
+            return web.json_response(body)
+
+        return handle
+
+    app = web.Application()
+    app.router.add_get("/health", answer({"status": "ok"}))
+    app.router.add_get("/v1/spugroups/spu", answer(group.to_json()))
+    app.router.add_get("/v1/spus", answer({"items": [spu.to_json() for spu in spus]}))
+    app.router.add_get("/v1/partitions", answer({"items": []}))
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", plan.base_port).start()
+        startup = Startup(
+            DataDirectory(plan.data_dir), plan, ClusterState.of(plan, {}), lambda _: None
+        )
+        startup.again = again
+        await startup.bring_up([])
+    finally:
+        await runner.cleanup()
+    return startup
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPlan:
+    monkeypatch.setattr(starting, "TROUBLE_S", 0.05)
+    monkeypatch.setattr(starting, "ONLINE_TIMEOUT_S", 0.3)
+    return ClusterPlan(tmp_path, base_port=free_base_port(tmp_path, 2), spus=2)
+
+
+def test_a_later_start_goes_on_without_an_spu_in_trouble(plan: ClusterPlan) -> None:
+    startup = asyncio.run(_start(plan, (0,), TROUBLE, again=True))
+    (absent,) = startup.absent
+    assert "spu-1: no disk" in absent
+    assert str(plan.data_dir / "logs" / "spu-1.log") in absent
+
+
+def test_a_later_start_goes_on_without_an_spu_that_is_only_late(plan: ClusterPlan) -> None:
+    startup = asyncio.run(_start(plan, (0,), None, again=True))
+    assert len(startup.absent) == 1
+
+
+@pytest.mark.parametrize(("online", "again"), [((0,), False), ((), True)])
+def test_a_first_start_and_one_without_any_spu_fail(
+    plan: ClusterPlan, online: tuple[int, ...], again: bool
+) -> None:
+    with pytest.raises(RunnelError, match=r"identity.json is damaged"):
+        asyncio.run(_start(plan, online, TROUBLE, again=again))
+
+
+def test_a_start_in_which_all_come_misses_none(plan: ClusterPlan) -> None:
+    assert asyncio.run(_start(plan, (0, 1), None, again=True)).absent == []
