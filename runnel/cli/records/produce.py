@@ -19,6 +19,7 @@ from runnel.cli.readiness import say_what_is_awaited
 from runnel.cli.records.inputs import KeyRule, kind_of, placed, read_chunks, splitter
 from runnel.cli.records.produce_typed import TypedInput, progress_of
 from runnel.cli.render import count
+from runnel.local.signals import shielded
 from runnel.produce.settings import ProducerOptions
 from schemas.columns.topic_schema import TopicSchema, names
 from schemas.errors import InvalidRequestError, RunnelError
@@ -99,12 +100,13 @@ def produce(
     options: ProducerOptions = {"acks": acks.value, "linger_ms": linger_ms}
     if compression is not None:
         options["compression"] = compression.value
-    with connected(sc) as cluster:
-        say_what_is_awaited(cluster, topic, committing=acks is AcksChoice.COMMITTED)
-        producer = cluster.producer(topic, **options)
-        rows = _schema(cluster, topic)
-        begin = time.monotonic()
-        try:
+    producer: runnel.Producer | None = None
+    try:
+        with connected(sc) as cluster:
+            say_what_is_awaited(cluster, topic, committing=acks is AcksChoice.COMMITTED)
+            producer = cluster.producer(topic, **options)
+            rows = _schema(cluster, topic)
+            begin = time.monotonic()
             with producer:
                 if rows is not None:
                     _check_rule(rule, rows)
@@ -115,19 +117,31 @@ def produce(
                 else:
                     records, size = _produce_file(producer, file, rule, nulls)
                 producer.flush()
-        except (KeyboardInterrupt, RunnelError) as end:
-            # Counted after the producer's last attempt to send everything.
-            done, failed = producer.metrics.records_sent, producer.metrics.records_failed
-            state = "sent" if acks is AcksChoice.NONE else "acknowledged"
-            what = "error" if isinstance(end, RunnelError) else "interrupt"
-            lost = f", {failed} not" if failed else ""
-            say(f"{count(done, 'record')} {state} before the {what}{lost}")
-            raise
+    except (KeyboardInterrupt, RunnelError) as end:
+        # A second signal must not take away the only account of what is stored.
+        with shielded():
+            _say_what_was_sent(producer, acks, end)
+        raise
     seconds = max(time.monotonic() - begin, 1e-6)
     print(
         f"produced {count(records, 'record')} to {topic} in {seconds:.2f} s"
         f" ({records / seconds:,.0f} records/s, {size / seconds / 1e6:,.1f} MB/s)"
     )
+
+
+def _say_what_was_sent(
+    producer: runnel.Producer | None, acks: AcksChoice, end: KeyboardInterrupt | RunnelError
+) -> None:
+    """Say how many records are stored, after the producer's last attempt to send everything."""
+    if producer is None and isinstance(end, RunnelError):
+        # The error says why nothing was sent.
+        return
+    metrics = None if producer is None else producer.metrics
+    done, failed = (0, 0) if metrics is None else (metrics.records_sent, metrics.records_failed)
+    state = "sent" if acks is AcksChoice.NONE else "acknowledged"
+    what = "error" if isinstance(end, RunnelError) else "interrupt"
+    lost = f", {failed} not" if failed else ""
+    say(f"{count(done, 'record')} {state} before the {what}{lost}")
 
 
 def _schema(cluster: runnel.Cluster, topic: str) -> TopicSchema | None:
