@@ -43,6 +43,8 @@ ANSWER_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 1.0
 RETRY_BASE_MS = 50.0
 RETRY_CAP_MS = 1_000.0
+#: Why a connection ends, as much of it as a close frame takes.
+MAX_CLOSE_BYTES: Final = 123
 _NONCE_BYTES: Final = 16
 
 log = get_logger(__name__)
@@ -131,8 +133,11 @@ class ControllerLink:
     async def _introduce(
         self, socket: aiohttp.ClientWebSocketResponse, hello: Hello, cause: str
     ) -> Welcome:
-        """Say who this is, prove it, then send the state."""
-        secret = self._handler.secret()
+        """Say who this is, prove it, then send the state.
+
+        The SC hears who this is even if the secret cannot be used, and why it cannot: its status
+        of this SPU says so.
+        """
         who = Identify(
             min_version=hello.min_version,
             max_version=hello.max_version,
@@ -143,6 +148,11 @@ class ControllerLink:
             nonce=secrets.token_hex(_NONCE_BYTES),
         )
         await socket.send_str(Envelope(cause=cause, body=who).encode())
+        try:
+            secret = self._handler.secret()
+        except RunnelError as error:
+            await socket.close(message=error.message.encode()[:MAX_CLOSE_BYTES])
+            raise
         challenge = await self._answer(socket)
         if not isinstance(challenge, Challenge):
             raise UnreachableError(f"{self._address} answered {challenge.type} to an identity")

@@ -7,6 +7,9 @@ processes that claim the same SPU id: the second is refused while the first is c
 An SPU says who it is before it says what it holds, in a message of at most `MAX_IDENTITY_BYTES`:
 registration, the other process and the proof are looked at first. SPUs of older versions begin with
 their whole state; of a large one the SC reads only the id until it has let the SPU in.
+
+Why a registered SPU that is away was turned away last is kept until it connects, so that its status
+can say so (`refusals`). Anybody may claim its id: the reason changes rarely, whatever they send.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import contextlib
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -58,12 +62,28 @@ from schemas.control.parts import MAX_PART_BYTES
 from schemas.control.proof import Exchange
 from schemas.control.session_end import SessionEnd
 from schemas.daemon.logs import get_logger
-from schemas.errors import RunnelError, UnauthorizedError, UnreachableError, UnsupportedError
+from schemas.errors import (
+    RetryableError,
+    RunnelError,
+    UnauthorizedError,
+    UnreachableError,
+    UnsupportedError,
+)
 from schemas.model import Model
 
 HELLO_TIMEOUT_S = 5.0
 #: More parts than any SPU has: each holds hundreds of replicas.
 MAX_HELLO_PARTS: Final = 1_000
+#: How long the reason of a refusal stays before another one takes its place.
+REFUSAL_STAYS_S: Final = 10.0
+#: A close frame has room for as much.
+MAX_SAID_CHARACTERS: Final = 123
+_ENDED: Final = (
+    aiohttp.WSMsgType.CLOSE,
+    aiohttp.WSMsgType.CLOSING,
+    aiohttp.WSMsgType.CLOSED,
+    aiohttp.WSMsgType.ERROR,
+)
 _NONCE_BYTES: Final = 16
 #: The id at the beginning of a hello of an older version.
 _HELLO_OF: Final = re.compile(r'"type":"hello"[^{}\[\]]{0,512}?"spuId":([0-9]{1,10})[,}]')
@@ -83,6 +103,9 @@ class SessionEvents(Protocol):
 
     async def check(self, hello: Hello, *, proven: bool) -> None:
         """Raise a RunnelError to refuse a registered SPU."""
+
+    def refused(self, spu_id: int) -> None:
+        """There is another reason in `ConnectionManager.refusals` for a registered SPU."""
 
     def opened(self, generation: int, hello: Hello) -> None: ...
 
@@ -111,6 +134,16 @@ class ClusterIdentity:
 
 
 @dataclass(slots=True)
+class _Claim:
+    """The id that the other end of a connection has claimed so far."""
+
+    spu_id: int | None = None
+
+    def __str__(self) -> str:
+        return "an SPU that has not said its id" if self.spu_id is None else f"SPU {self.spu_id}"
+
+
+@dataclass(slots=True)
 class _Connected:
     session: Session
     generation: int
@@ -131,6 +164,8 @@ class ConnectionManager:
         self._registered: dict[str, int] = {}
         self._connected: dict[int, _Connected] = {}
         self._generations: dict[int, int] = {}
+        self._refusals: dict[int, str] = {}
+        self._refused_at_s: dict[int, float] = {}
         self._closing = False
         self._turned_away = TurnedAway()
 
@@ -138,6 +173,11 @@ class ConnectionManager:
     def registered(self) -> dict[str, int]:
         """Ids of the SPUs that may connect, by the name of their object."""
         return self._registered
+
+    @property
+    def refusals(self) -> Mapping[int, str]:
+        """Why registered SPUs that are away were turned away last, by their ids."""
+        return self._refusals
 
     @property
     def unproven(self) -> tuple[int, ...]:
@@ -150,6 +190,8 @@ class ConnectionManager:
     def unregister(self, name: str) -> None:
         """Stop accepting an SPU, and end its session."""
         spu_id = self._registered.pop(name, None)
+        if spu_id is not None:
+            self._forget_refusal(spu_id)
         if spu_id is not None and (found := self._connected.get(spu_id)) is not None:
             found.session.close("the SPU was deleted")
 
@@ -186,18 +228,15 @@ class ConnectionManager:
             protocols=(PARTS_PROTOCOL, IDENTIFY_PROTOCOL),
         )
         await socket.prepare(request)
+        claim = _Claim()
         try:
             if socket.ws_protocol is not None:
-                hello, proof = await self._identified_hello(socket)
+                hello, proof = await self._identified_hello(socket, claim)
             else:
-                hello, proof = await self._bare_hello(socket), None
+                hello, proof = await self._bare_hello(socket, claim), None
             connected, welcome = await self._admit(socket, hello, proof)
         except RunnelError as error:
-            remote = request.remote or ""
-            if (
-                times := self._turned_away.due(remote, error.message, time.monotonic())
-            ) is not None:
-                log.warning("SPU turned away", reason=error.message, remote=remote, times=times)
+            self._note_refusal(claim, error, request.remote or "")
             reject = Reject(code=error.code.name, message=error.message)
             with contextlib.suppress(ConnectionError):
                 await socket.send_str(Envelope(cause=new_cause("sc"), body=reject).encode())
@@ -208,6 +247,30 @@ class ConnectionManager:
         with caused_by(new_cause(f"spu{hello.spu_id}")):
             await self._serve_session(socket, hello, connected, welcome)
         return socket
+
+    def _note_refusal(self, claim: _Claim, error: RunnelError, remote: str) -> None:
+        """Log that somebody was turned away, and keep the reason for the status of that SPU."""
+        reason, spu_id, now_s = error.message, claim.spu_id, time.monotonic()
+        if str(claim) not in reason:
+            reason = f"{claim}: {reason}"
+        if (times := self._turned_away.due(remote, reason, now_s)) is not None:
+            log.warning("SPU turned away", reason=reason, spu=spu_id, remote=remote, times=times)
+        if spu_id is None or isinstance(error, RetryableError):
+            # The SC itself is in trouble, or stopping.
+            return
+        if spu_id in self._connected or spu_id not in self._registered.values():
+            return
+        if self._refusals.get(spu_id) == reason:
+            return
+        if now_s - self._refused_at_s.get(spu_id, float("-inf")) < REFUSAL_STAYS_S:
+            return
+        self._refusals[spu_id] = reason
+        self._refused_at_s[spu_id] = now_s
+        self._events.refused(spu_id)
+
+    def _forget_refusal(self, spu_id: int) -> None:
+        self._refusals.pop(spu_id, None)
+        self._refused_at_s.pop(spu_id, None)
 
     async def _serve_session(
         self, socket: web.WebSocketResponse, hello: Hello, mine: _Connected, welcome: Welcome
@@ -240,9 +303,12 @@ class ConnectionManager:
         if self._connected.get(spu_id) is mine:
             del self._connected[spu_id]
 
-    async def _identified_hello(self, socket: web.WebSocketResponse) -> tuple[Hello, str | None]:
+    async def _identified_hello(
+        self, socket: web.WebSocketResponse, claim: _Claim
+    ) -> tuple[Hello, str | None]:
         """The hello of an SPU that says first who it is, and the SC's proof for it."""
         who = await self._receive(socket, Identify, MAX_IDENTITY_BYTES)
+        claim.spu_id = who.spu_id
         self._refuse(who)
         challenge = Challenge(
             cluster_uid=self._identity.cluster_uid, nonce=secrets.token_hex(_NONCE_BYTES)
@@ -265,7 +331,7 @@ class ConnectionManager:
             replicas += (await self._receive(socket, HelloPart)).replicas
         return hello.model_copy(update={"replicas": tuple(replicas), "more": None}), proof
 
-    async def _bare_hello(self, socket: web.WebSocketResponse) -> Hello:
+    async def _bare_hello(self, socket: web.WebSocketResponse, claim: _Claim) -> Hello:
         """The hello of an SPU of an older version, which cannot prove anything."""
         text = await self._text(socket, "hello")
         if len(text) > MAX_IDENTITY_BYTES:
@@ -273,9 +339,11 @@ class ConnectionManager:
             found = _HELLO_OF.search(text, 0, MAX_IDENTITY_BYTES)
             if found is None:
                 raise UnsupportedError("the first message must be a hello that begins with its id")
+            claim.spu_id = int(found[1])
             self._check_registered(int(found[1]))
             await self._events.authenticate(int(found[1]), None, None)
         hello = self._parse(text, Hello)
+        claim.spu_id = hello.spu_id
         self._refuse(hello)
         await self._events.authenticate(hello.spu_id, None, None)
         return hello.model_copy(update={"more": None})
@@ -292,9 +360,13 @@ class ConnectionManager:
         try:
             message = await socket.receive(HELLO_TIMEOUT_S)
         except TimeoutError:
-            raise UnsupportedError(f"no {name} within {HELLO_TIMEOUT_S:g} s") from None
+            raise UnsupportedError(f"no message {name!r} within {HELLO_TIMEOUT_S:g} s") from None
+        if message.type is aiohttp.WSMsgType.CLOSE and (why := _printable(message.extra)):
+            raise UnsupportedError(f"it left before the message {name!r}, saying: {why}")
+        if message.type in _ENDED:
+            raise UnsupportedError(f"it left before the message {name!r}")
         if message.type is not aiohttp.WSMsgType.TEXT:
-            raise UnsupportedError(f"the next message must be a {name}")
+            raise UnsupportedError(f"the message {name!r} must be text")
         return str(message.data)
 
     def _parse(self, text: str, kind: type[MessageT]) -> MessageT:
@@ -302,9 +374,11 @@ class ConnectionManager:
         try:
             body = decode_envelope(text).body
         except ValidationError as error:
-            raise UnsupportedError(f"the {name} does not parse: {misread(error)}") from error
+            raise UnsupportedError(
+                f"the message {name!r} does not parse: {misread(error)}"
+            ) from error
         if not isinstance(body, kind):
-            raise UnsupportedError(f"the next message must be a {name}, not {body.type}")
+            raise UnsupportedError(f"the next message must be {name!r}, not {body.type!r}")
         return body
 
     def _check_registered(self, spu_id: int) -> None:
@@ -374,6 +448,7 @@ class ConnectionManager:
         )
         mine = _Connected(session, generation, hello.instance, proven=proof is not None)
         self._connected[hello.spu_id] = mine
+        self._forget_refusal(hello.spu_id)
         welcome = Welcome(
             version=min(SESSION_VERSION, hello.max_version),
             cluster=self._identity.cluster,
@@ -392,6 +467,11 @@ def _max_message_bytes(request: web.Request) -> int:
     offered = request.headers.get(hdrs.SEC_WEBSOCKET_PROTOCOL, "")
     in_parts = PARTS_PROTOCOL in map(str.strip, offered.split(","))
     return MAX_PART_BYTES if in_parts else MAX_OLDER_SPU_MESSAGE_BYTES
+
+
+def _printable(said: object) -> str:
+    """What the other end said when it closed the connection, fit for a log and a status."""
+    return "".join(c for c in str(said or "") if c.isprintable())[:MAX_SAID_CHARACTERS]
 
 
 def _name(kind: type[Model]) -> str:

@@ -141,6 +141,7 @@ class Controller:
         self.view = View(
             sessions=self._sessions,
             registered=self.connections.registered,
+            refusals=self.connections.refusals,
             grace_until_ms=clock_ms() + grace_ms,
             provisioning=self._provisioner.provisioning if self._provisioner else None,
             incarnation=leadership.stamp.incarnation,
@@ -276,7 +277,10 @@ class Controller:
                 self._spus.carry_out(action)
 
     def _provisioning_changed(self, name: str) -> None:
-        cause = new_cause("provisioner")
+        self._look_at_spu(name, new_cause("provisioner"))
+
+    def _look_at_spu(self, name: str, cause: str) -> None:
+        """Reconcile an SPU, and its group, whose status says what keeps its SPUs from running."""
         self.queue.add(Key("Spu", name), cause)
         spu = self.view.store.get(Spu, name)
         if spu is not None and spu.spec.group is not None:
@@ -311,7 +315,16 @@ class Controller:
                     await self._begin_recovery(found, CONTROLLERS)
         self._divergent.pop(hello.spu_id, None)
 
+    def refused(self, spu_id: int) -> None:
+        for name, registered in self.connections.registered.items():
+            if registered == spu_id:
+                self._look_at_spu(name, new_cause("refusal"))
+
     def opened(self, generation: int, hello: Hello) -> None:
+        spu = self.view.store.spu(hello.spu_id)
+        if spu is not None and spu.spec.group is not None:
+            # The reason of its group may be that this SPU was turned away.
+            self.queue.add(Key("SpuGroup", spu.spec.group), current_cause())
         self._spus.opened(hello.spu_id, generation)
         self.dispatcher.opened(generation, hello)
 

@@ -5,8 +5,9 @@ unregistered. The resolution follows the session: ``init`` until the SPU has con
 ``online`` with a session, ``unknown`` while a controller that just started waits for SPUs to come
 back and while the SPU is suspect (`sc.store.suspicions`), ``offline`` after that, ``draining``
 while its group wants to remove it. A provisioner starts the process of a managed SPU; the trouble
-that it reports is the reason. A new session first gets everything that the SPU is to hold, then the
-deletions that wait for it. During a recovery, deletions wait, and no process is stopped.
+that it reports is the reason. So is why the SC turned away an SPU that is not connected. A new
+session first gets everything that the SPU is to hold, then the deletions that wait for it. During a
+recovery, deletions wait, and no process is stopped.
 """
 
 from __future__ import annotations
@@ -92,6 +93,8 @@ def _status(view: View, spu: Spu, now_ms: int) -> SpuStatus:
             resolution, reason = SpuResolution.UNKNOWN, "waiting for the SPU to connect again"
         case Liveness.OFFLINE:
             resolution, reason = SpuResolution.OFFLINE, "the SPU is not connected"
+    if (refused := view.refusal(spu.spec.spu_id)) is not None:
+        reason = f"{reason}; {refused}"
     return SpuStatus(resolution=resolution, reason=reason, observed_generation=spu.generation)
 
 

@@ -269,13 +269,14 @@ def _rank(store: LocalStore, group: SpuGroup) -> tuple[bool, bool, str, str]:
 
 
 def _trouble(view: View, group: SpuGroup) -> str | None:
-    """What keeps an SPU of the group from running, the lowest id's first."""
-    if view.provisioning is None:
-        return None
+    """What keeps an SPU of the group from running or connecting, the lowest id's first."""
+    provisioned = view.provisioning.spus if view.provisioning is not None else {}
     for spu in view.store.spus_of(group.name):
-        found = view.provisioning.spus.get(spu.name)
+        found = provisioned.get(spu.name)
         if found is not None and found.trouble is not None:
             return f"{spu.name}: {found.trouble}"
+        if (refused := view.refusal(spu.spec.spu_id)) is not None:
+            return f"{spu.name}: {refused}"
     return None
 
 

@@ -115,6 +115,7 @@ class View:
     """Everything a reconcile may depend on, besides its key and the time.
 
     ``registered`` maps the names of the SPUs that the connection manager lets in to their ids;
+    ``refusals`` says by id why it turned one that is away away when it tried to connect last;
     until ``grace_until_ms`` (same clock as ``now_ms``) an SPU without a session is unknown, not
     offline, and so is a suspect one. ``provisioning`` is None if nothing starts managed SPUs.
     ``incarnation`` is the cluster's; while it is ``recovering`` from a KV that was restored from a
@@ -131,6 +132,7 @@ class View:
     recovering: bool = False
     suspicions: Suspicions = field(default_factory=Suspicions)
     preferred_elections: PreferredElections = field(default_factory=PreferredElections)
+    refusals: Mapping[int, str] = field(default_factory=dict)
 
     def observe(self, now_ms: int) -> None:
         """Notice whether the SC lags. Not for controllers: call this before they are asked."""
@@ -145,6 +147,12 @@ class View:
         if self.store.spu(spu_id) is not None and now_ms < self._unknown_until_ms(spu_id):
             return Liveness.UNKNOWN
         return Liveness.OFFLINE
+
+    def refusal(self, spu_id: int) -> str | None:
+        """That an SPU that is away was turned away, and why; None if it was not."""
+        if spu_id in self.sessions or (why := self.refusals.get(spu_id)) is None:
+            return None
+        return f"its last attempt to connect was refused: {why}"
 
     def decided_at_ms(self, spu_ids: Iterable[int], now_ms: int) -> int | None:
         """When the next of these SPUs that are unknown will be known to be offline, unless they

@@ -213,7 +213,7 @@ def check_online(spus: Iterable[Spu]) -> list[Check]:
         because = f": {reason}" if reason else ""
         start = f"start it, or delete it: runnel delete spu {spu.name}"
         if spu.spec.group is not None:
-            start = f"its SC starts it again; see: runnel cluster logs {spu.name}"
+            start = f"its SC keeps its process running; see: runnel cluster logs {spu.name}"
         # An online SPU has a reason only if it holds replicas that belong to no partition.
         result, todo = {
             SpuResolution.ONLINE: (Result.WARNING if reason else Result.OK, ""),

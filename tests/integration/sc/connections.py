@@ -55,6 +55,7 @@ class Events:
     authenticated: list[tuple[int, bool]] = field(default_factory=list)
     verifiers: dict[int, Verifier] = field(default_factory=dict)
     sc_proof: str | None = None
+    refused_ids: list[int] = field(default_factory=list)
 
     async def authenticate(
         self, spu_id: int, exchange: Exchange | None, proof: str | None
@@ -74,6 +75,9 @@ class Events:
         await self.gate.wait()
         if self.refusal is not None:
             raise self.refusal
+
+    def refused(self, spu_id: int) -> None:
+        self.refused_ids.append(spu_id)
 
     def opened(self, generation: int, hello: Hello) -> None:
         self.log.append(("opened", hello.spu_id, generation))

@@ -13,6 +13,7 @@ from connection_manager import client
 from connection_manager.client import ControllerLink
 from schemas.control.messages import Envelope, Heartbeat
 from schemas.control.proof import Verifier
+from schemas.errors import InvalidRequestError
 from tests.integration.sc.connections import bench_of
 from tests.polling import eventually
 from tests.silent_port import silent_port
@@ -50,6 +51,30 @@ async def test_given_sc_that_does_not_know_the_secret_then_the_link_leaves_it() 
             assert spu.session is None
             bench.events.sc_proof = None
             await eventually(lambda: spu.session is not None)
+
+
+async def test_given_a_secret_that_cannot_be_used_then_the_sc_hears_who_it_is_and_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with bench_of() as bench:
+        spu = SimulatedSpu(1, bench.address)
+        why = "others may read its secret; protect it: chmod 600 " + "long/" * 40
+
+        def unusable() -> str:
+            raise InvalidRequestError(why)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(spu, "secret", unusable)
+            async with spu:
+                await eventually(lambda: spu.link.trouble == why)
+                await eventually(lambda: 1 in bench.manager.refusals)
+                reason = bench.manager.refusals[1]
+                assert reason.startswith("SPU 1: it left before the message 'prove', saying:")
+                assert "chmod 600" in reason
+                assert bench.events.authenticated == []
+                patch.undo()
+                await eventually(lambda: spu.session is not None)
+        assert bench.manager.refusals == {}
 
 
 async def test_given_many_replicas_then_the_hello_comes_in_parts_and_whole() -> None:

@@ -98,7 +98,7 @@ async def test_given_registered_spu_then_welcomed_with_what_it_must_know(bench: 
         pytest.param(
             Heartbeat(),
             "UNSUPPORTED",
-            "the next message must be a hello, not heartbeat",
+            "the next message must be 'hello', not 'heartbeat'",
             id="given-no-hello-then-said-what-came",
         ),
     ],
@@ -112,7 +112,7 @@ async def test_turned_away(bench: Bench, hello: Message, code: str, message: str
 async def test_given_hello_that_does_not_parse_then_said_so(bench: Bench) -> None:
     async with bench.peer() as peer:
         await peer.socket.send_str('{"cause": "x", "body": {"type": "hello", "spuIdd": 1}}')
-        assert "the hello does not parse" in (await peer.rejected()).message
+        assert "the message 'hello' does not parse" in (await peer.rejected()).message
 
 
 async def test_given_no_hello_in_time_then_turned_away(
@@ -120,7 +120,7 @@ async def test_given_no_hello_in_time_then_turned_away(
 ) -> None:
     monkeypatch.setattr("connection_manager.manager.HELLO_TIMEOUT_S", 0.01)
     async with bench.peer() as peer:
-        assert "no hello within" in (await peer.rejected()).message
+        assert "no message 'hello' within" in (await peer.rejected()).message
 
 
 async def test_given_peer_that_hangs_up_before_its_hello_then_no_error_is_left(
@@ -370,7 +370,7 @@ async def test_given_spu_that_proves_itself_then_welcomed_with_the_proof_of_the_
         pytest.param(
             identity_of(min_version=2, max_version=3), "versions 2 to 3", id="given-newer"
         ),
-        pytest.param(hello_of(), "must be a identify, not hello", id="given-hello-at-once"),
+        pytest.param(hello_of(), "must be 'identify', not 'hello'", id="given-hello-at-once"),
         pytest.param(identity_of(software="x" * 4096), "characters", id="given-long-identity"),
     ],
 )
@@ -467,3 +467,46 @@ async def test_given_large_hello_that_hides_its_id_then_turned_away(bench: Bench
         text = f'{{"body":{{"software":"{"x" * 5_000}","type":"hello","spuId":1}}}}'
         await peer.socket.send_str(text)
         assert "begins with its id" in (await peer.rejected()).message
+
+
+async def test_given_refusals_then_the_last_is_kept_until_the_spu_connects(bench: Bench) -> None:
+    bench.events.verifiers[1] = Verifier.of(SECRET)
+    for _ in range(2):
+        async with bench.peer(identity_of(), identifies=True) as peer:
+            assert isinstance(await peer.hear(), Challenge)
+            await peer.say(Prove(proof=None))
+            await peer.rejected()
+    assert bench.manager.refusals == {1: "SPU 1 has not proven itself"}
+    assert bench.events.refused_ids == [1], "told once, because the reason is the same"
+    del bench.events.verifiers[1]
+    async with bench.peer(hello_of()) as peer:
+        await peer.welcomed()
+        assert bench.manager.refusals == {}
+        async with bench.peer(hello_of(instance="two")) as second:
+            await second.rejected()
+        assert bench.manager.refusals == {}, "the SPU is connected: nothing is wrong with it"
+
+
+async def test_given_an_spu_that_leaves_and_says_why_then_that_is_the_reason(bench: Bench) -> None:
+    async with bench.peer(identity_of(), identifies=True) as peer:
+        assert isinstance(await peer.hear(), Challenge)
+        await peer.socket.close(message=b"others may read \x1b its secret")
+    await eventually(lambda: 1 in bench.manager.refusals)
+    said = "SPU 1: it left before the message 'prove', saying: others may read  its secret"
+    assert bench.manager.refusals == {1: said}
+    bench.manager.unregister("spu-1")
+    assert bench.manager.refusals == {}
+
+
+async def test_given_changing_and_unregistered_claims_then_a_reason_changes_rarely(
+    bench: Bench,
+) -> None:
+    for version in range(20, 25):
+        hello = hello_of(min_version=version, max_version=version)
+        async with bench.peer(hello) as peer:
+            await peer.rejected()
+    async with bench.peer(hello_of(7)) as peer:
+        await peer.rejected()
+    (reason,) = bench.manager.refusals.values()
+    assert "versions 20 to 20" in reason
+    assert bench.events.refused_ids == [1]

@@ -317,6 +317,7 @@ def view_of(
     grace_until_ms: int = 0,
     provisioned: Mapping[str, Provisioned] | None = None,
     recovering: int = 0,
+    refusals: Mapping[int, str] | None = None,
 ) -> View:
     """A view of these objects; every SPU among them is registered unless said otherwise, and
     nothing starts managed SPUs unless ``provisioned`` says which it takes care of. ``recovering``
@@ -332,6 +333,7 @@ def view_of(
         store=store,
         sessions={s.spu_id: s for s in sessions},
         registered=registered,
+        refusals=refusals or {},
         grace_until_ms=grace_until_ms,
         provisioning=None
         if provisioned is None

@@ -38,6 +38,7 @@ GRACE = 5_000
 INIT_REASON = "registered; waiting for the SPU to connect"
 UNKNOWN_REASON = "waiting for the SPU to connect again"
 OFFLINE_REASON = "the SPU is not connected"
+REFUSED = "its last attempt to connect was refused: it has no proof"
 
 ONLINE = spu_of(1)
 INIT = spu_of(1, SpuResolution.INIT, reason=INIT_REASON)
@@ -106,6 +107,21 @@ def becomes(spu: Spu, resolution: SpuResolution, reason: str | None) -> WriteSta
             view_of(OFFLINE, sessions=[session_of(1)], grace_until_ms=GRACE),
             (becomes(OFFLINE, SpuResolution.ONLINE, None),),
             id="given-offline-and-session-then-online",
+        ),
+        pytest.param(
+            view_of(OFFLINE, refusals={1: "it has no proof", 2: "not this one"}),
+            (becomes(OFFLINE, SpuResolution.OFFLINE, f"{OFFLINE_REASON}; {REFUSED}"),),
+            id="given-offline-and-turned-away-then-the-reason-says-why",
+        ),
+        pytest.param(
+            view_of(INIT, refusals={1: "it has no proof"}),
+            (becomes(INIT, SpuResolution.INIT, f"{INIT_REASON}; {REFUSED}"),),
+            id="given-init-and-turned-away-then-the-reason-says-why",
+        ),
+        pytest.param(
+            view_of(ONLINE, sessions=[session_of(1)], refusals={1: "it has no proof"}),
+            (),
+            id="given-session-and-an-old-refusal-then-nothing",
         ),
         pytest.param(
             view_of(ONLINE, grace_until_ms=GRACE),

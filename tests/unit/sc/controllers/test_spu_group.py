@@ -206,6 +206,7 @@ def test_given_the_largest_group_then_each_id_once() -> None:
 
 
 BROKEN = "its process ended 3 times in a row (exit code 1): no such directory"
+REFUSED = "its last attempt to connect was refused: it has no proof"
 GOING = group_of(deleting=True)
 ENDING = "removing its SPUs"
 
@@ -234,6 +235,16 @@ TROUBLE = [
         seen(GROUP, ONE, TWO, provisioned=troubled(member_of(group_of("other"), 1))),
         (),
         id="given-trouble-of-another-group-then-nothing",
+    ),
+    pytest.param(
+        seen(GROUP, ONE, TWO, refusals={2: "it has no proof"}),
+        (becomes(GROUP, RESERVED, f"g-2: {REFUSED}"),),
+        id="given-spu-that-was-turned-away-then-the-reason-says-so",
+    ),
+    pytest.param(
+        seen(GROUP, ONE, TWO, sessions=[session_of(2)], refusals={2: "it has no proof"}),
+        (),
+        id="given-an-old-refusal-of-a-connected-spu-then-nothing",
     ),
     pytest.param(
         seen(SHRUNK, ONE, TWO, on(2), provisioned=troubled(ONE)),

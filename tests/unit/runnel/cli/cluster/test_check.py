@@ -110,7 +110,7 @@ def test_given_a_managed_spu_that_is_away_then_its_group_and_its_log_are_named(
     sc.change(sc._store(away.with_status(_status(away, "offline"))))
     found = looks(command)
     assert found["spu edge-1"][1] == (
-        "offline; its SC starts it again; see: runnel cluster logs edge-1"
+        "offline; its SC keeps its process running; see: runnel cluster logs edge-1"
     )
     assert "runnel edit spugroup edge" in found["endpoint edge-1"][1]
 
