@@ -33,6 +33,7 @@ from connection_manager.guarded_site import (
     GuardedSite,
     connection_of,
 )
+from connection_manager.port_runner import port_runner
 from connection_manager.session import MAX_IDENTITY_BYTES, MAX_OLDER_SPU_MESSAGE_BYTES, Session
 from connection_manager.turned_away import TurnedAway
 from schemas.causality import caused_by, new_cause
@@ -220,7 +221,9 @@ class ConnectionManager:
         Raises HTTPForbidden for a request with an ``Origin``: a web page made it, not an SPU.
         """
         if hdrs.ORIGIN in request.headers:
-            log.warning("a web page was turned away", remote=request.remote)
+            remote, event = request.remote or "", "a web page was turned away"
+            if (times := self._turned_away.due(remote, event, time.monotonic())) is not None:
+                log.warning(event, remote=remote, times=times)
             raise web.HTTPForbidden(text="this port is for SPUs, not for web pages\n")
         socket = web.WebSocketResponse(
             max_msg_size=_max_message_bytes(request),
@@ -486,7 +489,7 @@ async def start_private_server(
     hello was accepted."""
     app = web.Application()
     app.router.add_get("/session", manager.serve)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    runner = port_runner(app)
     await runner.setup()
     site = GuardedSite(runner, host, port, ConnectionGuard(limits))
     try:

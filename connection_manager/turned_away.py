@@ -1,7 +1,7 @@
 """When to log that somebody was turned away: SPUs try again every second, for as long as it takes.
 
-The first time, then once in `AGAIN_S` with how often it happened meanwhile. Pure. Neighbour:
-`connection_manager.manager` logs.
+The first time, then once in `AGAIN_S` with how often it happened meanwhile. Pure. Neighbours:
+`connection_manager.manager` logs SPUs, `connection_manager.port_runner` requests that are no HTTP.
 """
 
 from __future__ import annotations

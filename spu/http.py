@@ -16,6 +16,7 @@ from connection_manager.guarded_site import (
     GuardedSite,
     serving,
 )
+from connection_manager.port_runner import port_runner
 from schemas.control.messages import ReplicaRole
 from spu.config import HttpLimits
 from spu.control import SpuControl
@@ -113,7 +114,7 @@ async def start_http_server(
 
     app = web.Application(middlewares=[serving])
     app.add_routes([web.get("/metrics", metrics), web.get("/health", health)])
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    runner = port_runner(app)
     await runner.setup()
     try:
         await GuardedSite(runner, address, port, guard).start()

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Final, TypeVar
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from sc.api.requests import read_media_type
 from schemas.errors import InvalidRequestError, OverloadedError
@@ -97,6 +98,8 @@ class Bodies:
             self.held_bytes -= len(data)
 
     async def _receive(self, request: web.Request, data: bytearray) -> None:
+        if (request.content_length or 0) > self._limit:
+            raise self._too_large()
         try:
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 # Memory follows what has arrived, not what is announced.
@@ -104,14 +107,19 @@ class Bodies:
                     data += piece
                     self.held_bytes += len(piece)
                     if len(data) > self._limit:
-                        size = format_size(self._limit)
-                        raise BodyTooLargeError(f"the body is larger than {size}")
+                        raise self._too_large()
                     if self.held_bytes > HELD_BODIES * self._limit:
                         raise OverloadedError(
                             "this SC receives as many bodies as it has room for; try again"
                         )
         except TimeoutError:
             raise BodyTooSlowError(f"the body did not arrive within {BODY_TIMEOUT_S:g} s") from None
+        except (web.RequestPayloadError, HttpProcessingError) as error:
+            # Without the cause, which repeats what was sent.
+            raise InvalidRequestError(f"the body cannot be read: {type(error).__name__}") from None
+
+    def _too_large(self) -> BodyTooLargeError:
+        return BodyTooLargeError(f"the body is larger than {format_size(self._limit)}")
 
 
 def _read_json(body: bytearray) -> Any:

@@ -16,6 +16,7 @@ from connection_manager.guarded_site import (
     GuardedSite,
     serving,
 )
+from connection_manager.port_runner import port_runner
 from sc.api.answers import Health, RecoveryRequest, SpuSecret
 from sc.api.bodies import Bodies, BodyError
 from sc.api.cluster import cluster_answer
@@ -414,7 +415,7 @@ async def start_public_server(
     server: PublicServer, host: str, port: int
 ) -> tuple[web.AppRunner, int]:
     """Listen. Gives the runner, to clean up, and the bound port."""
-    runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=1.0)
+    runner = port_runner(server.app)
     await runner.setup()
     try:
         await GuardedSite(runner, host, port, server.guard).start()
