@@ -46,7 +46,7 @@ from runnel.records.schema_resolution import read_schema
 from schemas.columns.topic_schema import TopicSchema
 from schemas.control.assignments import TopicAssignment
 from schemas.errors import InvalidRequestError, NotFoundError, UnreachableError
-from schemas.objects.quantities import format_size
+from schemas.objects.quantities import readable_size
 from schemas.objects.system_topics import POSITIONS, is_system_name
 from schemas.objects.topic import Topic
 from schemas.wire.record_requests import LATEST
@@ -389,9 +389,10 @@ class Cluster(Admin):
         size = sum(found.size_bytes for found in bounds.values())
         if size > max_bytes:
             raise InvalidRequestError(
-                f"topic {topic!r} stores {_readable(size)}, more than the {_readable(max_bytes)}"
-                f" that read() loads: raise max_bytes, choose partitions, or go through it piece by"
-                f" piece with cluster.consumer({topic!r}, start='earliest',"
+                f"topic {topic!r} stores {readable_size(size)}, more than the"
+                f" {readable_size(max_bytes)} that read() loads: raise max_bytes, choose"
+                " partitions, or go through it piece by piece with"
+                f" cluster.consumer({topic!r}, start='earliest',"
                 " stop='latest').batches()"
             )
         pieces: dict[int, list[pa.RecordBatch]] = {partition: [] for partition in bounds}
@@ -449,11 +450,3 @@ class Cluster(Admin):
         await self._positions.close()
         await self._connections.close()
         await self._sc.close()
-
-
-def _readable(size: int) -> str:
-    for unit in ("GiB", "MiB", "KiB"):
-        step = {"GiB": 30, "MiB": 20, "KiB": 10}[unit]
-        if size >= 1 << step:
-            return f"{size / (1 << step):.1f} {unit}"
-    return f"{format_size(size)} bytes"

@@ -35,7 +35,7 @@ class ObjectReads:
             return await self._get(cls, name)
         except NotFoundError as error:
             known, _ = await self._page(cls, {"limit": str(PAGE_OBJECTS)})
-            hint = nearest(name, [obj.name for obj in known])
+            hint = nearest(name, [obj.name for obj in known if obj.name != name])
             meant = f"; did you mean {hint!r}?" if hint else ""
             raise NotFoundError(
                 f"{cls.kind_name().lower()} {name!r} does not exist{meant}"

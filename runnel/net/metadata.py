@@ -11,7 +11,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from schemas.control.assignments import Assignments, TopicAssignment
 from schemas.errors import NotFoundError, RunnelError, UnreachableError
@@ -78,16 +78,21 @@ class LeaderCache:
         self._entries.pop(name, None)
 
     async def _unknown(self, name: str) -> NotFoundError:
-        hint = ""
         try:
             answer = await self._source.call("GET", "/v1/topics")
         except RunnelError:
-            known = []
+            found = []
         else:
-            items = answer.get("items")
-            known = [str(item["metadata"]["name"]) for item in items if item] if items else []  # type: ignore[attr-defined]
-        if meant := nearest(name, known):
-            hint = f" (did you mean {meant!r}?)"
+            items: Any = answer.get("items") or []
+            found = [item["metadata"] for item in items if item]
+        if any(one["name"] == name and one.get("deletionTimestamp") for one in found):
+            return NotFoundError(
+                f"topic {name!r} is being deleted; wait before you create it again:"
+                f" runnel wait topic {name} --for deleted"
+            )
+        # A topic of this very name is too new for the answer that lacks it.
+        meant = nearest(name, [str(one["name"]) for one in found if one["name"] != name])
+        hint = f" (did you mean {meant!r}?)" if meant else ""
         return NotFoundError(
             f"topic {name!r} does not exist; create it with:"
             f" runnel create topic {name} --partitions N{hint}"

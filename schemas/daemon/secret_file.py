@@ -44,7 +44,7 @@ def write_secret(file: Path, secret: str) -> None:
 
     Raises OSError.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = file.with_name(f".{file.name}.tmp")
     with contextlib.suppress(FileNotFoundError):
         temporary.unlink()

@@ -57,6 +57,14 @@ def format_size(size: int) -> str:
     return str(size)
 
 
+def readable_size(size: int) -> str:
+    """A size in bytes for a reader, rounded, in a unit that fits it: ``41.4 MiB``."""
+    for unit, factor in reversed(_BINARY.items()):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}B"
+    return f"{size} {'byte' if size == 1 else 'bytes'}"
+
+
 class Millis(int):
     """Milliseconds that were parsed already: unlike a bare number, they are not seconds."""
 

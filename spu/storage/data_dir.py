@@ -116,7 +116,8 @@ class DataDir:
         Raises StorageFailedError if another process holds it, or if it belongs to another SPU or,
         with ``cluster_uid``, to another cluster.
         """
-        path.mkdir(parents=True, exist_ok=True)
+        # For this user only, like the records in it; a directory that exists keeps its mode.
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock_fd = _lock(path)
         try:
             known = _read_identity(path)
@@ -126,7 +127,7 @@ class DataDir:
                     " give each SPU a log directory of its own"
                 )
             directory = cls(path, spu_id, known["clusterUid"] if known else None, lock_fd)
-            (path / "partitions").mkdir(exist_ok=True)
+            (path / "partitions").mkdir(mode=0o700, exist_ok=True)
             if known is None:
                 directory._write_identity()
             if cluster_uid is not None:
@@ -250,7 +251,7 @@ class DataDir:
         Nothing reads or deletes it there. Durable when this returns. Raises OSError.
         """
         aside = self.path / "aside"
-        aside.mkdir(exist_ok=True)
+        aside.mkdir(mode=0o700, exist_ok=True)
         place = aside / f"{uid}-{now_us}"
         os.rename(self.partition_path(uid), place)
         for directory in (aside, self.path / "partitions", self.path):
@@ -293,7 +294,7 @@ class DataDir:
         unfinished = self.path / "partitions" / f"{_LEFTOVER}new-{meta.uid}"
         _remove_tree(unfinished)
         try:
-            unfinished.mkdir()
+            unfinished.mkdir(mode=0o700)
             # Its name is made durable with that of the checkpoint.
             write_file(unfinished / "meta.json", json.dumps(meta.to_json(), indent=1).encode())
             write_checkpoint(unfinished, Checkpoint())

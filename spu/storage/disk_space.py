@@ -30,7 +30,7 @@ from typing import Final, Protocol
 from schemas.daemon.logs import get_logger
 from schemas.errors import StorageFullError
 from schemas.ids import PartitionUid
-from schemas.objects.quantities import format_size
+from schemas.objects.quantities import format_size, readable_size
 
 _log = get_logger(__name__)
 
@@ -101,11 +101,12 @@ class Space:
     def describe(self) -> str:
         """What is used, and of what, for texts."""
         if self.limit is not None and self.limit - self.used <= self._of_disk:
-            what = f"replicas use {format_size(self.used)} of storage.size"
+            what = f"replicas use {readable_size(self.used)} of storage.size"
             return f"{what} {format_size(self.limit)}"
+        used, free, total = map(readable_size, (self.used, self.free, self.total))
         return (
-            f"replicas use {format_size(self.used)}, and {format_size(self.free)} of a disk of"
-            f" {format_size(self.total)} are free, {format_size(self.reserve)} of them in reserve"
+            f"replicas use {used}, and {free} of a disk of {total} are free,"
+            f" {readable_size(self.reserve)} of them in reserve"
         )
 
 

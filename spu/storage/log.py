@@ -414,7 +414,7 @@ class PartitionLog(ReadableLog):
         """Move the segments to a directory ``name`` below the log's, and return its path; durable
         when this returns. What is left is a damaged log, to be rebuilt. Blocks. Raises OSError."""
         place = self.directory / f"aside-{name}"
-        place.mkdir(exist_ok=True)
+        place.mkdir(mode=0o700, exist_ok=True)
         for segment in self._segments:
             path = Path(segment.path)
             if path.exists():

@@ -31,6 +31,7 @@ from runnel.net.connection import open_connection
 from runnel.profile import default_sc, load_profile
 from schemas.errors import InvalidRequestError, RunnelError, UnreachableError
 from schemas.objects.partition import Partition, PartitionResolution
+from schemas.objects.quantities import readable_size
 from schemas.objects.spu import Spu, SpuResolution
 from schemas.objects.topic import Topic, TopicResolution
 
@@ -383,7 +384,7 @@ def _directories(spu: Spu) -> Iterator[Path]:
 
 def _space(spu: Spu, directory: Path) -> Check:
     usage = psutil.disk_usage(str(directory))
-    detail = f"{usage.free / (1 << 30):.1f} of {usage.total / (1 << 30):.1f} GiB free"
+    detail = f"{readable_size(usage.free)} of {readable_size(usage.total)} free"
     name = f"disk {spu.name}"
     todo = f"; free space under {directory}, or shorten the retention of topics"
     if usage.free < _FULL_BYTES:

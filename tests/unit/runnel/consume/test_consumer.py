@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from runnel.admin.http import ScClient
 from runnel.aio import Consumer, ConsumerSettings
 from runnel.records.record import time_of
 from schemas.errors import (
@@ -165,6 +166,28 @@ async def test_given_an_unknown_topic_then_the_error_says_how_to_make_it(world: 
         r" --partitions N \(did you mean 'orders'\?\)",
     ):
         await offsets(world.cluster.consumer("order"))
+
+
+async def test_given_a_topic_that_is_being_deleted_then_the_error_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SC lists it until its replicas are gone, and assigns it no more."""
+    metadata = {"name": "orders", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+    calls = ScClient.call
+
+    async def call(self: ScClient, method: str, path: str, **more: Any) -> Any:
+        if path == "/v1/topics":
+            return {"items": [{"metadata": metadata}]}
+        return await calls(self, method, path, **more)
+
+    monkeypatch.setattr(ScClient, "call", call)
+    with pytest.raises(NotFoundError, match=r"topic 'orders' is being deleted; wait") as raised:
+        await offsets(world.cluster.consumer("orders"))
+    assert "did you mean" not in raised.value.message
+    del metadata["deletionTimestamp"]
+    with pytest.raises(NotFoundError, match=r"--partitions N$"):
+        await offsets(world.cluster.consumer("orders"))
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,11 @@ def test_given_a_secret_then_written_for_the_owner_alone_and_read_again(tmp_path
     assert [path.name for path in file.parent.iterdir()] == ["secret"]
 
 
+def test_given_no_directory_then_it_is_made_for_this_user_only(tmp_path: Path) -> None:
+    write_secret(tmp_path / "spu-0" / "secret", SECRET)
+    assert (tmp_path / "spu-0").stat().st_mode & 0o777 == 0o700
+
+
 def test_given_no_file_then_none(tmp_path: Path) -> None:
     assert read_secret(tmp_path / "secret") is None
 

@@ -17,6 +17,7 @@ from schemas.objects.quantities import (
     format_size,
     parse_duration_ms,
     parse_size,
+    readable_size,
 )
 
 DAY_MS = 86_400_000
@@ -75,6 +76,21 @@ def test_what_is_not_a_size(bad: object, says: str) -> None:
 @given(st.integers(0, MAX_QUANTITY))
 def test_law_a_shown_size_reads_back(size: int) -> None:
     assert parse_size(format_size(size)) == size
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (1023, "1023 bytes"),
+        (1024, "1.0 KiB"),
+        (43_415_928, "41.4 MiB"),
+        (3 << 39, "1.5 TiB"),
+    ],
+)
+def test_a_readable_size_has_a_unit_that_fits(size: int, shown: str) -> None:
+    assert readable_size(size) == shown
 
 
 @given(st.integers(1, 2**13 - 1), st.integers(0, 5))

@@ -42,6 +42,25 @@ def test_given_a_foreign_directory_then_open_refuses(
     DataDir.open(tmp_path, 1, CLUSTER).close()
 
 
+def test_given_a_new_directory_then_it_is_for_this_user_and_an_old_one_keeps_its_mode(
+    tmp_path: Path,
+) -> None:
+    old = tmp_path / "old"
+    old.mkdir()
+    old.chmod(0o755)
+    for path, mode in ((tmp_path / "new", 0o700), (old, 0o755)):
+        directory = DataDir.open(path, 1, CLUSTER)
+        directory.create_partitions(
+            [directory.new_meta(UID, "orders-0", "orders", 0, LogSettings())]
+        )
+        directory.set_aside(UID, 1)
+        directory.close()
+        assert path.stat().st_mode & 0o777 == mode
+        inner = [found for found in path.rglob("*") if found.is_dir()]
+        assert len(inner) == 3
+        assert {found.stat().st_mode & 0o777 for found in inner} == {0o700}
+
+
 def test_given_no_cluster_then_it_is_recorded_once_and_replicas_need_it(tmp_path: Path) -> None:
     directory = DataDir.open(tmp_path, 1)
     assert directory.cluster_uid is None

@@ -88,27 +88,30 @@ def test_exhaustion(seen: Space, exhausted: bool) -> None:
     ("seen", "available", "says"),
     [
         pytest.param(
-            space(30, 100), 70, "replicas use 30", id="given-a-limit-then-what-is-left-of-it"
+            space(30, 100), 70, "replicas use 30 bytes", id="given-a-limit-then-what-is-left-of-it"
         ),
         pytest.param(
-            space(130, 100), 0, "replicas use 130 of storage.size 100", id="given-too-much-then-0"
+            space(130, 100),
+            0,
+            "replicas use 130 bytes of storage.size 100",
+            id="given-too-much-then-0",
         ),
         pytest.param(
             space(5, None, free=70 * MIB, total=1000 * MIB),
             50 * MIB,
-            "70Mi of a disk of 1000Mi are free, 20Mi of them in reserve",
+            "70.0 MiB of a disk of 1000.0 MiB are free, 20.0 MiB of them in reserve",
             id="given-a-small-disk-then-a-fiftieth-is-reserve",
         ),
         pytest.param(
             space(5, None, free=70 * MIB, total=100 * MIB),
             62 * MIB,
-            "8Mi of them in reserve",
+            "8.0 MiB of them in reserve",
             id="given-a-smaller-disk-then-8-mib-are",
         ),
         pytest.param(
             space(5, None, free=10 * MIB, total=16 * MIB),
             8 * MIB,
-            "2Mi of them in reserve",
+            "2.0 MiB of them in reserve",
             id="given-a-tiny-disk-then-an-eighth-is",
         ),
     ],

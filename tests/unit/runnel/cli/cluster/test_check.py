@@ -363,9 +363,13 @@ class Usage(NamedTuple):
 
 
 DISKS = {
-    "given-space-then-ok": (Usage(100 << 30, 50 << 30), Result.OK, "50.0 of 100.0 GiB free"),
+    "given-space-then-ok": (Usage(100 << 30, 50 << 30), Result.OK, "50.0 GiB of 100.0 GiB free"),
     "given-little-then-a-warning": (Usage(100 << 30, 1 << 29), Result.WARNING, "free space under"),
-    "given-a-small-disk-then-its-share-counts": (Usage(4 << 30, 1 << 29), Result.OK, "0.5 of 4.0"),
+    "given-a-small-disk-then-its-share-counts": (
+        Usage(4 << 30, 1 << 29),
+        Result.OK,
+        "512.0 MiB of 4.0 GiB free",
+    ),
     "given-none-then-failed": (Usage(100 << 30, 1 << 20), Result.FAILED, "free space under"),
 }
 
