@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final, Protocol
 
+from connection_manager.turned_away import TurnedAway
 from schemas.backoff import Backoff
 from schemas.control.messages import Peer
 from schemas.daemon.logs import get_logger
@@ -78,6 +79,7 @@ class Peers:
         self._server: asyncio.Server | None = None
         self._closed = False
         # Peers of one host may be many: their number is bounded by the cluster's.
+        self._failed = TurnedAway()
         self._admission = Admission(
             f"the private port of SPU {spu_id}", _MAX_GREETED, _MAX_UNPROVEN, _MAX_GREETED
         )
@@ -177,7 +179,9 @@ class Peers:
         peer = connection.peer
         if peer is None:
             if not self._closed:
-                _log.warning("a peer's connection failed", reason=reason)
+                now_s = asyncio.get_running_loop().time()
+                if (times := self._failed.due("", reason, now_s)) is not None:
+                    _log.warning("a peer's connection failed", reason=reason, times=times)
             return
         if self._connections.get(peer) is not connection:
             return

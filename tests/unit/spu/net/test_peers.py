@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 import uvloop
+from structlog.testing import capture_logs
 
 from schemas.backoff import Backoff
 from schemas.control.messages import Peer
@@ -434,6 +435,17 @@ async def test_given_a_long_first_frame_then_refused_before_anything_of_it_comes
     assert status == ErrorCode.PROTOCOL
     assert b"more than the 4096 allowed" in bytes(reason)
     await raw.ended()
+
+
+async def test_given_strangers_again_and_again_then_one_line_in_the_log(zero: Spu) -> None:
+    with capture_logs() as lines:
+        for _ in range(5):
+            raw = await zero.dial([PREFIX.pack(MAX_FIRST_FRAME_BYTES + 1)])
+            await raw.receive()
+            await raw.ended()
+        await until(lambda: not zero.peers._open)
+    (line,) = lines
+    assert (line["event"], line["times"]) == ("a peer's connection failed", 1)
 
 
 async def test_given_many_that_send_no_greeting_then_peers_get_in(
