@@ -63,6 +63,9 @@ WORKERS = 64
 TOGETHER = 64
 RETRY_BASE_MS = 50.0
 RETRY_CAP_MS = 10_000.0
+#: So many attempts count as the first work: what the status of an object was before may be wrong,
+#: and the SC serves requests only after it.
+_FIRST_RETRIES = 3
 CATCH_UP_S = 1.0
 #: How the reason of a status begins when the KV refuses what the object asks for.
 REFUSED = "the KV store refuses what this needs"
@@ -278,7 +281,10 @@ class ControllerLoop:
         attempt = self._failures.get(key, 0)
         self._failures[key] = attempt + 1
         delay_ms = backoff_ms(attempt, RETRY_BASE_MS, RETRY_CAP_MS, random.random())  # noqa: S311
-        self._queue.add_after(key, cause, delay_ms)
+        if attempt < _FIRST_RETRIES:
+            self._queue.retry_after(key, cause, delay_ms)
+        else:
+            self._queue.add_after(key, cause, delay_ms)
 
 
 def note_election(view: View, action: Action, now_ms: int) -> int | None:

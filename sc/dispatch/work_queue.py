@@ -60,7 +60,10 @@ class WorkQueue:
         self._idle_workers: deque[asyncio.Future[None]] = deque()
         self._one_done = asyncio.Event()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
-        #: Set once the queue has been empty for the first time.
+        #: Keys whose work failed, and is soon tried again.
+        self._failed: set[Key] = set()
+        #: Set once the queue has been empty for the first time, and nothing of its work is to be
+        #: tried again.
         self.worked_off = asyncio.Event()
 
     def __len__(self) -> int:
@@ -92,11 +95,17 @@ class WorkQueue:
             current.cancel()
         self._timers[key] = loop.call_at(at, self._fire, key, cause)
 
+    def retry_after(self, key: Key, cause: str, delay_ms: float) -> None:
+        """As `add_after`, for a key whose work failed: the queue is not worked off before."""
+        self._failed.add(key)
+        self.add_after(key, cause, delay_ms)
+
     async def take(self) -> tuple[Key, str]:
         """Wait for a key and make it active."""
         while True:
             found = self._state.take()
             if found is not None:
+                self._failed.discard(found[0])
                 return found
             woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle_workers.append(woken)
@@ -119,7 +128,7 @@ class WorkQueue:
         self._one_done.set()
         if self._state.waiting:
             self._wake_one()
-        elif self.idle:
+        elif self.idle and not self._failed:
             self.worked_off.set()
 
     def close(self) -> None:

@@ -262,6 +262,23 @@ async def test_given_first_work_done_then_worked_off_and_for_good(queue: WorkQue
     assert queue.worked_off.is_set()
 
 
+async def test_given_first_work_that_failed_then_worked_off_after_its_retry(
+    queue: WorkQueue,
+) -> None:
+    queue.add(A, "")
+    queue.add(B, "")
+    for retried in (True, False):
+        key, _cause = await queue.take()
+        if retried:
+            queue.retry_after(key, "", 1.0)
+        queue.done(key)
+    assert queue.idle
+    assert not queue.worked_off.is_set()
+    key, _cause = await queue.take()
+    queue.done(key)
+    assert queue.worked_off.is_set()
+
+
 class Clock:
     """The time of the running loop, moved by the test: timers fire without waiting."""
 
