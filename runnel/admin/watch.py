@@ -33,6 +33,8 @@ from schemas.objects.metadata import Object
 EventType = Literal["added", "modified", "deleted"]
 _BASE_MS: Final = 50.0
 _CAP_MS: Final = 2_000.0
+#: Turns of the event loop that a cancelled wait may take to end.
+_CANCEL_TURNS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,7 @@ class Watch:
         self._begun = False
         self._failures = 0
         self._batches: AsyncGenerator[list[WatchEvent], None] | None = None
+        self._waits = False
 
     async def state(self) -> list[Object]:
         """All objects that exist now; iterating continues with the changes after them.
@@ -165,8 +168,15 @@ class Watch:
     async def close(self) -> None:
         """End the connection. Iterating again resumes where it ended."""
         batches, self._batches = self._batches, None
-        if batches is not None:
-            await batches.aclose()
+        if batches is None:
+            return
+        for _ in range(_CANCEL_TURNS):
+            if not self._waits:
+                await batches.aclose()
+                return
+            # A wait that was cancelled a moment ago, by Ctrl-C for example, ends first.
+            await asyncio.sleep(0)
+        # Somebody else still waits for events: the connection ends with that wait.
 
     def abandon(self) -> None:
         """As `close`, without waiting for it: nothing refers to the watch any more."""
@@ -187,12 +197,15 @@ class Watch:
     async def _next_batch(self) -> list[WatchEvent]:
         if self._batches is None:
             self._batches = self._follow()
+        self._waits = True
         try:
             return await anext(self._batches)
         except BaseException:
             # An error ends the generator, but not the state of what was delivered.
             self._batches = None
             raise
+        finally:
+            self._waits = False
 
     async def _follow(self) -> AsyncGenerator[list[WatchEvent], None]:
         """Events that belong together: the whole list, or one change."""

@@ -98,17 +98,22 @@ def test_given_ctrl_c_while_it_follows_then_0(filled: Command) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_given_a_signal_while_it_follows_under_a_name_then_it_commits_and_closes(
-    filled: Command, number: signal.Signals
+    cluster: Command, number: signal.Signals
 ) -> None:
     name = f"ended-by-{number.name.lower()}"
-    process = filled.start(
-        "consume", "filled", "--name", name, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    cluster("create", "topic", name)
+    cluster("produce", name, stdin="a\nb\n")
+    process = cluster.start(
+        "consume", name, "--name", name, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    lines = [read_line(process.stdout) for _ in LINES.splitlines()]
-    assert "".join(lines) == LINES
+    assert [read_line(process.stdout) for _ in range(2)] == ["a\n", "b\n"]
+    # Once this is printed, those before it are processed.
+    cluster("produce", name, stdin="c\n")
+    assert read_line(process.stdout) == "c\n"
     assert interrupted(process, number) == (0, "")
-    (found,) = filled.json("get", "consumers", name)["items"]
-    assert (found["state"], found["lagAtMost"]) == ("closed", 0)
+    (found,) = cluster.json("get", "consumers", name)["items"]
+    assert found["state"] == "closed"
+    assert found["lagAtMost"] <= 1
 
 
 def test_given_sigterm_in_a_watch_then_143(filled: Command) -> None:

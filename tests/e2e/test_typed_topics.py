@@ -88,6 +88,7 @@ def test_bad_lines_and_options(cluster: Command, tmp_path: Path) -> None:
     good = json.dumps(ROWS[0])
     said = cluster.fails("produce", "lines", stdin=f"{good}\n\n{{}}\n{good}\n", code=2)
     assert said.splitlines() == [
+        "1 record acknowledged before the error",
         "error: <stdin>:3: column orderId: is missing",
         "<stdin>:3: column at: is missing",
         "1 row did not fit; sent before it: 1 row",

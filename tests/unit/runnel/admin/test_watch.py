@@ -236,6 +236,28 @@ async def test_given_a_wait_that_was_cancelled_then_nothing_is_missed(world: Wor
         assert await following(watch, 1) == [("added", "orders")]
 
 
+async def test_given_a_wait_that_is_being_cancelled_then_closing_waits_for_its_end(
+    world: World,
+) -> None:
+    watch = world.cluster.watch("topics")
+    waiting = asyncio.ensure_future(anext(watch))
+    await asyncio.sleep(0.05)
+    waiting.cancel()
+    await watch.close()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_given_somebody_who_waits_then_closing_does_not_fail(world: World) -> None:
+    watch = world.cluster.watch("topics")
+    waiting = asyncio.ensure_future(anext(watch))
+    await asyncio.sleep(0.05)
+    await watch.close()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
 async def test_given_no_sc_at_the_beginning_then_it_is_an_error(world: World) -> None:
     await world.sc.stop()
     with pytest.raises(UnreachableError):
