@@ -51,7 +51,8 @@ def test_a_typed_topic_from_declaration_to_another_column(cluster: Command, tmp_
     cluster("wait", "topic", "typed", "--for", "provisioned")
 
     said = cluster.fails("produce", "typed", "--file", str(bad), code=2)
-    orderId, amount, at, end = said.splitlines()  # noqa: N806 - as the columns are called
+    done, orderId, amount, at, end = said.splitlines()  # noqa: N806 - as the columns are called
+    assert done == "0 records acknowledged before the error"
     assert orderId == f"error: {bad}:4: column orderId: 'x' is no int64"
     assert amount.startswith(f"{bad}:4: column amount: '1.234' is no decimal128(12, 2)")
     assert at.startswith(f"{bad}:5: column at: 'yesterday' is no timestamp(us, UTC)")
