@@ -151,7 +151,9 @@ class ControllerLink:
         try:
             secret = self._handler.secret()
         except RunnelError as error:
-            await socket.close(message=error.message.encode()[:MAX_CLOSE_BYTES])
+            # Not cut within a character.
+            said = error.message.encode()[:MAX_CLOSE_BYTES].decode(errors="ignore")
+            await socket.close(message=said.encode())
             raise
         challenge = await self._answer(socket)
         if not isinstance(challenge, Challenge):

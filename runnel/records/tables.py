@@ -7,7 +7,7 @@ vectorised; nothing here knows of partitions or batches. Pure: the time is an ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from runnel.records.sources import as_table
+from runnel.records.sources import as_rows, as_table
 from schemas.errors import InvalidRequestError, RecordTooLargeError
 from schemas.wire.batch import MAX_TRANSACTION_ID, RECORD_SCHEMA, TRANSACTION_ID
 
@@ -44,11 +44,12 @@ def record_table(data: Any, now_us: int) -> pa.Table:
     Takes what `runnel.records.sources.as_table` takes. Raises InvalidRequestError that names the
     columns at fault.
     """
+    if not isinstance(data, Mapping) and (rows := as_rows(data)) is not None:
+        if not rows:
+            return RECORD_SCHEMA.empty_table()
+        data = rows
     table = as_table(data)
     names = table.column_names
-    if not names:
-        # Rows, and there are none.
-        return RECORD_SCHEMA.empty_table()
     unknown = [name for name in names if name not in COLUMNS]
     if "value" not in names or unknown or len(set(names)) < len(names):
         problem = (

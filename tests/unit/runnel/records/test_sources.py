@@ -65,6 +65,7 @@ def test_records(source: Callable[[], Any]) -> None:
 
 def test_given_no_rows_then_no_records() -> None:
     assert record_table([], NOW_US).equals(RECORD_SCHEMA.empty_table())
+    assert record_table(iter(()), NOW_US).equals(RECORD_SCHEMA.empty_table())
     assert fit_table([], COLUMNS, "orders").num_rows == 0
 
 

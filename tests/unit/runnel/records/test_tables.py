@@ -79,6 +79,8 @@ def test_given_headers_as_a_map_then_they_are_pairs() -> None:
                      id="given-numbers-for-headers"),
         pytest.param(pa.table({"value": ["x"], "timestamp": pa.array([1], pa.timestamp("us"))}),
                      "column timestamp has no time zone; say which", id="given-a-naive-time"),
+        pytest.param(pa.table({}), "no column value .its columns: none", id="given-no-columns"),
+        pytest.param({}, "no column value .its columns: none", id="given-an-empty-dict"),
         pytest.param([b"x"], "rows: a list or .*; row 0 is bytes", id="given-no-rows"),
         pytest.param(b"x", "takes a table .*; not bytes", id="given-bytes"),
         pytest.param(pa.chunked_array([[b"x"]]), "ChunkedArray is no table; if it is one column",

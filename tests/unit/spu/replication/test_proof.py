@@ -199,6 +199,22 @@ def test_given_a_live_replica_with_a_longer_log_then_its_election_is_asked_for()
     assert dialogue.state.proven
 
 
+def test_given_a_longer_log_and_no_word_of_the_sc_then_it_never_begins() -> None:
+    hard_state = HardState("a", TERM, 2, REPLICAS, (A, B), 2, leading=True)
+    dialogue = Dialogue(recovered(0, "boot", hard_state, LOG, 5))
+    dialogue.keep(Resume())
+    for peer in (1, 2):
+        dialogue.keep(LinkUp(peer))
+    longer = LogView(0, 9, 9, LOG.history)
+    for spu, log in ((1, longer), (2, LOG)):
+        dialogue.keep(Received(spu, replace(answer(spu, log), term=TERM + 1)))
+    # The SC may be away, and elect the other one when it is back.
+    dialogue.now_ms = 10 * AHEAD_MS
+    dialogue.keep(Tick())
+    assert not dialogue.state.may_append
+    assert not dialogue.state.proven
+
+
 def test_given_a_longer_log_that_is_not_live_or_not_fit_then_it_begins() -> None:
     longer = LogView(0, 9, 9, LOG.history)
     not_live = reopened(A, B)
