@@ -19,7 +19,9 @@ import pyarrow as pa
 import pytest
 
 import runnel
+from runnel.admin.calls import refusal
 from runnel.loop_thread import LoopThread
+from runnel.net.address import Address
 from schemas.wire.record_requests import FetchFlags
 from tests.unit.runnel.fake_sc import FakeSc
 from tests.unit.runnel.fake_spu import FakeSpu
@@ -281,6 +283,20 @@ def test_given_a_port_that_speaks_no_http_then_it_is_no_sc() -> None:
             runnel.UnreachableError, match=r"not the public port of an SC \(it does"
         ):
             runnel.connect(f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "why"),
+    [
+        (404, b"404: Not Found", "h:1 is not the public port of an SC"),
+        (503, b"no", "answered HTTP 503 Why without saying why"),
+        (404, b'{"code": "NOT_FOUND", "message": "gone"}', "^gone$"),
+    ],
+    ids=["given-a-page-that-no-sc-lacks", "given-another-status", "given-an-sc"],
+)
+def test_answers_without_a_reason(status: int, body: bytes, why: str) -> None:
+    with pytest.raises(runnel.RunnelError, match=why):
+        raise refusal(Address("h", 1), status, "Why", body)
 
 
 def test_what_a_notebook_shows(served: Served) -> None:

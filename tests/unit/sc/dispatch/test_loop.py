@@ -284,6 +284,17 @@ async def test_given_long_queue_then_others_have_their_turn_before_its_end(
     assert turns >= 500
 
 
+async def test_given_a_first_write_that_failed_then_not_worked_off_before_its_retry(
+    bench: Bench,
+) -> None:
+    bench.actions[A] = [(write(),), (write(),)]
+    bench.writes.append(UnreachableError("no KV"))
+    bench.queue.add(A, "cause")
+    async with bench.running():
+        await bench.queue.worked_off.wait()
+    assert bench.looks() == 2
+
+
 def led_by_1(number: int) -> Partition:
     members = (live(1), live(2), live(3))
     return partition_of("t", number, (1, 2, 3), leader=1, term=TERM_1, lrs=members)

@@ -75,6 +75,9 @@ def test_given_a_list_as_get_prints_it_then_its_objects(tmp_path: Path) -> None:
     path.write_text(json.dumps({"items": items}, indent=2))
     (problem,) = path_problems(path)
     assert problem.startswith(f"{path}:18: spec.partitons: ")
+    # An object that has a field of this name by mistake is no list.
+    path.write_text(json.dumps({**items[0], "items": []}))
+    assert path_problems(path)[0].startswith(f"{path}:1: items: ")
     path.write_text('{"items": []}')
     assert load_paths([str(path)], nothing()) == []
 
