@@ -164,10 +164,10 @@ def _update_partition(state: ReplicaState, event: PartitionUpdated, now_ms: int)
     if not leads:
         state = replace(state, leading=None, becoming=None)
     elif state.leading is not None:
-        refused, asked = state.leading.refused, known.pending
-        if asked is not None:
-            granted = set(asked) == set(event.lrs)
-            refused = () if granted else (*(r for r in refused if r != asked), asked)
+        refused = state.leading.refused
+        if known.pending is not None:
+            granted = set(known.pending) == set(event.lrs)
+            refused = () if granted else leader.with_refusal(state.leading, known.pending)
         kept = tuple(p for p in state.leading.followers if p.spu in event.replicas)
         leading = replace(state.leading, refused=refused, followers=kept)
         state = replace(state, leading=leading)

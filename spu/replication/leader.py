@@ -50,6 +50,7 @@ from spu.replication.proof import contradiction
 from spu.replication.state import (
     CREDITS,
     OLD,
+    REFUSED_MAX_MS,
     REPLICA_LAG_TIME_MS,
     RETRY_MS,
     UNCLEAN_BOOT,
@@ -57,6 +58,7 @@ from spu.replication.state import (
     Member,
     Members,
     Progress,
+    Refusal,
     ReplicaState,
 )
 from spu.replication.terms import next_term
@@ -376,13 +378,20 @@ def consider(state: ReplicaState, now_ms: int, *, retry: bool = False) -> Step:
     if known.pending is not None:
         due = retry and now_ms - leading.asked_ms >= RETRY_MS
         return _ask(state, now_ms) if due else (state, ())
-    # The same request would be refused again, and each request writes to the KV.
-    refused = leading.refused if now_ms - leading.asked_ms < RETRY_MS else ()
-    wanted = next((lrs for lrs in _changes(state, leading, now_ms) if lrs not in refused), None)
+    waiting = {refusal.wanted for refusal in leading.refused if now_ms < refusal.until_ms}
+    wanted = next((lrs for lrs in _changes(state, leading, now_ms) if lrs not in waiting), None)
     if wanted is None:
         return state, ()
     unpersisted = replace(known, pending=wanted)
     return replace(state, unpersisted=unpersisted), (PersistHardState(unpersisted),)
+
+
+def with_refusal(leading: Leading, wanted: Members) -> tuple[Refusal, ...]:
+    """The refusals of a leader that was just refused this set, the latest last."""
+    others = tuple(refusal for refusal in leading.refused if refusal.wanted != wanted)
+    waited = [refusal.wait_ms for refusal in leading.refused if refusal.wanted == wanted]
+    wait_ms = min(2 * waited[0], REFUSED_MAX_MS) if waited else RETRY_MS
+    return (*others, Refusal(wanted, leading.asked_ms, wait_ms))
 
 
 def _changes(state: ReplicaState, leading: Leading, now_ms: int) -> Iterator[Members]:
@@ -411,7 +420,7 @@ def _changes(state: ReplicaState, leading: Leading, now_ms: int) -> Iterator[Mem
         and progress.member not in lrs
         and progress.match_offset > max(state.lac, leading.control)
     ]
-    turn = {wanted: number for number, wanted in enumerate(leading.refused)}
+    turn = {refusal.wanted: number for number, refusal in enumerate(leading.refused)}
     yield from sorted(joining, key=lambda wanted: turn.get(wanted, -1))
 
 
@@ -425,7 +434,7 @@ def _give_up(state: ReplicaState, now_ms: int) -> Step:
     if leading.stuck_ms is None:
         return replace(state, leading=replace(leading, stuck_ms=now_ms)), ()
     pending = state.newest.pending
-    changing = pending is not None and pending not in leading.refused
+    changing = pending is not None and all(r.wanted != pending for r in leading.refused)
     if now_ms - leading.stuck_ms < REPLICA_LAG_TIME_MS or changing:
         return state, ()
     hard_state = state.hard_state

@@ -18,6 +18,8 @@ from spu.replication.producer_state import ProducerDump
 REPLICA_LAG_TIME_MS: Final = 10_000
 #: A request that was not answered is sent again after this time.
 RETRY_MS: Final = 1_000
+#: The longest time after which a leader asks again for a live replica set that the SC refused.
+REFUSED_MAX_MS: Final = 8_000
 #: A follower that lacks records and sends nothing for this long is attached again.
 STALLED_MS: Final = 3_000
 #: How long a leader that must prove its log waits for connected replicas that are not live.
@@ -147,13 +149,27 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """A live replica set that a leader asked for at ``asked_ms`` and did not get. It does not ask
+    for it again for ``wait_ms``, which doubles with each refusal: each request writes to the KV."""
+
+    wanted: Members
+    asked_ms: int
+    wait_ms: int
+
+    @property
+    def until_ms(self) -> int:
+        return self.asked_ms + self.wait_ms
+
+
+@dataclass(frozen=True, slots=True)
 class Leading:
     """One leadership. ``control`` is the offset of the control record that began it, or of the last
     record before it where it began without one.
 
     ``mark`` is where the log ended at the last tick: a follower that has that much is not behind.
     ``asked_ms``: when it last asked for another live replica set; ``refused`` are those that it
-    asked for and did not get, the latest last. ``stuck_ms``: since when nothing was committed
+    did not get, the latest last. ``stuck_ms``: since when nothing was committed
     beyond ``stuck_at``, although there are records to commit.
 
     ``proving``: it must first prove its log (`spu.replication.proof`) and has appended nothing;
@@ -167,7 +183,7 @@ class Leading:
     attachments: int = 0
     followers: tuple[Progress, ...] = ()
     asked_ms: int = 0
-    refused: tuple[Members, ...] = ()
+    refused: tuple[Refusal, ...] = ()
     stuck_at: int = -1
     stuck_ms: int | None = None
     proving: bool = False

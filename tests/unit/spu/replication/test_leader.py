@@ -15,6 +15,7 @@ from spu.replication.events import (
     HardStatePersisted,
     LinkDown,
     LogStartAdvanced,
+    Output,
     PartitionUpdated,
     PersistHardState,
     Push,
@@ -29,6 +30,7 @@ from spu.replication.history import TermStart
 from spu.replication.messages import AppendAck, Attach, CommitUpdate, LogEnd, Reset, Truncate
 from spu.replication.state import (
     CREDITS,
+    REFUSED_MAX_MS,
     REPLICA_LAG_TIME_MS,
     RETRY_MS,
     STALLED_MS,
@@ -339,11 +341,33 @@ def test_given_one_that_is_refused_then_others_may_join() -> None:
     assert asked == (RequestLrsChange(2, TERM, (A, C), "SPU 2 joins"),)
     # Both refused, both wait; then the one that was refused longer ago comes first.
     assert dialogue.keep(learned(3, TERM, 0, A)) == ()
-    for revision, name, spu in ((3, B, 1), (4, C, 2), (5, B, 1)):
-        dialogue.now_ms += RETRY_MS
-        asked = tuple(o for o in dialogue.keep(Tick()) if isinstance(o, RequestLrsChange))
-        assert asked == (RequestLrsChange(revision, TERM, (A, name), f"SPU {spu} joins"),)
-        assert not dialogue.keep(learned(revision + 1, TERM, 0, A))
+    dialogue.now_ms += RETRY_MS
+    assert requests(dialogue.keep(Tick())) == ["SPU 1 joins"]
+    assert requests(dialogue.keep(learned(4, TERM, 0, A))) == ["SPU 2 joins"]
+    assert dialogue.keep(learned(5, TERM, 0, A)) == ()
+
+
+def test_given_refusals_without_end_then_each_doubles_the_wait_and_a_grant_forgets_them() -> None:
+    dialogue = leading(A, minimum=1)
+    dialogue.tell(Flushed(1))
+    joined(dialogue, 1, 1)
+    for revision, wait_ms in enumerate(
+        (RETRY_MS, 2 * RETRY_MS, 4 * RETRY_MS, REFUSED_MAX_MS, REFUSED_MAX_MS), start=2
+    ):
+        assert not requests(dialogue.keep(learned(revision, TERM, 0, A)))
+        dialogue.now_ms += wait_ms - 1
+        assert not requests(dialogue.keep(Tick()))
+        dialogue.now_ms += 1
+        assert requests(dialogue.keep(Tick())) == ["SPU 1 joins"]
+    dialogue.keep(learned(7, TERM, 0, A, B))
+    leading_now = dialogue.state.leading
+    assert leading_now is not None
+    assert not leading_now.refused
+
+
+def requests(outputs: tuple[Output, ...]) -> list[str]:
+    """What a leader asked the SC for in these outputs."""
+    return [output.reason for output in outputs if isinstance(output, RequestLrsChange)]
 
 
 def test_given_retention_then_the_log_begins_later_but_never_above_what_is_committed() -> None:
