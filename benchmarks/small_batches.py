@@ -28,7 +28,8 @@ from runnel.bench.cpu import Meter, find_local
 from runnel.net.address import parse_address
 from schemas.control.assignments import TopicAssignment
 from schemas.objects.topic import partition_name
-from schemas.wire.batch import RECORD_SCHEMA, build, encode_records
+from schemas.wire.batch import build
+from schemas.wire.payload import RECORD_SCHEMA, encode_records
 from schemas.wire.protocol import (
     FRAME_OVERHEAD,
     MIN_PROTOCOL_VERSION,

@@ -16,15 +16,8 @@ import pyarrow as pa
 from runnel.records.record import Headers
 from runnel.records.tables import int64_values, null_headers, timestamp_array
 from schemas.errors import TransactionIdTooLowError
-from schemas.wire.batch import (
-    CODECS,
-    RECORD_SCHEMA,
-    TRANSACTION_ID,
-    TRANSACTION_IDS_FLAG,
-    Buffer,
-    build_pieces,
-    encode_records,
-)
+from schemas.wire.batch import CODECS, TRANSACTION_IDS_FLAG, Buffer, build_pieces
+from schemas.wire.payload import RECORD_SCHEMA, TRANSACTION_ID, encode_records
 
 O = TypeVar("O")  # noqa: E741 - the type of outcomes
 

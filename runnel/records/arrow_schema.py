@@ -27,13 +27,8 @@ from schemas.columns.column_types import (
 )
 from schemas.columns.topic_schema import Column
 from schemas.errors import CorruptBatchError
-from schemas.wire.batch import (
-    TRANSACTION_ID,
-    BatchHeader,
-    Buffer,
-    read_payload,
-    require_transaction_ids,
-)
+from schemas.wire.batch import BatchHeader, Buffer
+from schemas.wire.payload import TRANSACTION_ID, read_payload, require_transaction_ids
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _END_OF_STREAM_LENGTH: Final = 8

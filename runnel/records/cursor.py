@@ -19,7 +19,8 @@ import pyarrow as pa
 from runnel.records.schema_resolution import ReadColumns
 from runnel.records.tables import int64_values
 from schemas.errors import CorruptBatchError, UnsupportedError
-from schemas.wire.batch import RECORD_SCHEMA, BatchHeader, decode_records, split_batches, verify
+from schemas.wire.batch import BatchHeader, split_batches, verify
+from schemas.wire.payload import RECORD_SCHEMA, decode_records
 
 #: What consumers of plain topics hand out: a record's partition and offset, then its columns.
 READ_SCHEMA: Final = pa.schema(

@@ -17,7 +17,8 @@ from runnel.records.arrow_schema import TIMESTAMP, arrow_schema, decode_rows, ti
 from runnel.records.tables import timestamp_array
 from schemas.columns.topic_schema import TopicSchema, column_count
 from schemas.errors import CorruptBatchError, UnsupportedError
-from schemas.wire.batch import TRANSACTION_ID, BatchHeader, Buffer
+from schemas.wire.batch import BatchHeader, Buffer
+from schemas.wire.payload import TRANSACTION_ID
 
 _PLACE: Final = (pa.field("partition", pa.int32()), pa.field("offset", pa.int64()))
 _TIME: Final = pa.field("timestamp", TIMESTAMP)

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from runnel.records.sources import as_rows, as_table
 from schemas.errors import InvalidRequestError, RecordTooLargeError
-from schemas.wire.batch import MAX_TRANSACTION_ID, RECORD_SCHEMA, TRANSACTION_ID
+from schemas.wire.batch import MAX_TRANSACTION_ID
+from schemas.wire.payload import RECORD_SCHEMA, TRANSACTION_ID
 
 #: Bytes of each row of a batch.
 SizesOf = Callable[[pa.RecordBatch], npt.NDArray[np.int64]]

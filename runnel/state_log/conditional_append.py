@@ -7,7 +7,8 @@ from typing import Final
 import pyarrow as pa
 
 from runnel.net.routing import TopicRoute
-from schemas.wire.batch import CODECS, RECORD_SCHEMA, build, encode_records
+from schemas.wire.batch import CODECS, build
+from schemas.wire.payload import RECORD_SCHEMA, encode_records
 from schemas.wire.protocol import Api
 from schemas.wire.record_requests import Acks, ProduceRequest
 

@@ -12,7 +12,7 @@ A batch is a fixed header of 96 bytes and a payload. All integers are little-end
         30    1 codec           0 none, 1 lz4, 2 zstd
         31    1 flags           bit 0: control batch, never delivered to readers;
                                 bit 1: its records have application transaction ids
-        32    4 schema id       0: the record schema below
+        32    4 schema id       0: `RECORD_SCHEMA` of `schemas.wire.payload`
         36    4 record count    offsets run from base to base + count - 1
         40    8 first timestamp smallest, in microseconds since the epoch
         48    8 last timestamp  largest
@@ -26,30 +26,20 @@ A batch is a fixed header of 96 bytes and a payload. All integers are little-end
 
 The client CRC is computed once by the producer and verified by every hop and by recovery; the
 leader CRC covers the leader's fields and the client CRC, so that neither part can be swapped.
-The payload is one encapsulated Arrow IPC record-batch message (its buffers compressed by the
-codec) of `RECORD_SCHEMA`; messages are padded to 8 bytes, and so are batches. The broker never
-decodes payloads: nothing in this module but `encode_records` and `read_payload` does.
-
-Checksums find damage, not lies: any producer can compute them. `read_payload` therefore believes
-nothing that a payload says about itself. Its result is safe to read, and takes no more memory than
-an uncompressed batch may.
+Batches are padded to 8 bytes. Nothing in this module looks into the payload: `schemas.wire.payload`
+encodes and decodes it, for clients. The broker never does, and so needs neither Arrow nor numpy.
 """
 
 from __future__ import annotations
 
-import functools
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Required, TypedDict, Unpack
+from typing import Final, Required, TypedDict, Unpack
 
 import crc32c as _crc32c
-import numpy as np
-import pyarrow as pa
-import pyarrow.ipc
 
-from schemas.errors import CorruptBatchError, UnsupportedError
-from schemas.objects.topic import MAX_BATCH_BYTES
+from schemas.errors import CorruptBatchError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -63,39 +53,10 @@ MAX_TRANSACTION_ID: Final = (1 << 63) - 1
 _LEADER_PART: Final = struct.Struct("<IIqQ")
 _LEADER_BODY: Final = struct.Struct("<IqQ")
 _CLIENT_START: Final = 24
-_END_OF_STREAM_LENGTH: Final = 8
 _MAX_OFFSET: Final = (1 << 63) - 1
-#: The most bytes that the buffers of a payload may take when they are decompressed.
-MAX_DECODED_BYTES: Final = MAX_BATCH_BYTES
-#: More buffers than any schema has.
-_MAX_BUFFERS: Final = 1 << 16
-# Numbers of fields in Arrow's Message.fbs.
-_MESSAGE_HEADER: Final = 2
-_RECORD_BATCH_BUFFERS: Final = 2
-_RECORD_BATCH_COMPRESSION: Final = 3
 
 CODECS: Final[dict[str, int]] = {"none": 0, "lz4": 1, "zstd": 2}
 _CODEC_NAMES: Final = {number: name for name, number in CODECS.items()}
-
-RECORD_SCHEMA: Final = pa.schema(
-    [
-        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field(
-            "headers",
-            pa.list_(
-                pa.struct(
-                    [pa.field("key", pa.utf8(), nullable=False), pa.field("value", pa.binary())]
-                )
-            ),
-        ),
-    ]
-)
-
-#: The last column in batches with `TRANSACTION_IDS_FLAG`, of plain and typed topics.
-TRANSACTION_ID: Final = pa.field("transaction_id", pa.int64(), nullable=False)
-_SCHEMA_WITH_IDS: Final = RECORD_SCHEMA.append(TRANSACTION_ID)
 
 if HEADER.size != HEADER_SIZE:
     raise AssertionError("the header layout and its documented size disagree")
@@ -272,140 +233,6 @@ def build_control(kind: str, timestamp_us: int) -> bytearray:
     )
 
 
-def encode_records(records: pa.RecordBatch, codec: str = "none") -> pa.Buffer:
-    """The payload of a batch: one Arrow IPC message. ``records`` must have `RECORD_SCHEMA`, and
-    may have `TRANSACTION_ID` as a last column."""
-    if codec == "none":
-        return records.serialize()
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=codec)
-    # Only streams take options: write one and leave its schema message out.
-    with_ids = records.num_columns > len(RECORD_SCHEMA)
-    schema = _SCHEMA_WITH_IDS if with_ids else RECORD_SCHEMA
-    with pa.ipc.new_stream(sink, schema, options=options) as stream:
-        stream.write_batch(records)
-    return sink.getvalue()[_schema_message_length(with_ids) : -_END_OF_STREAM_LENGTH]
-
-
-@functools.cache
-def _schema_message_length(with_ids: bool) -> int:
-    return len((_SCHEMA_WITH_IDS if with_ids else RECORD_SCHEMA).serialize())
-
-
-def decode_records(batch: Buffer, header: BatchHeader | None = None) -> pa.RecordBatch:
-    """The records of one batch, without copying if the codec is none: columns of
-    `RECORD_SCHEMA`, then `TRANSACTION_ID` if they have ids. ``header`` is the batch's, if it was
-    read already.
-
-    The caller has verified the batch. Raises CorruptBatchError as `read_payload` does and if a
-    record lacks a required value, UnsupportedError for an unknown schema.
-    """
-    header = header or read_header(batch)
-    if header.schema_id != 0:
-        raise UnsupportedError(f"this client does not know schema {header.schema_id}; upgrade it")
-    with_ids = header.has_transaction_ids
-    records = read_payload(header, batch, _SCHEMA_WITH_IDS if with_ids else RECORD_SCHEMA)
-    if with_ids:
-        require_transaction_ids(header, records)
-    if records.column("timestamp").null_count:
-        raise CorruptBatchError("payload has a record without a timestamp")
-    pairs = records.column("headers").values
-    if pairs.null_count or pairs.field("key").null_count:
-        raise CorruptBatchError("payload has a header without a key")
-    return records
-
-
-def read_payload(header: BatchHeader, batch: Buffer, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows of a verified batch, read as ``schema``; not copied if the codec is none.
-
-    Raises CorruptBatchError if the payload is no record batch of that schema, contradicts
-    itself or the header, or would take more than `MAX_DECODED_BYTES`. May hold nulls anywhere.
-    """
-    payload = pa.py_buffer(memoryview(batch)[HEADER_SIZE : header.length])
-    try:
-        message = pa.ipc.read_message(payload)
-        if message.type != "record batch":
-            raise CorruptBatchError(
-                f"payload is not an Arrow record batch but a message of type {message.type}"
-            )
-        decompressed = _decompressed_bytes(message.metadata, message.body)
-        if decompressed > MAX_DECODED_BYTES:
-            raise CorruptBatchError(
-                f"payload claims {decompressed} bytes when decompressed; the limit is"
-                f" {MAX_DECODED_BYTES}"
-            )
-        records = pa.ipc.read_record_batch(message, schema)
-        # Offsets inside columns too: following a false offset would read outside the buffer.
-        records.validate(full=True)
-    except (pa.ArrowException, EOFError, OSError, ValueError, struct.error) as error:
-        raise CorruptBatchError(f"payload is not an Arrow record batch: {error}") from error
-    if records.num_rows != header.record_count:
-        raise CorruptBatchError(
-            f"payload has {records.num_rows} records, the header says {header.record_count}"
-        )
-    return records
-
-
-def require_transaction_ids(header: BatchHeader, records: pa.RecordBatch) -> None:
-    """Raise CorruptBatchError unless the last column holds the ids that the header announces."""
-    column = records.column(records.num_columns - 1)
-    if column.null_count:
-        raise CorruptBatchError("payload has a record without a transaction id")
-    # Not by `to_numpy`: that imports pandas, which can take a second.
-    ids = np.frombuffer(column.buffers()[1] or b"", np.int64, len(column), 8 * column.offset)
-    if (ids[1:] < ids[:-1]).any():
-        raise CorruptBatchError("transaction ids of the payload decrease")
-    bounds = header.first_transaction_id, header.last_transaction_id
-    if (ids[0], ids[-1]) != bounds:
-        raise CorruptBatchError(
-            f"transaction ids of the payload go from {ids[0]} to {ids[-1]}, those of the header"
-            f" from {bounds[0]} to {bounds[1]}"
-        )
-
-
-def _decompressed_bytes(metadata: pa.Buffer, body: pa.Buffer) -> int:
-    """How many bytes Arrow will allocate for the buffers of a record-batch message.
-
-    Arrow believes the length in front of each compressed buffer, and a few bytes of
-    zstd can become gigabytes; so these lengths are read first. ``metadata`` is a flatbuffer that
-    Arrow has verified. Its layout is that of Message.fbs and of
-    https://flatbuffers.dev/internals/. Raises struct.error, CorruptBatchError.
-    """
-    (root,) = struct.unpack_from("<I", metadata)
-    header_at = _table_field(metadata, root, _MESSAGE_HEADER)
-    if not header_at:
-        raise CorruptBatchError("payload is an empty Arrow message")
-    batch = header_at + struct.unpack_from("<I", metadata, header_at)[0]
-    buffers_at = _table_field(metadata, batch, _RECORD_BATCH_BUFFERS)
-    if not buffers_at or not _table_field(metadata, batch, _RECORD_BATCH_COMPRESSION):
-        return 0
-    vector = buffers_at + struct.unpack_from("<I", metadata, buffers_at)[0]
-    (count,) = struct.unpack_from("<I", metadata, vector)
-    if count > _MAX_BUFFERS:
-        raise CorruptBatchError(f"payload claims {count} buffers")
-    total = 0
-    for number in range(count):
-        offset, length = struct.unpack_from("<qq", metadata, vector + 4 + 16 * number)
-        if length:
-            if offset < 0:
-                raise CorruptBatchError(f"payload has a buffer at {offset}")
-            (decompressed,) = struct.unpack_from("<q", body, offset)
-            # -1: this buffer is not compressed, and is not copied.
-            total += max(decompressed, 0)
-    return total
-
-
-def _table_field(metadata: pa.Buffer, table: int, number: int) -> int:
-    """The position of a field of a flatbuffer's table; 0 if the table does not have it."""
-    vtable = table - struct.unpack_from("<i", metadata, table)[0]
-    (size,) = struct.unpack_from("<H", metadata, vtable)
-    entry = 4 + 2 * number
-    if entry >= size:
-        return 0
-    (offset,) = struct.unpack_from("<H", metadata, vtable + entry)
-    return table + int(offset) if offset else 0
-
-
 def split_batches(data: memoryview) -> list[tuple[BatchHeader, memoryview]]:
     """The whole batches at the start of ``data``; a last incomplete one is left out."""
     found: list[tuple[BatchHeader, memoryview]] = []
@@ -417,8 +244,3 @@ def split_batches(data: memoryview) -> list[tuple[BatchHeader, memoryview]]:
         found.append((header, data[at : at + header.length]))
         at += header.length
     return found
-
-
-def record_schema_json() -> list[dict[str, Any]]:
-    """Columns and types of `RECORD_SCHEMA`, for documentation and the API."""
-    return [{"name": field.name, "type": str(field.type)} for field in RECORD_SCHEMA]

@@ -29,10 +29,9 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-
 from schemas.errors import ProtocolError
 from schemas.wire.frame_budget import Claim
+from schemas.wire.memory import unfilled
 from schemas.wire.protocol import FRAME_HEADER, MAX_FRAME_BYTES, PREFIX
 
 RECEIVE_BYTES: Final = 128 << 10
@@ -176,10 +175,10 @@ class FrameReader:
         """Receive the frame at ``_start`` and its length field into memory of that size."""
         if self._owned:
             # Not a bytearray: filling it with zeros would make all of it resident at once.
-            self._large = np.empty(size, np.uint8).data
+            self._large = unfilled(size)
         else:
             if len(self._large_memory) < size:
-                self._large_memory = np.empty(size, np.uint8).data
+                self._large_memory = unfilled(size)
             self._large = self._large_memory[:size]
         first = self._small[self._start : self._end]
         self._large[: len(first)] = first

@@ -17,10 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from schemas.errors import CorruptBatchError
 from schemas.wire.batch import HEADER_SIZE, MAGIC, NO_TRANSACTION, BatchHeader, read_header
+from schemas.wire.memory import unfilled
 from spu.storage.durable import is_shortage
 from spu.storage.file_pool import FilePool
 from spu.storage.index import INDEX_INTERVAL_BYTES, SparseIndex, read_index, write_index
@@ -204,8 +203,7 @@ class LogReader:
 
     def _pread(self, segment: Segment, position: int, count: int, *, wait: bool) -> memoryview:
         """Exactly ``count`` bytes."""
-        # A bytearray would be filled with zeros first.
-        view = np.empty(count, np.uint8).data
+        view = unfilled(count)
         filled = 0
         with self._files.open(segment.path) as fd:
             while filled < count:

@@ -10,14 +10,9 @@ from runnel.records.cursor import Cursor
 from runnel.records.schema_resolution import ReadColumns
 from schemas.columns.topic_schema import Column, TopicSchema, schema_id
 from schemas.errors import CorruptBatchError, UnsupportedError
-from schemas.wire import batch as wire_batch
-from schemas.wire.batch import (
-    MAX_DECODED_BYTES,
-    TRANSACTION_IDS_FLAG,
-    ClientPart,
-    build,
-    set_offset_and_term,
-)
+from schemas.wire import payload as wire_payload
+from schemas.wire.batch import TRANSACTION_IDS_FLAG, ClientPart, build, set_offset_and_term
+from schemas.wire.payload import MAX_DECODED_BYTES
 from tests.fuzz import repair
 from tests.fuzz.law import Rejected, options
 from tests.unit.spu.builders import TERM
@@ -70,7 +65,7 @@ def payload(data: bytes) -> None:
     not_before_us = 1 if choice & 128 else None
     not_before_id = 6 if choice & 32 else None
     cursor = Cursor("orders", 0, 0, not_before_us=not_before_us, not_before_id=not_before_id)
-    with mock.patch.object(wire_batch, "_MAX_BUFFERS", _BUFFERS):
+    with mock.patch.object(wire_payload, "_MAX_BUFFERS", _BUFFERS):
         _consume(cursor, batch, None)
 
 

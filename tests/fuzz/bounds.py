@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from schemas.wire.batch import MAX_DECODED_BYTES
+from schemas.wire.payload import MAX_DECODED_BYTES
 from tests.fuzz.law import Rejected, Target
 
 #: What any input may take: buffers, directories, exceptions with their texts.

@@ -22,15 +22,7 @@ from schemas.errors import (
     NotReadyError,
     TransactionIdTooLowError,
 )
-from schemas.wire.batch import (
-    RECORD_SCHEMA,
-    TRANSACTION_ID,
-    TRANSACTION_IDS_FLAG,
-    build,
-    build_control,
-    encode_records,
-    set_offset_and_term,
-)
+from schemas.wire.batch import TRANSACTION_IDS_FLAG, build, build_control, set_offset_and_term
 from schemas.wire.log_requests import (
     ListSegmentsRequest,
     ListSegmentsResponse,
@@ -39,6 +31,7 @@ from schemas.wire.log_requests import (
     VerifyRequest,
     VerifyResponse,
 )
+from schemas.wire.payload import RECORD_SCHEMA, TRANSACTION_ID, encode_records
 from schemas.wire.protocol import (
     Api,
     HelloRequest,

@@ -29,17 +29,8 @@ from schemas.errors import (
     error_from,
 )
 from schemas.objects.topic import MAX_BATCH_BYTES
-from schemas.wire.batch import (
-    MAX_DECODED_BYTES,
-    RECORD_SCHEMA,
-    BatchHeader,
-    build,
-    crc32c,
-    decode_records,
-    encode_records,
-    set_offset_and_term,
-    verify,
-)
+from schemas.wire.batch import BatchHeader, build, crc32c, set_offset_and_term, verify
+from schemas.wire.payload import MAX_DECODED_BYTES, RECORD_SCHEMA, decode_records, encode_records
 from schemas.wire.protocol import MAX_SUBSCRIPTION_BYTES, PROTOCOL_VERSION, Api
 from schemas.wire.subscription_requests import Grant, SubscribeRequest, SubscriptionEntry
 from spu.replication.messages import Reset

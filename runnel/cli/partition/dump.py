@@ -27,7 +27,8 @@ from runnel.partition.stored_batches import StoredBatch, read_segment, read_segm
 from runnel.profile import default_sc
 from schemas.errors import InvalidRequestError, RunnelError
 from schemas.ids import format_term
-from schemas.wire.batch import CODECS, HEADER_SIZE, NO_TRANSACTION, BatchHeader, decode_records
+from schemas.wire.batch import CODECS, HEADER_SIZE, NO_TRANSACTION, BatchHeader
+from schemas.wire.payload import decode_records
 
 _CODEC_NAMES: Final = {number: name for name, number in CODECS.items()}
 _COLUMNS: Final = {

@@ -21,7 +21,7 @@ from runnel.net.offsets import Start, Stop, TransactionId
 from schemas.columns.topic_schema import TopicSchema
 from schemas.errors import InvalidRequestError, NotFoundError
 from schemas.objects.topic import Topic
-from schemas.wire.batch import TRANSACTION_ID
+from schemas.wire.payload import TRANSACTION_ID
 
 
 class OnTruncatedChoice(StrEnum):

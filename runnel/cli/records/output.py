@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from schemas.columns.topic_schema import READER_COLUMNS
 from schemas.errors import InvalidRequestError
-from schemas.wire.batch import TRANSACTION_ID
+from schemas.wire.payload import TRANSACTION_ID
 
 #: Of columns in a table, by their Arrow types.
 _WIDTHS: Final = {"bool": 5, "int8": 4, "int16": 6, "uint8": 3, "uint16": 5, "date32[day]": 10}

@@ -33,15 +33,13 @@ from schemas.errors import (
 )
 from schemas.wire.batch import (
     NO_TRANSACTION,
-    TRANSACTION_ID,
     TRANSACTION_IDS_FLAG,
     Buffer,
     build,
-    decode_records,
-    encode_records,
     set_offset_and_term,
     verify_client_part,
 )
+from schemas.wire.payload import TRANSACTION_ID, decode_records, encode_records
 from tests.unit.runnel.conftest import World
 from tests.unit.runnel.records.test_cursor import control
 

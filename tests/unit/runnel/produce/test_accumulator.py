@@ -15,8 +15,9 @@ from runnel.produce.accumulator import Accumulator
 from runnel.produce.batch import ProducerBatch
 from runnel.records.tables import ROW_OVERHEAD_BYTES, chunks, measured, record_sizes, record_table
 from schemas.errors import InvalidRequestError, RecordTooLargeError
-from schemas.wire.batch import decode_records, read_header, set_offset_and_term
+from schemas.wire.batch import read_header, set_offset_and_term
 from schemas.wire.partitioner import partition_for
+from schemas.wire.payload import decode_records
 
 BATCH_BYTES = 400
 LINGER_S = 5.0

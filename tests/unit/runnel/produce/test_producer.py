@@ -23,7 +23,7 @@ from schemas.errors import (
     RunnelError,
 )
 from schemas.ids import Term
-from schemas.wire.batch import decode_records
+from schemas.wire.payload import decode_records
 from tests.unit.runnel.conftest import World
 from tests.unit.runnel.fake_spu import FakeLog, FakeSpu, Step
 

@@ -14,15 +14,8 @@ from runnel.consume.delivered import FetchedChunk, ReadState
 from runnel.produce.batch import ProducerBatch
 from runnel.records.cursor import READ_SCHEMA, SMALL_BYTES, Cursor
 from schemas.errors import CorruptBatchError
-from schemas.wire.batch import (
-    TRANSACTION_ID,
-    TRANSACTION_IDS_FLAG,
-    build,
-    build_control,
-    decode_records,
-    encode_records,
-    set_offset_and_term,
-)
+from schemas.wire.batch import TRANSACTION_IDS_FLAG, build, build_control, set_offset_and_term
+from schemas.wire.payload import TRANSACTION_ID, decode_records, encode_records
 
 #: Two records with keys of this length are a large batch.
 LARGE = SMALL_BYTES // 2

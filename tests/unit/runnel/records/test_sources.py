@@ -16,7 +16,7 @@ from runnel.records.row_tables import fit_table
 from runnel.records.row_values import MisfitError
 from runnel.records.tables import record_table
 from schemas.columns.topic_schema import Column
-from schemas.wire.batch import RECORD_SCHEMA
+from schemas.wire.payload import RECORD_SCHEMA
 
 NOW_US = 1_700_000_000_000_000
 

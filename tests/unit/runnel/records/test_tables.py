@@ -21,7 +21,7 @@ from runnel.records.tables import (
     record_table,
 )
 from schemas.errors import InvalidRequestError, RecordTooLargeError
-from schemas.wire.batch import RECORD_SCHEMA
+from schemas.wire.payload import RECORD_SCHEMA
 
 NOW_US = 1_700_000_000_000_000
 

@@ -19,7 +19,8 @@ from schemas.errors import (
     RunnelError,
     UnsupportedError,
 )
-from schemas.wire.batch import build_control, decode_records
+from schemas.wire.batch import build_control
+from schemas.wire.payload import decode_records
 from tests.polling import eventually
 from tests.unit.runnel.conftest import World
 from tests.unit.runnel.fake_spu import Step

@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-import functools
-from datetime import UTC, datetime
 from typing import Any
 
 import crc32c as crc32c_package
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import CorruptBatchError, UnsupportedError
+from schemas.errors import CorruptBatchError
 from schemas.wire.batch import (
     CODECS,
     HEADER_SIZE,
     MAGIC,
     NO_TRANSACTION,
-    RECORD_SCHEMA,
     ClientPart,
     build,
     build_control,
     build_pieces,
     crc32c,
-    decode_records,
-    encode_records,
     read_header,
-    record_schema_json,
     set_offset_and_term,
     split_batches,
     verify,
     verify_client_part,
     verify_leader_part,
 )
+from schemas.wire.payload import decode_records
+from tests.unit.schemas.wire.batches import batch_of, record, stored, table_of
 
 #: One batch of three bytes, stamped. The format never changes by accident.
 GOLDEN = bytes.fromhex(
@@ -42,38 +37,6 @@ GOLDEN = bytes.fromhex(
     "02000000090000000b000000000000000c000000000000000000000000000000"
     "6162630000000000"
 )
-
-
-def record(
-    key: bytes | None = None,
-    value: bytes | None = b"v",
-    headers: list[dict[str, Any]] | None = None,
-    timestamp_us: int = 0,
-) -> dict[str, Any]:
-    return {"timestamp": timestamp_us, "key": key, "value": value, "headers": headers}
-
-
-def table_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)
-
-
-def batch_of(records: pa.RecordBatch, codec: str = "none", **header: int) -> bytearray:
-    return build(
-        encode_records(records, codec),
-        record_count=records.num_rows,
-        first_timestamp_us=0,
-        last_timestamp_us=0,
-        codec=CODECS[codec],
-        **header,
-    )
-
-
-@functools.cache
-def stored(codec: str = "none") -> bytes:
-    """A small stamped batch."""
-    batch = batch_of(table_of([record(b"k", b"v" * 20), record()]), codec, producer_id=7)
-    set_offset_and_term(batch, 41, 1 << 48)
-    return bytes(batch)
 
 
 rows = st.builds(
@@ -178,74 +141,9 @@ def test_law_any_bytes_are_refused_with_corrupt_batch(data: bytes) -> None:
             check(data)
 
 
-@given(st.binary(max_size=120) | st.integers(0, 200).map(bytes), st.integers(1, 3))
-def test_law_any_payload_decodes_or_is_corrupt(payload: bytes, count: int) -> None:
-    batch = build(payload, record_count=count, first_timestamp_us=0, last_timestamp_us=0)
-    verify_client_part(batch)
-    with pytest.raises(CorruptBatchError, match="payload"):
-        decode_records(batch)
-
-
-@pytest.mark.parametrize(
-    "payload",
-    [
-        pytest.param(b"", id="given-nothing"),
-        pytest.param(b"term", id="given-text"),
-        pytest.param(bytes(64), id="given-zeros"),
-        pytest.param(RECORD_SCHEMA.serialize().to_pybytes(), id="given-a-schema-message"),
-        pytest.param(
-            pa.record_batch({"a": [1, 2]}).serialize().to_pybytes(), id="given-another-schema"
-        ),
-        pytest.param(
-            pa.record_batch(
-                {
-                    "timestamp": pa.array([1, 2]),
-                    "key": pa.array([1, 2]),
-                    "value": pa.array([1, 2]),
-                    "headers": pa.array([1, 2]),
-                }
-            )
-            .serialize()
-            .to_pybytes(),
-            id="given-the-names-with-other-types",
-        ),
-    ],
-)
-def test_payloads_that_are_no_records(payload: bytes) -> None:
-    batch = build(payload, record_count=2, first_timestamp_us=0, last_timestamp_us=0)
-    with pytest.raises(CorruptBatchError, match="payload is not an Arrow record batch"):
-        decode_records(batch)
-
-
-def test_given_an_offset_beyond_the_values_then_corrupt() -> None:
-    """Arrow would read memory that is not the batch's."""
-    payload = bytearray(encode_records(table_of([record(value=b"hello")])))
-    at = payload.index((5).to_bytes(4, "little"), payload.index(b"hello") - 16)
-    payload[at : at + 4] = (1 << 20).to_bytes(4, "little")
-    batch = build(payload, record_count=1, first_timestamp_us=0, last_timestamp_us=0)
-    verify_client_part(batch)
-    with pytest.raises(CorruptBatchError, match="payload is not an Arrow record batch"):
-        decode_records(batch)
-
-
 def test_given_more_bytes_than_the_batch_then_corrupt() -> None:
     with pytest.raises(CorruptBatchError, match="batch header says 104 bytes, 112 arrived"):
         verify(GOLDEN + bytes(8))
-
-
-def test_given_another_record_count_then_corrupt() -> None:
-    records = table_of([record(), record()])
-    batch = build(
-        encode_records(records), record_count=3, first_timestamp_us=0, last_timestamp_us=0
-    )
-    with pytest.raises(CorruptBatchError, match="payload has 2 records, the header says 3"):
-        decode_records(batch)
-
-
-def test_given_an_unknown_schema_then_unsupported() -> None:
-    batch = batch_of(table_of([record()]), schema_id=5)
-    with pytest.raises(UnsupportedError, match="does not know schema 5; upgrade it"):
-        decode_records(batch)
 
 
 @pytest.mark.parametrize(
@@ -329,16 +227,6 @@ def test_the_pinned_batch_reads_as_it_was_written() -> None:
     assert (header.first_transaction_id, header.last_transaction_id) == (11, 12)
 
 
-@pytest.mark.parametrize("codec", sorted(CODECS))
-def test_payloads_written_earlier_still_decode(codec: str) -> None:
-    """Arrow may write other bytes one day; it must read these."""
-    records = table_of([record(b"k", b"v" * 40, [{"key": "h", "value": b"1"}], 1_000)])
-    payload = bytes(encode_records(records, codec))
-    assert payload[:4] == b"\xff\xff\xff\xff"
-    assert pa.ipc.read_message(payload).type == "record batch"
-    assert len(payload) % 8 == 0
-
-
 def test_magic_is_readable() -> None:
     assert GOLDEN[28:30] == b"RB"
     assert MAGIC.to_bytes(2, "little") == b"RB"
@@ -400,27 +288,6 @@ def test_control_batches() -> None:
     assert bytes(batch[HEADER_SIZE:]) == b"term\0\0\0\0"
 
 
-def test_given_no_codec_then_decoding_copies_nothing() -> None:
-    data = memoryview(stored())
-    values = decode_records(data).column("value").buffers()[2]
-    start = pa.py_buffer(data).address
-    assert start <= values.address < start + len(data)
-
-
-def test_given_a_slice_then_only_its_records_are_encoded() -> None:
-    records = table_of([record(value=bytes([n]) * 1000) for n in range(50)])
-    batch = batch_of(records.slice(10, 2))
-    assert len(batch) < 4_000
-    assert decode_records(batch).column("value").to_pylist() == [b"\x0a" * 1000, b"\x0b" * 1000]
-
-
-def test_timestamps_are_microseconds_in_utc() -> None:
-    decoded = decode_records(batch_of(table_of([record(timestamp_us=1_700_000_000_000_001)])))
-    assert decoded.column("timestamp").to_pylist() == [
-        datetime(2023, 11, 14, 22, 13, 20, 1, tzinfo=UTC)
-    ]
-
-
 # Splitting
 
 
@@ -461,12 +328,3 @@ def test_crc32c_is_castagnolis() -> None:
     assert crc32c(bytes(32)) == 0x8A9136AA
     assert crc32c(b"6789", crc32c(b"12345")) == crc32c(b"123456789")
     assert crc32c_package.crc32c(b"") == crc32c(b"") == 0
-
-
-def test_the_record_schema_is_pinned() -> None:
-    assert record_schema_json() == [
-        {"name": "timestamp", "type": "timestamp[us, tz=UTC]"},
-        {"name": "key", "type": "binary"},
-        {"name": "value", "type": "binary"},
-        {"name": "headers", "type": "list<item: struct<key: string not null, value: binary>>"},
-    ]

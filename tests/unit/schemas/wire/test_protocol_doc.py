@@ -20,16 +20,13 @@ from schemas.wire.batch import (
     HEADER,
     HEADER_SIZE,
     MAGIC,
-    RECORD_SCHEMA,
     BatchHeader,
     build,
     crc32c,
-    decode_records,
-    encode_records,
-    record_schema_json,
     set_offset_and_term,
     verify_client_part,
 )
+from schemas.wire.payload import RECORD_SCHEMA, decode_records, encode_records, record_schema_json
 from schemas.wire.protocol import (
     FRAME_HEADER,
     HELLO_MAGIC,

@@ -17,13 +17,8 @@ from runnel.cli.partition.dump import Choice, batch_json, dump_leader, dump_stor
 from runnel.partition.stored_batches import StoredBatch, stored_batch
 from schemas.errors import InvalidRequestError, NotFoundError
 from schemas.ids import make_term
-from schemas.wire.batch import (
-    RECORD_SCHEMA,
-    build,
-    build_control,
-    encode_records,
-    set_offset_and_term,
-)
+from schemas.wire.batch import build, build_control, set_offset_and_term
+from schemas.wire.payload import RECORD_SCHEMA, encode_records
 from schemas.wire.record_requests import FetchResponse, ListOffsetsResponse
 
 TERM = make_term(0, 1, 2)
