@@ -25,7 +25,8 @@ class ReplicaDisk:
     ``before_term`` is the term of the record before ``start``, ``settled`` are the producers there.
     ``damage`` is what every recovery finds wrong until the log is replaced; ``broken`` means that
     an fsync failed: what came after it is not read back. ``old`` means that a copy was put back in
-    its place, and that it lacks records since.
+    its place, and that it lacks records since: below ``held``, all was durable there before, and
+    may have been acknowledged.
     """
 
     hard_state: HardState
@@ -40,6 +41,7 @@ class ReplicaDisk:
     damage: str | None = None
     broken: bool = False
     old: bool = False
+    held: int = 0
 
     @property
     def leo(self) -> int:
@@ -82,7 +84,7 @@ class ReplicaDisk:
         self.start = self.synced = start
         self.first, self.before_term, self.lac = first, last_term, start - 1
         self.settled, self.damage, self.broken = known, None, False
-        self.old = False
+        self.old, self.held = False, 0
 
     def copied(self) -> ReplicaDisk:
         """A copy of what is durable, as somebody makes it of files."""

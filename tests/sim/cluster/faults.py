@@ -77,9 +77,10 @@ class Faults:
         if chance.random() < 0.5:
             kinds = chance.sample(kinds, chance.randint(3, 9))
         spared = KVS if chance.random() < 0.6 or has_old_disks(world.seed) else DISKS
-        kinds = [kind for kind in kinds if kind not in spared]
-        self._kinds = kinds
-        self._weights = [KINDS[kind] for kind in kinds]
+        # A few kinds may all be among those that are spared.
+        kept = [kind for kind in kinds if kind not in spared]
+        self._kinds = kept or [kind for kind in KINDS if kind not in spared]
+        self._weights = [KINDS[kind] for kind in self._kinds]
         self._removed: dict[str, Partition] = {}
         self._carry_out: dict[str, Callable[[], bool]] = {
             "process crashes": lambda: self._crash(power_fails=False),

@@ -230,8 +230,8 @@ class Ledger:
             self._verify(holder)
             if holder.disk.old:
                 # Nobody may know yet. Once it holds everything, it is a disk like any other.
-                lacks = holder.verified < len(self.committed) or holder.disk.synced < self.end
-                if lacks:
+                whole = max(self.end, holder.disk.held)
+                if holder.verified < len(self.committed) or holder.disk.synced < whole:
                     continue
                 holder.disk.old = False
             if holder.verified < len(self.committed):

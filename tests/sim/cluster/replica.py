@@ -146,7 +146,9 @@ class SimReplica:
 
     def put_back(self, copy: ReplicaDisk) -> None:
         """The process is down, and a copy of its disk replaces the disk."""
+        held = max(self.disk.synced, self.disk.held)
         self.disk = copy.copied()
+        self.disk.held = held
         self.disk.old = self._went_back = self._forgot = True
         self.ledger.holders[self.spu.id] = Holder(self.spu.id, self.disk)
         self.ledger.forgets(self.spu.id)

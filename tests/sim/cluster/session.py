@@ -69,9 +69,14 @@ class Session:
         clock.after(chance.randint(*SUSPICION_US), self.leave)
 
     def leave(self) -> None:
-        """The SPU misses the SC's heartbeats, and closes the session with a code that says so."""
-        if self.open_at_spu and (self.spu, SC) not in self._world.network.blocked:
-            self._world.clock.after(CODE_US, self.end_at_sc, SessionEnd.CLOSED)
+        """The SPU misses the SC's heartbeats, and closes the session with a code that says so. If
+        that does not get through, the SC misses heartbeats, too."""
+        if self.open_at_spu:
+            clock, chance = self._world.clock, self._world.chance
+            if (self.spu, SC) in self._world.network.blocked:
+                clock.after(chance.randint(*SUSPICION_US), self.end_at_sc, SessionEnd.SILENT)
+            else:
+                clock.after(CODE_US, self.end_at_sc, SessionEnd.CLOSED)
         self.end_at_spu()
 
     def died(self, node: int, *, silently: bool) -> None:
