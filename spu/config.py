@@ -12,7 +12,16 @@ from pydantic import Field
 from schemas.daemon.daemon import Listen
 from schemas.model import Model
 from schemas.objects.quantities import DurationMs, Millis, Size
-from schemas.objects.spu import MAX_SPU_ID
+from schemas.objects.spu import MAX_SPU_ID, is_loopback
+
+
+class PeerListen(Model):
+    """An address to listen on for other SPUs."""
+
+    host: str | None = Field(default=None, min_length=1)
+    """Host name or IP address to listen on. Left out: that of `public`."""
+    port: int = Field(default=9006, ge=0, le=65535)
+    """Port to listen on; 0 takes a free one."""
 
 
 class HttpLimits(Model):
@@ -56,11 +65,27 @@ class SpuConfig(Model):
     """
     public: Listen = Listen(port=9005)
     """Where the SPU listens to producers and consumers."""
-    private: Listen = Listen(port=9006)
-    """Where the SPU listens to other SPUs, for replication."""
+    private: PeerListen = PeerListen()
+    """Where the SPU listens to other SPUs, for replication. Left out: on the host of `public`."""
     http: Listen = Listen(port=9007)
     """Where the SPU serves `/metrics` and `/health`."""
     limits: Limits = Limits()
     """What the SPU takes from those who reach its ports."""
     log_level: str = "info"
     """Least severe level that is logged: `debug`, `info`, `warning`, `error` or `critical`."""
+
+    @property
+    def private_host(self) -> str:
+        """The host on which the SPU listens to other SPUs."""
+        return self.private.host or self.public.host
+
+    @property
+    def contradiction(self) -> str | None:
+        """Why SPUs on other machines cannot reach this one, although clients there can; None if
+        the addresses do not say that."""
+        if is_loopback(self.public.host) or not is_loopback(self.private_host):
+            return None
+        return (
+            f"private.host is {self.private_host}, so only SPUs on this machine can replicate with"
+            " this one; leave it out to listen on the host of public"
+        )

@@ -56,7 +56,7 @@ async def serve(config: SpuConfig) -> None:
             await host.open()
         spare_what_is_there()
         stack.push_async_callback(host.close)
-        private = await host.peers.listen(config.private.host, config.private.port)
+        private = await host.peers.listen(config.private_host, config.private.port)
         listener = Listener(host, files.clients, files.unproven)
         public = await listener.start(config.public.host, config.public.port)
         stack.push_async_callback(listener.close)
@@ -72,6 +72,8 @@ async def serve(config: SpuConfig) -> None:
             http=http,
             logDir=config.log_dir,
         )
+        if config.contradiction is not None:
+            log.warning("SPUs on other machines cannot reach this one", why=config.contradiction)
         link = ControllerLink(config.controller, control)
         tasks = [
             asyncio.create_task(link.run(), name="controller link"),

@@ -81,7 +81,7 @@ def _status(view: View, spu: Spu, now_ms: int) -> SpuStatus:
         case Liveness.ONLINE:
             return SpuStatus(
                 resolution=SpuResolution.ONLINE,
-                reason=_strangers(view, spu.spec.spu_id),
+                reason=_joined(_strangers(view, spu.spec.spu_id), spu.spec.contradiction),
                 observed_generation=spu.generation,
             )
         case _ if (trouble := _trouble(view, spu)) is not None:
@@ -95,7 +95,15 @@ def _status(view: View, spu: Spu, now_ms: int) -> SpuStatus:
             resolution, reason = SpuResolution.OFFLINE, "the SPU is not connected"
     if (refused := view.refusal(spu.spec.spu_id)) is not None:
         reason = f"{reason}; {refused}"
-    return SpuStatus(resolution=resolution, reason=reason, observed_generation=spu.generation)
+    return SpuStatus(
+        resolution=resolution,
+        reason=_joined(reason, spu.spec.contradiction),
+        observed_generation=spu.generation,
+    )
+
+
+def _joined(*reasons: str | None) -> str | None:
+    return "; ".join(reason for reason in reasons if reason is not None) or None
 
 
 def _strangers(view: View, spu_id: int) -> str | None:

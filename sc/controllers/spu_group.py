@@ -31,6 +31,8 @@ from schemas.objects.quantities import MAX_NAME_LENGTH
 from schemas.objects.spu import MAX_SPU_ID, Encryption, Spu, SpuSpec, SpuType
 from schemas.objects.spu_group import SpuGroup, SpuGroupResolution, SpuGroupStatus
 
+#: Where SPUs of a group reach each other, unless its template says otherwise: they run on one host.
+GROUP_HOST = "localhost"
 #: Ports that an SPU uses from its public one on.
 PORTS = 3
 _NAMESPACE = uuid.UUID("5a2f4a64-93f0-4a0e-8f43-0f4f2c6a3d10")
@@ -99,7 +101,9 @@ def managed_spu(group: SpuGroup, spu_id: int, port_step: int) -> Spu:
                 update={"log_dir": f"{log_dir}/{name}" if log_dir is not None else None}
             ),
             public_endpoint=public.model_copy(update={"port": public.port + ports}),
-            private_endpoint=private.model_copy(update={"port": private.port + ports}),
+            private_endpoint=private.model_copy(
+                update={"port": private.port + ports, "host": private.host or GROUP_HOST}
+            ),
         ),
     )
 

@@ -95,7 +95,7 @@ class LocalStore:
         return tuple(
             Peer(
                 spu_id=spu.spec.spu_id,
-                host=spu.spec.private_endpoint.host,
+                host=spu.spec.private_host,
                 port=spu.spec.private_endpoint.port,
             )
             for spu in found

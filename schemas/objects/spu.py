@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Any, ClassVar, Literal
 
 from pydantic import (
@@ -74,8 +75,9 @@ class PrivateEndpoint(Model):
 
     port: int = Field(default=9006, ge=1, le=65535)
     """Port that other SPUs connect to."""
-    host: str = "localhost"
-    """Host that other SPUs connect to."""
+    host: str | None = Field(default=None, min_length=1)
+    """Host that other SPUs connect to. Left out: the first address of `publicEndpoint`; `localhost`
+    for SPUs of a group, which run on one host."""
     encryption: Encryption = Encryption.PLAINTEXT
     """plaintext. TLS is kept, but refused by this version."""
 
@@ -112,6 +114,32 @@ class SpuSpec(Model):
     """Where clients reach the SPU."""
     private_endpoint: PrivateEndpoint = PrivateEndpoint()
     """Where other SPUs reach the SPU."""
+
+    @property
+    def private_host(self) -> str:
+        """The host that other SPUs connect to."""
+        return self.private_endpoint.host or self.public_endpoint.host
+
+    @property
+    def contradiction(self) -> str | None:
+        """Why SPUs on other machines cannot reach this one, although clients there can; None if
+        the addresses do not say that. SPUs of a group run on one host."""
+        public, private = self.public_endpoint.host, self.private_host
+        if self.group is not None or is_loopback(public) or not is_loopback(private):
+            return None
+        return (
+            f"clients reach it at {public}, but other SPUs at {private}, which is their own"
+            " machine: it cannot replicate with SPUs on other machines; set"
+            f" spec.privateEndpoint.host, or leave it out for {public}"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address means the machine that uses it: loopback, without a lookup."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 class SpuResolution(CaselessEnum):

@@ -7,7 +7,6 @@ asks the SPU for its identity. It does not try private endpoints: only other SPU
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from runnel.profile import default_sc, load_profile
 from schemas.errors import InvalidRequestError, RunnelError, UnreachableError
 from schemas.objects.partition import Partition, PartitionResolution
 from schemas.objects.quantities import readable_size
-from schemas.objects.spu import Spu, SpuResolution
+from schemas.objects.spu import Spu, SpuResolution, is_loopback
 from schemas.objects.topic import Topic, TopicResolution
 
 PATIENCE_S: Final = 3.0
@@ -279,14 +278,6 @@ async def _check_endpoint(
     if not uid:
         return Check(name, Result.WARNING, f"{address} answers, but has not joined a cluster yet")
     return Check(name, Result.OK, f"SPU {spu_id} answers at {address}")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address means the machine that uses it: loopback, without a lookup."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 def check_topics(topics: Sequence[Topic]) -> list[Check]:

@@ -68,10 +68,19 @@ def apply(
             except RunnelError as error:
                 error.message = item.located(error.message)
                 raise
+            if (doubt := doubt_about(item.object)) is not None:
+                print(f"warning: {item.located(doubt)}", file=sys.stderr)
         for item in loaded if wait_for_it and not dry_run else ():
             kind = item.object.PLURAL
             if (works := _WORKS.get(kind)) is not None:
                 cluster.wait(kind, item.object.name, works, timeout=seconds)
+
+
+def doubt_about(obj: Object) -> str | None:
+    """What is probably not meant in an object that an SC accepts, or None."""
+    if not isinstance(obj, Spu) or obj.spec.contradiction is None:
+        return None
+    return f"spec.privateEndpoint.host: {obj.spec.contradiction}"
 
 
 @create_app.command("topic")

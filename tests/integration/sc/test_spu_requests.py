@@ -31,8 +31,14 @@ async def test_given_question_for_peers_then_told_where_the_registered_ones_list
         await spu.ask(FindPeers(spu_ids=(2, 7)))
         told = Peers(peers=(Peer(spu_id=2, host="spu-2.example", port=19_006),))
         await eventually(lambda: spu.peers == [told])
+        await sc.create(
+            "Spu", "spu-3", {"spuId": 3, "publicEndpoint": {"ingress": [{"ip": "10.0.0.3"}]}}
+        )
+        await spu.ask(FindPeers(spu_ids=(3,)))
+        there = Peers(peers=(Peer(spu_id=3, host="10.0.0.3", port=9006),))
+        await eventually(lambda: spu.peers == [told, there])
         await spu.ask(FindPeers(spu_ids=(7,)))
-        await eventually(lambda: spu.peers == [told, Peers(peers=())])
+        await eventually(lambda: spu.peers == [told, there, Peers(peers=())])
 
 
 async def test_given_leader_that_asks_then_its_follower_is_live_and_leads_after_it(

@@ -25,7 +25,15 @@ from schemas.objects.partition import (
     PartitionSpec,
     PartitionStatus,
 )
-from schemas.objects.spu import Spu, SpuResolution, SpuSpec, SpuStatus
+from schemas.objects.spu import (
+    Ingress,
+    PrivateEndpoint,
+    PublicEndpoint,
+    Spu,
+    SpuResolution,
+    SpuSpec,
+    SpuStatus,
+)
 from schemas.objects.spu_group import (
     SpuGroup,
     SpuGroupResolution,
@@ -73,13 +81,20 @@ def spu_of(
     reason: str | None = None,
     rack: str | None = None,
     name: str | None = None,
+    ingress: str = "localhost",
+    private: str | None = None,
     revision: int = 1,
     observed: int = 1,
 ) -> Spu:
     name = name or f"spu-{spu_id}"
     return Spu(
         metadata=metadata_of("Spu", name, revision=revision),
-        spec=SpuSpec(spu_id=spu_id, rack=rack),
+        spec=SpuSpec(
+            spu_id=spu_id,
+            rack=rack,
+            public_endpoint=PublicEndpoint(ingress=(Ingress(hostname=ingress),)),
+            private_endpoint=PrivateEndpoint(host=private),
+        ),
         status=SpuStatus(resolution=resolution, reason=reason, observed_generation=observed),
     )
 

@@ -44,6 +44,9 @@ ONLINE = spu_of(1)
 INIT = spu_of(1, SpuResolution.INIT, reason=INIT_REASON)
 OFFLINE = spu_of(1, SpuResolution.OFFLINE, reason=OFFLINE_REASON)
 UNKNOWN = spu_of(1, SpuResolution.UNKNOWN, reason=UNKNOWN_REASON)
+#: It advertises its own loopback address to other SPUs.
+ALONE = spu_of(1, SpuResolution.INIT, ingress="edge-1.example", private="localhost", observed=0)
+CONTRADICTION = ALONE.spec.contradiction
 MINE = partition_of("a", 0, (1, 2))
 GOING = partition_of("b", 0, (1,), deleting=True)
 FOREIGN = partition_of("c", 0, (2,))
@@ -81,6 +84,16 @@ def becomes(spu: Spu, resolution: SpuResolution, reason: str | None) -> WriteSta
             view_of(spu_of(1, SpuResolution.INIT, observed=0)),
             (becomes(spu_of(1, SpuResolution.INIT, observed=0), SpuResolution.INIT, INIT_REASON),),
             id="given-fresh-init-then-reason-says-what-it-waits-for",
+        ),
+        pytest.param(
+            view_of(ALONE),
+            (becomes(ALONE, SpuResolution.INIT, f"{INIT_REASON}; {CONTRADICTION}"),),
+            id="given-others-are-sent-to-their-own-machine-then-the-reason-says-so-at-once",
+        ),
+        pytest.param(
+            view_of(ALONE, sessions=[session_of(1)]),
+            (becomes(ALONE, SpuResolution.ONLINE, CONTRADICTION),),
+            id="given-others-are-sent-to-their-own-machine-then-it-says-so-while-online",
         ),
         pytest.param(
             view_of(INIT, grace_until_ms=GRACE),

@@ -178,7 +178,7 @@ def test_given_template_then_the_spu_has_all_of_it_and_its_own_name_id_ports_and
         region="eu",
         storage=Storage(size=7 << 30, log_dir="/data/edge-12"),
         public_endpoint=PublicEndpoint(port=9103),
-        private_endpoint=PrivateEndpoint(port=9203),
+        private_endpoint=PrivateEndpoint(port=9203, host="localhost"),
     )
     assert second.spu.metadata.name == "edge-12"
     assert second.spu.metadata.labels == {"spugroup": "edge"}

@@ -407,12 +407,3 @@ def test_a_directory_that_is_not_the_spus_says_nothing(
     spu = runnel.Spu("edge", SPU_ID, storage={"log_dir": str(tmp_path)})
     assert isinstance(spu, Spu)
     assert check_disk(spu, CLUSTER_UID) is None
-
-
-@pytest.mark.parametrize(
-    ("host", "loopback"),
-    [("localhost", True), ("127.1.2.3", True), ("::1", True), ("a.localhost", True),
-     ("10.0.0.1", False), ("sc.example", False)],
-)  # fmt: skip
-def test_loopback(host: str, loopback: bool) -> None:
-    assert check.is_loopback(host) is loopback

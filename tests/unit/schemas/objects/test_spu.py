@@ -1,0 +1,62 @@
+"""Where clients and other SPUs reach an SPU, and addresses that contradict each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from schemas.objects.spu import Spu, is_loopback
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("localhost", True), ("127.1.2.3", True), ("::1", True), ("a.localhost", True),
+     ("10.0.0.1", False), ("sc.example", False)],
+)  # fmt: skip
+def test_loopback(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
+
+
+def registered(ingress: str, private: str | None, **spec: object) -> Spu:
+    kind = "ip" if ingress[0].isdigit() else "hostname"
+    return Spu.model_validate(
+        {
+            "metadata": {"name": "edge-7"},
+            "spec": {
+                "spuId": 7,
+                "publicEndpoint": {"ingress": [{kind: ingress}]},
+                "privateEndpoint": {} if private is None else {"host": private},
+                **spec,
+            },
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("ingress", "private", "host"),
+    [
+        ("edge-7.example", None, "edge-7.example"),
+        ("10.0.0.7", None, "10.0.0.7"),
+        ("edge-7.example", "edge-7.internal", "edge-7.internal"),
+        ("localhost", None, "localhost"),
+    ],
+)
+def test_other_spus_connect_to_the_ingress_unless_it_is_said_otherwise(
+    ingress: str, private: str | None, host: str
+) -> None:
+    spec = registered(ingress, private).spec
+    assert (spec.private_host, spec.contradiction) == (host, None)
+
+
+@pytest.mark.parametrize("private", ["localhost", "127.0.0.1", "::1"])
+def test_given_remote_clients_and_a_loopback_private_host_then_it_cannot_replicate(
+    private: str,
+) -> None:
+    why = registered("edge-7.example", private).spec.contradiction
+    assert why is not None
+    assert f"clients reach it at edge-7.example, but other SPUs at {private}" in why
+    assert "set spec.privateEndpoint.host" in why
+    assert registered("localhost", private).spec.contradiction is None
+
+
+def test_spus_of_a_group_run_on_one_host() -> None:
+    assert registered("edge-7.example", "localhost", group="local").spec.contradiction is None
