@@ -32,6 +32,7 @@ that become batches.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic
@@ -42,7 +43,13 @@ import pyarrow as pa
 
 from runnel.produce.batch import O, ProducerBatch
 from runnel.produce.linger import LingerPacer
-from runnel.produce.partitioned_rows import Rows, slices_of, split_by_partition
+from runnel.produce.partitioned_rows import (
+    Rows,
+    few_sorted_rows,
+    slices_of,
+    sorted_rows,
+    split_by_partition,
+)
 from runnel.records.record import Headers
 from runnel.records.tables import HEADER_OVERHEAD_BYTES, ROW_OVERHEAD_BYTES, SizedRows
 from schemas.errors import InvalidRequestError, RecordTooLargeError
@@ -170,7 +177,7 @@ class Accumulator(Generic[O]):
         sizes = value_bytes + ROW_OVERHEAD_BYTES
         if keys[0] is None and keys.count(None) == count:
             partitions = np.full(count, keyless)
-            return Rows(keys, values, sizes, timestamp_us, opened_at, partitions, keyless)
+            return sorted_rows(keys, values, sizes, partitions, keyless, timestamp_us, opened_at)
         absent: list[bool] = []
         present = keys
         try:
@@ -185,7 +192,31 @@ class Accumulator(Generic[O]):
             partitions = partitions_of(present, self._partitions)  # type: ignore[arg-type]
             if absent:
                 partitions[absent] = keyless
-        return Rows(keys, values, sizes, timestamp_us, opened_at, partitions, keyless)
+        return sorted_rows(keys, values, sizes, partitions, keyless, timestamp_us, opened_at)
+
+    def arrange_few(
+        self,
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        value_bytes: list[int],
+        timestamp_us: int,
+        opened_at: float,
+    ) -> Rows[O]:
+        """As `arrange`, for so few records that numpy costs more than it saves."""
+        keyless = self._partitions
+        sizes = [size + ROW_OVERHEAD_BYTES for size in value_bytes]
+        partitions = [keyless] * len(keys)
+        if keys.count(None) < len(keys):
+            known = self._known_keys
+            for row, key in enumerate(keys):
+                if key is not None:
+                    sizes[row] += len(key)
+                    found = known.get(key)
+                    partitions[row] = self._partition_of(key) if found is None else found
+            if keyless == 1:
+                # All go to the one partition, in the order in which they came.
+                partitions = [0] * len(keys)
+        return few_sorted_rows(keys, values, sizes, partitions, keyless, timestamp_us, opened_at)
 
     def append_rows(self, rows: Rows[O]) -> None:
         """Add records, none longer than ``max_record_bytes``. After an interrupt, call it again."""
@@ -312,7 +343,7 @@ class Accumulator(Generic[O]):
             return
         before = int(rows.ends[rows.done - 1]) if rows.done else 0
         room = self._batch_bytes - (batch.size if batch is not None else 0)
-        stop = min(int(np.searchsorted(rows.ends, before + room, side="right")), end)
+        stop = min(bisect_right(rows.ends, before + room, rows.done), end)
         if stop <= rows.done:
             if batch is not None:
                 self._seal(batch)

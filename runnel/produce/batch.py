@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from runnel.records.few_records import FEW, encode_few
 from runnel.records.record import Headers
 from runnel.records.tables import int64_values, null_headers, timestamp_array
 from schemas.errors import TransactionIdTooLowError
@@ -142,22 +143,36 @@ class ProducerBatch(Generic[O]):
     ) -> list[Buffer]:
         """The batch as bytes, in pieces: the header first. Drops the records; their timestamps
         stay."""
-        records = self.to_arrow()
-        times = int64_values(records.column("timestamp"))
+        payload = self._encode_few() if codec == "none" else None
+        ids = IdsPart()
+        if payload is not None:
+            first_us, last_us = min(self.timestamps), max(self.timestamps)
+        else:
+            records = self.to_arrow()
+            payload, ids = encode_records(records, codec), self._ids_part(records)
+            self.timestamps = times = int64_values(records.column("timestamp"))
+            first_us, last_us = int(times.min()), int(times.max())
         encoded = build_pieces(
-            [encode_records(records, codec)],
+            [payload],
             record_count=self.count,
-            first_timestamp_us=int(times.min()),
-            last_timestamp_us=int(times.max()),
+            first_timestamp_us=first_us,
+            last_timestamp_us=last_us,
             codec=CODECS[codec],
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             sequence=sequence,
-            **self._ids_part(records),
+            **ids,
         )
-        self.timestamps, self._records = times, None
+        self._records = None
         self.keys, self.values, self.headers, self.ids = [], [], {}, None
         return encoded
+
+    def _encode_few(self) -> bytes | None:
+        """The payload, if it can be written without Arrow's arrays, and is faster so."""
+        times = self.timestamps
+        if self.count > FEW or self.headers or self.with_ids or not isinstance(times, array):
+            return None
+        return None if self._records is not None else encode_few(times, self.keys, self.values)
 
     def _header_rows(self) -> list[list[dict[str, str | bytes | None]] | None]:
         rows: list[list[dict[str, str | bytes | None]] | None] = [None] * self.count

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import Generic
 
 import numpy as np
@@ -34,30 +34,20 @@ class Rows(Generic[O]):
         self,
         keys: list[bytes | None],
         values: list[bytes | None],
-        sizes: npt.NDArray[np.int64],
+        ends: Sequence[int] | npt.NDArray[np.int64],
+        bounds: list[tuple[int, int | None]],
+        rank: Sequence[int] | npt.NDArray[np.int64] | None,
         timestamp_us: int,
         opened_at: float,
-        partitions: npt.NDArray[np.int64],
-        keyless: int,
     ) -> None:
-        changes = np.flatnonzero(np.diff(partitions)) + 1
-        self._rank: npt.NDArray[np.int64] | None = None
-        if len(changes):
-            order = _stable_order(partitions)
-            self._rank = np.empty(len(order), np.int64)
-            self._rank[order] = np.arange(len(order))
-            keys, values = _picked(keys, order), _picked(values, order)
-            partitions, sizes = partitions[order], sizes[order]
-            changes = np.flatnonzero(np.diff(partitions)) + 1
         self.keys, self.values = keys, values
-        self.ends = np.cumsum(sizes)
+        #: The bytes of the rows up to each one, itself included.
+        self.ends = ends
+        #: Where the rows of each partition end; None stands for the partition of keyless rows.
+        self.bounds = bounds
+        self._rank = rank
         self.timestamp_us = timestamp_us
         self.opened_at = opened_at
-        #: Where the rows of each partition end; None instead of ``keyless``.
-        self.bounds: list[tuple[int, int | None]] = [
-            (end, None if partitions[end - 1] == keyless else int(partitions[end - 1]))
-            for end in [*changes.tolist(), len(partitions)]
-        ]
         self.done = 0
         self._starts: list[int] = []
         self._batches: list[tuple[ProducerBatch[O], int]] = []
@@ -84,7 +74,7 @@ class Rows(Generic[O]):
     def finish(self) -> None:
         """Keep only the places of the rows."""
         self.keys, self.values = [], []
-        self.ends = np.zeros(0, np.int64)
+        self.ends = ()
 
     def place(self, index: int) -> tuple[ProducerBatch[O], int]:
         """The batch of a record, and its row there."""
@@ -92,6 +82,60 @@ class Rows(Generic[O]):
         run = bisect_right(self._starts, at) - 1
         batch, before = self._batches[run]
         return batch, before + at - self._starts[run]
+
+
+def sorted_rows(
+    keys: list[bytes | None],
+    values: list[bytes | None],
+    sizes: npt.NDArray[np.int64],
+    partitions: npt.NDArray[np.int64],
+    keyless: int,
+    timestamp_us: int,
+    opened_at: float,
+) -> Rows[O]:
+    """Rows in order of their partitions; those of ``keyless`` have no key and no partition."""
+    changes = np.flatnonzero(np.diff(partitions)) + 1
+    rank: npt.NDArray[np.int64] | None = None
+    if len(changes):
+        order = _stable_order(partitions)
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        keys, values = _picked(keys, order), _picked(values, order)
+        partitions, sizes = partitions[order], sizes[order]
+        changes = np.flatnonzero(np.diff(partitions)) + 1
+    bounds: list[tuple[int, int | None]] = [
+        (end, None if partitions[end - 1] == keyless else int(partitions[end - 1]))
+        for end in [*changes.tolist(), len(partitions)]
+    ]
+    return Rows(keys, values, np.cumsum(sizes), bounds, rank, timestamp_us, opened_at)
+
+
+def few_sorted_rows(
+    keys: list[bytes | None],
+    values: list[bytes | None],
+    sizes: list[int],
+    partitions: list[int],
+    keyless: int,
+    timestamp_us: int,
+    opened_at: float,
+) -> Rows[O]:
+    """As `sorted_rows`, for so few rows that numpy costs more than it saves."""
+    rank: list[int] | None = None
+    ordered = sorted(partitions)
+    if ordered != partitions:
+        order = sorted(range(len(keys)), key=partitions.__getitem__)
+        rank = [0] * len(order)
+        for place, row in enumerate(order):
+            rank[row] = place
+        keys, values = [keys[row] for row in order], [values[row] for row in order]
+        sizes = [sizes[row] for row in order]
+    bounds: list[tuple[int, int | None]] = []
+    end = 0
+    while end < len(ordered):
+        partition = ordered[end]
+        end = bisect_right(ordered, partition, end)
+        bounds.append((end, None if partition == keyless else partition))
+    return Rows(keys, values, list(accumulate(sizes)), bounds, rank, timestamp_us, opened_at)
 
 
 def split_by_partition(

@@ -25,19 +25,20 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from operator import length_hint
 from time import monotonic, sleep, time_ns
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from runnel.fork import OpenedIn, tell_forks
 from runnel.produce.accumulator import Accumulator
 from runnel.produce.delivery import Batch, Delivery, Outcome
 from runnel.produce.partitioned_rows import Rows
+from runnel.records.few_records import FEW
 from runnel.records.record import Headers, as_transaction_id, timestamp_us_of
 from runnel.records.tables import ROW_OVERHEAD_BYTES, SizedRows
 from schemas.errors import InvalidRequestError, OverloadedError
@@ -54,6 +55,8 @@ _MOST_SLOTS: Final = 4096 if getattr(sys, "_is_gil_enabled", lambda: True)() els
 _ROOM_POLL_S: Final = 1.0
 #: How long to yield the interpreter to a thread that has taken a slot and not filled it yet.
 _STRAGGLER_S: Final = 0.0001
+
+T = TypeVar("T")
 
 Fields = tuple[Iterator[int], list[bytes | None], list[bytes | None], "SendChunk"]
 
@@ -272,13 +275,14 @@ class SendBuffer:
         if chunk.rows is None:
             _indices, keys, values, _chunk = chunk.fields
             del keys[count:], values[count:]
-            chunk.rows = self._accumulator.arrange(
-                keys,
-                values,
-                _lengths(values),
-                time_ns() // 1000 if chunk.timestamp_us is None else chunk.timestamp_us,
-                monotonic() if chunk.opened_at is None else chunk.opened_at,
-            )
+            stamp_us = time_ns() // 1000 if chunk.timestamp_us is None else chunk.timestamp_us
+            opened_at = monotonic() if chunk.opened_at is None else chunk.opened_at
+            if count <= FEW:
+                sizes = _lengths(values, list)
+                chunk.rows = self._accumulator.arrange_few(keys, values, sizes, stamp_us, opened_at)
+            else:
+                many = _lengths(values, partial(np.fromiter, dtype=np.int64, count=count))
+                chunk.rows = self._accumulator.arrange(keys, values, many, stamp_us, opened_at)
         self._accumulator.append_rows(chunk.rows)
         chunk.gathered()
         return True
@@ -336,11 +340,11 @@ class SendBuffer:
             )
 
 
-def _lengths(values: list[bytes | None]) -> npt.NDArray[np.int64]:
+def _lengths(values: list[bytes | None], collect: Callable[[Iterable[int]], T]) -> T:
     """The lengths of the values in a chunk's slots, once all are filled."""
     while True:
         try:
-            return np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]
+            return collect(map(len, values))  # type: ignore[arg-type]
         except TypeError:
             sleep(_STRAGGLER_S)
 

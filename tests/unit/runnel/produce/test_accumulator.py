@@ -6,6 +6,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -422,3 +423,35 @@ def test_law_nothing_lost_or_doubled_order_per_key_and_limits(
                 assert batch.partition == partition_for(key, partitions)
     assert sorted(got.pop(None, [])) == sorted(sent.pop(None, []))
     assert got == sent
+
+
+@given(
+    st.lists(
+        st.tuples(st.none() | st.sampled_from([b"a", b"b", b"c", b"d"]), st.integers(0, 300)),
+        min_size=1,
+        max_size=40,
+    ),
+    st.integers(1, 4),
+)
+def test_law_few_records_are_arranged_as_many_are(
+    records: list[tuple[bytes | None, int]], partitions: int
+) -> None:
+    places = []
+    for few in (True, False):
+        bench = Bench(partitions=partitions)
+        keys = [key for key, _ in records]
+        values: list[bytes | None] = [bytes(size) for _, size in records]
+        sizes = [size for _, size in records]
+        rows = (
+            bench.accumulator.arrange_few(keys, values, sizes, 1, 0.0)
+            if few
+            else bench.accumulator.arrange(keys, values, np.array(sizes, np.int64), 1, 0.0)
+        )
+        bench.accumulator.append_rows(rows)
+        bench.accumulator.seal_all()
+        taken, _ = bench.accumulator.take(0.0)
+        found = [(batch.partition, batch.keys, batch.values, batch.size) for batch in taken]
+        where = [rows.place(row) for row in range(len(records))]
+        assert [batch.values[at] for batch, at in where] == values
+        places.append((found, [(taken.index(batch), at) for batch, at in where]))
+    assert places[0] == places[1]
