@@ -11,7 +11,7 @@ import sys
 import pytest
 
 #: What only clients need: records as columns, tables in a terminal, command lines.
-OF_CLIENTS = {"numpy", "pandas", "polars", "pyarrow", "typer"}
+OF_CLIENTS = {"numpy", "pandas", "polars", "pyarrow", "rich", "typer"}
 
 
 @pytest.mark.parametrize("module", ["spu.__main__", "spu.admin"])
