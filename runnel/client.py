@@ -233,8 +233,9 @@ class Cluster(Admin):
         larger one); for a named consumer, only in partitions without a committed position. The
         default is the latest; for a named consumer, the earliest. ``stop``: None follows for ever,
         "latest" ends at the last record that is committed when reading starts, offsets by partition
-        are the first not read. ``settings``: bounds of memory and time, and whether followers are
-        read.
+        are the first not read. A consumer that follows, without chosen ``partitions``, also reads
+        partitions that are added later, from their beginning. ``settings``: bounds of memory and
+        time, and whether followers are read.
 
         Reading raises DivergedError if records that were read were lost (in an unclean election, or
         because all disks are old copies), and OffsetOutOfRangeError at an offset that was truncated

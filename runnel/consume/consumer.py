@@ -3,7 +3,8 @@
 Each partition has a `runnel.consume.reader`; their chunks come together in one queue and are handed
 out whole, so records of a partition are in order and partitions are interleaved. Memory is bounded:
 every partition holds at most two chunks, and the frames pushed after them, whose size is its share
-of ``read_ahead_bytes``.
+of ``read_ahead_bytes``. Partitions that are added to the topic are read from their beginning,
+unless the user chose partitions or an end (`runnel.consume.readers`).
 
 A *named consumer* begins at the committed position of its name, and commits processed records: at
 intervals, when it is closed, and when its user asks (`runnel.positions.store`).
@@ -22,24 +23,18 @@ import pyarrow as pa
 from runnel.consume.auto_commit import AutoCommit
 from runnel.consume.chunk_queue import ChunkQueue
 from runnel.consume.delivered import FetchedChunk, ReadState
-from runnel.consume.fetcher import FetchSettings, PartitionFetcher
-from runnel.consume.reader import PartitionReader
-from runnel.consume.schema_follower import SchemaFollower
+from runnel.consume.readers import PartitionReaders, ReadChunk
 from runnel.consume.settings import ConsumerSettings
-from runnel.consume.speculation import Speculation
-from runnel.consume.start import find_starts
 from runnel.fork import OpenedIn
 from runnel.net.offsets import Range, check_offsets
+from runnel.net.partition_count import follow_partition_count
 from runnel.net.routing import TopicRoute
 from runnel.positions.store import Session
-from runnel.records.cursor import READ_TRANSACTION_ID, Cursor
+from runnel.records.cursor import READ_TRANSACTION_ID
 from runnel.records.record import Record
-from runnel.records.schema_resolution import ReadColumns
 from schemas.columns.topic_schema import TopicSchema
 from schemas.errors import FencedError, InvalidRequestError, RunnelError
 
-_MIN_FETCH_BYTES: Final = 64 << 10
-_MAX_FETCH_BYTES: Final = 8 << 20
 #: How long the last commit may take after an error: its user waits for the end.
 _LEAVE_S: Final = 5.0
 #: How often a thread that sleeps until a chunk comes wakes up.
@@ -80,8 +75,9 @@ class Consumer:
             if session is not None
             else None
         )
-        self._queue: ChunkQueue[tuple[PartitionReader, FetchedChunk]] = ChunkQueue()
-        self._tasks: dict[asyncio.Task[None], PartitionReader] = {}
+        self._queue: ChunkQueue[ReadChunk] = ChunkQueue()
+        self._readers: PartitionReaders | None = None
+        self._growth: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._closed = False
@@ -137,7 +133,7 @@ class Consumer:
             return None
         await self.start()
         while True:
-            if self._queue.empty and not self._tasks:
+            if self._queue.empty and not self._reading:
                 self._exhausted = True
                 # Wakes the other readers that wait.
                 self._queue.put_other(None)
@@ -165,7 +161,7 @@ class Consumer:
                 reader, chunk = taken
                 reader.taken_elsewhere(loop)
                 return chunk
-            if not (self._queue.empty and self._tasks):
+            if not (self._queue.empty and self._reading):
                 return None
             self._queue.sleep(_LOOK_UP_S)
         return None
@@ -253,15 +249,15 @@ class Consumer:
             self.abandon()
             return
         self._forgotten = True
-        for task in list(self._tasks):
-            task.cancel()
+        self._stop_reading()
         self._queue.clear()
 
     def abandon(self) -> list[asyncio.Task[None]]:
         """Stop fetching and committing, without waiting; gives the tasks that are still ending."""
-        tasks = [*self._tasks, *([self._starting] if self._starting is not None else [])]
-        for task in tasks:
-            task.cancel()
+        tasks = self._stop_reading()
+        if self._starting is not None:
+            self._starting.cancel()
+            tasks.append(self._starting)
         if self._auto_commit is not None:
             tasks += self._auto_commit.cancel()
         if not self._closed:
@@ -281,6 +277,18 @@ class Consumer:
         traceback: TracebackType | None,
     ) -> None:
         await self.leave(error)
+
+    @property
+    def _reading(self) -> bool:
+        return self._readers is not None and self._readers.active
+
+    def _stop_reading(self) -> list[asyncio.Task[None]]:
+        """Gives the tasks that are ending."""
+        tasks = self._readers.cancel() if self._readers is not None else []
+        if self._growth is not None:
+            self._growth.cancel()
+            tasks.append(self._growth)
+        return tasks
 
     async def _finish(self) -> None:
         """Everything is read: with a name, commit it, and stay open for commits by the user."""
@@ -315,70 +323,18 @@ class Consumer:
         rows = await self._ask_schema(route)
         if rows is not None and self._settings.transaction_ids:
             _require_no_column(self.topic, rows)
-        columns = ReadColumns(rows) if rows is not None else None
         self.state.rows = rows
-        partitions = self._wanted.chosen(self.topic, route.partition_count)
-        starts = await find_starts(
-            route, partitions, self._wanted, self._settings.give_up_ms / 1000, self._session
-        )
-        share = self._settings.read_ahead_bytes // (2 * max(1, len(starts)))
-        settings = FetchSettings(
-            fetch_bytes=max(_MIN_FETCH_BYTES, min(_MAX_FETCH_BYTES, share)),
-            max_wait_ms=self._settings.max_wait_ms,
-            give_up_s=self._settings.give_up_ms / 1000,
-            follower_reads=self._settings.follower_reads,
-            speculative_reads=self._settings.speculative_reads,
-            push=self._settings.push,
-        )
-        speculation = Speculation()
-        for start in starts:
-            cursor = start.cursor
-            self.state.position[cursor.partition] = cursor.position
-            cursor.columns = columns
-            reader = PartitionReader(
-                cursor,
-                route,
-                self._fetcher(route, cursor, settings, speculation, start.lac),
-                settings.give_up_s,
-                lambda _chunk: None,
-                from_earliest=start.from_earliest,
-                steps_over_truncated=self._settings.on_truncated == "earliest",
+        readers = PartitionReaders(route, self._settings, self._ask_schema, self.state, self._queue)
+        await readers.open(self._wanted, self._session)
+        self._readers = readers
+        if self._wanted.follows_added:
+            max_age_s = self._settings.metadata_max_age_ms / 1000
+            self._growth = asyncio.create_task(
+                follow_partition_count(route, max_age_s, readers.add),
+                name=f"partitions of {self.topic}",
             )
-            reader.deliver = self._deliver_from(reader)
-            task = asyncio.create_task(reader.run(), name=f"read {self.topic}/{cursor.partition}")
-            self._tasks[task] = reader
-            task.add_done_callback(self._ended)
         if self._auto_commit is not None:
             self._auto_commit.start()
-
-    def _fetcher(
-        self,
-        route: TopicRoute,
-        cursor: Cursor,
-        settings: FetchSettings,
-        speculation: Speculation,
-        lac: int,
-    ) -> PartitionFetcher:
-        index = cursor.partition
-        if cursor.columns is None:
-            return PartitionFetcher(route, index, settings, speculation, route.random, lac)
-        return SchemaFollower(
-            cursor.columns,
-            lambda: self._ask_schema(route),
-            route,
-            index,
-            settings,
-            speculation,
-            lac,
-        )
-
-    def _deliver_from(self, reader: PartitionReader) -> Callable[[FetchedChunk], None]:
-        return lambda chunk: self._queue.put((reader, chunk))
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(task, None)
-        # None wakes readers of the queue: this may have been the last task.
-        self._queue.put_other(None if task.cancelled() else task.exception())
 
 
 def _require_no_column(topic: str, rows: TopicSchema) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from runnel.net.partition_count import METADATA_MAX_AGE_MS
 from schemas.errors import InvalidRequestError
 
 OnTruncated = Literal["error", "earliest"]
@@ -20,7 +21,9 @@ class ConsumerSettings:
     general, which relieves leaders. The records are the same, but come a little later. ``push``:
     leaders push records as they come, instead of answering one request for each batch of records.
     ``transaction_ids``: Arrow batches have a column ``transaction_id``, null for a record without
-    one; records read one by one have theirs in any case.
+    one; records read one by one have theirs in any case. ``metadata_max_age_ms``: a consumer that
+    follows all partitions of its topic reads added ones, from their beginning, at most so long
+    after they have leaders.
     """
 
     read_ahead_bytes: int = 64 << 20
@@ -32,11 +35,16 @@ class ConsumerSettings:
     transaction_ids: bool = False
     on_truncated: OnTruncated = "error"
     auto_commit_ms: int | None = 5_000
+    metadata_max_age_ms: int = METADATA_MAX_AGE_MS
 
     def __post_init__(self) -> None:
         if self.on_truncated not in get_args(OnTruncated):
             raise InvalidRequestError(
                 f"on_truncated is {self.on_truncated!r}; give 'error' or 'earliest'"
+            )
+        if not 1 <= self.metadata_max_age_ms <= 3_600_000:
+            raise InvalidRequestError(
+                f"metadata_max_age_ms is {self.metadata_max_age_ms}; 1 to 3600000 is possible"
             )
         if self.auto_commit_ms is not None and self.auto_commit_ms <= 0:
             raise InvalidRequestError(

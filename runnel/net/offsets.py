@@ -81,6 +81,11 @@ class Range:
             case _:
                 raise InvalidRequestError(_bad("stop", self.stop))
 
+    @property
+    def follows_added(self) -> bool:
+        """Are partitions that are added to the topic read as well?"""
+        return self.partitions is None and self.stop is None
+
     def chosen(self, topic: str, partition_count: int) -> tuple[int, ...]:
         """The partitions to read. Raises InvalidRequestError if one has no offset."""
         chosen = self.partitions if self.partitions is not None else tuple(range(partition_count))

@@ -86,6 +86,7 @@ class TopicRoute:
         self._leaders = leaders
         self._connections = connections
         self.random = random
+        self._partition_count = topic.partition_count
         self._suspect_since: dict[int, float] = {}
         self._tried: dict[int, Term] = {}
 
@@ -95,7 +96,23 @@ class TopicRoute:
 
     @property
     def partition_count(self) -> int:
-        return self.topic.partition_count
+        """How many partitions the topic had when it was opened, or when it last grew here."""
+        return self._partition_count
+
+    def grow(self, partition_count: int) -> None:
+        """The topic has so many partitions now."""
+        self._partition_count = partition_count
+
+    async def led_partition_count(self) -> int:
+        """Asks the SC how many partitions there are; as before while an added one has no leader.
+
+        Raises NotFoundError once the topic was deleted.
+        """
+        topic = await self._leaders.topic(self.name, asyncio.get_running_loop().time())
+        self._require_same(topic)
+        led = {found.index for found in topic.partitions if found.endpoint is not None}
+        added = range(self._partition_count, topic.partition_count)
+        return topic.partition_count if led.issuperset(added) else self._partition_count
 
     async def leader(self, index: int, newer_than: float = -math.inf) -> PartitionLeader:
         """The leader of a partition, as the SC named it after ``newer_than`` and the last failure.
@@ -116,11 +133,7 @@ class TopicRoute:
         """As `leader`, but also without a leader. Raises NotReadyError before it is placed."""
         newer_than = max(newer_than, self._suspect_since.get(index, -math.inf))
         topic = await self._leaders.topic(self.name, newer_than)
-        if topic.uid != self.topic.uid:
-            raise NotFoundError(
-                f"topic {self.name!r} was deleted and created again since it was opened here;"
-                " open it again"
-            )
+        self._require_same(topic)
         at = bisect_left(topic.partitions, index, key=attrgetter("index"))
         if at < len(topic.partitions) and topic.partitions[at].index == index:
             return topic.partitions[at]
@@ -129,6 +142,13 @@ class TopicRoute:
             f"partition {self.name}/{index} is not placed yet: topic {self.name!r} is"
             f" {topic.resolution}{f' ({topic.reason})' if topic.reason else ''}"
         )
+
+    def _require_same(self, topic: TopicAssignment) -> None:
+        if topic.uid != self.topic.uid:
+            raise NotFoundError(
+                f"topic {self.name!r} was deleted and created again since it was opened here;"
+                " open it again"
+            )
 
     def suspect(self, index: int) -> None:
         """The cached leader led to a failure: ask the SC next time."""

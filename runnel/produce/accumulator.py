@@ -108,6 +108,16 @@ class Accumulator(Generic[O]):
         #: Set when `take` has new work.
         self.wake = False
 
+    def grow(self, partitions: int) -> None:
+        """The topic has more partitions now: later records are spread over all of them.
+
+        A key may go to another partition from now on. Records that were added before stay where
+        they are.
+        """
+        self._in_flight += [0] * (partitions - self._partitions)
+        self._partitions = partitions
+        self._known_keys.clear()
+
     def append(
         self,
         key: bytes | None,

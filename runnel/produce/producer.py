@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from runnel.fork import OpenedIn
+from runnel.net.partition_count import follow_partition_count
 from runnel.net.routing import TopicRoute
 from runnel.produce.accumulator import Accumulator
 from runnel.produce.delivery import Batch, Outcome, TableDelivery
@@ -125,7 +126,12 @@ class Producer(RecordSender):
         )
         self._counts = SendCounts()
         self._senders: dict[int, PartitionSender] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        growth = follow_partition_count(
+            route, settings.metadata_max_age_ms / 1000, self._send_buffer.grow
+        )
+        self._tasks: list[asyncio.Task[None]] = [
+            self._loop.create_task(growth, name=f"partitions of {route.name}")
+        ]
         self._unsettled: set[Batch] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._failed_records = 0

@@ -221,6 +221,13 @@ class SendBuffer:
             self._accumulator.seal_all()
             self._open_next()
 
+    def grow(self, partitions: int) -> None:
+        """The topic has so many partitions now; records sent before go where they would have."""
+        with self._lock:
+            self._gather()
+            self._accumulator.grow(partitions)
+            self._open_next()
+
     def take(self, now: float) -> tuple[list[Batch], float | None]:
         """The batches that are ready, in order, and when to call again unless woken before."""
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypedDict
 
+from runnel.net.partition_count import METADATA_MAX_AGE_MS
 from schemas.errors import InvalidRequestError
 from schemas.objects.topic import MAX_BATCH_BYTES
 from schemas.wire.batch import CODECS
@@ -29,6 +30,7 @@ class ProducerOptions(TypedDict, total=False):
     max_in_flight: int
     delivery_timeout_ms: int
     request_timeout_ms: int
+    metadata_max_age_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ class ProducerSettings:
     accepted and not acknowledged. At most ``max_in_flight`` batches per partition are in flight at
     once (leaders recognise duplicates among the last five); until one of them has an outcome, the
     next batch goes on gathering records. ``delivery_timeout_ms`` after its first record a batch
-    fails; one attempt takes at most ``request_timeout_ms``.
+    fails; one attempt takes at most ``request_timeout_ms``. Partitions that are added to the topic
+    get records at most ``metadata_max_age_ms`` after they have leaders.
     """
 
     acks: Literal["committed", "leader", "none"] = "committed"
@@ -51,6 +54,7 @@ class ProducerSettings:
     max_in_flight: int = MAX_IN_FLIGHT
     delivery_timeout_ms: int = 120_000
     request_timeout_ms: int = 30_000
+    metadata_max_age_ms: int = METADATA_MAX_AGE_MS
 
     def __post_init__(self) -> None:
         bounds = (
@@ -60,6 +64,7 @@ class ProducerSettings:
             ("max_in_flight", self.max_in_flight, 1, MAX_IN_FLIGHT),
             ("delivery_timeout_ms", self.delivery_timeout_ms, 1, 86_400_000),
             ("request_timeout_ms", self.request_timeout_ms, 1, 600_000),
+            ("metadata_max_age_ms", self.metadata_max_age_ms, 1, 3_600_000),
         )
         for name, value, low, high in bounds:
             if not low <= value <= high:

@@ -175,3 +175,31 @@ def test_given_a_topic_that_is_made_again_then_it_starts_afresh(three: Command) 
                 assert [record.value for record in consumer] == [value]
             cluster.delete("topic", "brief")
             cluster.wait("topic", "brief", "deleted")
+
+
+def test_given_added_partitions_then_a_follower_reads_all_records(three: Command) -> None:
+    """A producer and a consumer that were open before, and a producer that is opened after."""
+    three("create", "topic", "growing")
+    quick = ConsumerSettings(metadata_max_age_ms=100)
+    with library.connect(three.sc) as client:
+        with (
+            client.consumer("growing", "earliest", settings=quick) as consumer,
+            client.producer("growing", metadata_max_age_ms=100) as open_before,
+        ):
+            open_before.send(b"0", key=b"0")
+            open_before.flush()
+            client.patch("topic", "growing", {"spec": {"partitions": 3}})
+            three("wait", "topic", "growing", "--for", "provisioned")
+            with client.producer("growing") as late:
+                for number in range(1, 60):
+                    late.send(b"%d" % number, key=b"%d" % number)
+            places: set[int] = set()
+            numbers = iter(range(60, 1000))
+            while len(places) < 3:
+                number = next(numbers)
+                sent = open_before.send(b"%d" % number, key=b"%d" % number)
+                places.add(sent.result(20).partition)
+            total = next(numbers)
+            records = iter(consumer)
+            found = {int(bytes(next(records).value)) for _ in range(total)}
+        assert found == set(range(total))

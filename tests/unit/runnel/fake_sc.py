@@ -127,6 +127,15 @@ class FakeSc:
         assert isinstance(stored, Topic)
         return stored
 
+    def grow(self, name: str, partitions: int) -> None:
+        """Add partitions to a topic."""
+        topic = self.objects["topics", name]
+        assert isinstance(topic, Topic)
+        spec = topic.spec.model_copy(update={"partitions": partitions})
+        self.change(topic.model_copy(update={"spec": spec}))
+        uids = self.uids[name]
+        uids += [PartitionUid(str(uuid.uuid4())) for _ in range(partitions - len(uids))]
+
     def remove_topic(self, name: str) -> None:
         del self.uids[name]
         self._remove(self.objects["topics", name])

@@ -10,7 +10,7 @@ import pytest
 
 import runnel
 from runnel import aio
-from runnel.consume import consumer, fetcher
+from runnel.consume import fetcher, readers
 from runnel.consume.speculation import Speculation, SpeculationPolicy
 from runnel.net import routing
 from schemas.errors import (
@@ -68,7 +68,7 @@ class Replicated:
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer, "Speculation", lambda: Speculation(HASTY))
+    monkeypatch.setattr(readers, "Speculation", lambda: Speculation(HASTY))
 
 
 @pytest.fixture
@@ -245,7 +245,7 @@ async def test_the_leader_alone_is_asked(
         replicated.sc.replicas[1] = (2, ("127.0.0.1", replicated.follower.port), False)
     if quiet == "budget":
         poor = SpeculationPolicy(first_ms=1, least_ms=1, most_ms=1, percent=0, burst=0)
-        monkeypatch.setattr(consumer, "Speculation", lambda: Speculation(poor))
+        monkeypatch.setattr(readers, "Speculation", lambda: Speculation(poor))
     replicated.leader.fetch_script.extend([Step.OK, Step.SILENCE])
     reading = asyncio.create_task(
         offsets(replicated.consumer(4, speculative_reads=quiet != "option"))
@@ -263,7 +263,7 @@ async def test_given_a_burst_of_two_then_no_third_second_request(
     replicated: Replicated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = SpeculationPolicy(first_ms=100, most_ms=100, percent=0, burst=2)
-    monkeypatch.setattr(consumer, "Speculation", lambda: Speculation(policy))
+    monkeypatch.setattr(readers, "Speculation", lambda: Speculation(policy))
     replicated.fill(2, replicated=1)
     replicated.leader.fetch_script.extend([Step.OK, Step.SILENCE])
     replicated.sc.replicas += [
@@ -287,7 +287,7 @@ async def test_given_reads_then_the_consumer_learns_how_long_they_take_and_earns
     # No read of this test is so slow that the other replica is asked too, and the budget spent.
     policy = SpeculationPolicy(least_ms=30_000, first_ms=60_000, most_ms=60_000, enough=4, burst=1)
     learning = Speculation(policy)
-    monkeypatch.setattr(consumer, "Speculation", lambda: learning)
+    monkeypatch.setattr(readers, "Speculation", lambda: learning)
     replicated.fill(14)
     assert learning.take()
     assert not learning.take()
@@ -379,7 +379,7 @@ async def test_given_a_dead_leader_that_the_sc_still_names_then_the_follower_is_
 ) -> None:
     """It takes the place of a request that failed, so no budget is needed."""
     poor = SpeculationPolicy(first_ms=1, least_ms=1, most_ms=1, percent=0, burst=0)
-    monkeypatch.setattr(consumer, "Speculation", lambda: Speculation(poor))
+    monkeypatch.setattr(readers, "Speculation", lambda: Speculation(poor))
     replicated.fill(4)
     async with replicated.consumer() as reading:
         records = aiter(reading)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runnel import aio
-from runnel.consume import consumer, fetcher, race
+from runnel.consume import fetcher, race, readers
 from runnel.consume.speculation import Speculation
 from runnel.net import push
 from schemas.errors import (
@@ -270,7 +270,7 @@ async def test_given_an_spu_that_is_frozen_then_fetches_go_on_and_the_end_is_pus
 
 @pytest.fixture
 async def replicated(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replicated]:
-    monkeypatch.setattr(consumer, "Speculation", lambda: Speculation(HASTY))
+    monkeypatch.setattr(readers, "Speculation", lambda: Speculation(HASTY))
     follower = FakeSpu()
     follower.leads = False
     world.spu.pushes = True

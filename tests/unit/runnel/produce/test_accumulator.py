@@ -455,3 +455,31 @@ def test_law_few_records_are_arranged_as_many_are(
         assert [batch.values[at] for batch, at in where] == values
         places.append((found, [(taken.index(batch), at) for batch, at in where]))
     assert places[0] == places[1]
+
+
+def test_given_added_partitions_then_later_records_go_to_all_of_them() -> None:
+    bench = Bench(partitions=1, max_in_flight=5)
+    keys = [b"key-%d" % number for number in range(40)]
+    for key in keys:
+        bench.send(key, b"before")
+    with pytest.raises(InvalidRequestError, match="0 to 0"):
+        bench.send(None, b"chosen", partition=2)
+    bench.accumulator.grow(3)
+    for key in keys:
+        bench.send(key, b"after")
+    bench.send_table([(key, b"table") for key in keys])
+    for _ in range(3 * BATCH_BYTES // 100):
+        bench.send(None, b"keyless" * 10)
+    bench.send(None, b"chosen", partition=2)
+    bench.flush()
+    for partition in range(3):
+        mine = sum(partition_for(key, 3) == partition for key in keys)
+        found = bench.values(partition)
+        assert found.count(b"before") == (40 if partition == 0 else 0)
+        assert found.count(b"after") == mine
+        assert found.count(b"table") == mine
+        assert found.count(b"chosen") == (partition == 2)
+        assert b"keyless" * 10 in found
+    for batch in bench.taken:
+        bench.accumulator.release(batch)
+    assert bench.accumulator.buffered_bytes == 0

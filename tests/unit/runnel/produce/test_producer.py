@@ -23,7 +23,9 @@ from schemas.errors import (
     RunnelError,
 )
 from schemas.ids import Term
+from schemas.wire.partitioner import partition_for
 from schemas.wire.payload import decode_records
+from tests.polling import eventually
 from tests.unit.runnel.conftest import World
 from tests.unit.runnel.fake_spu import FakeLog, FakeSpu, Step
 
@@ -425,3 +427,22 @@ async def test_given_acks_leader_then_what_it_lost_is_no_error(world: World) -> 
         world.log().go_back(0)
         await producer.send(b"2", key=b"k")
     assert values(world.log()) == [b"2"]
+
+
+async def test_given_added_partitions_then_an_open_producer_sends_to_them(world: World) -> None:
+    world.sc.add_topic("orders")
+    keys = [b"key-%d" % number for number in range(20)]
+    async with world.cluster.producer("orders", metadata_max_age_ms=30) as producer:
+        for key in keys:
+            producer.send(b"before", key=key)
+        world.sc.grow("orders", 3)
+        with pytest.raises(InvalidRequestError, match="0 to 0"):
+            producer.send(b"chosen", partition=2)
+        await eventually(lambda: producer._route.partition_count == 3)
+        for key in keys:
+            producer.send(b"after", key=key)
+        assert (await producer.send(b"chosen", partition=2)).partition == 2
+    found = [values(world.log(index=index)) for index in range(3)]
+    assert [each.count(b"before") for each in found] == [20, 0, 0]
+    homes = [partition_for(key, 3) for key in keys]
+    assert [each.count(b"after") for each in found] == [homes.count(index) for index in range(3)]

@@ -1,0 +1,175 @@
+"""The partitions that a consumer reads: one `runnel.consume.reader` for each, as a task.
+
+Their chunks come together in the consumer's queue. Partitions that are added to the topic join
+while the consumer is open; each begins at its beginning, so no record of it is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Final, NamedTuple
+
+from runnel.consume.chunk_queue import ChunkQueue
+from runnel.consume.delivered import FetchedChunk, ReadState
+from runnel.consume.fetcher import FetchSettings, PartitionFetcher
+from runnel.consume.reader import PartitionReader
+from runnel.consume.schema_follower import SchemaFollower
+from runnel.consume.settings import ConsumerSettings
+from runnel.consume.speculation import Speculation
+from runnel.consume.start import PartitionStart, find_starts
+from runnel.net.offsets import Range
+from runnel.net.routing import TopicRoute, may_retry
+from runnel.positions.store import Session
+from runnel.records.schema_resolution import ReadColumns
+from schemas.columns.topic_schema import TopicSchema
+from schemas.errors import RunnelError
+
+_MIN_FETCH_BYTES: Final = 64 << 10
+_MAX_FETCH_BYTES: Final = 8 << 20
+#: How long after a failure an added partition is tried again.
+_AGAIN_S: Final = 1.0
+
+_log = logging.getLogger("runnel")
+
+
+class ReadChunk(NamedTuple):
+    """A chunk in the queue, and the reader that waits until it is taken."""
+
+    reader: PartitionReader
+    chunk: FetchedChunk
+
+
+class PartitionReaders:
+    """Call `open`, then `cancel` at the end. The `ReadState` learns the positions to begin at."""
+
+    def __init__(
+        self,
+        route: TopicRoute,
+        settings: ConsumerSettings,
+        ask_schema: Callable[[TopicRoute], Awaitable[TopicSchema | None]],
+        state: ReadState,
+        queue: ChunkQueue[ReadChunk],
+    ) -> None:
+        self._route = route
+        self._settings = settings
+        self._ask_schema = ask_schema
+        self._state = state
+        self._queue = queue
+        self._speculation = Speculation()
+        self._columns = ReadColumns(state.rows) if state.rows is not None else None
+        self._partitions: set[int] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def active(self) -> bool:
+        """May more chunks come?"""
+        return bool(self._tasks)
+
+    async def open(self, wanted: Range, session: Session | None) -> None:
+        """Begin to read; ``session``: that of a named consumer. Raises as `find_starts`."""
+        route = self._route
+        partitions = wanted.chosen(route.name, route.partition_count)
+        starts = await find_starts(route, partitions, wanted, self._give_up_s, session)
+        self._partitions.update(partitions)
+        for start in starts:
+            self._run(self._reader(start).run(), start.cursor.partition)
+
+    def add(self, partition_count: int) -> None:
+        """The topic has so many partitions now: read those that are not read yet.
+
+        Without a commit in its name, a named consumer that is opened again begins there, too.
+        """
+        for partition in range(partition_count):
+            if partition not in self._partitions:
+                self._partitions.add(partition)
+                self._run(self._read_added(partition), partition)
+
+    def cancel(self) -> list[asyncio.Task[None]]:
+        """Stop reading; gives the tasks that are ending."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    @property
+    def _give_up_s(self) -> float:
+        return self._settings.give_up_ms / 1000
+
+    async def _read_added(self, partition: int) -> None:
+        wanted = Range("earliest")
+        while True:
+            try:
+                starts = await find_starts(self._route, [partition], wanted, self._give_up_s, None)
+            except RunnelError as error:
+                if not may_retry(error):
+                    raise
+                # The other partitions can be read all the while.
+                _log.warning(
+                    "%s/%d was added and cannot be read yet: %s",
+                    self._route.name,
+                    partition,
+                    error.message,
+                )
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            for start in starts:
+                await self._reader(start).run()
+            return
+
+    def _reader(self, start: PartitionStart) -> PartitionReader:
+        cursor = start.cursor
+        self._state.position[cursor.partition] = cursor.position
+        cursor.columns = self._columns
+        reader = PartitionReader(
+            cursor,
+            self._route,
+            self._fetcher(start),
+            self._give_up_s,
+            lambda _chunk: None,
+            from_earliest=start.from_earliest,
+            steps_over_truncated=self._settings.on_truncated == "earliest",
+        )
+        reader.deliver = lambda chunk: self._queue.put(ReadChunk(reader, chunk))
+        return reader
+
+    def _fetcher(self, start: PartitionStart) -> PartitionFetcher:
+        route, cursor = self._route, start.cursor
+        settings, speculation = self._fetch_settings(), self._speculation
+        if cursor.columns is None:
+            return PartitionFetcher(
+                route, cursor.partition, settings, speculation, route.random, start.lac
+            )
+        return SchemaFollower(
+            cursor.columns,
+            lambda: self._ask_schema(route),
+            route,
+            cursor.partition,
+            settings,
+            speculation,
+            start.lac,
+        )
+
+    def _fetch_settings(self) -> FetchSettings:
+        """Every partition gets its share of the memory, as many as there are when it is opened."""
+        settings = self._settings
+        share = settings.read_ahead_bytes // (2 * max(1, len(self._partitions)))
+        return FetchSettings(
+            fetch_bytes=max(_MIN_FETCH_BYTES, min(_MAX_FETCH_BYTES, share)),
+            max_wait_ms=settings.max_wait_ms,
+            give_up_s=self._give_up_s,
+            follower_reads=settings.follower_reads,
+            speculative_reads=settings.speculative_reads,
+            push=settings.push,
+        )
+
+    def _run(self, work: Coroutine[None, None, None], partition: int) -> None:
+        task = asyncio.create_task(work, name=f"read {self._route.name}/{partition}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        # None wakes readers of the queue: this may have been the last task.
+        self._queue.put_other(None if task.cancelled() else task.exception())
