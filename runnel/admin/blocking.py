@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from runnel.admin.answers import ApplyResult, DivergentSpu, History, ReplicaState
+from runnel.admin.calls import OnWarning
 from runnel.admin.client import Admin
 from runnel.admin.http import ScClient
 from runnel.admin.reads import Selector
@@ -27,16 +28,22 @@ from schemas.objects.partition import Partition
 
 
 @contextmanager
-def administer(address: str | None = None, by: str | None = None) -> Iterator[BlockingAdmin]:
+def administer(
+    address: str | None = None, by: str | None = None, on_warning: OnWarning | None = None
+) -> Iterator[BlockingAdmin]:
     """The objects of a cluster, without its records; arguments as of `runnel.connect`.
 
-    It sends nothing before the first call.
+    ``on_warning`` takes the SC's warnings about objects that it has accepted, in the client's
+    thread; without it, they go to the log ``runnel``. It sends nothing before the first call.
     """
     address = default_sc() if address is None else address
     thread = LoopThread(f"runnel objects {address}")
 
     async def open_it() -> ScClient:
-        return ScClient.parse(address, by)
+        opened = ScClient.parse(address, by)
+        if on_warning is not None:
+            opened.on_warning = on_warning
+        return opened
 
     try:
         sc = thread.call(open_it())

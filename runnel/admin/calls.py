@@ -7,8 +7,10 @@ connected, `runnel.admin.one_shot` for a command that reads once and ends.
 from __future__ import annotations
 
 import json
+import logging
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote
@@ -25,6 +27,15 @@ DEFAULT_BY: Final = "runnel-python"
 #: The header that names the writer.
 BY_HEADER: Final = "X-Runnel-By"
 JSON: Final = "application/json"
+#: The header with what the SC warns of, once for each warning.
+WARNING_HEADER: Final = "Warning"
+
+OnWarning = Callable[[str], None]
+"""Takes what the SC warns of in an object that it has accepted: a sentence that begins with the
+path of a field."""
+
+_WARNING: Final = re.compile(r'299 [^ ]+ "((?:[^"\\]|\\.)*)"')
+_log = logging.getLogger("runnel")
 
 Kind = TypeVar("Kind", bound=Object)
 
@@ -32,11 +43,13 @@ Kind = TypeVar("Kind", bound=Object)
 class ScCalls(ABC):
     """Calls to the SCs of a cluster; the one that answered last is asked first.
 
-    ``by`` is the writer's name, as histories and conflicts show it.
+    ``by`` is the writer's name, as histories and conflicts show it. Warnings of the SC go to the
+    log ``runnel``, unless `on_warning` is set.
     """
 
     def __init__(self, addresses: tuple[Address, ...], by: str | None = None) -> None:
         self._addresses = list(addresses)
+        self.on_warning: OnWarning = _log.warning
         self.by = _header(by or DEFAULT_BY)
 
     @classmethod
@@ -93,6 +106,12 @@ class ScCalls(ABC):
         if address != self._addresses[0]:
             self._addresses.remove(address)
             self._addresses.insert(0, address)
+
+
+def parse_warnings(headers: Iterable[str]) -> list[str]:
+    """The sentences in headers `WARNING_HEADER`; others than an SC's are left out."""
+    found = (_WARNING.fullmatch(value) for value in headers)
+    return [re.sub(r"\\(.)", r"\1", match[1]) for match in found if match is not None]
 
 
 def object_path(cls: type[Object], name: str, below: str = "") -> str:

@@ -19,8 +19,10 @@ from yarl import URL
 from runnel.admin.calls import (
     BY_HEADER,
     REQUEST_TIMEOUT_S,
+    WARNING_HEADER,
     ScCalls,
     not_an_sc,
+    parse_warnings,
     refusal,
     unreachable,
 )
@@ -114,7 +116,10 @@ class ScClient(ScCalls):
             ) as response:
                 if response.status >= 400:
                     raise refusal(address, response.status, response.reason, await response.read())
-                return await response.json()
+                answer = await response.json()
+                for text in parse_warnings(response.headers.getall(WARNING_HEADER, ())):
+                    self.on_warning(text)
+                return answer
 
     async def _stream_one(
         self, address: Address, path: str, query: Mapping[str, str]

@@ -9,9 +9,11 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import runnel
+from runnel.cli.failure import warn
 
 if TYPE_CHECKING:
     from runnel.admin.blocking import BlockingAdmin
+    from runnel.admin.calls import OnWarning
 
 
 def who() -> str:
@@ -31,8 +33,13 @@ def connected(sc: str | None) -> Iterator[runnel.Cluster]:
         yield cluster
 
 
-def administered(sc: str | None) -> AbstractContextManager[BlockingAdmin]:
-    """The objects of a cluster alone, without loading what only records need."""
+def administered(
+    sc: str | None, on_warning: OnWarning | None = None
+) -> AbstractContextManager[BlockingAdmin]:
+    """The objects of a cluster alone, without loading what only records need.
+
+    What the SC warns of is printed, or goes to ``on_warning``.
+    """
     from runnel.admin.blocking import administer
 
-    return administer(sc, who())
+    return administer(sc, who(), on_warning or warn)

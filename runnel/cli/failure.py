@@ -85,6 +85,15 @@ def say(text: str) -> None:
         stderr().print(text, markup=False)
 
 
+def warn(text: str) -> None:
+    """Print a warning on standard error: the command goes on."""
+    console = stderr()
+    from rich.markup import escape
+
+    with suppress(OSError):
+        console.print(f"[bold yellow]warning:[/] {escape(text)}")
+
+
 def _lines(error: BaseException) -> list[str]:
     if isinstance(error, BaseExceptionGroup):
         return list(dict.fromkeys(line for e in error.exceptions for line in _lines(e)))

@@ -1,7 +1,8 @@
 """What users may write: checks that a schema cannot express. Pure.
 
 An object that passes can be reconciled. Trouble that depends on the cluster's state, such as
-missing SPUs, is not refused here; the object's status shows it.
+missing SPUs, is not refused here; a warning (`sc.api.admission_warnings`) and the object's status
+show it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import zoneinfo
 from collections.abc import Mapping
 
 from sc.controllers.topic_size import too_large
+from sc.scheduler.manual import wrong_row
 from sc.store.local_store import LocalStore
 from sc.store.view import Provisioning
 from schemas.columns.column_types import zones_of
@@ -193,14 +195,20 @@ def _admit_spu(spu: Spu) -> None:
 
 
 def _admit_rows(spec: TopicSpec, *, known: TopicSpec | None = None) -> None:
-    """No row is too long. Those that ``known`` has, too, stay."""
+    """Rows can be placed once their SPUs are there. Rows that ``known`` has as well may stay: an
+    earlier version stored them, and the topic's labels can be changed all the same."""
+    rows = spec.assignment
+    if rows is None or (known is not None and known.assignment == rows):
+        return
     there = set(known.assignment or ()) if known is not None else set()
-    for row in spec.assignment or ():
+    for index, row in enumerate(rows):
         if len(row.replicas) > MAX_REPLICATION_FACTOR and row not in there:
             raise InvalidRequestError(
-                f"spec.assignment: row {row.id} has {len(row.replicas)} replicas; at most"
-                f" {MAX_REPLICATION_FACTOR} are allowed"
+                f"spec.assignment[{index}].replicas: row {row.id} has {len(row.replicas)} replicas;"
+                f" at most {MAX_REPLICATION_FACTOR} are allowed"
             )
+    if (wrong := wrong_row(rows)) is not None:
+        raise InvalidRequestError(f"spec.assignment{wrong.path}: {wrong.why}")
 
 
 def _admit_zones(spec: TopicSpec) -> None:

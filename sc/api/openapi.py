@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pydantic.json_schema import models_json_schema
 
+from sc.api.admission_warnings import WARNING_HEADER
 from sc.api.answers import (
     ClusterAnswer,
     Compacted,
@@ -78,6 +79,7 @@ _OBJECT_ANSWERS: Final = (
     Operation.TRUNCATE,
     Operation.SYSTEM_TOPIC,
 )
+_WARNED: Final = (Operation.CREATE, Operation.REPLACE, Operation.PATCH)
 _ANSWERS: Final[dict[Operation, type[Model]]] = {
     Operation.HEALTH: Health,
     Operation.CLUSTER: ClusterAnswer,
@@ -123,6 +125,14 @@ def _operation(route: Route) -> Json:
             }
         },
     }
+    if route.operation in _WARNED:
+        found["responses"][str(route.success)]["headers"] = {
+            WARNING_HEADER: {
+                "description": 'One or more of `299 - "TEXT"`: the object is accepted, but may not'
+                " do what its spec says.",
+                "schema": {"type": "string"},
+            }
+        }
     for status in sorted({*_ALWAYS, *route.errors}):
         found["responses"][str(status)] = {
             "description": _STATUSES[status],

@@ -17,6 +17,7 @@ from connection_manager.guarded_site import (
     serving,
 )
 from connection_manager.port_runner import port_runner
+from sc.api.admission_warnings import WARNING_HEADER, warning_header, warnings_of
 from sc.api.answers import Health, RecoveryRequest, SpuSecret
 from sc.api.bodies import Bodies, BodyError
 from sc.api.cluster import cluster_answer
@@ -288,7 +289,7 @@ class PublicServer:
     async def _create(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         obj = await self._parsed(request, partial(_object_of, _kind(route)))
-        return _json((await self._objects.create(obj, options)).to_json(), route.success)
+        return self._written(await self._objects.create(obj, options), route)
 
     async def _replace(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
@@ -297,7 +298,7 @@ class PublicServer:
         obj = await self._parsed(request, partial(_object_of, cls))
         if obj.name != name:
             raise InvalidRequestError(f"metadata.name is {obj.name!r}, the address says {name!r}")
-        return _json((await self._objects.replace(obj, options)).to_json())
+        return self._written(await self._objects.replace(obj, options), route)
 
     async def _patch(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
@@ -309,7 +310,14 @@ class PublicServer:
             async def change(old: Object) -> Object:
                 return await body.run(lambda: parse_object(patched(old, patch)))
 
-            return _json((await self._objects.patch(cls, name, change, options)).to_json())
+            return self._written(await self._objects.patch(cls, name, change, options), route)
+
+    def _written(self, obj: Object, route: Route) -> web.Response:
+        """The answer to a user's write, with warnings."""
+        response = _json(obj.to_json(), route.success)
+        for text in warnings_of(obj, self._controller.view.store):
+            response.headers.add(WARNING_HEADER, warning_header(text))
+        return response
 
     async def _replicas(self, request: web.Request, _route: Route, _query: Query) -> web.Response:
         found = self._objects.replicas(_name(request, Partition))

@@ -94,6 +94,11 @@ REFUSED = {
         4,
         "spuId 0 belongs to SPU spu-0",
     ),
+    "given-an-spu-twice-in-a-row-then-the-line-of-the-row-is-named": (
+        manifest("t", "\n  assignment:\n  - {id: 0, replicas: [0]}\n  - {id: 1, replicas: [0, 0]}"),
+        2,
+        "<stdin>:7: spec.assignment[1].replicas: row 1 has 2 replicas, row 0 has 1",
+    ),
     "given-a-reserved-name-then-it-says-so": (manifest("_mine"), 2, "names that begin with _"),
 }
 
@@ -101,6 +106,19 @@ REFUSED = {
 @pytest.mark.parametrize(("text", "code", "expected"), REFUSED.values(), ids=REFUSED)
 def test_refused_object(refused: Refusals, text: str, code: int, expected: str) -> None:
     assert expected in refused("apply", "-f", "-", stdin=text, code=code)
+
+
+def test_what_may_not_take_effect_is_accepted_with_a_warning(cluster: Command) -> None:
+    text = manifest("warned", "{retention: {size: 1Mi}, assignment: [{0: [77]}]}")
+    done = cluster.run("apply", "-f", "-", stdin=text)
+    assert (done.returncode, done.stdout.decode()) == (0, "topic/warned created\n")
+    small, missing = done.stderr.decode().splitlines()
+    assert small.startswith("warning: <stdin>:4: spec.retention.size: 1Mi is less than a segment")
+    assert missing == (
+        "warning: <stdin>:4: spec.assignment[0].replicas: row 0: SPU 77 is not registered; the"
+        " topic waits for it"
+    )
+    cluster("delete", "topic", "warned")
 
 
 def test_get_yaml_applied_again_is_a_no_op(cluster: Command) -> None:

@@ -20,6 +20,7 @@ from runnel.cli.arguments import (
     parse_timeout,
 )
 from runnel.cli.context import administered
+from runnel.cli.failure import warn
 from schemas.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -61,26 +62,21 @@ def apply(
     """
     seconds = parse_timeout(timeout)
     loaded = load_paths(filename, sys.stdin, recursive=recursive)
-    with administered(sc) as cluster:
+    warnings: list[str] = []
+    with administered(sc, warnings.append) as cluster:
         for item in loaded:
             try:
-                print(cluster.apply(item.object, dry_run=dry_run))
+                done = cluster.apply(item.object, dry_run=dry_run)
             except RunnelError as error:
                 error.message = item.located(error.message)
                 raise
-            if (doubt := doubt_about(item.object)) is not None:
-                print(f"warning: {item.located(doubt)}", file=sys.stderr)
+            while warnings:
+                warn(item.located(warnings.pop(0)))
+            print(done)
         for item in loaded if wait_for_it and not dry_run else ():
             kind = item.object.PLURAL
             if (works := _WORKS.get(kind)) is not None:
                 cluster.wait(kind, item.object.name, works, timeout=seconds)
-
-
-def doubt_about(obj: Object) -> str | None:
-    """What is probably not meant in an object that an SC accepts, or None."""
-    if not isinstance(obj, Spu) or obj.spec.contradiction is None:
-        return None
-    return f"spec.privateEndpoint.host: {obj.spec.contradiction}"
 
 
 @create_app.command("topic")
@@ -92,6 +88,7 @@ def create_topic(
     retention_time: Annotated[str | None, typer.Option(metavar="DURATION")] = None,
     retention_size: Annotated[str | None, typer.Option(metavar="SIZE")] = None,
     segment_size: Annotated[str | None, typer.Option(metavar="SIZE")] = None,
+    segment_time: Annotated[str | None, typer.Option(metavar="DURATION")] = None,
     max_record_size: Annotated[str | None, typer.Option(metavar="SIZE")] = None,
     compression: Annotated[str | None, typer.Option(help="none, lz4 or zstd")] = None,
     durability: Annotated[str | None, typer.Option(help="fsync or replicated")] = None,
@@ -108,12 +105,13 @@ def create_topic(
 ) -> None:
     """Create a topic."""
     retention = {"time": retention_time, "size": retention_size}
+    segment = {"size": segment_size, "time": segment_time}
     spec: dict[str, object] = {
         "partitions": partitions,
         "replicationFactor": replication_factor,
         "minInSyncReplicas": min_in_sync_replicas,
         "retention": {k: v for k, v in retention.items() if v is not None} or None,
-        "segment": {"size": segment_size} if segment_size is not None else None,
+        "segment": {k: v for k, v in segment.items() if v is not None} or None,
         "maxRecordSize": max_record_size,
         "compression": compression,
         "durability": durability,

@@ -166,3 +166,38 @@ async def test_given_many_topics_at_once_then_their_leaders_are_spread(sc: Runni
     partitions = sc.controller.view.store.objects(Partition)
     leaders = Counter(p.spec.preferred_leader for p in partitions)
     assert leaders == {1: 4, 2: 4, 3: 4}
+
+
+async def test_given_an_assignment_that_no_spus_could_make_right_then_refused_and_not_stored(
+    sc: RunningSc,
+) -> None:
+    wrong = manifest("Topic", "t", {"assignment": [{"id": 0, "replicas": [1, 1]}]})
+    status, error = await call(sc, "POST", "/v1/topics", wrong)
+    assert (status, error["message"]) == (
+        400,
+        "spec.assignment[0].replicas: row 0 names SPU 1 twice",
+    )
+    assert (await call(sc, "GET", "/v1/topics/t"))[0] == 404
+
+
+async def test_given_a_spec_without_effect_then_every_write_answers_with_warnings(
+    sc: RunningSc,
+) -> None:
+    async def warned(method: str, path: str, spec: JSON, media: str = "application/json") -> int:
+        body = {"spec": spec} if method == "PATCH" else manifest("Topic", "t", spec)
+        async with sc.http.request(
+            method, f"{sc.public}{path}", json=body, headers={"Content-Type": media}
+        ) as response:
+            assert response.status in (200, 201)
+            found = response.headers.getall("Warning", [])
+            assert all(value.startswith('299 - "spec.') for value in found)
+            return len(found)
+
+    await created(sc, "Spu", "spu-1", {"spuId": 1})
+    both: JSON = {"retention": {"size": 1}, "replicationFactor": 2}
+    assert await warned("POST", "/v1/topics?dryRun=true", both) == 2
+    assert await warned("POST", "/v1/topics", both) == 2
+    assert await warned("PUT", "/v1/topics/t", {"retention": {"size": 1}}) == 1
+    merge = "application/merge-patch+json"
+    assert await warned("PATCH", "/v1/topics/t", {"partitions": 2}, merge) == 1
+    assert await warned("PUT", "/v1/topics/t", {}) == 0

@@ -55,6 +55,8 @@ class FakeSc:
         self.version = "0.1.0"
         self.cluster_uid = CLUSTER_UID
         self.ready = True
+        #: Headers ``Warning`` of the answers to writes.
+        self.warnings: list[str] = []
         self.divergent: list[dict[str, Any]] = []
         #: SPUs that an operator believed.
         self.recovered: list[int] = []
@@ -338,8 +340,8 @@ class FakeSc:
         if (obj.PLURAL, obj.name) in self.objects:
             raise ConflictError(f"{obj.kind} {obj.name} exists")
         if request.query.get("dryRun") == "true":
-            return web.json_response(obj.with_metadata(generation=1).to_json(), status=201)
-        return web.json_response(self._store(obj).to_json(), status=201)
+            return self._warned(obj.with_metadata(generation=1), status=201)
+        return self._warned(self._store(obj), status=201)
 
     async def _get(self, request: web.Request) -> web.Response:
         return web.json_response(self._found(request).to_json())
@@ -363,8 +365,14 @@ class FakeSc:
                 resourceVersion=old.metadata.resource_version,
             )
         if request.query.get("dryRun") == "true":
-            return web.json_response(obj.with_status(old.status).to_json())
-        return web.json_response(self._store(obj.with_status(old.status)).to_json())
+            return self._warned(obj.with_status(old.status))
+        return self._warned(self._store(obj.with_status(old.status)))
+
+    def _warned(self, obj: Object, status: int = 200) -> web.Response:
+        response = web.json_response(obj.to_json(), status=status)
+        for value in self.warnings:
+            response.headers.add("Warning", value)
+        return response
 
     async def _delete(self, request: web.Request) -> web.Response:
         self._remember(request)

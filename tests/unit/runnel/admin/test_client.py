@@ -39,6 +39,18 @@ async def test_apply_says_what_it_did(world: World) -> None:
     assert (await cluster.apply({**manifest, "apiVersion": "runnel/v1"})).change == "configured"
 
 
+async def test_what_the_sc_warns_of_goes_to_the_log_of_the_library(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = world.cluster
+    world.sc.warnings = ['299 - "spec.a: \\"x\\" \\\\ y"', '110 proxy "stale"', "nonsense"]
+    await cluster.create(runnel.Topic("orders"))
+    await cluster.get("topic", "orders")
+    assert [(r.name, r.levelname, r.getMessage()) for r in caplog.records] == [
+        ("runnel", "WARNING", 'spec.a: "x" \\ y')
+    ]
+
+
 async def test_given_an_object_read_before_a_change_then_applying_it_back_is_a_conflict(
     world: World,
 ) -> None:

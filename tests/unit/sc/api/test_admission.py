@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sc.api.admission import admit_change, admit_new
@@ -76,9 +78,51 @@ def test_given_a_row_longer_than_any_factor_then_refused_unless_it_is_there() ->
     with pytest.raises(InvalidRequestError, match="row 0 has 33 replicas; at most 32"):
         admit_new(with_spec(rows_of(wide)), store)
     old = with_spec(rows_of(wide))
-    admit_change(old, with_spec(rows_of(wide, (1,))), store)
+    admit_change(old, old.with_metadata(labels={"team": "x"}), store)
+    # A row that another has replaced no longer excuses the others.
+    admit_change(old, with_spec(rows_of(wide[:32])), store)
     with pytest.raises(InvalidRequestError, match="row 1 has 33 replicas"):
         admit_change(old, with_spec(rows_of(wide, wide)), store)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        pytest.param(
+            [{0: [1, 2]}, {1: [3, 3]}],
+            r"spec.assignment\[1\].replicas: row 1 names SPU 3 twice",
+            id="given-an-spu-twice",
+        ),
+        pytest.param(
+            [{0: [1, 2]}, {1: [3]}],
+            r"spec.assignment\[1\].replicas: row 1 has 1 replica, row 0 has 2",
+            id="given-rows-of-different-lengths",
+        ),
+        pytest.param(
+            [{0: [1]}, {0: [2]}],
+            r"spec.assignment\[1\].id: row 0 is there more than once",
+            id="given-a-row-twice",
+        ),
+        pytest.param(
+            [{0: [1]}, {2: [2]}],
+            r"spec.assignment: row 1 is missing: rows are numbered from 0 without gaps",
+            id="given-a-gap",
+        ),
+    ],
+)
+def test_given_rows_that_no_spus_could_make_right_then_refused(rows: Any, message: str) -> None:
+    wrong, store = with_spec(TopicSpec(assignment=rows)), store_of(1, 2, 3)
+    with pytest.raises(InvalidRequestError, match=f"^{message}$"):
+        admit_new(wrong, store)
+    with pytest.raises(InvalidRequestError, match=f"^{message}$"):
+        admit_change(with_spec(rows_of((1,))), wrong, store)
+    # An earlier version stored it: its labels change all the same, and it can be set right.
+    admit_change(wrong, wrong.with_metadata(labels={"team": "x"}), store)
+    admit_change(wrong, with_spec(rows_of((1, 2))), store)
+
+
+def test_given_spus_that_are_not_registered_then_admitted() -> None:
+    admit_new(with_spec(rows_of((8, 9))), store_of())
 
 
 def test_given_partitions_that_somebody_removed_then_the_topic_counts_as_placed() -> None:

@@ -120,12 +120,12 @@ VALIDATION = [
     ),
     invalid_rows(
         [(0, (1,)), (2, (1,))],
-        "assignment rows must be numbered from 0 without gaps: 1 is missing",
+        "assignment row 1 is missing: rows are numbered from 0 without gaps",
         "gap-in-row-ids",
     ),
     invalid_rows(
         [(0, (1,)), (0, (2,))],
-        "assignment has row 0 more than once",
+        "assignment row 0 is there more than once",
         "row-id-twice",
     ),
     invalid_rows(
@@ -157,7 +157,7 @@ VALIDATION = [
             becomes(
                 made(SHORT, rows=[(0, (1,)), (5, (1,))]),
                 INVALID,
-                "assignment rows must be numbered from 0 without gaps: 1 is missing",
+                "assignment row 1 is missing: rows are numbered from 0 without gaps",
             ),
         ),
         id="given-waiting-topic-replaced-by-bad-rows-then-invalid-config",

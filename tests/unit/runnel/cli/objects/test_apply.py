@@ -1,35 +1,43 @@
-"""What ``apply`` says about an object that is valid, but probably not meant."""
+"""``apply`` and ``create``: what the SC warns of is printed, with file and line."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.unit.runnel.cli.conftest import CommandLine
 
-SPU = """\
+MANIFESTS = """\
 apiVersion: runnel/v1
-kind: Spu
-metadata: {name: edge-7}
+kind: Topic
+metadata: {name: a}
 spec:
-  spuId: 7
-  publicEndpoint: {ingress: [{hostname: edge-7.example}]}
+  partitions: 2
+  retention:
+    size: 1
+---
+apiVersion: runnel/v1
+kind: Topic
+metadata: {name: b}
 """
 
 
-@pytest.mark.parametrize("private", ["localhost", "127.0.0.1"])
-def test_given_an_spu_that_sends_others_to_their_own_machine_then_it_is_stored_with_a_warning(
-    command: CommandLine, tmp_path: Path, private: str
+def test_apply_prints_warnings_with_their_lines_and_goes_on(
+    command: CommandLine, tmp_path: Path
 ) -> None:
-    file = tmp_path / "edge-7.yaml"
-    file.write_text(f"{SPU}  privateEndpoint: {{host: {private}}}\n")
+    file = tmp_path / "m.yaml"
+    file.write_text(MANIFESTS)
+    command.sc.warnings = ['299 - "spec.retention.size: [too] small"']
     done = command("apply", "-f", str(file))
-    assert (done.code, done.out) == (0, "spu/edge-7 created\n")
-    assert done.err.startswith(f"warning: {file}:7: spec.privateEndpoint.host: clients reach it")
-
-
-def test_given_no_private_host_then_no_warning(command: CommandLine, tmp_path: Path) -> None:
-    file = tmp_path / "edge-7.yaml"
-    file.write_text(SPU)
+    assert (done.code, done.out) == (0, "topic/a created\ntopic/b created\n")
+    assert done.err == (
+        f"warning: {file}:7: spec.retention.size: [too] small\n"
+        f"warning: {file}:9: spec.retention.size: [too] small\n"
+    )
+    # Nothing is written, so the SC is not asked.
     assert command("apply", "-f", str(file)).err == ""
+
+
+def test_create_prints_warnings(command: CommandLine) -> None:
+    command.sc.warnings = ['299 - "spec.x: y"']
+    done = command("create", "topic", "t", "--no-wait", "--segment-time", "1h")
+    assert (done.code, done.out, done.err) == (0, "topic/t created\n", "warning: spec.x: y\n")
