@@ -1,12 +1,24 @@
-"""The base of every manifest model: frozen, camelCase outside, snake_case inside, nothing extra."""
+"""The base of every manifest model: frozen, camelCase outside, snake_case inside, nothing extra.
+
+The string below a field describes it, in JSON schemas. pydantic can read these strings too, but
+does so for every class that is defined: each process that imports a model would parse its source,
+though almost none prints a schema.
+"""
 
 from __future__ import annotations
 
+import ast
+import functools
+import inspect
+import itertools
+import textwrap
 from enum import StrEnum
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 
 class Model(BaseModel):
@@ -19,8 +31,19 @@ class Model(BaseModel):
         validate_by_name=True,
         validate_by_alias=True,
         serialize_by_alias=True,
-        use_attribute_docstrings=True,
     )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema).get("properties", {})
+        for name, text in _descriptions(cls).items():
+            described = properties.get(cls.model_fields[name].alias or name)
+            if described is not None:
+                described["description"] = text
+        return schema
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON data; fields that are None are left out."""
@@ -37,3 +60,35 @@ class CaselessEnum(StrEnum):
                 if member.value.lower() == value.lower():
                     return member
         return None
+
+
+def _descriptions(cls: type[Model]) -> dict[str, str]:
+    """The strings below the fields of a model, those of its bases included."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if issubclass(base, Model) and base is not Model:
+            found |= _strings_below_fields(base)
+    return {name: text for name, text in found.items() if name in cls.model_fields}
+
+
+@functools.cache
+def _strings_below_fields(cls: type) -> dict[str, str]:
+    """What the body of a class says, base classes left out; nothing where there is no source."""
+    try:
+        source = inspect.getsource(cls)
+    except OSError:
+        return {}
+    (definition,) = ast.parse(textwrap.dedent(source)).body
+    if not isinstance(definition, ast.ClassDef):
+        return {}
+    found = {}
+    for field, below in itertools.pairwise(definition.body):
+        match field, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                found[name] = inspect.cleandoc(text)
+            case _:
+                pass
+    return found
