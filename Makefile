@@ -19,7 +19,7 @@ TARGET ?=
 SECONDS ?= 60
 WORK ?=
 
-.PHONY: help setup demo test test-unit test-wheel test-slow lint type check sim fuzz chaos bench docs format lock clean
+.PHONY: help setup demo test test-unit test-wheel test-slow dist lint type check sim fuzz chaos bench docs format lock clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,6 +52,15 @@ test-wheel: setup  ## End-to-end tests against an installed wheel of this tree
 	@python=$$($(BIN)/python -m tests.e2e.installed_wheel build/installed) && \
 	  RUNNEL_TEST_PYTHON="$$python" \
 	  $(PYTEST) -m "not slow and not chaos" $(PARALLEL) $(SLOWEST) tests/e2e
+
+# What would be published, and what it consists of; nothing is uploaded.
+dist: setup  ## The sdist, the wheel and the bill of materials, checked, in dist/
+	@rm -rf dist && mkdir -p build
+	@$(BIN)/python -c 'import build_backend as b; b.build_sdist("dist"); b.build_wheel("dist")' \
+	  >build/dist.log 2>&1 || { cat build/dist.log; exit 1; }
+	@$(BIN)/python -m twine check --strict dist/*.whl dist/*.tar.gz
+	@$(BIN)/python -m build_backend.bill_of_materials dist/runnel.cdx.json
+	@ls dist
 
 test-slow: setup  ## Real faults, etcd's members killed, containers, long runs; under an hour
 	@$(PYTEST) -m slow --timeout 900 $(SLOWEST)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -13,13 +14,14 @@ import pytest
 
 from runnel.local.processes import free_base_port
 from schemas.daemon.process import spu_processes
-from tests.architecture.source import PACKAGES
+from tests.architecture.source import PACKAGES, ROOT
 from tests.e2e.conftest import Command
 from tests.e2e.installed_wheel import build_sdist, build_wheel, copy_sources, install
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 RUN_TIMEOUT_S = 300
+INSTALL = (ROOT / "docs" / "howto" / "install.md").read_text()
 #: Our packages that a wheel does not have at its top, and one that is to come.
 TAKEN = (*sorted(set(PACKAGES) - {"runnel", "pyspark_runnel"}), "dashboard")
 SCRIPT = f"""
@@ -142,6 +144,33 @@ def test_given_a_killed_sc_of_a_wheel_then_the_next_one_takes_over_its_spus(
         assert spu["pid"] is not None
     finally:
         command("cluster", "stop")
+
+
+def test_what_the_page_on_installing_removes_is_gone(
+    wheels: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """An environment of its own, as the last command removes the package."""
+    removal = re.findall(
+        r"^    ((?:runnel|pip) .+)$", INSTALL.partition("## Remove")[2], re.MULTILINE
+    )
+    assert [words.split()[0] for words in removal] == ["runnel", "runnel", "pip"]
+    python = install(wheels[0], tmp_path / "venv")
+    command = Command(tmp_path / "home", python=str(python), directory=tmp_path)
+    assert command("--version").startswith("runnel ")
+    base = free_base_port(command.home / "local", 1)
+    command("cluster", "start", "--spus", "1", "--base-port", str(base))
+    try:
+        *commands, uninstall = (words.split()[1:] for words in removal)
+        for words in commands:
+            command(*words)
+    finally:
+        Command(tmp_path / "home").run("cluster", "stop")
+    assert not [config for config in spu_processes() if str(tmp_path) in config]
+    assert list(command.home.rglob("*")) == []
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check"]
+    subprocess.run([*pip, *uninstall], check=True, capture_output=True, timeout=RUN_TIMEOUT_S)
+    (packages,) = python.parents[1].glob("lib/python*/site-packages")
+    assert not [path for path in packages.rglob("*") if "runnel" in path.name]
 
 
 def test_mypy_accepts_a_script_strictly(python: Path, script: Path, tmp_path: Path) -> None:
