@@ -11,7 +11,8 @@ import atexit
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -129,6 +130,8 @@ class Cluster(BlockingAdmin):
         partitions: Iterable[int] | None = None,
         *,
         name: str | None = None,
+        tail: int | None = None,
+        timeout: float | None = None,
         settings: ConsumerSettings | None = None,
     ) -> Consumer:
         """An iterator of records: ``for record in cluster.consumer("orders", start="earliest")``.
@@ -138,7 +141,14 @@ class Cluster(BlockingAdmin):
 
         async def open_it() -> consumer.Consumer:
             opened = self._inner.consumer(
-                topic, start, stop, partitions, name=name, settings=settings
+                topic,
+                start,
+                stop,
+                partitions,
+                name=name,
+                tail=tail,
+                timeout=timeout,
+                settings=settings,
             )
             try:
                 await opened.start()
@@ -181,7 +191,10 @@ class Cluster(BlockingAdmin):
 
     @blocking_form_of(client.Cluster.offsets_at)
     def offsets_at(
-        self, topic: str, at: datetime | TransactionId, partitions: Iterable[int] | None = None
+        self,
+        topic: str,
+        at: datetime | timedelta | TransactionId,
+        partitions: Iterable[int] | None = None,
     ) -> dict[int, int]:
         """Per partition the offset of the batch with the first record at or after a time or a
         transaction id; the end of the partition if there is none.
@@ -220,11 +233,14 @@ class Cluster(BlockingAdmin):
         topic: str,
         columns: Sequence[str] | None = None,
         *,
+        start: Start = "earliest",
+        stop: Stop = "latest",
+        last: int | None = None,
         partitions: Iterable[int] | None = None,
         max_bytes: int = DEFAULT_READ_BYTES,
         on_progress: Progress | None = None,
     ) -> pa.Table:
-        """All committed records as a `pyarrow.Table` of partition, offset, timestamp, key, value,
+        """Committed records as a `pyarrow.Table` of partition, offset, timestamp, key, value,
         headers; of a typed topic, of partition, offset, timestamp and its columns.
 
         ``on_progress`` is called in the client's thread.
@@ -233,6 +249,9 @@ class Cluster(BlockingAdmin):
             self._inner.read(
                 topic,
                 columns,
+                start=start,
+                stop=stop,
+                last=last,
                 partitions=partitions,
                 max_bytes=max_bytes,
                 on_progress=on_progress,
@@ -332,9 +351,31 @@ class Consumer:
         state = self._inner.state
         while True:
             yield from state.records()
-            if (chunk := self._next_chunk()) is None:
+            if (chunk := self._next_chunk(self._inner.timeout)) is None:
                 return
             state.open(chunk)
+
+    @blocking_form_of(consumer.Consumer.poll)
+    def poll(self, timeout: float | None = None) -> Record | None:
+        """The next record; None when none came within ``timeout`` seconds, and at the end."""
+        consumer.check_timeout(timeout)
+        state = self._inner.state
+        while True:
+            for record in state.records():
+                return record
+            if (chunk := self._next_chunk(timeout)) is None:
+                return None
+            state.open(chunk)
+
+    def __next__(self) -> Record:
+        if (record := self.poll(self._inner.timeout)) is None:
+            raise StopIteration
+        return record
+
+    @property
+    def exhausted(self) -> bool:
+        """Was everything up to ``stop`` handed out, and the end met?"""
+        return self._inner.exhausted
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The records as Arrow record batches with the columns partition, offset, timestamp, key,
@@ -343,20 +384,22 @@ class Consumer:
         while True:
             while (rest := state.rest()) is not None:
                 yield rest
-            if (chunk := self._next_chunk()) is None:
+            if (chunk := self._next_chunk(self._inner.timeout)) is None:
                 return
             state.open(chunk)
 
-    def _next_chunk(self) -> FetchedChunk | None:
+    def _next_chunk(self, timeout: float | None = None) -> FetchedChunk | None:
         inner, thread = self._inner, self._thread
         waited = not inner.closed
+        deadline = None if timeout is None else monotonic() + timeout
         if (
             thread.running
             and not thread.is_current
-            and (chunk := inner.next_delivered(thread.loop)) is not None
+            and (chunk := inner.next_delivered(thread.loop, deadline)) is not None
         ):
             return chunk
-        return thread.call(inner.next_chunk(waited=waited))
+        left_s = None if deadline is None else max(0.0, deadline - monotonic())
+        return thread.call(inner.next_chunk(waited=waited, timeout=left_s))
 
     def position(self) -> dict[int, int]:
         """Per partition the offset after the last record that was handed out."""

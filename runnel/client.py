@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import defaultdict
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -13,7 +14,8 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, Self, TypeVar, Unpack
 
@@ -25,8 +27,17 @@ from runnel.admin.client import Admin
 from runnel.admin.http import ScClient
 from runnel.consume.consumer import Consumer
 from runnel.consume.settings import ConsumerSettings
+from runnel.consume.tail import find_tail
 from runnel.net.metadata import LeaderCache
-from runnel.net.offsets import Start, Stop, TransactionId, list_offsets, make_range, resolve_offset
+from runnel.net.offsets import (
+    Range,
+    Start,
+    Stop,
+    TransactionId,
+    list_offsets,
+    make_range,
+    resolve_offset,
+)
 from runnel.net.pool import ConnectionPool
 from runnel.net.routing import RetryPolicy, TopicRoute
 from runnel.partition.segments import Segments, list_segments, watch_segments
@@ -220,6 +231,8 @@ class Cluster(Admin):
         partitions: Iterable[int] | None = None,
         *,
         name: str | None = None,
+        tail: int | None = None,
+        timeout: float | None = None,
         settings: ConsumerSettings | None = None,
     ) -> Consumer:
         """A consumer: ``async for record in cluster.consumer("orders", start="earliest")``.
@@ -231,17 +244,27 @@ class Cluster(Admin):
         ``start``: where to begin (earliest, latest, an offset, offsets by partition, a datetime:
         records from that time on, or a `TransactionId`: from the first record with this id or a
         larger one); for a named consumer, only in partitions without a committed position. The
-        default is the latest; for a named consumer, the earliest. ``stop``: None follows for ever,
-        "latest" ends at the last record that is committed when reading starts, offsets by partition
-        are the first not read. A consumer that follows, without chosen ``partitions``, also reads
-        partitions that are added later, from their beginning. ``settings``: bounds of memory and
-        time, and whether followers are read.
+        default is the latest; for a named consumer, the earliest. ``tail``: begin so that the last
+        so many records are read, of all partitions together, by time; with neither ``start`` nor
+        ``name``. ``stop``: None follows for ever, "latest" ends at the last record that is
+        committed when reading starts, offsets by partition are the first not read, and a datetime
+        ends each partition before its first record with this time or a later one (a time to come
+        is not waited for). A timedelta is the time so long ago. ``timeout``: iterating ends when
+        no record has come for so many seconds, and may be begun again. A consumer that follows,
+        without chosen ``partitions``, also reads partitions that are added later, from their
+        beginning. ``settings``: bounds of memory and time, and whether followers are read.
 
         Reading raises DivergedError if records that were read were lost (in an unclean election, or
         because all disks are old copies), and OffsetOutOfRangeError at an offset that was truncated
         or is above the end of the log.
         """
         settings = settings or ConsumerSettings()
+        find_range = None
+        if tail is not None:
+            if start is not None or name is not None:
+                raise InvalidRequestError("tail: give it with neither start nor name")
+            _check_count("tail", tail)
+            find_range = partial(self._tail_range, topic, stop, partitions, tail)
         if start is None:
             start = "latest" if name is None else "earliest"
         consumer = Consumer(
@@ -252,6 +275,8 @@ class Cluster(Admin):
             settings,
             self._open.discard,
             self._session(name, topic, settings) if name is not None else None,
+            timeout=timeout,
+            find_range=find_range,
         )
         self._open.add(consumer)
         return consumer
@@ -311,20 +336,27 @@ class Cluster(Admin):
         return {found.partition: found for found in await asyncio.gather(*map(bounds, chosen))}
 
     async def offsets_at(
-        self, topic: str, at: datetime | TransactionId, partitions: Iterable[int] | None = None
+        self,
+        topic: str,
+        at: datetime | timedelta | TransactionId,
+        partitions: Iterable[int] | None = None,
     ) -> dict[int, int]:
         """Per partition the offset of the batch with the first record at or after a time or a
-        transaction id; the end of the partition if there is none.
+        transaction id; the end of the partition if there is none. A timedelta is the time so long
+        ago.
 
         That batch may begin with earlier records: a consumer with ``start=at`` leaves them out.
         """
         wanted = make_range(at, None, partitions)
         route = await self._route(topic)
         chosen = wanted.chosen(topic, route.partition_count)
-        if not isinstance(at, datetime | TransactionId):
-            raise InvalidRequestError(f"at is {at!r}; give a datetime or a TransactionId")
+        place = wanted.start
+        if not isinstance(place, datetime | TransactionId):
+            raise InvalidRequestError(
+                f"at is {at!r}; give a datetime, a timedelta or a TransactionId"
+            )
         found = await asyncio.gather(
-            *(resolve_offset(route, index, at, OFFSETS_TIMEOUT_S) for index in chosen)
+            *(resolve_offset(route, index, place, OFFSETS_TIMEOUT_S) for index in chosen)
         )
         return dict(zip(chosen, (each.offset for each in found), strict=True))
 
@@ -368,17 +400,27 @@ class Cluster(Admin):
         topic: str,
         columns: Sequence[str] | None = None,
         *,
+        start: Start = "earliest",
+        stop: Stop = "latest",
+        last: int | None = None,
         partitions: Iterable[int] | None = None,
         max_bytes: int = DEFAULT_READ_BYTES,
         on_progress: Progress | None = None,
     ) -> pa.Table:
-        """All committed records as a table of partition, offset, timestamp, key, value, headers;
-        for a typed topic, of partition, offset, timestamp and its columns.
+        """Committed records as a table of partition, offset, timestamp, key, value, headers; for a
+        typed topic, of partition, offset, timestamp and its columns.
 
-        Ordered by partition and offset. Raises InvalidRequestError, before anything is loaded, when
-        the topic stores more than ``max_bytes``. ``on_progress`` is given the records and bytes
-        read so far.
+        All of them, or those from ``start`` to ``stop``, which take the values that `consumer`
+        takes, or the ``last`` so many of all partitions together, by time.
+
+        Ordered by partition and offset. Raises InvalidRequestError when they take more than
+        ``max_bytes``: for the whole topic before anything is loaded, else once so much is.
+        ``on_progress`` is given the records and bytes read so far.
         """
+        if stop is None:
+            raise InvalidRequestError("stop is None; read() needs an end, such as 'latest'")
+        if last is not None and start != "earliest":
+            raise InvalidRequestError("give one of start and last")
         rows = await self._schema(await self._route(topic))
         full = READ_SCHEMA if rows is None else read_schema(rows)
         names = list(columns) if columns is not None else full.names
@@ -386,26 +428,27 @@ class Cluster(Admin):
             raise InvalidRequestError(
                 f"there is no column {', '.join(unknown)}; there are {', '.join(full.names)}"
             )
-        bounds = await self.offsets(topic, partitions)
-        size = sum(found.size_bytes for found in bounds.values())
-        if size > max_bytes:
-            raise InvalidRequestError(
-                f"topic {topic!r} stores {readable_size(size)}, more than the"
-                f" {readable_size(max_bytes)} that read() loads: raise max_bytes, choose"
-                " partitions, or go through it piece by piece with"
-                f" cluster.consumer({topic!r}, start='earliest',"
-                " stop='latest').batches()"
-            )
-        pieces: dict[int, list[pa.RecordBatch]] = {partition: [] for partition in bounds}
+        chosen = None if partitions is None else list(partitions)
+        whole = start == "earliest" and stop == "latest" and last is None
+        if whole:
+            bounds = await self.offsets(topic, chosen)
+            size = sum(found.size_bytes for found in bounds.values())
+            if size > max_bytes:
+                raise _too_much(topic, f"stores {readable_size(size)},", max_bytes)
+            stop, chosen = {p: found.latest for p, found in bounds.items()}, list(bounds)
+        pieces: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
         records = loaded_bytes = 0
-        stop = {partition: found.latest for partition, found in bounds.items()}
-        async with self.consumer(topic, "earliest", stop, list(bounds)) as consumer:
+        async with self.consumer(
+            topic, start if last is None else None, stop, chosen, tail=last
+        ) as consumer:
             async for batch in consumer.batches():
                 # The chunks may have a column that was added after the schema was read; leave it
                 # out.
                 pieces[batch.column("partition")[0].as_py()].append(batch.select(names))
                 records += batch.num_rows
                 loaded_bytes += batch.nbytes
+                if not whole and loaded_bytes > max_bytes:
+                    raise _too_much(topic, "has", max_bytes)
                 if on_progress is not None:
                     on_progress(records, loaded_bytes)
         schema = pa.schema([full.field(name) for name in names])
@@ -419,6 +462,33 @@ class Cluster(Admin):
     async def _route(self, topic: str) -> TopicRoute:
         assignment = await self.topic(topic)
         return TopicRoute(assignment, self._leaders, self._connections, self._random, RetryPolicy())
+
+    async def _tail_range(
+        self, topic: str, stop: Stop, partitions: Iterable[int] | None, count: int
+    ) -> Range:
+        """From the last ``count`` records before ``stop`` on."""
+        wanted = make_range("latest", stop, partitions)
+        bounds = await self.offsets(topic, wanted.partitions)
+        latest = {p: found.latest for p, found in bounds.items()}
+        end, until = latest, wanted.stop
+        if isinstance(until, datetime):
+            end = await self.offsets_at(topic, until, list(bounds))
+        elif isinstance(until, Mapping):
+            wanted.chosen(topic, len(bounds) if partitions is None else max(bounds, default=0) + 1)
+            end = {p: min(until[p], at) for p, at in latest.items()}
+        else:
+            until = latest
+        if count == 0:
+            return Range(latest, wanted.stop, wanted.partitions)
+
+        async def read(start: Mapping[int, int], stop: Stop) -> AsyncIterator[pa.RecordBatch]:
+            async with self.consumer(topic, start, stop, list(start)) as consumer:
+                async for batch in consumer.batches():
+                    yield batch
+
+        earliest = {p: found.earliest for p, found in bounds.items()}
+        start = await find_tail(read, earliest, end, until, count)
+        return Range(start, wanted.stop, wanted.partitions)
 
     def _session(self, name: str, topic: str, settings: ConsumerSettings) -> Session:
         give_up_s = settings.give_up_ms / 1000
@@ -451,3 +521,16 @@ class Cluster(Admin):
         await self._positions.close()
         await self._connections.close()
         await self._sc.close()
+
+
+def _check_count(name: str, count: object) -> None:
+    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        raise InvalidRequestError(f"{name} is {count!r}; give a number of records")
+
+
+def _too_much(topic: str, has: str, max_bytes: int) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"topic {topic!r} {has} more than the {readable_size(max_bytes)} that read() loads: raise"
+        " max_bytes, choose partitions, or go through it piece by piece with"
+        f" cluster.consumer({topic!r}, start='earliest', stop='latest').batches()"
+    )

@@ -54,7 +54,13 @@ class ChunkQueue(Generic[T]):
                     return self._items.popleft()
                 getter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._getters.append(getter)
-            await getter
+            try:
+                await getter
+            finally:
+                # A wait that was given up leaves nothing behind.
+                with self._lock:
+                    if getter in self._getters:
+                        self._getters.remove(getter)
 
     def take(self) -> T | None:
         """The first chunk, in any thread; None if there is none, or another item comes first."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
@@ -49,6 +50,8 @@ class Consumer:
     ``open_route`` finds the topic when reading starts: at the first record asked for, or at
     `start`. The meaning of "latest" is settled at that moment. ``ask_schema`` gives the current
     schema of a route's topic, as far as it is known. ``session``: that of a named consumer.
+    ``timeout``: iterating ends when no record has come for so many seconds. ``find_range``: asked
+    for the range to read instead of ``wanted``, once the topic is found.
     """
 
     def __init__(
@@ -60,6 +63,9 @@ class Consumer:
         settings: ConsumerSettings,
         closed: Callable[[Consumer], None] = lambda _consumer: None,
         session: Session | None = None,
+        *,
+        timeout: float | None = None,
+        find_range: Callable[[], Awaitable[Range]] | None = None,
     ) -> None:
         self.topic = topic
         self._opened_in = OpenedIn()
@@ -67,6 +73,8 @@ class Consumer:
         self._open_route = open_route
         self._ask_schema = ask_schema
         self._wanted = wanted
+        self.timeout = check_timeout(timeout)
+        self._find_range = find_range
         self._settings = settings
         self._on_closed = closed
         self._session = session
@@ -116,8 +124,16 @@ class Consumer:
         """Was it closed, by its user or with its cluster?"""
         return self._closed
 
-    async def next_chunk(self, *, waited: bool = False) -> FetchedChunk | None:
-        """The next records, or None when everything up to ``stop`` was handed out.
+    @property
+    def exhausted(self) -> bool:
+        """Was everything up to ``stop`` handed out, and the end met?"""
+        return self._exhausted
+
+    async def next_chunk(
+        self, *, waited: bool = False, timeout: float | None = None
+    ) -> FetchedChunk | None:
+        """The next records, or None when everything up to ``stop`` was handed out, or when none
+        came for ``timeout`` seconds.
 
         ``waited``: the caller has waited since before it was closed; for it, that is the end.
         Raises FencedError once another consumer has taken over the name, InvalidRequestError in a
@@ -131,7 +147,12 @@ class Consumer:
             raise self._failure
         if waited and self._closed:
             return None
-        await self.start()
+        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.start()
+        except TimeoutError:
+            return None
         while True:
             if self._queue.empty and not self._reading:
                 self._exhausted = True
@@ -139,7 +160,11 @@ class Consumer:
                 self._queue.put_other(None)
                 await self._finish()
                 return None
-            item = await self._queue.get()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    item = await self._queue.get()
+            except TimeoutError:
+                return None
             if isinstance(item, BaseException):
                 self._failure = item
                 raise item
@@ -148,9 +173,11 @@ class Consumer:
                 reader.taken()
                 return chunk
 
-    def next_delivered(self, loop: asyncio.AbstractEventLoop) -> FetchedChunk | None:
+    def next_delivered(
+        self, loop: asyncio.AbstractEventLoop, deadline: float | None = None
+    ) -> FetchedChunk | None:
         """As `next_chunk`, in another thread than that of ``loop``, the consumer's, and without a
-        call to it; None if a call is needed.
+        call to it; None if a call is needed, or ``deadline`` on the monotonic clock has passed.
 
         Sleeps while nothing comes, but wakes up now and then for Ctrl-C: a signal that arrives just
         before a thread falls asleep is noticed only when it wakes up.
@@ -163,7 +190,10 @@ class Consumer:
                 return chunk
             if not (self._queue.empty and self._reading):
                 return None
-            self._queue.sleep(_LOOK_UP_S)
+            left_s = _LOOK_UP_S if deadline is None else min(_LOOK_UP_S, deadline - monotonic())
+            if left_s <= 0:
+                return None
+            self._queue.sleep(left_s)
         return None
 
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
@@ -175,15 +205,34 @@ class Consumer:
         while True:
             while (rest := self.state.rest()) is not None:
                 yield rest
-            if (chunk := await self.next_chunk()) is None:
+            if (chunk := await self.next_chunk(timeout=self.timeout)) is None:
                 return
             self.state.open(chunk)
+
+    async def poll(self, timeout: float | None = None) -> Record | None:
+        """The next record; None when none came within ``timeout`` seconds, and at the end.
+
+        0 only looks; None waits for ever. `exhausted` tells the end from a timeout. Raises what
+        iterating raises.
+        """
+        check_timeout(timeout)
+        while True:
+            for record in self.state.records():
+                return record
+            if (chunk := await self.next_chunk(timeout=timeout)) is None:
+                return None
+            self.state.open(chunk)
+
+    async def __anext__(self) -> Record:
+        if (record := await self.poll(self.timeout)) is None:
+            raise StopAsyncIteration
+        return record
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         while True:
             for record in self.state.records():
                 yield record
-            if (chunk := await self.next_chunk()) is None:
+            if (chunk := await self.next_chunk(timeout=self.timeout)) is None:
                 return
             self.state.open(chunk)
 
@@ -324,6 +373,8 @@ class Consumer:
         if rows is not None and self._settings.transaction_ids:
             _require_no_column(self.topic, rows)
         self.state.rows = rows
+        if self._find_range is not None:
+            self._wanted = await self._find_range()
         readers = PartitionReaders(route, self._settings, self._ask_schema, self.state, self._queue)
         await readers.open(self._wanted, self._session)
         self._readers = readers
@@ -335,6 +386,16 @@ class Consumer:
             )
         if self._auto_commit is not None:
             self._auto_commit.start()
+
+
+def check_timeout(timeout: float | None) -> float | None:
+    """The timeout. Raises InvalidRequestError unless it is None or 0 s or more."""
+    given: object = timeout
+    if given is not None and not (isinstance(given, int | float) and given >= 0):
+        raise InvalidRequestError(
+            f"timeout is {timeout!r}; give a number of seconds, or None to wait for ever"
+        )
+    return timeout
 
 
 def _require_no_column(topic: str, rows: TopicSchema) -> None:

@@ -112,7 +112,7 @@ class PartitionReader:
                     continue
                 # If this is damaged as well, the leader does not verify, or cannot find it.
                 found = cursor.take(verified.data, verified.lac)
-            if cursor.position == before:
+            if cursor.position == before and not cursor.finished:
                 continue
             self.from_earliest = False
             return FetchedChunk(cursor.partition, found, cursor.position)

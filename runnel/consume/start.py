@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from runnel.net.offsets import Range, ResolvedOffset, Start, list_offsets, resolve_offset
 from runnel.net.routing import TopicRoute
 from runnel.positions.store import Session
 from runnel.records.cursor import Cursor
+from runnel.records.record import timestamp_us_of
 from schemas.errors import LOST_RECORDS, DivergedError
 from schemas.wire.record_requests import LATEST
 
@@ -100,9 +102,13 @@ class _StartFinder:
 
     async def _from(self, partition: int, start: Start) -> PartitionStart:
         begin = await self._resolve(partition, start)
-        stop, lac = None, begin.lac
-        if self._wanted.stop is not None:
-            end = await self._resolve(partition, self._wanted.stop)
+        stop, lac, before_us = None, begin.lac, None
+        if (wanted := self._wanted.stop) is not None:
+            if isinstance(wanted, datetime):
+                # The cursor finds the first record that is not before it; if there is none yet,
+                # reading ends here.
+                before_us, wanted = timestamp_us_of(wanted), "latest"
+            end = await self._resolve(partition, wanted)
             stop, lac = end.offset, max(lac, end.lac)
         cursor = Cursor(
             self._route.name,
@@ -111,6 +117,7 @@ class _StartFinder:
             stop,
             begin.not_before_us,
             not_before_id=begin.not_before_id,
+            before_us=before_us,
         )
         return PartitionStart(cursor, lac, start == "earliest")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from runnel.net.routing import TopicRoute
@@ -39,16 +39,22 @@ class TransactionId:
 
 
 #: Where to begin: "earliest", "latest", an offset, offsets by partition, a datetime with a time
-#: zone, or a `TransactionId`.
-Start = Literal["earliest", "latest"] | int | Mapping[int, int] | datetime | TransactionId
+#: zone, a timedelta (so long ago), or a `TransactionId`.
+Start = (
+    Literal["earliest", "latest"] | int | Mapping[int, int] | datetime | timedelta | TransactionId
+)
 #: Where to end: None follows for ever, "latest" is the end of the committed records when reading
-#: begins, offsets by partition are the first that are not read.
-Stop = Literal["latest"] | Mapping[int, int] | None
+#: begins, offsets by partition are the first that are not read. A datetime, or a timedelta (so long
+#: ago), ends each partition before the first record with this time or a later one, and at the
+#: latest where "latest" does: a time to come is not waited for.
+Stop = Literal["latest"] | Mapping[int, int] | datetime | timedelta | None
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What to read: checked, but not yet turned into offsets."""
+    """What to read: checked, but not yet turned into offsets. `make_range` makes times of
+    timedeltas.
+    """
 
     start: Start = "latest"
     stop: Stop = None
@@ -59,10 +65,7 @@ class Range:
             case "earliest" | "latest":
                 pass
             case datetime() as when:
-                try:
-                    timestamp_us_of(when)
-                except ValueError as error:
-                    raise InvalidRequestError(f"start: {error}") from error
+                _check_time("start", when)
             case bool():
                 raise InvalidRequestError(_bad("start", self.start))
             case int() as offset if offset >= 0:
@@ -76,6 +79,8 @@ class Range:
         match self.stop:
             case None | "latest":
                 pass
+            case datetime() as when:
+                _check_time("stop", when)
             case Mapping() as offsets:
                 check_offsets("stop", offsets)
             case _:
@@ -106,7 +111,11 @@ class Range:
 
 def make_range(start: Start, stop: Stop, partitions: Iterable[int] | None) -> Range:
     """Check the user's positions. Raises InvalidRequestError."""
-    return Range(start, stop, None if partitions is None else tuple(partitions))
+    return Range(
+        _time_ago("start", start) if isinstance(start, timedelta) else start,
+        _time_ago("stop", stop) if isinstance(stop, timedelta) else stop,
+        None if partitions is None else tuple(partitions),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +154,9 @@ async def resolve_offset(
         case "latest":
             found = bounds or await list_offsets(route, partition, LATEST, give_up_s)
             return ResolvedOffset(found.offset, found.lac)
+        case timedelta() as ago:
+            when = _time_ago("start", ago)
+            return await resolve_offset(route, partition, when, give_up_s)
         case datetime() as when:
             when_us = max(0, timestamp_us_of(when))
             found = await list_offsets(route, partition, when_us, give_up_s)
@@ -193,11 +205,30 @@ def check_offsets(name: str, offsets: Mapping[Any, Any]) -> None:
             raise InvalidRequestError(_bad(name, dict(offsets)))
 
 
+def _check_time(name: str, when: datetime) -> None:
+    try:
+        timestamp_us_of(when)
+    except ValueError as error:
+        raise InvalidRequestError(f"{name}: {error}") from error
+
+
+def _time_ago(name: str, ago: timedelta) -> datetime:
+    if ago < timedelta(0):
+        raise InvalidRequestError(
+            f"{name} is {ago!r}; give how long ago it was, for example timedelta(hours=1)"
+        )
+    try:
+        return datetime.now(UTC) - ago
+    except OverflowError:
+        raise InvalidRequestError(f"{name} is {ago!r}, before the year 1") from None
+
+
 def _bad(name: str, given: object) -> str:
     accepted = (
-        "'earliest', 'latest', an offset, a map of partitions to offsets, a datetime, or a"
-        " TransactionId"
+        "'earliest', 'latest', an offset, a map of partitions to offsets, a datetime, a timedelta"
+        " (so long ago), or a TransactionId"
         if name == "start"
-        else "None (follow), 'latest', or a map of partitions to offsets"
+        else "None (follow), 'latest', a map of partitions to offsets, a datetime, or a timedelta"
+        " (so long ago)"
     )
     return f"{name} is {given!r}; give {accepted}"

@@ -52,9 +52,10 @@ class _Due(NamedTuple):
 class Cursor:
     """The position in one partition.
 
-    ``stop``: the first offset not to read, None for never. ``not_before_us``: records before
-    the first one with this timestamp or a later one are left out. ``not_before_id``: the same for
-    the first record with this transaction id or a larger one. ``term`` is that of the last
+    ``stop``: the first offset not to read, None for never. ``before_us``: the first record with
+    this timestamp or a later one ends the reading, and becomes ``stop``. ``not_before_us``: records
+    before the first one with this timestamp or a later one are left out. ``not_before_id``: the
+    same for the first record with this transaction id or a larger one. ``term`` is that of the last
     batch that was read. ``columns``: of a typed topic, how its batches are decoded; records are
     given in its schema then.
     """
@@ -67,6 +68,7 @@ class Cursor:
     term: int = 0
     columns: ReadColumns | None = None
     not_before_id: int | None = None
+    before_us: int | None = None
 
     @property
     def finished(self) -> bool:
@@ -83,7 +85,7 @@ class Cursor:
         position is then where it was, and the same records can be read from another replica.
         """
         found: list[_Due] = []
-        before = self.position, self.term, self.not_before_us, self.not_before_id
+        before = self.position, self.term, self.stop, self.not_before_us, self.not_before_id
         try:
             batches = split_batches(data)
             if not batches and len(data):
@@ -103,7 +105,7 @@ class Cursor:
                         found.append(due)
         except (CorruptBatchError, UnsupportedError) as error:
             place = f"{self.topic}/{self.partition} at offset {self.position}"
-            self.position, self.term, self.not_before_us, self.not_before_id = before
+            self.position, self.term, self.stop, self.not_before_us, self.not_before_id = before
             raise type(error)(f"{place}: {error.message}") from error
         return [self._located(together) for together in _coalesced(found)]
 
@@ -141,6 +143,13 @@ class Cursor:
             self.not_before_id = None
             start += below
             records = records.slice(below)
+        if self.before_us is not None and header.last_timestamp_us >= self.before_us:
+            late = np.flatnonzero(int64_values(records.column("timestamp")) >= self.before_us)
+            if len(late):
+                records = records.slice(0, int(late[0]))
+                self.position = self.stop = start + records.num_rows
+                if not records.num_rows:
+                    return None
         size = records.nbytes if header.codec else header.length
         return _Due(records, start, size)
 

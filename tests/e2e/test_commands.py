@@ -169,6 +169,8 @@ WRONG = {
     "bad-resolution": (("wait", "topic", "t", "--for", "done"), "no resolution of topics"),
     "two-starts": (("consume", "t", "--from-beginning", "--tail", "1"), "give one of"),
     "bad-time": (("consume", "t", "--at", "yesterday"), "is not a time"),
+    "bad-end": (("consume", "t", "--until", "tomorrow"), "--until: 'tomorrow' is not a time"),
+    "bad-timeout": (("consume", "t", "--timeout", "soon"), "--timeout: "),
     "two-keys": (
         ("produce", "t", "--key-separator", ":", "--key-field", "k"),
         "not both",
@@ -322,6 +324,11 @@ def test_tail_offset_partition_and_count(cluster: Command) -> None:
     assert sorted(two) == sorted(by_partition[0] + by_partition[2])
     assert cluster("consume", "cut", "--at", "-1h", "--no-follow").count("\n") == 100
     assert cluster("consume", "cut", "--no-follow") == ""
+    assert cluster("consume", "cut", "-B", "--until", "-1h") == ""
+    assert cluster("consume", "cut", "-B", "--until", "2999-01-01").count("\n") == 100
+    assert cluster("consume", "cut", "--tail", "3", "--until", "2999-01-01").splitlines() == tail
+    assert cluster("consume", "cut", "-B", "--timeout", "500ms").count("\n") == 100
+    assert cluster("consume", "cut", "--tail", "3", "--timeout", "500ms").splitlines() == tail
     assert "partitions 0 to 2" in cluster.fails("consume", "cut", "--partition", "3", code=2)
 
 

@@ -20,6 +20,7 @@ from runnel.consume.settings import ConsumerSettings
 from runnel.net.offsets import Start, Stop, TransactionId
 from schemas.columns.topic_schema import TopicSchema
 from schemas.errors import InvalidRequestError, NotFoundError
+from schemas.objects.quantities import parse_duration_ms
 from schemas.objects.topic import Topic
 from schemas.wire.payload import TRANSACTION_ID
 
@@ -41,6 +42,18 @@ def consume(
     transaction_id: Annotated[
         int | None,
         typer.Option(min=0, help="From the first record with this transaction id or a larger one."),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME|-1h",
+            help="Stop before the first record of this time or a later one, and at the end, as"
+            " --no-follow does.",
+        ),
+    ] = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option(metavar="5s", help="Stop when no record has come for this long."),
     ] = None,
     count: Annotated[
         int | None, typer.Option("-n", "--count", min=0, help="Stop after N records.")
@@ -83,6 +96,10 @@ def consume(
         )
     if name is not None and tail is not None:
         raise InvalidRequestError("--tail: not with --name, which continues where it was")
+    now = datetime.now(UTC)
+    follow = follow and until is None
+    end: Stop = None if follow else "latest" if until is None else parse_time(until, now, "--until")
+    timeout_s = _seconds(timeout) if timeout is not None else None
     partitions = partition or None
     with connected(sc) as cluster:
         say_what_is_awaited(cluster, topic, committing=True, wanted=partitions)
@@ -94,16 +111,16 @@ def consume(
         )
         try:
             if tail is not None:
-                _write(_tail(cluster, topic, tail, partitions, follow, settings), write, count)
+                last = _tail(cluster, topic, tail, partitions, end, timeout_s, settings)
+                _write(last, write, count)
                 return
-            start = _start(from_beginning, offset, at, transaction_id)
-            stop: Stop = None if follow else "latest"
+            start = _start(from_beginning, offset, at, transaction_id, now)
             with cluster.consumer(
-                topic, start, stop, partitions, name=name, settings=settings
+                topic, start, end, partitions, name=name, timeout=timeout_s, settings=settings
             ) as consumer:
-                if (last := _write(consumer.batches(), write, count)) and name is not None:
+                if (printed := _write(consumer.batches(), write, count)) and name is not None:
                     # The consumer has handed out more records than were printed.
-                    consumer.commit({**consumer.position(), **last})
+                    consumer.commit({**consumer.position(), **printed})
                     consumer.close(commit=False)
         except KeyboardInterrupt:
             # Only Ctrl-C ends a consumer that follows.
@@ -147,7 +164,11 @@ def _has_column(rows: TopicSchema | None, name: str) -> bool:
 
 
 def _start(
-    from_beginning: bool, offset: int | None, at: str | None, transaction_id: int | None
+    from_beginning: bool,
+    offset: int | None,
+    at: str | None,
+    transaction_id: int | None,
+    now: datetime,
 ) -> Start | None:
     if from_beginning:
         return "earliest"
@@ -155,7 +176,14 @@ def _start(
         return offset
     if transaction_id is not None:
         return TransactionId(transaction_id)
-    return parse_time(at, datetime.now(UTC)) if at is not None else None
+    return parse_time(at, now) if at is not None else None
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration_ms(text) / 1000
+    except ValueError as error:
+        raise InvalidRequestError(f"--timeout: {error}") from error
 
 
 def _tail(
@@ -163,29 +191,26 @@ def _tail(
     topic: str,
     wanted: int,
     partitions: list[int] | None,
-    follow: bool,
+    end: Stop,
+    timeout_s: float | None,
     settings: ConsumerSettings,
 ) -> Iterator[pa.RecordBatch]:
-    """The last records by time, then what follows.
-
-    Offsets have gaps: it reaches further back until that is enough.
-    """
-    bounds = cluster.offsets(topic, partitions)
-    end = {p: found.latest for p, found in bounds.items()}
-    reach = wanted
-    while True:
-        start = {p: max(f.earliest, f.latest - reach) for p, f in bounds.items()}
-        with cluster.consumer(topic, start, end, list(bounds), settings=settings) as consumer:
-            found = list(consumer.batches())
-        records = sum(batch.num_rows for batch in found)
-        if records >= wanted or all(start[p] == bounds[p].earliest for p in bounds):
-            break
-        reach *= 2
+    """The last records by time, then what follows if there is no ``end``."""
+    now = {p: found.latest for p, found in cluster.offsets(topic, partitions).items()}
+    with cluster.consumer(
+        topic, stop=now if end is None else end, partitions=now, tail=wanted, settings=settings
+    ) as consumer:
+        found = list(consumer.batches())
     if found:
-        table = pa.Table.from_batches(found).sort_by(
-            [("timestamp", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
+        yield from (
+            pa.Table.from_batches(found)
+            .sort_by(
+                [("timestamp", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
+            )
+            .to_batches()
         )
-        yield from table.slice(max(0, table.num_rows - wanted)).to_batches()
-    if follow:
-        with cluster.consumer(topic, end, None, list(bounds), settings=settings) as consumer:
+    if end is None:
+        with cluster.consumer(
+            topic, now, None, partitions, timeout=timeout_s, settings=settings
+        ) as consumer:
             yield from consumer.batches()

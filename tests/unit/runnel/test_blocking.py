@@ -13,6 +13,8 @@ from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
+from time import monotonic
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +24,7 @@ import runnel
 from runnel.admin.calls import refusal
 from runnel.loop_thread import LoopThread
 from runnel.net.address import Address
+from schemas.errors import InvalidRequestError
 from schemas.wire.record_requests import FetchFlags
 from tests.unit.runnel.fake_sc import FakeSc
 from tests.unit.runnel.fake_spu import FakeSpu
@@ -345,6 +348,40 @@ def test_given_a_call_that_the_end_of_the_loop_overtakes_then_it_says_so(
     caller.start()
     caller.join(20)
     assert told == ["the client was closed by another thread"]
+
+
+def test_poll_next_and_timeout(served: Served) -> None:
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("polled"))
+        with (
+            cluster.producer("polled") as producer,
+            cluster.consumer("polled", "earliest", timeout=0.1) as consumer,
+        ):
+            assert consumer.poll(0) is None
+            assert next(consumer, None) is None
+            began = monotonic()
+            assert consumer.poll(0.3) is None
+            assert 0.29 < monotonic() - began < 20
+            for value in (b"1", b"2", b"3", b"4"):
+                producer.send(value)
+            producer.flush()
+            assert next(consumer).value == b"1"
+            polled = consumer.poll(20)
+            assert polled is not None
+            assert polled.value == b"2"
+            assert [record.value for record in consumer] == [b"3", b"4"]
+            assert not consumer.exhausted
+            assert list(consumer.batches()) == []
+            with pytest.raises(InvalidRequestError, match="timeout is -1"):
+                consumer.poll(-1)
+        with cluster.consumer("polled", stop="latest", tail=2) as last:
+            assert [record.value for record in last] == [b"3", b"4"]
+            assert last.poll() is None
+            assert last.exhausted
+        table = cluster.read("polled", ["value"], last=1)
+        assert table["value"].to_pylist() == [b"4"]
+        assert cluster.read("polled", stop=timedelta(hours=1)).num_rows == 0
+        assert cluster.read("polled", start=timedelta(hours=1)).num_rows == 4
 
 
 def test_given_a_name_then_reading_goes_on_where_it_was(served: Served) -> None:

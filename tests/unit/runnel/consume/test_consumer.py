@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from time import time_ns
 from typing import Any
 
 import pytest
@@ -246,6 +247,172 @@ async def test_given_more_than_the_limit_then_read_refuses_before_loading(world:
     with pytest.raises(InvalidRequestError, match="no column price"):
         await world.cluster.read("orders", ["price"])
     assert len(world.spu.fetch_script) == 1
+
+
+async def timed(world: World, times: list[list[int]]) -> None:
+    """Per partition, batches of one record: their times in µs, from offset 0 on."""
+    world.sc.add_topic("orders", len(times))
+    for index, partition in enumerate(times):
+        for offset, time_us in enumerate(partition):
+            world.log(index=index).put(batch(offset, 1, time_us=time_us))
+
+
+@pytest.mark.parametrize(
+    ("stop", "expected"),
+    [
+        pytest.param(time_of(0), [], id="given-a-time-before-all-then-nothing"),
+        pytest.param(time_of(101), [], id="given-the-time-of-the-first-then-nothing"),
+        pytest.param(time_of(103), [1, 2], id="given-a-time-in-a-batch-then-what-is-before-it"),
+        pytest.param(time_of(104), [1, 2, 3], id="given-a-time-between-batches"),
+        pytest.param(time_of(10**17), [1, 2, 3, 5], id="given-a-time-to-come-then-not-waited-for"),
+        pytest.param(timedelta(days=1), [1, 2, 3, 5], id="given-a-timedelta-then-so-long-ago"),
+    ],
+)
+async def test_stop_at_a_time(world: World, stop: Any, expected: list[int]) -> None:
+    await fill(world)
+    assert await offsets(world.cluster.consumer("orders", "earliest", stop)) == expected
+    table = await world.cluster.read("orders", stop=stop)
+    assert table["offset"].to_pylist() == expected
+
+
+async def test_given_one_time_as_stop_and_start_then_all_records_come_once(world: World) -> None:
+    await timed(world, [[5, 1, 9, 2, 7], [3, 8, 8]])
+    for time_us in range(11):
+        before = await world.cluster.read("orders", stop=time_of(time_us))
+        after = await world.cluster.read("orders", start=time_of(time_us))
+        found = sorted(
+            (row["partition"], row["offset"]) for row in [*before.to_pylist(), *after.to_pylist()]
+        )
+        assert found == [(0, offset) for offset in range(5)] + [(1, offset) for offset in range(3)]
+
+
+async def test_given_a_timedelta_as_start_then_from_so_long_ago(world: World) -> None:
+    now_us = time_ns() // 1000
+    await timed(world, [[now_us - 7_200_000_000, now_us - 60_000_000]])
+    hour = timedelta(hours=1)
+    assert await offsets(world.cluster.consumer("orders", hour, "latest")) == [1]
+    assert (await world.cluster.read("orders", start=hour, stop=timedelta(0))).num_rows == 1
+    assert await world.cluster.offsets_at("orders", hour) == {0: 1}
+    with pytest.raises(InvalidRequestError, match="how long ago"):
+        world.cluster.consumer("orders", -hour)
+    with pytest.raises(InvalidRequestError, match="before the year 1"):
+        world.cluster.consumer("orders", "earliest", timedelta(days=10**6))
+
+
+async def test_tail_counts_by_time_over_all_partitions(world: World) -> None:
+    await timed(world, [[10, 20, 70], [30, 40, 50, 60], []])
+    for count, expected in [
+        (0, {}),
+        (1, {0: [2]}),
+        (3, {0: [2], 1: [2, 3]}),
+        (5, {0: [2], 1: [0, 1, 2, 3]}),
+        (6, {0: [1, 2], 1: [0, 1, 2, 3]}),
+        (100, {0: [0, 1, 2], 1: [0, 1, 2, 3]}),
+    ]:
+        found: dict[int, list[int]] = {}
+        async for record in world.cluster.consumer("orders", stop="latest", tail=count):
+            found.setdefault(record.partition, []).append(record.offset)
+        assert found == expected
+        table = await world.cluster.read("orders", last=count)
+        assert table["offset"].to_pylist() == [at for p in sorted(found) for at in found[p]]
+    for stop in (time_of(60), {0: 2, 1: 3, 2: 0}):
+        before = await world.cluster.read("orders", stop=stop, last=2)
+        assert before["partition"].to_pylist() == [1, 1]
+        assert before["offset"].to_pylist() == [1, 2]
+    chosen = await world.cluster.read("orders", last=2, partitions=[0])
+    assert chosen["offset"].to_pylist() == [1, 2]
+
+
+async def test_given_gaps_then_the_tail_reaches_further_back(world: World) -> None:
+    world.sc.add_topic("orders")
+    world.log().put(batch(0, 5))
+    for offset in range(5, 30):
+        world.log().put(build_control("term", offset))
+    assert (await world.cluster.read("orders", last=3))["offset"].to_pylist() == [2, 3, 4]
+
+
+async def test_given_a_tail_then_following_goes_on_after_it(world: World) -> None:
+    await timed(world, [[10, 20], [15]])
+    consumer = world.cluster.consumer("orders", tail=2, timeout=0.2, settings=PATIENT)
+    async with consumer:
+        assert sorted(await offsets(consumer)) == [0, 1]
+        world.log(index=1).put(batch(1, 1))
+        assert await offsets(consumer) == [1]
+
+
+async def test_given_no_record_for_the_timeout_then_iterating_ends_and_goes_on(
+    world: World,
+) -> None:
+    await fill(world)
+    async with world.cluster.consumer(
+        "orders", "earliest", timeout=0.1, settings=PATIENT
+    ) as consumer:
+        assert await offsets(consumer) == [1, 2, 3, 5]
+        assert not consumer.exhausted
+        assert [batch async for batch in consumer.batches()] == []
+        with pytest.raises(StopAsyncIteration):
+            await anext(consumer)
+        assert consumer._queue._getters == []
+        world.log().put(batch(6, 1))
+        assert (await anext(consumer)).offset == 6
+
+
+async def test_poll(world: World) -> None:
+    await fill(world)
+    async with world.cluster.consumer("orders", "earliest", settings=PATIENT) as consumer:
+        found = [await consumer.poll(20) for _ in range(4)]
+        assert [record.offset for record in found if record is not None] == [1, 2, 3, 5]
+        assert await consumer.poll(0) is None
+        assert await consumer.poll(0.05) is None
+        assert not consumer.exhausted
+        waiting = asyncio.create_task(consumer.poll())
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        world.log().put(batch(6, 1))
+        record = await waiting
+        assert record is not None
+        assert record.offset == 6
+    bounded = world.cluster.consumer("orders", "earliest", {0: 2})
+    assert (await anext(bounded)).offset == 1
+    assert await bounded.poll() is None
+    assert bounded.exhausted
+    assert await bounded.poll(1) is None
+
+
+async def test_given_a_poll_that_ends_before_the_topic_answers_then_opening_goes_on(
+    world: World,
+) -> None:
+    await fill(world)
+    world.sc.may_tell.clear()
+    consumer = world.cluster.consumer("orders", "earliest", settings=PATIENT)
+    assert await consumer.poll(0.05) is None
+    world.sc.may_tell.set()
+    assert (await anext(consumer)).offset == 1
+    await consumer.close()
+
+
+@pytest.mark.parametrize("options", [
+    {"tail": 1, "start": "earliest"},
+    {"tail": 1, "name": "billing"},
+    {"tail": -1},
+    {"tail": "3"},
+    {"timeout": -1},
+    {"timeout": "soon"},
+])  # fmt: skip
+async def test_refused_options(world: World, options: dict[str, Any]) -> None:
+    world.sc.add_topic("orders")
+    with pytest.raises(InvalidRequestError, match=r"tail|timeout"):
+        world.cluster.consumer("orders", **options)
+
+
+async def test_read_refuses(world: World) -> None:
+    await fill(world)
+    with pytest.raises(InvalidRequestError, match="needs an end"):
+        await world.cluster.read("orders", stop=None)
+    with pytest.raises(InvalidRequestError, match="one of start and last"):
+        await world.cluster.read("orders", start=2, last=3)
+    with pytest.raises(InvalidRequestError, match=r"more than the 10 bytes that read.. loads"):
+        await world.cluster.read("orders", start=2, max_bytes=10)
 
 
 async def test_given_several_that_wait_then_all_see_the_end(world: World) -> None:
