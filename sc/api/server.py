@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
@@ -21,12 +20,12 @@ from sc.api.admission_warnings import WARNING_HEADER, warning_header, warnings_o
 from sc.api.answers import Health, RecoveryRequest, SpuSecret
 from sc.api.bodies import Bodies, BodyError
 from sc.api.cluster import cluster_answer
+from sc.api.documents import Documents
 from sc.api.feeds import Feeds
 from sc.api.hosts import accepts
 from sc.api.listing import render
 from sc.api.merge_patch import MEDIA_TYPE, patched
 from sc.api.objects import ObjectService, WriteOptions
-from sc.api.openapi import document
 from sc.api.requests import (
     BY_HEADER,
     CAUSE_HEADER,
@@ -52,7 +51,6 @@ from schemas.errors import (
     UnauthorizedError,
 )
 from schemas.objects.kinds import BY_PLURAL
-from schemas.objects.manifest.manifest import json_schemas
 from schemas.objects.manifest.validation import parse_model, parse_object
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition, Truncation, UncleanElection
@@ -112,7 +110,7 @@ class PublicServer:
         self._objects = ObjectService(controller)
         self._version = version
         self._hosts = frozenset(name.lower() for name in (socket.gethostname(), *hosts))
-        self._document = json.dumps(document())
+        self._documents = Documents()
         self.feeds = Feeds(controller)
         self.app = web.Application(middlewares=[serving, self._middleware])
         self.app.on_shutdown.append(self._end_feeds)
@@ -237,10 +235,10 @@ class PublicServer:
         return _json(answer.model_dump(mode="json", by_alias=True))
 
     async def _schemas(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
-        return _json(json_schemas())
+        return _text(await self._documents.schemas())
 
     async def _openapi(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
-        return _text(self._document)
+        return _text(await self._documents.openapi())
 
     async def _assignments(
         self, request: web.Request, _route: Route, query: Query

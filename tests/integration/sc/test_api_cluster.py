@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 
 from sc.api.openapi import document
+from sc.api.server import PublicServer
 from tests.integration.sc.calls import call, created, online
 from tests.integration.sc.conftest import RunningSc
 from tests.polling import eventually
@@ -38,6 +41,12 @@ async def test_health_metrics_cluster_and_schemas(sc: RunningSc) -> None:
 async def test_openapi_document(sc: RunningSc) -> None:
     status, found = await call(sc, "GET", "/v1/openapi.json")
     assert (status, found) == (200, document())
+
+
+async def test_given_a_start_then_no_document_is_made(sc: RunningSc) -> None:
+    with mock.patch("sc.api.documents.json.dumps", side_effect=AssertionError("made")) as made:
+        PublicServer(sc.controller, "1")
+    assert not made.called
 
 
 @pytest.mark.parametrize(
