@@ -53,8 +53,26 @@ def next_election(term: int) -> Term:
 
 
 def format_term(term: int) -> str:
-    """``incarnation.changes.restarts``, as commands print terms."""
-    return f"{term >> 48}.{(term >> _RESTART_BITS) & _MAX_CHANGES}.{restarts_of(term)}"
+    """A term for people: the leader changes, ``4``; after restarts of the leader ``4+2``; in a
+    cluster that has recovered with its incarnation, ``1:4+2``."""
+    incarnation, changes, restarts = _parts(term)
+    text = f"{incarnation}:{changes}" if incarnation else str(changes)
+    return f"{text}+{restarts}" if restarts else text
+
+
+def dotted_term(term: int) -> str:
+    """A term for programs, as JSON has it: ``incarnation.changes.restarts``, always all three."""
+    return ".".join(map(str, _parts(term)))
+
+
+def parse_dotted_term(text: str) -> Term:
+    """The term that `dotted_term` wrote. Raises ValueError."""
+    incarnation, changes, restarts = map(int, text.split("."))
+    return make_term(incarnation, changes, restarts)
+
+
+def _parts(term: int) -> tuple[int, int, int]:
+    return term >> 48, (term >> _RESTART_BITS) & _MAX_CHANGES, restarts_of(term)
 
 
 @lru_cache(maxsize=4096)

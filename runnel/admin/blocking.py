@@ -83,9 +83,11 @@ class BlockingAdmin:
         return self._thread.call(self._admin.get(kind, name))
 
     @blocking_form_of(Admin.list)
-    def list(self, kind: str, selector: Selector | None = None) -> builtins.list[Object]:
+    def list(
+        self, kind: str, selector: Selector | None = None, *, show_system: bool = False
+    ) -> builtins.list[Object]:
         """All objects of a kind, or those that a selector of labels chooses, as of one moment."""
-        return self._thread.call(self._admin.list(kind, selector))
+        return self._thread.call(self._admin.list(kind, selector, show_system=show_system))
 
     @blocking_form_of(Admin.watch)
     def watch(
@@ -95,13 +97,16 @@ class BlockingAdmin:
         selector: Selector | None = None,
         *,
         since: int | None = None,
+        show_system: bool = False,
         on_trouble: Callable[[RunnelError], None] | None = None,
     ) -> Watch:
         """Follow the objects of a kind, or one of them: see `runnel.admin.watch.Watch`.
 
         ``on_trouble`` is called in the client's thread.
         """
-        inner = self._admin.watch(kind, name, selector, since=since, on_trouble=on_trouble)
+        inner = self._admin.watch(
+            kind, name, selector, since=since, show_system=show_system, on_trouble=on_trouble
+        )
         return Watch(self._thread, inner)
 
     @blocking_form_of(Admin.delete)

@@ -129,16 +129,26 @@ class Admin(ObjectReads):
         selector: Selector | None = None,
         *,
         since: int | None = None,
+        show_system: bool = False,
         on_trouble: Callable[[RunnelError], None] | None = None,
     ) -> Watch:
         """Follow the objects of a kind, or one of them: see `runnel.admin.watch.Watch`.
 
-        ``since`` is a revision: begin after it, instead of with all existing objects.
+        ``since`` is a revision: begin after it, instead of with all existing objects. Objects of
+        the system are left out, unless ``name`` is one, or with ``show_system``.
         """
         query = selection(selector)
         if name is not None:
             query["fieldSelector"] = f"metadata.name={name}"
-        return Watch(self._sc, find_kind(kind), query, _random, since=since, on_trouble=on_trouble)
+        return Watch(
+            self._sc,
+            find_kind(kind),
+            query,
+            _random,
+            since=since,
+            show_system=show_system or name is not None,
+            on_trouble=on_trouble,
+        )
 
     async def delete(
         self, kind: str, name: str, *, force: bool = False, dry_run: bool = False

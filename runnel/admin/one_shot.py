@@ -58,13 +58,15 @@ class OneShotReads:
             with self._administer() as connected:
                 return connected.get(kind, name)
 
-    def list(self, kind: str, selector: Selector | None = None) -> list[Object]:
+    def list(
+        self, kind: str, selector: Selector | None = None, *, show_system: bool = False
+    ) -> list[Object]:
         """All objects of a kind, or the selected ones: see `ObjectReads.list`."""
         try:
-            return _result(self._reads.list(kind, selector))
+            return _result(self._reads.list(kind, selector, show_system=show_system))
         except _UnusualAnswerError:
             with self._administer() as connected:
-                return connected.list(kind, selector)
+                return connected.list(kind, selector, show_system=show_system)
 
     def _administer(self) -> AbstractContextManager[BlockingAdmin]:
         # Here, because it is rarely needed and takes long to import.

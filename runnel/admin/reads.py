@@ -15,6 +15,7 @@ from runnel.admin.calls import ScCalls, object_path, parse_answer, understood
 from schemas.errors import CompactedError, NotFoundError
 from schemas.objects.kinds import find_kind, nearest
 from schemas.objects.metadata import Object
+from schemas.objects.system_topics import is_system_name
 
 #: A selector as text (``team=a,tier in (gold,silver),!old``), or labels that must all be there.
 Selector = str | Mapping[str, str]
@@ -41,10 +42,13 @@ class ObjectReads:
                 f"{cls.kind_name().lower()} {name!r} does not exist{meant}"
             ) from error
 
-    async def list(self, kind: str, selector: Selector | None = None) -> builtins.list[Object]:
+    async def list(
+        self, kind: str, selector: Selector | None = None, *, show_system: bool = False
+    ) -> builtins.list[Object]:
         """All objects of a kind, or those that a selector of labels chooses, as of one moment.
 
-        Raises InvalidRequestError for a selector that does not parse.
+        Objects of the system (``_positions``) are left out without ``show_system``. Raises
+        InvalidRequestError for a selector that does not parse.
         """
         cls = find_kind(kind)
         for attempt in range(_LIST_ATTEMPTS):
@@ -59,7 +63,7 @@ class ObjectReads:
                 if attempt == _LIST_ATTEMPTS - 1:
                     raise
                 continue
-            return found
+            return [obj for obj in found if show_system or not is_system_name(obj.name)]
         raise AssertionError("the last attempt returns or raises")
 
     async def _get(self, cls: type[Object], name: str) -> Object:

@@ -29,6 +29,7 @@ from schemas.errors import (
     UnreachableError,
 )
 from schemas.objects.metadata import Object
+from schemas.objects.system_topics import is_system_name
 
 EventType = Literal["added", "modified", "deleted"]
 _BASE_MS: Final = 50.0
@@ -120,7 +121,8 @@ class Watch:
     be retried; UnreachableError only before anything was read, unless ``patient``; and
     CompactedError if the SC has compacted the revision ``since``.
 
-    ``on_trouble`` is called with the reason each time the connection is lost.
+    ``on_trouble`` is called with the reason each time the connection is lost. Without
+    ``show_system``, objects of the system are left out.
     """
 
     def __init__(
@@ -132,6 +134,7 @@ class Watch:
         *,
         since: int | None = None,
         patient: bool = False,
+        show_system: bool = True,
         on_trouble: Callable[[RunnelError], None] | None = None,
     ) -> None:
         self._sc = sc
@@ -140,6 +143,7 @@ class Watch:
         self._random = random
         self._since = since
         self._patient = patient
+        self._show_system = show_system
         self._on_trouble = on_trouble
         self._state = WatchState(since)
         self._ready: deque[WatchEvent] = deque()
@@ -199,7 +203,8 @@ class Watch:
             self._batches = self._follow()
         self._waits = True
         try:
-            return await anext(self._batches)
+            batch = await anext(self._batches)
+            return [e for e in batch if self._show_system or not is_system_name(e.object.name)]
         except BaseException:
             # An error ends the generator, but not the state of what was delivered.
             self._batches = None

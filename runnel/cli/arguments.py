@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from runnel.cli import completion
-from runnel.cli.render import Output
+from runnel.cli.render import Output, TableOutput
 from schemas.errors import InvalidRequestError
 from schemas.objects.quantities import parse_duration_ms
 
@@ -35,6 +35,9 @@ RecursiveOption = Annotated[
     typer.Option("-R", "--recursive", help="Of a directory, take also the directories below."),
 ]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print.")]
+TableOutputOption = Annotated[
+    TableOutput, typer.Option("-o", "--output", help="How to print: table or json.")
+]
 KindArgument = Annotated[
     str,
     typer.Argument(

@@ -33,7 +33,7 @@ def partitions_of(cluster: BlockingAdmin, topic: str, uid: str) -> list[Partitio
     """The partitions of this very topic, in order of their index."""
     found = [
         p
-        for p in cluster.list("partitions", {"topic": topic})
+        for p in cluster.list("partitions", {"topic": topic}, show_system=True)
         if isinstance(p, Partition) and p.spec.owner.uid == uid
     ]
     return sorted(found, key=lambda p: p.spec.index or 0)

@@ -1,7 +1,8 @@
 """Starting, inspecting, moving and stopping the local cluster in a data directory.
 
 ``cluster.json`` in the data directory names the processes; the data itself stays when the cluster
-stops. If a start fails, the daemons that it started are stopped again. The start of a cluster that
+stops. If a start fails, the daemons that it started are stopped again, and of a first start only
+logs are left. The start of a cluster that
 has data fails only without its SC or without any SPU: one lost disk must not take away the
 partitions that other SPUs hold. What came up then runs on, and the caller hears what did not.
 """
@@ -9,7 +10,6 @@ partitions that other SPUs hold. What came up then runs on, and the caller hears
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
@@ -23,7 +23,7 @@ from runnel.local.plan import OWN_KVS, SPU_GROUP, ClusterPlan, Daemon
 from runnel.local.processes import port_is_free
 from runnel.local.signals import shielded
 from runnel.local.starting import Progress, Startup
-from runnel.local.state import LOCK, ClusterState, DataDirectory, is_ours
+from runnel.local.state import LOCK, ClusterState, DataDirectory, is_ours, remove
 from runnel.profile import Profile, forget_profile, save_profile
 from schemas.daemon.kv_url import without_password
 from schemas.daemon.process import ProcessId, runs_with, stop
@@ -122,7 +122,7 @@ class LocalCluster:
         """
         self._directory.check()
         with self._directory.exclusive():
-            before = self.load()
+            before, there = self.load(), self._directory.names()
             state = before or ClusterState.of(plan, {})
             alive = state.alive(self.data_dir)
             if alive and state.base_port != plan.base_port:
@@ -156,6 +156,7 @@ class LocalCluster:
                     if before is not None:
                         self._directory.save(replace(before, processes=alive))
                     else:
+                        self._directory.remove_new(there)
                         self._directory.forget()
                         _erase_external(plan)
                 raise
@@ -261,10 +262,7 @@ class LocalCluster:
             for path in self.data_dir.iterdir():
                 if not is_ours(path.name) or path.name == LOCK:
                     continue
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
+                remove(path)
             forget_profile(self.data_dir)
             # While it is held: a process that waits for the lock finds the file gone.
             (self.data_dir / LOCK).unlink(missing_ok=True)

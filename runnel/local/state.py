@@ -6,7 +6,8 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Iterator
+import shutil
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ from schemas.daemon.process import ProcessId, processes_of, runs_with, spu_proce
 from schemas.errors import ConflictError, InvalidRequestError
 
 LOCK = "lock"
+LOGS = "logs"
 #: Written by the SC's provisioner.
 _PROCESS = ".process.json"
 
@@ -98,7 +100,11 @@ class DataDirectory:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """One start, stop, move or delete at a time. Raises ConflictError."""
+        """One start, stop, move or delete at a time. Raises ConflictError.
+
+        If it leaves nothing in a directory that it had to make, that is removed again.
+        """
+        made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / LOCK).open("w") as lock:
             try:
@@ -110,7 +116,31 @@ class DataDirectory:
                 raise ConflictError(
                     f"another command is starting or stopping the cluster in {self.path}"
                 ) from None
-            yield
+            try:
+                yield
+            finally:
+                self._remove_empty(made)
+
+    def _remove_empty(self, made: Sequence[Path]) -> None:
+        """Remove the lock, while it is held, if there is nothing else, and then these directories,
+        the innermost first, while they are empty."""
+        with suppress(OSError):
+            if made and self.names() == {LOCK}:
+                (self.path / LOCK).unlink()
+                for path in made:
+                    path.rmdir()
+
+    def names(self) -> frozenset[str]:
+        """What is in the directory."""
+        return frozenset(path.name for path in self.path.iterdir())
+
+    def remove_new(self, before: Collection[str]) -> None:
+        """Remove what a failed start has added to the names ``before``, except logs, which say why
+        it failed. If an SPU holds a replica by now, everything stays."""
+        if any(self.path.glob("spus/*/partitions/*")):
+            return
+        for name in self.names() - frozenset(before) - {LOCK, LOGS}:
+            remove(self.path / name)
 
     def check(self) -> None:
         """Raise ConflictError rather than mix a cluster with other files of the user."""
@@ -150,7 +180,15 @@ class DataDirectory:
         return self.path / f"{daemon}.yaml"
 
     def log_file(self, daemon: str) -> Path:
-        return self.path / "logs" / f"{daemon}.log"
+        return self.path / LOGS / f"{daemon}.log"
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a directory with all that is in it; of a link only the link."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def is_ours(name: str) -> bool:

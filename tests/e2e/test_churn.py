@@ -115,9 +115,9 @@ def test_two_hundred_topics_while_spus_die(runnel: Command) -> None:
     with library.connect(f"localhost:{base}") as cluster:
 
         def settled() -> bool:
-            topics = cluster.list("topics")
+            topics = cluster.list("topics", show_system=True)
             spus = cluster.list("spus")
-            partitions = cluster.list("partitions")
+            partitions = cluster.list("partitions", show_system=True)
             return (
                 sorted(t.name for t in topics) == sorted(alive)
                 and all(t.status.resolution.value == "provisioned" for t in topics)
@@ -132,7 +132,7 @@ def test_two_hundred_topics_while_spus_die(runnel: Command) -> None:
             assert time.monotonic() < deadline, (on_disk(runnel.home), cluster.list("topics"))
             time.sleep(0.2)
         in_sc = {
-            kind: sorted(obj.name for obj in cluster.list(kind))
+            kind: sorted(obj.name for obj in cluster.list(kind, show_system=True))
             for kind in ("topics", "partitions", "spus", "spugroups")
         }
     # The SC forgets tombstones a moment after the SPUs deleted, one write each.

@@ -153,6 +153,27 @@ def test_port_in_use_is_named_and_nothing_is_left_running(runnel: Command) -> No
         squatter.communicate()
     assert f"port {base + 11} (spu-0, private) is in use" in refused
     assert "--base-port" in refused
+    assert not (runnel.home / "local").exists()
+
+
+def test_a_first_start_that_fails_leaves_only_the_log_that_it_names(runnel: Command) -> None:
+    local = runnel.home / "local"
+    base = free_base_port(local, 1)
+    # Its SC cannot start, because its store is no database.
+    local.mkdir(parents=True)
+    (local / "sc-0").mkdir()
+    (local / "sc-0" / "kv.db").write_text("no database " * 1000)
+    said = runnel.fails("cluster", "start", "--base-port", str(base), code=1)
+    log = local / "logs" / "sc-0.log"
+    assert f"Its log is {log}" in said
+    assert sorted(str(file.relative_to(local)) for file in local.rglob("*") if file.is_file()) == [
+        "lock",
+        "logs/sc-0.log",
+        "sc-0/kv.db",
+        "sc-0/kv.db.lock",
+    ]
+    runnel("cluster", "delete", "--yes")
+    assert not local.exists()
 
 
 def test_delete_asks_and_removes_everything(runnel: Command) -> None:

@@ -20,15 +20,15 @@ import typer
 import runnel
 from runnel.admin.client import Admin
 from runnel.admin.http import ScClient
-from runnel.cli.arguments import OutputOption, ScOption
+from runnel.cli.arguments import ScOption, TableOutputOption
 from runnel.cli.failure import EXIT_FAILED, EXIT_OK, EXIT_UNREACHABLE
 from runnel.cli.readiness import commits
-from runnel.cli.render import Output, count, print_rows
+from runnel.cli.render import TableOutput, count, print_rows
 from runnel.loop_thread import LoopThread
 from runnel.net.address import Address, parse_addresses
 from runnel.net.connection import open_connection
 from runnel.profile import default_sc, load_profile
-from schemas.errors import InvalidRequestError, RunnelError, UnreachableError
+from schemas.errors import RunnelError, UnreachableError
 from schemas.objects.partition import Partition, PartitionResolution
 from schemas.objects.quantities import readable_size
 from schemas.objects.spu import Spu, SpuResolution, is_loopback
@@ -63,15 +63,13 @@ class Check:
 
 
 def check(
-    output: OutputOption = Output.TABLE,
+    output: TableOutputOption = TableOutput.TABLE,
     sc: ScOption = None,
 ) -> None:
     """Check that the cluster serves clients from here: SC, SPUs, endpoints, partitions, disks.
 
     Exits with 0 if all is ok or a warning, with 1 if something failed, with 5 if no SC answers.
     """
-    if output not in (Output.TABLE, Output.JSON):
-        raise InvalidRequestError(f"-o {output.value}: cluster check prints table or json")
     addresses = parse_addresses(default_sc() if sc is None else sc)
     thread = LoopThread("runnel cluster check")
     try:
@@ -79,7 +77,7 @@ def check(
     finally:
         thread.stop()
     worst = max(found.result for found in checks)
-    if output is Output.JSON:
+    if output is TableOutput.JSON:
         rows = [{"check": c.check, "result": str(c.result), "detail": c.detail} for c in checks]
         print(json.dumps({"result": str(worst), "checks": rows}, indent=2))
     else:
@@ -109,8 +107,14 @@ async def examine(addresses: Sequence[Address]) -> tuple[list[Check], bool]:
     try:
         admin = Admin(client)
         spus = [obj for obj in await admin.list("spus") if isinstance(obj, Spu)]
-        topics = [obj for obj in await admin.list("topics") if isinstance(obj, Topic)]
-        partitions = [obj for obj in await admin.list("partitions") if isinstance(obj, Partition)]
+        topics = [
+            obj for obj in await admin.list("topics", show_system=True) if isinstance(obj, Topic)
+        ]
+        partitions = [
+            obj
+            for obj in await admin.list("partitions", show_system=True)
+            if isinstance(obj, Partition)
+        ]
     except RunnelError as error:
         checks.append(Check("objects", Result.FAILED, error.message))
         return checks, True

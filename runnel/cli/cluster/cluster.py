@@ -10,10 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
+from runnel.cli.arguments import TableOutputOption
 from runnel.cli.cluster.check import check
 from runnel.cli.cluster.recover import recover
 from runnel.cli.failure import stderr
-from runnel.cli.render import Output, count, print_rows
+from runnel.cli.render import TableOutput, count, print_rows
 from runnel.local import offline_admin
 from runnel.local.cluster import LocalCluster
 from runnel.profile import load_profile, runnel_home
@@ -139,13 +140,11 @@ def migrate(
 @app.command()
 def status(
     data_dir: DataDirOption = None,
-    output: Annotated[Output, typer.Option("-o", "--output")] = Output.TABLE,
+    output: TableOutputOption = TableOutput.TABLE,
 ) -> None:
     """Show the daemons with their ids, pids, ports and states."""
-    if output not in (Output.TABLE, Output.JSON):
-        raise InvalidRequestError(f"-o {output.value}: cluster status prints table or json")
     found = _cluster(data_dir).status()
-    if output is Output.JSON:
+    if output is TableOutput.JSON:
         print(json.dumps(found, indent=2))
         return
     print(f"cluster in {found['dataDir']}, SC at {found['address']}, objects in {found['kv']}")

@@ -160,7 +160,7 @@ def replica_row(replica: ReplicaState, end: int | None) -> list[str]:
 def _print_held(cluster: BlockingAdmin, spu: Spu) -> None:
     held = [
         p
-        for p in cluster.list("partitions")
+        for p in cluster.list("partitions", show_system=True)
         if isinstance(p, Partition) and spu.spec.spu_id in p.spec.replicas
     ]
     _print_belonging("Replicas", held)

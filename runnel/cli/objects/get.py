@@ -14,7 +14,6 @@ from runnel.cli.context import administered, who
 from runnel.cli.render import Output, print_objects
 from schemas.errors import InvalidRequestError
 from schemas.objects.kinds import find_kind
-from schemas.objects.system_topics import is_system_name
 
 
 def get(
@@ -59,9 +58,7 @@ def get(
     if name is not None:
         print_objects([reads.get(kind, name)], output, one=True)
         return
-    objects = [
-        obj for obj in reads.list(kind, selector) if show_system or not is_system_name(obj.name)
-    ]
+    objects = reads.list(kind, selector, show_system=show_system)
     if not objects and output in (Output.TABLE, Output.WIDE):
         print(f"no {cls.PLURAL} found", file=sys.stderr)
         return

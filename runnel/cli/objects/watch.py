@@ -13,7 +13,6 @@ from runnel.cli.render import Output, column_widths, format_row, object_rows
 from schemas.errors import RunnelError
 from schemas.objects.manifest.manifest import dump_yaml
 from schemas.objects.metadata import Object
-from schemas.objects.system_topics import is_system_name
 
 if TYPE_CHECKING:
     from runnel.admin.blocking import BlockingAdmin
@@ -37,15 +36,15 @@ def follow(
     def lost(error: RunnelError) -> None:
         say(f"waiting: {error.message}")
 
-    with cluster.watch(cls.PLURAL, name, selector, on_trouble=Once(lost)) as watch:
-        all_shown = system or name is not None
-        objects = [obj for obj in watch.state() if all_shown or not is_system_name(obj.name)]
+    with cluster.watch(
+        cls.PLURAL, name, selector, show_system=system, on_trouble=Once(lost)
+    ) as watch:
+        objects = watch.state()
         if not objects and output in (Output.TABLE, Output.WIDE):
             print(f"no {cls.PLURAL} found; waiting for some", file=sys.stderr)
         printer.begin(objects)
         for event in watch:
-            if all_shown or not is_system_name(event.object.name):
-                printer.change(event)
+            printer.change(event)
     raise AssertionError("a watch does not end by itself")
 
 

@@ -26,7 +26,7 @@ from runnel.partition.dump import BatchDump
 from runnel.partition.stored_batches import StoredBatch, read_segment, read_segments, segment_files
 from runnel.profile import default_sc
 from schemas.errors import InvalidRequestError, RunnelError
-from schemas.ids import format_term
+from schemas.ids import dotted_term, format_term, parse_dotted_term
 from schemas.wire.batch import CODECS, HEADER_SIZE, NO_TRANSACTION, BatchHeader
 from schemas.wire.payload import decode_records
 
@@ -255,7 +255,7 @@ def _header_json(header: BatchHeader) -> dict[str, Any]:
     return {
         "offset": header.base_offset,
         "records": header.record_count,
-        "term": format_term(header.term),
+        "term": dotted_term(header.term),
         "bytes": header.length,
         "codec": _CODEC_NAMES.get(header.codec, str(header.codec)),
         "flags": header.flags,
@@ -311,7 +311,9 @@ def _cells(found: dict[str, Any], *, places: bool) -> list[str]:
 
     first, last = found.get("firstTransactionId"), found.get("lastTransactionId")
     return [
-        *(cell(name) for name in ("offset", "records", "term", "bytes", "codec")),
+        *(cell(name) for name in ("offset", "records")),
+        format_term(parse_dotted_term(found["term"])) if "term" in found else "-",
+        *(cell(name) for name in ("bytes", "codec")),
         found.get("control") or ("data" if "records" in found else "?"),
         cell("schemaId"),
         *(_without_zone(cell(name)) for name in ("firstTimestamp", "lastTimestamp")),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runnel.cli.arguments import OnlyPartitionsOption, ScOption, TopicArgument
+from runnel.cli.arguments import OnlyPartitionsOption, ScOption, TableOutputOption, TopicArgument
 from runnel.cli.context import connected
 from runnel.cli.render import TableOutput, print_rows
 from runnel.cli.times import parse_time
@@ -34,9 +34,7 @@ def offsets(
     transaction_id: Annotated[
         int | None, typer.Option(min=0, help="Find this transaction id, or the next larger one.")
     ] = None,
-    output: Annotated[
-        TableOutput, typer.Option("-o", "--output", help="How to print: table or json.")
-    ] = TableOutput.TABLE,
+    output: TableOutputOption = TableOutput.TABLE,
     sc: ScOption = None,
 ) -> None:
     """Show the first offset, the next one and the size of each partition.

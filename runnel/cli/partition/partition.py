@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from runnel.cli import completion
-from runnel.cli.arguments import OutputOption, ScOption, TimeoutOption, parse_timeout
+from runnel.cli.arguments import ScOption, TableOutputOption, TimeoutOption, parse_timeout
 from runnel.cli.context import administered
 from runnel.cli.partition.segments import segments
-from runnel.cli.render import Output
+from runnel.cli.render import TableOutput
 from schemas.errors import InvalidRequestError
 from schemas.ids import format_term
 from schemas.objects.partition import Partition
@@ -31,11 +30,6 @@ PathOption = Annotated[
         show_default=False,
     ),
 ]
-
-
-class DumpOutput(StrEnum):
-    TABLE = "table"
-    JSON = "json"
 
 
 @app.callback()
@@ -123,7 +117,7 @@ def verify(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All partitions.")] = False,
     path: PathOption = None,
-    output: OutputOption = Output.TABLE,
+    output: TableOutputOption = TableOutput.TABLE,
     sc: ScOption = None,
 ) -> None:
     """Verify every checksum and index of partitions on every replica, and compare the replicas.
@@ -164,7 +158,7 @@ def dump(
         bool, typer.Option("--records", help="Print each batch's records below it.")
     ] = False,
     path: PathOption = None,
-    output: Annotated[DumpOutput, typer.Option("-o", "--output")] = DumpOutput.TABLE,
+    output: TableOutputOption = TableOutput.TABLE,
     sc: ScOption = None,
 ) -> None:
     """Print the batches of a partition as its leader serves them, control batches included.
@@ -176,8 +170,8 @@ def dump(
 
     choice = make_choice(offset, at, tail, count, records)
     if path is not None:
-        dump_stored(path, name, choice, as_json=output is DumpOutput.JSON)
+        dump_stored(path, name, choice, as_json=output is TableOutput.JSON)
     elif name is None:
         raise InvalidRequestError("name a partition, or give --dir PATH")
     else:
-        dump_leader(name, choice, sc, as_json=output is DumpOutput.JSON)
+        dump_leader(name, choice, sc, as_json=output is TableOutput.JSON)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from runnel.cli import completion
-from runnel.cli.arguments import ScOption
+from runnel.cli.arguments import ScOption, TableOutputOption
 from runnel.cli.context import connected
 from runnel.cli.render import TableOutput, print_rows
 from schemas.errors import InvalidRequestError
@@ -30,9 +30,7 @@ def segments(
             metavar="PARTITION", autocompletion=completion.partitions, show_default=False
         ),
     ],
-    output: Annotated[
-        TableOutput, typer.Option("-o", "--output", help="How to print: table or json.")
-    ] = TableOutput.TABLE,
+    output: TableOutputOption = TableOutput.TABLE,
     watch: Annotated[
         bool, typer.Option("-w", "--watch", help="Print them again after every change.")
     ] = False,

@@ -14,7 +14,7 @@ from runnel.admin.client import Admin
 from runnel.admin.http import ScClient
 from runnel.cli.context import who
 from runnel.cli.failure import EXIT_FAILED, EXIT_OK, EXIT_UNREACHABLE, stderr
-from runnel.cli.render import Output, print_rows
+from runnel.cli.render import TableOutput, print_rows
 from runnel.local.offline_admin import verify_logs
 from runnel.loop_thread import LoopThread
 from runnel.net.address import parse_addresses
@@ -28,21 +28,19 @@ from runnel.partition.verify import (
 )
 from runnel.partition.verify import Progress as Told
 from runnel.profile import default_sc
-from schemas.errors import InvalidRequestError
 
 _HEADINGS = ["PARTITION", "SPU", "RESULT", "SEGMENTS", "INDEXES", "BATCHES", "RECORDS", "BYTES"]
 
 
-def verify_cluster(names: Sequence[str], output: Output, sc: str | None) -> int:
+def verify_cluster(names: Sequence[str], output: TableOutput, sc: str | None) -> int:
     """Verify partitions online, print what was found, and give the exit code."""
-    _require_table_or_json(output)
     thread = LoopThread("runnel partition verify")
     try:
         with _progress() as progress:
             results = thread.call(_verify_all(names, sc, progress))
     finally:
         thread.stop()
-    if output is Output.JSON:
+    if output is TableOutput.JSON:
         print(json.dumps({"items": [partition_json(one) for one in results]}, indent=2))
     else:
         print_results(results)
@@ -174,12 +172,11 @@ def finding_json(finding: Finding) -> dict[str, Any]:
     }
 
 
-def verify_offline(path: Path, output: Output) -> int:
+def verify_offline(path: Path, output: TableOutput) -> int:
     """Verify the partitions in a directory that no SPU uses; prints, and gives the exit code."""
-    _require_table_or_json(output)
     with _progress() as progress:
         found = verify_logs(path, progress.of(path.name))
-    if output is Output.JSON:
+    if output is TableOutput.JSON:
         print(json.dumps({"items": [_directory_json(one) for one in found]}, indent=2))
     else:
         print_rows(
@@ -251,8 +248,3 @@ def _progress() -> Iterator[_Bars]:
     )
     with Progress(*columns, console=stderr(), transient=True) as progress:
         yield _Bars(progress)
-
-
-def _require_table_or_json(output: Output) -> None:
-    if output not in (Output.TABLE, Output.JSON):
-        raise InvalidRequestError(f"-o {output.value}: partition verify prints table or json")

@@ -93,7 +93,7 @@ def holding(index: int = 0, *, incarnation: int = 2, **more: Any) -> Hello:
         ),
         pytest.param(
             holding(revision=80, term=make_term(2, 4)),
-            "SPU 1 knows t-0 at term 2.4.0, the KV has it at 2.3.0",
+            "SPU 1 knows t-0 at term 2:4, the KV has it at 2:3",
             id="given-replica-of-a-later-term-then-the-kv-is-behind",
         ),
         pytest.param(

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from schemas.ids import (
     MAX_RESTARTS,
+    dotted_term,
     election_term,
     format_term,
     make_term,
     next_election,
+    parse_dotted_term,
     restarts_of,
     uid_bytes,
     uid_text,
@@ -39,7 +41,8 @@ def test_law_a_term_takes_apart_again(given_parts: tuple[int, int, int]) -> None
     assert 0 <= term < 2**64
     assert restarts_of(term) == restarts
     assert election_term(term) == make_term(incarnation, changes)
-    assert format_term(term) == f"{incarnation}.{changes}.{restarts}"
+    assert dotted_term(term) == f"{incarnation}.{changes}.{restarts}"
+    assert parse_dotted_term(dotted_term(term)) == term
 
 
 @given(parts.filter(lambda given_parts: given_parts[1] < 2**32 - 1))
@@ -82,3 +85,12 @@ def test_law_uids_round_trip(uid: uuid.UUID) -> None:
 def test_what_is_not_a_uid(bad: str) -> None:
     with pytest.raises(ValueError, match="badly formed"):
         uid_bytes(bad)
+
+
+@pytest.mark.parametrize(
+    ("given_parts", "text"),
+    [((0, 0, 0), "0"), ((0, 4, 0), "4"), ((0, 4, 2), "4+2"), ((1, 0, 0), "1:0"),
+     ((1, 4, 2), "1:4+2")],
+)  # fmt: skip
+def test_people_see_the_parts_that_count(given_parts: tuple[int, int, int], text: str) -> None:
+    assert format_term(make_term(*given_parts)) == text

@@ -51,6 +51,28 @@ async def test_what_the_sc_warns_of_goes_to_the_log_of_the_library(
     ]
 
 
+async def test_objects_of_the_system_are_shown_when_asked_for(world: World) -> None:
+    cluster = world.cluster
+    for name in ("_positions", "orders"):
+        world.sc.add_topic(name)
+
+    async def watched(**options: Any) -> list[str]:
+        async with cluster.watch("topics", **options) as watch:
+            return [obj.name for obj in await watch.state()]
+
+    assert [obj.name for obj in await cluster.list("topics")] == ["orders"]
+    both = ["_positions", "orders"]
+    assert [obj.name for obj in await cluster.list("topics", show_system=True)] == both
+    assert await watched() == ["orders"]
+    assert await watched(show_system=True) == both
+    assert await watched(name="_positions") == both[:1]
+    async with cluster.watch("topics") as watch:
+        await watch.state()
+        world.sc.change(await cluster.get("topic", "_positions"))
+        world.sc.change(await cluster.get("topic", "orders"))
+        assert (await anext(watch)).object.name == "orders"
+
+
 async def test_given_an_object_read_before_a_change_then_applying_it_back_is_a_conflict(
     world: World,
 ) -> None:

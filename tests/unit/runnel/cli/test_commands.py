@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from runnel.cli.commands import COMMANDS, load
 from tests.unit.runnel.cli.conftest import CommandLine
@@ -37,3 +40,46 @@ def test_mistyped_command(command: CommandLine, typed: str, answer: str) -> None
     done = command(typed)
     assert (done.code, done.out) == (2, "")
     assert done.err.endswith(f"error: {answer}\n")
+
+
+#: Commands that take ``-o``, with arguments under which they look at it. No topic exists.
+PRINTING = {
+    ("get",): ("topics",),
+    ("consume",): ("orders", "--no-follow"),
+    ("topic", "offsets"): ("orders",),
+    ("partition", "dump"): ("orders-0",),
+    ("partition", "segments"): ("orders-0",),
+    ("partition", "verify"): ("--all",),
+    ("cluster", "check"): (),
+    ("cluster", "status"): (),
+}
+
+
+def printing_commands() -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """Every command with ``-o``, and the formats that its help names."""
+    left: list[tuple[tuple[str, ...], Any]] = [((name,), load(name)) for name in COMMANDS]
+    while left:
+        path, command = left.pop()
+        if isinstance(command, TyperGroup):
+            left += [((*path, name), below) for name, below in command.commands.items()]
+        for option in command.params:
+            if "-o" in option.opts:
+                yield path, [str(one) for one in option.type_descriptor.annotation]
+
+
+def test_every_format_in_the_help_is_taken(command: CommandLine) -> None:
+    found = dict(printing_commands())
+    assert found.keys() == PRINTING.keys()
+    for path, formats in found.items():
+        for wanted in formats:
+            done = command(*path, *PRINTING[path], "-o", wanted)
+            assert done.code != 2, (path, wanted, done.err)
+            assert "-o" not in done.err
+
+
+def test_every_other_format_is_wrong_usage(command: CommandLine) -> None:
+    for path, formats in printing_commands():
+        for other in {"table", "wide", "yaml", "json", "name", "value"} - set(formats):
+            done = command(*path, *PRINTING[path], "-o", other)
+            assert done.code == 2, (path, other)
+            assert f"'{other}' is not one of" in done.err

@@ -149,7 +149,7 @@ def test_elected(wish: UncleanElection, reports: dict[str, dict[str, Any]], lead
         pytest.param(
             led(wish=asked(term=TERM_2)),
             {"s2": {}},
-            "it was requested at term 0.2.0, but the term is 0.1.0 now",
+            "it was requested at term 2, but the term is 1 now",
             id="given-another-term-then-void",
         ),
         pytest.param(

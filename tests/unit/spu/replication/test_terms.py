@@ -28,7 +28,7 @@ def test_next_term(wanted: int, on_disk: int, term: int) -> None:
 @pytest.mark.parametrize(
     ("wanted", "on_disk", "text"),
     [
-        pytest.param(make_term(1, 1), make_term(1, 2), "1.1.0 is over", id="given-a-higher-one"),
+        pytest.param(make_term(1, 1), make_term(1, 2), "1:1 is over", id="given-a-higher-one"),
         pytest.param(
             make_term(1, 1),
             make_term(1, 1, MAX_RESTARTS),

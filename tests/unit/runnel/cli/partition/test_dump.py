@@ -13,7 +13,14 @@ import pyarrow as pa
 import pytest
 
 from runnel.cli.partition import dump
-from runnel.cli.partition.dump import Choice, batch_json, dump_leader, dump_stored, make_choice
+from runnel.cli.partition.dump import (
+    Choice,
+    _cells,
+    batch_json,
+    dump_leader,
+    dump_stored,
+    make_choice,
+)
 from runnel.partition.stored_batches import StoredBatch, stored_batch
 from schemas.errors import InvalidRequestError, NotFoundError
 from schemas.ids import make_term
@@ -72,6 +79,12 @@ def test_a_control_batch_says_its_kind_and_has_no_records() -> None:
     assert (found["producerId"], found["sequence"], found["firstTransactionId"]) == (None,) * 3
     assert "items" not in found
     assert "file" not in found
+
+
+def test_a_table_shows_the_term_as_people_read_it() -> None:
+    found = batch_json(read(LOG[0]), "t-0", records=False)
+    assert _cells(found, places=False)[2] == "1+2"
+    assert _cells({"crc": "damaged"}, places=False)[2] == "-"
 
 
 def test_a_batch_says_all_of_its_header() -> None:
@@ -246,7 +259,7 @@ def test_a_directory_is_described_before_its_batches(
     dump_stored(directory, None, Choice(records=True), as_json=False)
     said = capsys.readouterr().out
     assert "log start 0, durable end 6, LAC 5" in said
-    assert "0.1.2 from offset 0" in said
+    assert "1+2 from offset 0" in said
     assert "1 entries over 9 bytes, transaction ids up to 60" in said
     assert "of an earlier version" in said
     assert "transaction ids up to 41 before the log start" in said

@@ -60,13 +60,13 @@ def test_given_nobody_to_ask_then_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_unclean_terms_are_shown() -> None:
     unclean = partition(unclean_term=TERM, term=make_term(1, 5))
-    assert "elected uncleanly at term 1.4.0: records that were committed may be lost" in (
+    assert "elected uncleanly at term 1:4: records that were committed may be lost" in (
         explain_state(unclean)
     )
     assert not any("uncleanly" in line for line in explain_state(OFFLINE))
     headings, (old, new) = object_rows([unclean, OFFLINE], wide=True)
     column = headings.index("UNCLEAN")
-    assert (old[column], new[column]) == ("1.4.0", "-")
+    assert (old[column], new[column]) == ("1:4", "-")
 
 
 def test_given_the_controller_refused_then_a_conflict_with_its_reason() -> None:

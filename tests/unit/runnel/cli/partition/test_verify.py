@@ -10,7 +10,7 @@ import pytest
 
 from runnel.cli.partition import verify
 from runnel.cli.partition.verify import exit_code, finding_line, print_results, verify_offline
-from runnel.cli.render import Output
+from runnel.cli.render import TableOutput
 from runnel.partition.verify import Finding, PartitionResult, ReplicaResult, Verdict
 from schemas.wire.log_requests import VerifyResponse
 from tests.unit.runnel.cli.conftest import CommandLine
@@ -81,7 +81,10 @@ USAGE = {
     "given-no-name-then-usage": (["verify"], "name partitions or topics"),
     "given-a-name-and-all-then-usage": (["verify", "t-0", "--all"], "name partitions or topics"),
     "given-a-name-and-a-directory-then-usage": (["verify", "t-0", "--dir", "."], "name partitions"),
-    "given-another-output-then-usage": (["verify", "t", "-o", "yaml"], "prints table or json"),
+    "given-another-output-then-usage": (
+        ["verify", "t", "-o", "yaml"],
+        "not one of 'table', 'json'",
+    ),
     "given-nothing-to-dump-then-usage": (["dump"], "name a partition"),
     "given-two-starts-then-usage": (["dump", "t-0", "--offset", "1", "--tail", "2"], "give one of"),
     "given-no-time-then-usage": (["dump", "t-0", "--at", "noon"], "is not a time"),
@@ -115,7 +118,7 @@ def test_a_directory(
     problem = {"file": "f.log", "position": 9, "reason": "r", "severity": "damage"}
     damaged = OFFLINE | {"meta": None, "problems": [problem]}
     monkeypatch.setattr(verify, "verify_logs", lambda *_: [OFFLINE, damaged])
-    assert verify_offline(tmp_path, Output.TABLE) == 1
+    assert verify_offline(tmp_path, TableOutput.TABLE) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["t-0", "ok", "1", "1", "2", "3", "200", "0-3"]
     assert lines[2].split()[:2] == ["u", "damaged"]
