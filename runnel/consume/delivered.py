@@ -164,7 +164,10 @@ def records_of(
             f" is a value that Python cannot represent ({error}); read them as Arrow, with"
             f" batches()"
         ) from error
-    times = batch.column("timestamp").cast(pa.int64()).to_pylist()
+    column = batch.column("timestamp")
+    times = (
+        column.cast(pa.int64()).to_pylist() if column.null_count else int64_values(column).tolist()
+    )
     yield from starmap(
         Record,
         zip(repeat(topic), partitions, offsets, times, *columns, *ids, strict=False),

@@ -310,7 +310,9 @@ class SendBuffer:
         """
         self._tell()
         chunk = self._chunk
-        if not (chunk.size and chunk.untouched and chunk.size <= self._free_slots()):
+        free_bytes = self._limit_bytes - self._accumulator.buffered_bytes
+        fits = chunk.size and chunk.size * _SLOT_BYTES <= free_bytes and not self.closed
+        if not (fits and chunk.untouched):
             self._gather()
             self._open(2 * self._chunk.close())
             self._tell()

@@ -23,7 +23,7 @@ from runnel.records.tables import null_headers, timestamp_array
 from schemas.wire.payload import RECORD_SCHEMA, encode_records
 
 #: Up to so many records this is faster than Arrow.
-FEW: Final = 64
+FEW: Final = 128
 #: Every buffer begins at a multiple of this many bytes.
 _ALIGNMENT: Final = 8
 _NUMBER: Final = struct.Struct("<q")
