@@ -405,6 +405,25 @@ class Consumer:
         """Per partition the offset after the last record that was handed out."""
         return self._inner.position()
 
+    @blocking_form_of(consumer.Consumer.seek)
+    def seek(self, to: Start, partitions: Iterable[int] | None = None) -> None:
+        """Read on from another place: `position` is there when this returns."""
+        self._thread.call(self._inner.seek(to, partitions))
+
+    @blocking_form_of(consumer.Consumer.pause)
+    def pause(self, partitions: Iterable[int] | None = None) -> None:
+        """Hand out no records of these partitions (default: all that are read) until `resume`."""
+        self._thread.call(self._inner.pause(partitions))
+
+    @blocking_form_of(consumer.Consumer.resume)
+    def resume(self, partitions: Iterable[int] | None = None) -> None:
+        """Go on with paused partitions (default: all), where they were."""
+        self._thread.call(self._inner.resume(partitions))
+
+    def paused(self) -> frozenset[int]:
+        """The partitions that are paused."""
+        return self._inner.paused()
+
     @property
     def name(self) -> str | None:
         """The name that it commits under, if it has one."""

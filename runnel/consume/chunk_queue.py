@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -41,6 +42,17 @@ class ChunkQueue(Generic[T]):
     def put_other(self, other: Other) -> None:
         """Add something that is not a chunk; in the loop."""
         self._put(other)
+
+    def extract(self, wanted: Callable[[T], bool]) -> list[T]:
+        """Remove the chunks for which ``wanted`` is true, and give them in their order."""
+        with self._lock:
+            found = [item[0] for item in self._items if isinstance(item, tuple) and wanted(item[0])]
+            kept = [
+                item for item in self._items if not (isinstance(item, tuple) and wanted(item[0]))
+            ]
+            self._items.clear()
+            self._items.extend(kept)
+            return found
 
     def clear(self) -> None:
         """Drop everything in it."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from time import monotonic
 from types import TracebackType
 from typing import Final, Self
@@ -27,7 +27,7 @@ from runnel.consume.delivered import FetchedChunk, ReadState
 from runnel.consume.readers import PartitionReaders, ReadChunk
 from runnel.consume.settings import ConsumerSettings
 from runnel.fork import OpenedIn
-from runnel.net.offsets import Range, check_offsets
+from runnel.net.offsets import Range, Start, check_offsets
 from runnel.net.partition_count import follow_partition_count
 from runnel.net.routing import TopicRoute
 from runnel.positions.store import Session
@@ -242,6 +242,46 @@ class Consumer:
         Give it as ``start`` to another consumer to continue from here.
         """
         return dict(self.state.position)
+
+    async def seek(self, to: Start, partitions: Iterable[int] | None = None) -> None:
+        """Read on from another place: `position` is there when this returns.
+
+        ``to`` takes the values of ``start``, and ``partitions`` defaults to all that are read, or
+        to those that ``to`` names. Records that were fetched and not handed out are dropped; the
+        ``stop`` stays. Automatic commits still never go back: after seeking back, `commit` moves
+        the committed position. No other thread may be reading meanwhile. An offset that is not
+        there shows when it is read. If this raises, nothing has changed: InvalidRequestError for
+        partitions that are not read and once the consumer is closed, DeadlineExceededError.
+        """
+        await (await self._open_readers()).seek(to, partitions)
+        self._exhausted = False
+
+    async def pause(self, partitions: Iterable[int] | None = None) -> None:
+        """Hand out no records of these partitions (default: all that are read) until `resume`.
+
+        Others are read on; what was fetched is kept. No other thread may be reading meanwhile.
+        Raises InvalidRequestError for partitions that are not read.
+        """
+        (await self._open_readers()).pause(partitions)
+
+    async def resume(self, partitions: Iterable[int] | None = None) -> None:
+        """Go on with paused partitions (default: all), where they were. Raises InvalidRequestError
+        for partitions that are not read.
+        """
+        (await self._open_readers()).resume(partitions)
+
+    def paused(self) -> frozenset[int]:
+        """The partitions that are paused."""
+        return self._readers.paused if self._readers is not None else frozenset()
+
+    async def _open_readers(self) -> PartitionReaders:
+        self._opened_in.require()
+        if self._failure is not None:
+            raise self._failure
+        await self.start()
+        if self._readers is None:
+            raise AssertionError("a consumer that was started has readers")
+        return self._readers
 
     async def commit(self, offsets: Mapping[int, int] | None = None) -> None:
         """Commit everything handed out (`position`), or these offsets, under the consumer's name.

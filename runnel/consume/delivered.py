@@ -7,7 +7,7 @@ that is left in the middle of a chunk can be continued, by record or by batch.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import repeat, starmap
 from typing import Any, NamedTuple
 
@@ -64,6 +64,39 @@ class ReadState:
         self._chunk = chunk
         self._left = deque(chunk.batches)
         self._begin_batch()
+
+    def seek(self, partition: int, offset: int) -> None:
+        """Go on at this offset: what is left of the partition's chunk is not handed out."""
+        self.take_rest(partition)
+        if self._batch is not None and self._batch[0] == partition:
+            self._batch = None
+        self.position[partition] = offset
+
+    def take_rest(self, partition: int) -> FetchedChunk | None:
+        """Take back what is left of the current chunk; None if it is of another partition.
+
+        A loop over `records` goes on with the next chunk then. The record that the user is
+        processing does not count as processed before the user asks for more.
+        """
+        chunk, began = self._chunk, self._began
+        if chunk is None or began is None or chunk.partition != partition:
+            return None
+        position = self.position[partition]
+        if self._batch is None and position > began[1]:
+            self._batch = (partition, max(began[1], position - 1))
+        rest = list(self._left)
+        if rest:
+            done = int(np.searchsorted(int64_values(rest[0].column("offset")), position))
+            rest[0] = rest[0].slice(done)
+        if isinstance(self._records, Generator):
+            # The loop that goes through them sees their end.
+            self._records.close()
+        self._chunk = self._began = None
+        self._left.clear()
+        self._begin_batch()
+        return FetchedChunk(
+            partition, [rows for rows in rest if rows.num_rows], chunk.position_after
+        )
 
     def records(self) -> Iterator[Record]:
         """The records left in the chunk; the position follows each one. Raises as `records_of`, at

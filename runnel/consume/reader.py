@@ -53,6 +53,8 @@ class PartitionReader:
     from_earliest: bool = False
     #: Whether deleted records are skipped, with a warning.
     steps_over_truncated: bool = False
+    #: While it is set, no fetch begins; the answer of one that is under way is still delivered.
+    paused: bool = False
     # One entry for each chunk that was delivered and not taken: the loop adds, any thread removes.
     _held: deque[None] = field(default_factory=deque)
     _room: asyncio.Event = field(default_factory=asyncio.Event)
@@ -62,6 +64,14 @@ class PartitionReader:
         """A chunk left the queue: another may be fetched. In the loop."""
         self._held.pop()
         self._room.set()
+
+    def wake(self) -> None:
+        """It is no longer paused. In the loop."""
+        self._room.set()
+
+    def hold(self) -> None:
+        """A chunk that was taken is delivered once more. In the loop."""
+        self._held.append(None)
 
     def taken_elsewhere(self, loop: asyncio.AbstractEventLoop) -> None:
         """As `taken`, in another thread, which wakes the ``loop`` only if it waits for that."""
@@ -83,12 +93,12 @@ class PartitionReader:
             self.fetcher.close()
 
     async def _wait_for_room(self) -> None:
-        while len(self._held) >= MOST_HELD:
+        while self.paused or len(self._held) >= MOST_HELD:
             self._room.clear()
             # Set before checking again, so that a chunk taken in between wakes this task or is
             # seen.
             self._full = True
-            if len(self._held) >= MOST_HELD:
+            if self.paused or len(self._held) >= MOST_HELD:
                 await self._room.wait()
             self._full = False
 

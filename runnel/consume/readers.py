@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from runnel.consume.chunk_queue import ChunkQueue
@@ -19,12 +19,13 @@ from runnel.consume.schema_follower import SchemaFollower
 from runnel.consume.settings import ConsumerSettings
 from runnel.consume.speculation import Speculation
 from runnel.consume.start import PartitionStart, find_starts
-from runnel.net.offsets import Range
+from runnel.net.offsets import Range, ResolvedOffset, Start, make_range, resolve_offset
 from runnel.net.routing import TopicRoute, may_retry
 from runnel.positions.store import Session
+from runnel.records.cursor import Cursor
 from runnel.records.schema_resolution import ReadColumns
 from schemas.columns.topic_schema import TopicSchema
-from schemas.errors import RunnelError
+from schemas.errors import InvalidRequestError, RunnelError
 
 _MIN_FETCH_BYTES: Final = 64 << 10
 _MAX_FETCH_BYTES: Final = 8 << 20
@@ -60,12 +61,21 @@ class PartitionReaders:
         self._speculation = Speculation()
         self._columns = ReadColumns(state.rows) if state.rows is not None else None
         self._partitions: set[int] = set()
+        self._readers: dict[int, PartitionReader] = {}
+        # The chunks that came while their partition was paused.
+        self._paused: dict[int, list[ReadChunk]] = {}
+        self._running: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def active(self) -> bool:
-        """May more chunks come?"""
-        return bool(self._tasks)
+        """May more chunks come? They may once a paused partition is resumed."""
+        return bool(self._tasks) or bool(self._paused)
+
+    @property
+    def paused(self) -> frozenset[int]:
+        """The partitions that are paused."""
+        return frozenset(self._paused)
 
     async def open(self, wanted: Range, session: Session | None) -> None:
         """Begin to read; ``session``: that of a named consumer. Raises as `find_starts`."""
@@ -88,10 +98,92 @@ class PartitionReaders:
 
     def cancel(self) -> list[asyncio.Task[None]]:
         """Stop reading; gives the tasks that are ending."""
+        self._paused.clear()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         return tasks
+
+    async def seek(self, to: Start, partitions: Iterable[int] | None) -> None:
+        """Read on from another place; None: in all partitions. Paused ones stay paused.
+
+        Nothing has changed if this raises: InvalidRequestError for a partition that is not read,
+        and what `resolve_offset` raises.
+        """
+        if isinstance(to, Mapping):
+            partitions = to.keys() if partitions is None else partitions
+        wanted = make_range(to, None, partitions)
+        wanted.chosen(self._route.name, self._route.partition_count)
+        chosen = self._chosen("seek", wanted.partitions)
+        places = await asyncio.gather(
+            *(resolve_offset(self._route, p, wanted.start, self._give_up_s) for p in chosen)
+        )
+        # Nothing waits from here on, so no chunk comes in between.
+        for partition, place in zip(chosen, places, strict=True):
+            self._move(partition, place, from_earliest=to == "earliest")
+
+    def pause(self, partitions: Iterable[int] | None) -> None:
+        """Hand out nothing of these partitions, and fetch no more; None: all. What was fetched is
+        kept. Raises InvalidRequestError for a partition that is not read.
+        """
+        for partition in self._chosen("pause", partitions):
+            if partition in self._paused:
+                continue
+            reader = self._readers[partition]
+            reader.paused = True
+            kept = self._queue.extract(lambda item, reader=reader: item.reader is reader)  # type: ignore[misc]
+            if (rest := self._state.take_rest(partition)) is not None:
+                reader.hold()
+                kept.insert(0, ReadChunk(reader, rest))
+            self._paused[partition] = kept
+
+    def resume(self, partitions: Iterable[int] | None) -> None:
+        """Hand out records of these partitions again; None: all that are paused. Raises
+        InvalidRequestError for a partition that is not read.
+        """
+        for partition in self._chosen("resume", partitions):
+            kept = self._paused.pop(partition, None)
+            if kept is None:
+                continue
+            for item in kept:
+                self._queue.put(item)
+            reader = self._readers[partition]
+            reader.paused = False
+            reader.wake()
+        # There may be nothing left to wait for.
+        self._queue.put_other(None)
+
+    def _chosen(self, name: str, partitions: Iterable[int] | None) -> list[int]:
+        if partitions is None:
+            return sorted(self._readers)
+        chosen = list(dict.fromkeys(partitions))
+        if others := set(chosen) - self._readers.keys():
+            raise InvalidRequestError(
+                f"{name}: this consumer of {self._route.name!r} does not read the partitions"
+                f" {sorted(others)}; it reads {sorted(self._readers)}"
+            )
+        return chosen
+
+    def _move(self, partition: int, place: ResolvedOffset, *, from_earliest: bool) -> None:
+        old = self._readers[partition]
+        if (running := self._running.get(partition)) is not None:
+            running.cancel()
+        self._queue.extract(lambda item: item.reader is old)
+        self._state.seek(partition, place.offset)
+        cursor = Cursor(
+            self._route.name,
+            partition,
+            place.offset,
+            old.cursor.stop,
+            place.not_before_us,
+            not_before_id=place.not_before_id,
+            before_us=old.cursor.before_us,
+        )
+        reader = self._reader(PartitionStart(cursor, place.lac, from_earliest))
+        if partition in self._paused:
+            self._paused[partition] = []
+            reader.paused = True
+        self._run(reader.run(), partition)
 
     @property
     def _give_up_s(self) -> float:
@@ -131,8 +223,19 @@ class PartitionReaders:
             from_earliest=start.from_earliest,
             steps_over_truncated=self._settings.on_truncated == "earliest",
         )
-        reader.deliver = lambda chunk: self._queue.put(ReadChunk(reader, chunk))
+        reader.deliver = lambda chunk: self._deliver(ReadChunk(reader, chunk))
+        self._readers[cursor.partition] = reader
         return reader
+
+    def _deliver(self, item: ReadChunk) -> None:
+        partition = item.chunk.partition
+        if self._readers[partition] is not item.reader:
+            # It was moved meanwhile.
+            return
+        if (kept := self._paused.get(partition)) is not None:
+            kept.append(item)
+        else:
+            self._queue.put(item)
 
     def _fetcher(self, start: PartitionStart) -> PartitionFetcher:
         route, cursor = self._route, start.cursor
@@ -167,6 +270,7 @@ class PartitionReaders:
     def _run(self, work: Coroutine[None, None, None], partition: int) -> None:
         task = asyncio.create_task(work, name=f"read {self._route.name}/{partition}")
         self._tasks.add(task)
+        self._running[partition] = task
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -384,6 +384,28 @@ def test_poll_next_and_timeout(served: Served) -> None:
         assert cluster.read("polled", start=timedelta(hours=1)).num_rows == 4
 
 
+def test_seek_pause_and_resume(served: Served) -> None:
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("sought"))
+        with cluster.producer("sought") as producer:
+            for number in range(5):
+                producer.send(b"%d" % number)
+        with cluster.consumer("sought", "earliest", timeout=0.2) as consumer:
+            found = []
+            for record in consumer:
+                found.append(record.value)
+                if len(found) == 3:
+                    consumer.seek("earliest")
+            assert found == [b"0", b"1", b"2", b"0", b"1", b"2", b"3", b"4"]
+            consumer.seek(timedelta(hours=1))
+            assert next(consumer).value == b"0"
+            consumer.pause()
+            assert consumer.paused() == {0}
+            assert list(consumer) == []
+            consumer.resume([0])
+            assert [record.value for record in consumer] == [b"1", b"2", b"3", b"4"]
+
+
 def test_given_a_name_then_reading_goes_on_where_it_was(served: Served) -> None:
     def interrupted(cluster: runnel.Cluster) -> None:
         with cluster.consumer("orders", name="billing") as consumer:

@@ -1,16 +1,19 @@
-"""Which partitions a consumer reads while it is open: added ones join."""
+"""Which partitions a consumer reads while it is open, and where: added, sought, paused ones."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any, NoReturn
 
 import pytest
 
+import runnel
 from runnel.aio import Consumer, ConsumerSettings
 from runnel.consume import readers
 from runnel.consume.start import find_starts
-from runnel.records.record import Record
+from runnel.records.record import Record, time_of
 from schemas.errors import InvalidRequestError, NotLeaderError
 from tests.polling import eventually
 from tests.unit.runnel.conftest import World
@@ -130,3 +133,199 @@ async def test_given_a_deleted_topic_then_nobody_asks_for_partitions_any_more(
 def test_given_an_impossible_interval_then_refused(age_ms: int) -> None:
     with pytest.raises(InvalidRequestError, match="metadata_max_age_ms"):
         ConsumerSettings(metadata_max_age_ms=age_ms)
+
+
+async def numbered(world: World, partitions: int = 1, records: int = 6) -> None:
+    """Per partition batches of two records, from offset 0 on; the time in µs is 100 + offset."""
+    world.sc.add_topic("orders", partitions)
+    for index in range(partitions):
+        for offset in range(0, records, 2):
+            world.log(index=index).put(batch(offset, 2, time_us=100 + offset))
+
+
+@pytest.mark.parametrize(
+    ("to", "expected"),
+    [
+        pytest.param("earliest", [0, 1, 2, 3, 4, 5], id="given-earliest"),
+        pytest.param("latest", [], id="given-latest"),
+        pytest.param(1, [1, 2, 3, 4, 5], id="given-an-offset-back"),
+        pytest.param(5, [5], id="given-an-offset-ahead"),
+        pytest.param({0: 4}, [4, 5], id="given-a-map"),
+        pytest.param(time_of(103), [3, 4, 5], id="given-a-time-within-a-batch"),
+        pytest.param(timedelta(hours=1), [], id="given-a-timedelta"),
+    ],
+)
+async def test_seek(world: World, to: Any, expected: list[int]) -> None:
+    await numbered(world)
+    bounded = world.cluster.consumer("orders", "earliest", {0: 6}, settings=QUICK)
+    async with bounded as consumer:
+        assert await some(consumer, 3) == [(0, 0), (0, 1), (0, 2)]
+        await consumer.seek(to)
+        assert [record.offset async for record in consumer] == expected
+        assert consumer.position() == {0: 6}
+
+
+async def test_given_a_seek_within_a_loop_then_the_loop_goes_on_there(world: World) -> None:
+    await numbered(world)
+    found: list[int] = []
+    async with world.cluster.consumer("orders", "earliest", {0: 6}) as consumer:
+        async for record in consumer:
+            found.append(record.offset)
+            if found == [0, 1, 2]:
+                await consumer.seek(1)
+    assert found == [0, 1, 2, 1, 2, 3, 4, 5]
+
+
+async def test_given_a_seek_by_transaction_id_or_to_one_partition_then_others_go_on(
+    world: World,
+) -> None:
+    await numbered(world, 2)
+    async with world.cluster.consumer("orders", "earliest", {0: 6, 1: 6}) as consumer:
+        await consumer.seek("latest", [1])
+        assert consumer.position() == {0: 0, 1: 6}
+        assert {record.partition async for record in consumer} == {0}
+    async with world.cluster.consumer("orders", "earliest", settings=QUICK) as consumer:
+        with pytest.raises(InvalidRequestError, match=r"has the partitions 0 to 1, not 2"):
+            await consumer.seek("latest", [2])
+        with pytest.raises(InvalidRequestError, match="start is 'soon'"):
+            await consumer.seek("soon")  # type: ignore[arg-type]
+        assert len(await some(consumer, 12)) == 12
+        await consumer.seek(runnel.TransactionId(1))
+        assert consumer.position() == {0: 6, 1: 6}
+
+
+async def test_given_a_seek_that_fails_then_nothing_has_changed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await numbered(world)
+
+    async def fails(*_arguments: object) -> NoReturn:
+        raise NotLeaderError("elsewhere")
+
+    async with world.cluster.consumer("orders", "earliest", settings=QUICK) as consumer:
+        assert await some(consumer, 1) == [(0, 0)]
+        with monkeypatch.context() as patched:
+            patched.setattr(readers, "resolve_offset", fails)
+            with pytest.raises(NotLeaderError):
+                await consumer.seek(4)
+        assert await some(consumer, 2) == [(0, 1), (0, 2)]
+
+
+async def test_given_a_pause_then_others_are_read_and_nothing_is_lost_or_doubled(
+    world: World,
+) -> None:
+    await numbered(world, 2)
+    async with world.cluster.consumer(
+        "orders", "earliest", timeout=0.2, settings=QUICK
+    ) as consumer:
+        first = await anext(consumer)
+        paused, other = first.partition, 1 - first.partition
+        await consumer.pause([paused])
+        assert consumer.paused() == {paused}
+        world.log(index=other).put(batch(6, 1))
+        rest = [(record.partition, record.offset) async for record in consumer]
+        assert rest == [(other, offset) for offset in range(7)]
+        assert await consumer.poll(0.1) is None
+        assert consumer.position()[paused] == 1
+        await consumer.pause([paused])
+        await consumer.resume()
+        assert consumer.paused() == frozenset()
+        rest = [(record.partition, record.offset) async for record in consumer]
+        assert rest == [(paused, offset) for offset in range(1, 6)]
+
+
+async def test_given_records_of_a_fetch_under_way_then_they_come_after_the_kept_ones(
+    world: World,
+) -> None:
+    await numbered(world, records=2)
+    async with world.cluster.consumer("orders", "earliest", settings=QUICK) as consumer:
+        assert (await anext(consumer)).offset == 0
+        await consumer.pause()
+        for offset in range(2, 8):
+            world.log().put(batch(offset, 1))
+        assert await consumer.poll(0.2) is None
+        await consumer.resume()
+        assert await some(consumer, 7) == [(0, offset) for offset in range(1, 8)]
+
+
+async def test_given_a_pause_and_a_seek_then_it_goes_on_there_once_resumed(world: World) -> None:
+    await numbered(world)
+    async with world.cluster.consumer("orders", "earliest", {0: 6}) as consumer:
+        assert await some(consumer, 3) == [(0, 0), (0, 1), (0, 2)]
+        await consumer.pause()
+        await consumer.seek(4)
+        assert await consumer.poll(0.1) is None
+        assert consumer.position() == {0: 4}
+        await consumer.resume([0])
+        assert await some(consumer, 2) == [(0, 4), (0, 5)]
+        assert await consumer.poll() is None
+        assert consumer.exhausted
+        with pytest.raises(InvalidRequestError, match="closed"):
+            await consumer.seek(0)
+
+
+async def test_given_batches_then_a_pause_keeps_what_is_left(world: World) -> None:
+    await numbered(world)
+    async with world.cluster.consumer("orders", "earliest", timeout=0.2) as consumer:
+        await anext(consumer)
+        await consumer.pause()
+        assert [rows async for rows in consumer.batches()] == []
+        await consumer.resume()
+        found = [
+            offset async for rows in consumer.batches() for offset in rows["offset"].to_pylist()
+        ]
+        assert found == [1, 2, 3, 4, 5]
+
+
+async def test_given_a_paused_consumer_then_closing_ends_who_waits(world: World) -> None:
+    await numbered(world)
+    consumer = world.cluster.consumer("orders", "earliest")
+    await consumer.pause()
+    waiting = asyncio.create_task(consumer.next_chunk())
+    await asyncio.sleep(0.02)
+    await consumer.close()
+    async with asyncio.timeout(20):
+        assert await waiting is None
+
+
+async def test_given_a_name_then_the_record_in_hand_counts_as_read_only_later(
+    world: World,
+) -> None:
+    await numbered(world)
+    by_hand = ConsumerSettings(auto_commit_ms=None, max_wait_ms=50)
+    async with world.cluster.consumer("orders", name="billing", settings=by_hand) as consumer:
+        assert await some(consumer, 3) == [(0, 0), (0, 1), (0, 2)]
+        await consumer.pause()
+        assert consumer.state.processed() == {0: 2}
+        await consumer.resume()
+        assert consumer.state.processed() == {0: 2}
+        assert await some(consumer, 1) == [(0, 3)]
+        await consumer.commit()
+        await consumer.seek(1)
+        assert consumer.state.processed() == {0: 1}
+        await consumer.commit()
+    async with world.cluster.consumer("orders", name="billing", settings=by_hand) as consumer:
+        assert await some(consumer, 1) == [(0, 1)]
+
+
+async def test_given_a_partition_that_is_not_read_then_refused(world: World) -> None:
+    await numbered(world, 2)
+    async with world.cluster.consumer("orders", partitions=[1]) as consumer:
+        for call in (consumer.pause, consumer.resume):
+            with pytest.raises(InvalidRequestError, match=r"does not read the partitions \[0\]"):
+                await call([0, 1])
+        with pytest.raises(InvalidRequestError, match=r"does not read the partitions \[0\]"):
+            await consumer.seek(0, [0])
+        assert consumer.paused() == frozenset()
+
+
+async def test_given_a_moved_partition_then_its_old_reader_delivers_nothing(world: World) -> None:
+    await numbered(world)
+    async with world.cluster.consumer("orders", "earliest", settings=QUICK) as consumer:
+        assert await some(consumer, 1) == [(0, 0)]
+        for _ in range(20):
+            await consumer.seek(0)
+            await asyncio.sleep(0)
+        assert await some(consumer, 6) == [(0, offset) for offset in range(6)]
+        world.log().put(batch(6, 1))
+        assert await some(consumer, 1) == [(0, 6)]
