@@ -114,6 +114,17 @@ class Refusals:
         """Standard error of a command that must fail with ``code``, and say why."""
         if self.command.python != sys.executable:
             return self.command.fails(*arguments, code=code, stdin=stdin)
+        found, out, err = self.run(*arguments, stdin=stdin)
+        assert found == code, f"{arguments}: {found}\n{out}\n{err}"
+        assert err.strip()
+        return err
+
+    def run(self, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
+        """Exit code, standard output and standard error of any command, in the directory of the
+        process. An installed wheel's command runs in a process of its own."""
+        if self.command.python != sys.executable:
+            done = self.command.run(*arguments, stdin=stdin)
+            return done.returncode, done.stdout.decode(), _err(done)
         self.capsys.readouterr()
         with self.monkeypatch.context() as patch:
             for name in os.environ.keys() - self.command.environment.keys():
@@ -124,9 +135,7 @@ class Refusals:
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
             found = failure.run(app)
         said = self.capsys.readouterr()
-        assert found == code, f"{arguments}: {found}\n{said.out}\n{said.err}"
-        assert said.err.strip()
-        return said.err
+        return found, said.out, said.err
 
 
 def _err(done: subprocess.CompletedProcess[bytes]) -> str:

@@ -1,0 +1,66 @@
+"""Commands that the pages of ``docs/howto`` show exist, with their options; YAML is well formed.
+
+Neighbour: `tests/e2e/test_howto.py` runs those that a local cluster can run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from runnel.cli.commands import app
+from tests.architecture.howto import PAGES, Page, Shown
+
+SHOWN = [
+    pytest.param(shown, id=f"{page.name}: {shown}")
+    for page in PAGES
+    for shown in page.commands
+    if "…" not in str(shown)
+]
+
+
+def parse(words: Sequence[str]) -> None:
+    """Parse a command without running it. Raises click's errors for wrong usage."""
+    command: Any = typer.main.get_command(app)
+    name, arguments, parent = "runnel", list(words[1:]), None
+    while True:
+        context = command.make_context(name, arguments, parent=parent)
+        rest = [*context._protected_args, *context.args]
+        if not hasattr(command, "resolve_command") or not rest:
+            return
+        name, command, arguments = command.resolve_command(context, rest)
+        parent = context
+
+
+def until_a_shell_takes_over(words: Sequence[str]) -> Iterator[str]:
+    for word in words:
+        if word in ("|", ">", "||", "&&"):
+            return
+        yield word
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+def test_a_shown_command_is_accepted(shown: Shown) -> None:
+    words = list(until_a_shell_takes_over(shown.words))
+    # These two act while they are parsed.
+    if {"--version", "--install-completion"} & set(words):
+        return
+    parse(words)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_yaml_of_a_page_is_well_formed(page: Page) -> None:
+    for text in page.yaml:
+        assert isinstance(yaml.safe_load(text), dict)
+
+
+@pytest.mark.parametrize(
+    "words", ["runnel get topics --wrong", "runnel gett", "runnel wait topic orders --for"]
+)
+def test_given_a_wrong_command_then_it_is_found(words: str) -> None:
+    with pytest.raises(Exception, match=r"No such|requires an argument|[Ii]nvalid"):
+        parse(words.split())

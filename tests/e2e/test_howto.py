@@ -1,0 +1,252 @@
+"""The commands and the Python of ``docs/howto`` run as they are shown, on the shared cluster.
+
+A page gets what it speaks of first: its topics, its files. What such a cluster cannot run is listed
+in `ELSEWHERE`; `tests/architecture/test_howto.py` at least parses it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import runnel as library
+from runnel.local.processes import free_base_port
+from tests.architecture.howto import PAGES, Shown
+from tests.e2e.conftest import Command, Refusals
+
+#: Which commands a cluster of this machine alone does not run as they are shown, and what does.
+ELSEWHERE = {
+    r"runnel cluster start": "tests/e2e/test_migrate.py, with etcd",
+    r"runnel cluster migrate": "tests/e2e/test_migrate.py, with etcd",
+    r"runnel .*--dir ": "tests/e2e/test_inspect.py, where SPUs are stopped",
+    r"runnel get .*-w\b": "tests/e2e/test_objects.py: it follows until a signal",
+    r"runnel --install-completion": "tests/unit/runnel/cli/test_completion.py",
+    r"runnel spu secret": "tests/integration/sc/test_spu_secrets.py",
+}
+#: What must be so before a command, and what is added to it so that it ends.
+BEFORE = {"runnel wait topic orders --for deleted": "runnel delete topic orders"}
+ADDED = {
+    r"runnel consume (?!.*--no-follow)": ("--no-follow",),
+    r"runnel partition elect": ("--yes",),
+}
+#: Exit codes other than 0: an unclean election is refused while a live replica is online.
+CODES = {
+    r"runnel diff": (0, 1),
+    r"runnel partition elect": (4,),
+    r"runnel produce orders --file orders.csv": (2,),
+    r"runnel apply -f orders.yaml": (2,),
+}
+#: What pages call their topics.
+TOPICS = ("orders", "payments", "changes")
+ORDERS = {"apiVersion": "runnel/v1", "kind": "Topic", "metadata": {"name": "orders"}}
+
+
+@dataclasses.dataclass
+class Order:
+    """The dataclass of the page on typed topics."""
+
+    orderId: int  # noqa: N815 - as the column is called
+    amount: Decimal | None
+    at: datetime
+    tags: list[str] | None
+
+
+class Reader:
+    """Follows a page on a cluster, in a directory of its own."""
+
+    def __init__(self, name: str, refused: Refusals, cluster: library.Cluster) -> None:
+        (self.page,) = (page for page in PAGES if page.name == name)
+        self.refused = refused
+        self.cluster = cluster
+
+    def topic(self, name: str, **spec: Any) -> None:
+        """A new topic of this name, whatever there was."""
+        self.gone(name)
+        self.cluster.apply(library.Topic(name, **spec))
+        self.until_online(name)
+
+    def gone(self, name: str) -> None:
+        """Delete a topic, if there is one of this name."""
+        if any(topic.name == name for topic in self.cluster.list("topics")):
+            self.cluster.delete("topic", name)
+            self.cluster.wait("topic", name, "deleted")
+
+    def until_online(self, name: str) -> None:
+        """Wait until records can be sent to all partitions of a topic."""
+        self.cluster.wait("topic", name, "provisioned")
+        for index in range(self.cluster.topic(name).partition_count):
+            self.cluster.wait("partition", f"{name}-{index}", "online")
+
+    def run(self, shown: Shown) -> str:
+        """What a shown command prints on both streams."""
+        text = str(shown)
+        if before := BEFORE.get(text):
+            self._run(tuple(before.split()), (0,))
+        added = next((more for start, more in ADDED.items() if re.match(start, text)), ())
+        codes = next((codes for start, codes in CODES.items() if re.match(start, text)), (0,))
+        return self._run((*shown.words, *added), codes)
+
+    def _run(self, words: tuple[str, ...], codes: tuple[int, ...]) -> str:
+        code, out, err = self.refused.run(*words[1:])
+        assert code in codes, f"{' '.join(words)}: {code}\n{out}\n{err}"
+        return out + err
+
+    def follow(self) -> int:
+        """Run all commands of the page that can run here; gives how many."""
+        shown = [c for c in self.page.commands if not runs_elsewhere(c)]
+        for command in shown:
+            self.run(command)
+        return len(shown)
+
+
+def runs_elsewhere(shown: Shown) -> bool:
+    return any(re.match(start, f"{shown} ") for start in ELSEWHERE) or "…" in str(shown)
+
+
+@pytest.fixture
+def reader(
+    cluster: Command, refused: Refusals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], Reader]]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RUNNEL_HOME", str(cluster.home))
+    monkeypatch.setenv("EDITOR", "true")
+    cluster.directory = tmp_path
+    with library.connect(cluster.sc) as connected:
+        yield lambda name: Reader(name, refused, connected)
+        # Other tests name theirs as pages do, too.
+        for name in TOPICS:
+            Reader("objects", refused, connected).gone(name)
+    cluster.directory = None
+
+
+def test_every_page_is_followed_or_has_no_commands() -> None:
+    followed = {
+        "inspect-a-log", "named-consumers", "objects", "spu-groups", "transaction-ids", "trouble",
+        "typed-topics",
+    }  # fmt: skip
+    others = {"more-machines", "etcd", "install"}
+    assert {page.name for page in PAGES if page.commands} <= followed | others
+
+
+def test_every_exception_is_needed() -> None:
+    commands = [f"{command} " for page in PAGES for command in page.commands]
+    for start in (*ELSEWHERE, *BEFORE, *ADDED, *CODES):
+        assert any(re.match(start, command) for command in commands), start
+
+
+def test_inspecting_a_log(reader: Callable[[str], Reader]) -> None:
+    page = reader("inspect-a-log")
+    for name in ("orders", "payments"):
+        page.topic(name, partitions=1, replication_factor=2)
+        with page.cluster.producer(name) as producer:
+            producer.send(b"tea", key=b"ada").result()
+    assert page.follow() >= 5
+
+
+def test_looking_at_objects_and_changing_them(
+    reader: Callable[[str], Reader], tmp_path: Path
+) -> None:
+    page = reader("objects")
+    page.topic("orders", partitions=1)
+    labelled = {**ORDERS, "metadata": {"name": "orders", "labels": {"team": "a"}}}
+    (tmp_path / "topics.yaml").write_text(json.dumps({**labelled, "spec": {"partitions": 2}}))
+    public = {"ingress": [{"hostname": "localhost"}], "port": 9}
+    spec = {"spuId": 7, "spuType": "custom", "publicEndpoint": public}
+    page.cluster.apply(
+        {"apiVersion": "runnel/v1", "kind": "Spu", "metadata": {"name": "edge-7"}, "spec": spec}
+    )
+    assert page.follow() >= 14
+
+    page.topic("orders", partitions=1)
+    (text,) = page.page.python
+    # The watch of the page goes on until somebody stops it.
+    exec(text + "\n        break\n")  # noqa: S102 - the page's own words
+
+
+def test_named_consumers(reader: Callable[[str], Reader]) -> None:
+    page = reader("named-consumers")
+    page.topic("orders", partitions=3)
+    with page.cluster.producer("orders") as producer:
+        for number in range(300):
+            producer.send(b"tea", key=str(number).encode())
+    charged: list[library.Record] = []
+    stored: list[pa.RecordBatch] = []
+    names = {"cluster": page.cluster, "charge": charged.append, "store": stored.append}
+    for text in page.page.python:
+        # The consumer of the page waits for more.
+        exec(text.replace('name="billing"', 'name="billing", stop="latest"'), names)  # noqa: S102
+    assert len(charged) == 300
+    assert stored == []
+    page.follow()
+
+
+def test_transaction_ids(reader: Callable[[str], Reader], tmp_path: Path) -> None:
+    page = reader("transaction-ids")
+    page.topic("changes", partitions=1)
+    table = pa.table({"key": [b"a", b"b"], "value": [b"1", b"2"], "lsn": [4711, 4712]})
+    send, read, spark = page.page.python
+    assert "spark.read" in spark
+    with page.cluster.producer("changes") as producer:
+        names = {"producer": producer, "change": b"1", "row": b"a", "table": table}
+        exec(send, names)  # noqa: S102 - the page's own words
+    found = {"cluster": page.cluster, "runnel": library}
+    exec(read.replace("4711)", '4711), stop="latest"'), found)  # noqa: S102 - the same
+    rows = [{"key": "c", "value": "3", "lsn": 4713}]
+    (tmp_path / "changes.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert page.follow() >= 2
+
+
+def test_trouble(reader: Callable[[str], Reader]) -> None:
+    page = reader("trouble")
+    page.topic("orders", partitions=1)
+    assert page.follow() >= 2
+
+
+def test_typed_topics_print_what_the_page_shows(
+    reader: Callable[[str], Reader], tmp_path: Path
+) -> None:
+    page = reader("typed-topics")
+    (manifest,) = page.page.yaml
+    page.gone("orders")
+    (tmp_path / "right.yaml").write_text(manifest)
+    page.run(Shown(("runnel", "apply", "-f", "right.yaml")))
+    page.until_online("orders")
+    good = "1,9.90,2026-01-31T12:00:00Z,\n"
+    rows = [good, "2,1.234,2026-01-31T12:00:00Z,\n", *[good] * 3, "x,1,2026-01-31T12:00:00Z,\n"]
+    (tmp_path / "orders.csv").write_text("orderId,amount,at,tags\n" + "".join(rows))
+    wrong = manifest.replace('"decimal(12, 2)"', "float64")
+    (tmp_path / "orders.yaml").write_text(wrong)
+    for shown in page.page.commands:
+        assert page.run(shown).splitlines() == list(shown.printed), str(shown)
+
+    send, read = page.page.python
+    table = {"orderId": [3], "amount": [Decimal("1.10")], "at": [datetime.now().astimezone()]}
+    names: dict[str, Any] = {"cluster": page.cluster, "Order": Order, "table": table}
+    exec(send, names)  # noqa: S102 - the page's own words
+    exec(read, names)  # noqa: S102 - the same
+    assert sorted(names["table"]["orderId"].to_pylist()) == [1, 2, 3]
+
+
+@pytest.mark.long
+def test_groups_of_spus(reader: Callable[[str], Reader], tmp_path: Path) -> None:
+    page = reader("spu-groups")
+    group, _ = page.page.yaml
+    base = free_base_port(tmp_path, 4)
+    text = group.replace("9310", str(base)).replace("9311", str(base + 1))
+    assert text != group
+    (tmp_path / "rack-a.yaml").write_text(text)
+    try:
+        page.follow()
+        page.cluster.wait("spu", "rack-a-10", "online")
+    finally:
+        page.cluster.delete("spugroup", "rack-a")
+        page.cluster.wait("spugroup", "rack-a", "deleted")
