@@ -7,14 +7,15 @@ The future is one of threads (`concurrent.futures`), so that a handle works in b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+import logging
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from typing import Protocol
+from typing import Protocol, cast
 
 from runnel.fork import OpenedIn
 from runnel.produce.batch import ProducerBatch
 from runnel.records.record import BatchMetadata, RecordMetadata
-from schemas.errors import DeadlineExceededError
+from schemas.errors import DeadlineExceededError, RunnelError
 
 
 class Outcome(Future[int]):
@@ -29,6 +30,10 @@ class Outcome(Future[int]):
 
 
 Batch = ProducerBatch[Outcome]
+#: Called with the error of a record that was not delivered and None, or with None and its metadata.
+OnDelivery = Callable[[RunnelError | None, RecordMetadata | None], object]
+
+_log = logging.getLogger("runnel")
 
 
 def _wait(outcome: Outcome, timeout: float | None) -> int:
@@ -78,6 +83,23 @@ class Delivery:
     def __await__(self) -> Generator[object, None, RecordMetadata]:
         base_offset = yield from asyncio.wrap_future(self._batch.outcome).__await__()
         return self._located(base_offset)
+
+    def call(self, on_delivery: OnDelivery) -> None:
+        """Call a function when the outcome is known, in the thread that learns it."""
+
+        def tell(outcome: Future[int]) -> None:
+            # Senders fail batches with nothing else.
+            error = cast("RunnelError | None", outcome.exception())
+            located = self._located(outcome.result()) if error is None else None
+            try:
+                on_delivery(error, located)
+            except BaseException:
+                # The records of others are still being sent, whatever it is.
+                _log.exception(
+                    "on_delivery of a record for topic %r failed", self._batch.outcome.topic
+                )
+
+        self._batch.outcome.add_done_callback(tell)
 
     @property
     def _batch(self) -> Batch:

@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from threading import get_ident
 from time import monotonic, time_ns
 from types import TracebackType
 from typing import Any, Final, Self
@@ -116,6 +117,7 @@ class Producer(RecordSender):
             waits=wait_for_room,
             wake=lambda: self._loop.call_soon_threadsafe(self._pump),
         )
+        self._send_buffer.loop_thread = get_ident()
         self._sender_settings = SenderSettings(
             producer_id=0 if acks is Acks.NONE else random_id,
             acks=acks,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from runnel.produce.delivery import Delivery
+from runnel.produce.delivery import Delivery, OnDelivery
 from runnel.produce.send_buffer import SLOT_KEY_BYTES, SLOT_VALUE_BYTES, SendBuffer
 from runnel.records.record import Value
 from schemas.errors import InvalidRequestError
@@ -24,7 +24,7 @@ class RecordSender:
 
     _send_buffer: SendBuffer
 
-    # The last four are meant as keyword-only; saying so would make every call a third slower.
+    # The last five are meant as keyword-only; saying so would make every call a third slower.
     def send(
         self,
         value: Value | None,
@@ -33,6 +33,7 @@ class RecordSender:
         headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None = None,
         partition: int | None = None,
         transaction_id: int | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Add one record; returns at once. Text is sent as UTF-8. For any thread.
 
@@ -46,6 +47,12 @@ class RecordSender:
         `aio.Producer.drain`), or waits in the blocking facade. Raises RecordTooLargeError,
         InvalidRequestError, TransactionIdTooLowError for an id below one that waits to be sent; if
         the leader refuses the id, the delivery fails with that error.
+
+        ``on_delivery`` is called once with the outcome: ``(None, metadata)``, or ``(error, None)``
+        for a record that was not delivered, also when the producer is closed; before `flush` and
+        ``close`` return. The event loop calls it (in the blocking facade, the client's thread): it
+        should be quick, and there a call that waits raises; if the buffer is full, so does
+        `send`. What it raises is logged, and the producer goes on.
         """
         if (
             type(value) is bytes
@@ -55,6 +62,7 @@ class RecordSender:
             and headers is None
             and partition is None
             and transaction_id is None
+            and on_delivery is None
         ):
             indices, keys, values, chunk = self._send_buffer.fields
             for index in indices:
@@ -78,6 +86,7 @@ class RecordSender:
                     headers,
                     partition,
                     transaction_id,
+                    on_delivery,
                 )
             return self.send(
                 value if value is None else _as_bytes("value", value),
@@ -86,8 +95,11 @@ class RecordSender:
                 headers,
                 partition,
                 transaction_id,
+                on_delivery,
             )
-        return self._send_buffer.put(value, key, timestamp, headers, partition, transaction_id)
+        return self._send_buffer.put(
+            value, key, timestamp, headers, partition, transaction_id, on_delivery
+        )
 
 
 def _as_bytes(what: str, data: object) -> bytes:

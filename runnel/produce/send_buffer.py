@@ -36,7 +36,7 @@ import numpy as np
 
 from runnel.fork import OpenedIn, tell_forks
 from runnel.produce.accumulator import Accumulator
-from runnel.produce.delivery import Batch, Delivery, Outcome
+from runnel.produce.delivery import Batch, Delivery, OnDelivery, Outcome
 from runnel.produce.partitioned_rows import Rows
 from runnel.records.few_records import FEW
 from runnel.records.record import Headers, as_transaction_id, timestamp_us_of
@@ -142,6 +142,8 @@ class SendBuffer:
         # Whether the event loop gathers within `STAMP_S` without being woken.
         self._awaited = False
         self.closed = False
+        #: The thread that makes room, and so never waits for it; None if it is not known.
+        self.loop_thread: int | None = None
         self._open(_LEAST_SLOTS)
         tell_forks(self)
 
@@ -173,6 +175,7 @@ class SendBuffer:
         headers: Any,
         partition: int | None,
         transaction_id: int | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Add a record that has no slot, after all that have one."""
         if transaction_id is not None:
@@ -188,6 +191,9 @@ class SendBuffer:
                     self._require_room()
                 batch = accumulator.append(key, value, when_us, pairs, partition, transaction_id)
                 delivery._source, delivery._index = batch, batch.count - 1
+                if on_delivery is not None:
+                    # With the lock held the batch cannot be sent yet, so the loop calls it.
+                    delivery.call(on_delivery)
             finally:
                 self._open_next()
         return delivery
@@ -332,7 +338,7 @@ class SendBuffer:
         """
         while not self.closed and self._accumulator.buffered_bytes >= self._limit_bytes:
             self._tell()
-            if not self._waits:
+            if not self._waits or threading.get_ident() == self.loop_thread:
                 raise OverloadedError(
                     f"{self._accumulator.buffered_bytes} bytes for {self._topic!r} wait to be"
                     f" acknowledged, the limit is {self._limit_bytes}; await producer.drain(), or"

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from runnel.produce.accumulator import Accumulator
-from runnel.produce.delivery import Delivery, Outcome
+from runnel.produce.delivery import Delivery, OnDelivery, Outcome
 from runnel.produce.send_buffer import SendBuffer
 from runnel.produce.typed_accumulator import RowLayout
 from runnel.records.row_values import MisfitError
@@ -53,6 +53,7 @@ class TypedSendBuffer(SendBuffer):
         headers: Any,
         partition: int | None,
         transaction_id: int | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> Delivery:
         """Add one row. Raises MisfitError that names its columns, InvalidRequestError for arguments
         that a typed topic does not take.
@@ -72,7 +73,7 @@ class TypedSendBuffer(SendBuffer):
                 error.misfits,
             ) from None
         key = layout.key_of(row)
-        return super().put(row, key, None, None, partition, transaction_id)  # type: ignore[arg-type]
+        return super().put(row, key, None, None, partition, transaction_id, on_delivery)  # type: ignore[arg-type]
 
     def _refuse_beside(self, key: Any, timestamp: Any, headers: Any) -> None:
         """Key, timestamp and headers of other topics are columns here."""

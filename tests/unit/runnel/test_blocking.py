@@ -406,6 +406,26 @@ def test_seek_pause_and_resume(served: Served) -> None:
             assert [record.value for record in consumer] == [b"1", b"2", b"3", b"4"]
 
 
+def test_given_a_callback_that_would_wait_for_room_then_it_raises(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The thread that calls it is the one that makes room."""
+    threads: list[str] = []
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("full"))
+        with cluster.producer("full", buffer_bytes=100, linger_ms=0) as producer:
+
+            def called(_error: object, _metadata: object) -> None:
+                threads.append(threading.current_thread().name)
+                for _ in range(3):
+                    producer.send(bytes(80))
+
+            producer.send(bytes(80), on_delivery=called)
+            producer.flush()
+    assert threads == [f"runnel {served.sc.address}"]
+    assert "the limit is 100" in caplog.text
+
+
 def test_given_a_name_then_reading_goes_on_where_it_was(served: Served) -> None:
     def interrupted(cluster: runnel.Cluster) -> None:
         with cluster.consumer("orders", name="billing") as consumer:

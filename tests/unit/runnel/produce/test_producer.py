@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from threading import get_ident
+from typing import NoReturn
 
 import pyarrow as pa
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from runnel.aio import Producer
 from runnel.net.routing import TopicRoute
 from runnel.produce.settings import ProducerSettings
+from runnel.records.record import RecordMetadata
 from schemas.errors import (
     CorruptBatchError,
     DeadlineExceededError,
@@ -446,3 +449,84 @@ async def test_given_added_partitions_then_an_open_producer_sends_to_them(world:
     assert [each.count(b"before") for each in found] == [20, 0, 0]
     homes = [partition_for(key, 3) for key in keys]
     assert [each.count(b"after") for each in found] == [homes.count(index) for index in range(3)]
+
+
+async def test_on_delivery_is_told_the_place_of_each_record(world: World) -> None:
+    world.sc.add_topic("orders")
+    told: list[tuple[RunnelError | None, RecordMetadata | None]] = []
+    threads: set[int] = set()
+
+    def called(error: RunnelError | None, metadata: RecordMetadata | None) -> None:
+        threads.add(get_ident())
+        told.append((error, metadata))
+
+    async with world.cluster.producer("orders") as producer:
+        producer.send(b"without")
+        sent = [
+            producer.send(b"bytes", on_delivery=called),
+            producer.send("text", key="k", headers={"h": b"1"}, on_delivery=called),
+            producer.send(None, timestamp=7, on_delivery=called),
+        ]
+        assert told == []
+        await producer.flush()
+        assert told == [(None, await delivery) for delivery in sent]
+        assert [metadata.offset for _, metadata in told if metadata is not None] == [1, 2, 3]
+    assert threads == {get_ident()}
+
+
+async def test_given_a_callback_that_fails_then_it_is_logged_and_sending_goes_on(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.sc.add_topic("orders")
+    told = []
+
+    def fails(_error: RunnelError | None, _metadata: RecordMetadata | None) -> NoReturn:
+        raise SystemExit("no")
+
+    async with world.cluster.producer("orders") as producer:
+        producer.send(b"1", on_delivery=fails)
+        producer.send(b"2", on_delivery=lambda *outcome: told.append(outcome))
+        await producer.flush()
+        assert (await producer.send(b"3")).offset == 2
+    assert len(told) == 1
+    assert "on_delivery of a record for topic 'orders' failed" in caplog.text
+
+
+async def test_given_records_that_are_not_delivered_then_on_delivery_is_told_why(
+    world: World,
+) -> None:
+    world.sc.add_topic("orders")
+    told: list[tuple[RunnelError | None, RecordMetadata | None]] = []
+
+    def called(error: RunnelError | None, metadata: RecordMetadata | None) -> None:
+        told.append((error, metadata))
+
+    async with world.cluster.producer("orders") as producer:
+        world.spu.produce_script.append(CorruptBatchError("damaged"))
+        producer.send(b"refused", on_delivery=called)
+        with pytest.raises(CorruptBatchError):
+            await producer.flush()
+        world.sc.endpoints = [None]
+        world.spu.produce_script.extend([NotLeaderError("elsewhere")] * 100)
+        producer.send(b"abandoned", on_delivery=called)
+        await producer.abort()
+    assert [type(error) for error, _ in told] == [CorruptBatchError, DeadlineExceededError]
+    assert all(metadata is None for _, metadata in told)
+
+
+async def test_given_a_callback_that_sends_then_it_is_sent_too(world: World) -> None:
+    world.sc.add_topic("orders")
+    done = asyncio.Event()
+    async with world.cluster.producer("orders") as producer:
+
+        def again(_error: RunnelError | None, metadata: RecordMetadata | None) -> None:
+            assert metadata is not None
+            if metadata.offset < 3:
+                producer.send(b"%d" % metadata.offset, on_delivery=again)
+            else:
+                done.set()
+
+        producer.send(b"first", on_delivery=again)
+        async with asyncio.timeout(20):
+            await done.wait()
+    assert values(world.log()) == [b"first", b"0", b"1", b"2"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from runnel.produce.batch import ProducerBatch
 from runnel.produce.typed_accumulator import RowLayout, TypedAccumulator
 from runnel.records.arrow_schema import decode_rows, row_sizes
-from runnel.records.record import timestamp_us_of
+from runnel.records.record import RecordMetadata, timestamp_us_of
 from runnel.records.row_values import MisfitError
 from runnel.records.tables import SizedRows
 from schemas.columns.topic_schema import Column, TopicSchema
@@ -195,3 +195,15 @@ async def test_given_a_new_epoch_then_batches_keep_their_schema_id(world: World)
     headers = world.log("notes").headers()
     assert [header.producer_epoch for header in headers] == [0, 1]
     assert len({header.schema_id for header in headers}) == 1
+
+
+async def test_on_delivery_of_a_row_is_told_its_place(world: World) -> None:
+    world.sc.add_topic("orders", **SPEC)
+    told: list[RecordMetadata | None] = []
+    async with world.cluster.producer("orders") as producer:
+        producer.send({"note": "1"})
+        sent = producer.send(
+            {"note": "2"}, on_delivery=lambda _error, metadata: told.append(metadata)
+        )
+        await producer.flush()
+        assert told == [await sent]
