@@ -20,8 +20,7 @@ from connection_manager.session import MAX_MESSAGE_BYTES, Session
 from schemas.backoff import Backoff
 from schemas.causality import caused_by, new_cause
 from schemas.control.messages import (
-    IDENTIFY_PROTOCOL,
-    PARTS_PROTOCOL,
+    PROTOCOLS,
     Challenge,
     Envelope,
     Hello,
@@ -105,7 +104,7 @@ class ControllerLink:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 socket = await http.ws_connect(
                     f"http://{self._address}/session",
-                    protocols=(PARTS_PROTOCOL, IDENTIFY_PROTOCOL),
+                    protocols=PROTOCOLS,
                     max_msg_size=MAX_MESSAGE_BYTES,
                 )
             try:
@@ -121,6 +120,7 @@ class ControllerLink:
                     peer=f"the SC at {self._address}",
                     heartbeat_ms=welcome.heartbeat_ms,
                     misses=welcome.misses,
+                    protocol=socket.protocol,
                 )
                 await self._handler.welcomed(welcome, session)
                 self._backoff.reset()

@@ -38,9 +38,10 @@ from connection_manager.session import MAX_IDENTITY_BYTES, MAX_OLDER_SPU_MESSAGE
 from connection_manager.turned_away import TurnedAway
 from schemas.causality import caused_by, new_cause
 from schemas.control.messages import (
-    IDENTIFY_PROTOCOL,
     MIN_SESSION_VERSION,
+    OBSTACLES_PROTOCOL,
     PARTS_PROTOCOL,
+    PROTOCOLS,
     SESSION_VERSION,
     Challenge,
     Envelope,
@@ -228,7 +229,7 @@ class ConnectionManager:
         socket = web.WebSocketResponse(
             max_msg_size=_max_message_bytes(request),
             autoping=True,
-            protocols=(PARTS_PROTOCOL, IDENTIFY_PROTOCOL),
+            protocols=PROTOCOLS,
         )
         await socket.prepare(request)
         claim = _Claim()
@@ -468,7 +469,8 @@ class ConnectionManager:
 def _max_message_bytes(request: web.Request) -> int:
     """The largest message that the SC takes from an SPU with this request."""
     offered = request.headers.get(hdrs.SEC_WEBSOCKET_PROTOCOL, "")
-    in_parts = PARTS_PROTOCOL in map(str.strip, offered.split(","))
+    names = {name.strip() for name in offered.split(",")}
+    in_parts = not names.isdisjoint((OBSTACLES_PROTOCOL, PARTS_PROTOCOL))
     return MAX_PART_BYTES if in_parts else MAX_OLDER_SPU_MESSAGE_BYTES
 
 

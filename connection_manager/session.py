@@ -74,9 +74,18 @@ class Session:
     """An open, welcomed connection. `run` it; it ends when the connection does."""
 
     def __init__(
-        self, socket: WebSocket, handler: Handler, *, peer: str, heartbeat_ms: int, misses: int
+        self,
+        socket: WebSocket,
+        handler: Handler,
+        *,
+        peer: str,
+        heartbeat_ms: int,
+        misses: int,
+        protocol: str | None = None,
     ) -> None:
         self.peer = peer
+        #: The WebSocket subprotocol that both ends know; None with an older version.
+        self.protocol = protocol
         self._socket = socket
         self._handler = handler
         self._heartbeat_s = heartbeat_ms / 1000

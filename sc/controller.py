@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -68,6 +69,7 @@ from schemas.errors import (
     UnauthorizedError,
 )
 from schemas.objects.keys import ClusterKeys
+from schemas.objects.partition import Partition, PartitionResolution
 from schemas.objects.spu import Spu
 
 HEARTBEAT_MS = 250
@@ -256,6 +258,11 @@ class Controller:
         self.metrics.sessions.set(len(self._sessions))
         self.metrics.queue.set(len(self.queue))
         self.metrics.revision.set(self.view.store.revision)
+        partitions = self.view.store.objects(Partition)
+        resolutions = Counter(partition.status.resolution for partition in partitions)
+        for resolution in PartitionResolution:
+            self.metrics.partitions.labels(resolution.value).set(resolutions[resolution])
+        self.metrics.unwritable.set(sum(p.status.writable is False for p in partitions))
         self.metrics.unreadable.set(len(self.reader.unreadable))
         self.metrics.kv_up.set(not (self.kv_health.away_ms or self.kv_health.unwritable))
         self.metrics.kv_away.set(self.kv_health.away_ms / 1000)

@@ -41,6 +41,17 @@ class ScMetrics:
         self.revision = Gauge(
             "runnel_sc_store_revision", "KV revision of the mirror.", registry=self.registry
         )
+        self.partitions = Gauge(
+            "runnel_sc_partitions",
+            "Partitions by resolution.",
+            ["resolution"],
+            registry=self.registry,
+        )
+        self.unwritable = Gauge(
+            "runnel_sc_unwritable_partitions",
+            "Partitions that have a leader, but commit no records: their reasons say why.",
+            registry=self.registry,
+        )
         self.unreadable = Gauge(
             "runnel_sc_unreadable_objects",
             "Stored objects that do not parse.",

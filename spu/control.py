@@ -17,6 +17,7 @@ from pathlib import Path
 from connection_manager.session import Session
 from schemas.causality import caused_by, new_cause
 from schemas.control.messages import (
+    OBSTACLES_PROTOCOL,
     AssignPartitions,
     DeleteReplicas,
     ElectionRequest,
@@ -25,6 +26,7 @@ from schemas.control.messages import (
     LeadPartitions,
     LrsRequest,
     Message,
+    Obstacles,
     Peers,
     ReplicaReport,
     Report,
@@ -70,6 +72,7 @@ class SpuControl:
         self._wanted_peers: set[int] = set()
         self._wakeup = asyncio.Event()
         self._told_free = 0
+        self._told_obstacles = Obstacles()
 
     @property
     def connected(self) -> bool:
@@ -101,6 +104,10 @@ class SpuControl:
         self._wanted_peers.update(spu_ids)
         self._wakeup.set()
 
+    def obstacles_changed(self) -> None:
+        """Tell the SC what keeps records from being committed, if it understands that."""
+        self._wakeup.set()
+
     async def send(self) -> None:
         """Send reports and requests for as long as the SPU runs."""
         while True:
@@ -114,18 +121,34 @@ class SpuControl:
             with caused_by(new_cause(f"spu{self._spu_id}")), contextlib.suppress(RunnelError):
                 # Made before anything is sent: what changes meanwhile is sent the next time.
                 messages: tuple[Message, ...]
-                messages = (*self._report(), *self._asked(), *self._looking_for())
+                messages = (*self._report(session), *self._asked(), *self._looking_for())
                 for message in messages:
                     await session.request(message)
 
-    def _report(self) -> Iterable[Report]:
+    def _report(self, session: Session) -> Iterable[Report]:
         changed, self._changed = tuple(self._changed.values()), {}
         deleted, self._deleted = tuple(self._deleted.values()), {}
         free = self._replica_host.free_bytes
-        if not changed and not deleted and not free_changed(self._told_free, free):
+        obstacles = self._obstacles(session)
+        if changed or deleted or free_changed(self._told_free, free):
+            self._told_free = free
+            told_free = free
+        elif obstacles is None:
             return ()
-        self._told_free = free
-        return report_parts(Report(replicas=changed, deleted=deleted, free_bytes=free))
+        else:
+            told_free = None
+        report = Report(
+            replicas=changed, deleted=deleted, free_bytes=told_free, obstacles=obstacles
+        )
+        return report_parts(report)
+
+    def _obstacles(self, session: Session) -> Obstacles | None:
+        """The obstacles, if the SC of this session is to be told of a change."""
+        found = self._replica_host.obstacles
+        if session.protocol != OBSTACLES_PROTOCOL or found == self._told_obstacles:
+            return None
+        self._told_obstacles = found
+        return found
 
     def _asked(self) -> Iterable[SpuRequest]:
         lrs, self._lrs_requests = tuple(self._lrs_requests.values()), {}
@@ -141,6 +164,7 @@ class SpuControl:
     def hello(self) -> Hello:
         """The state of everything that this SPU holds, including changes not sent yet."""
         self._session = None
+        self._told_obstacles = Obstacles()
         self._changed.clear()
         self._deleted.clear()
         self._lrs_requests.clear()

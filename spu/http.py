@@ -66,6 +66,16 @@ class _SpuCollector(Collector):
             "Replicas that may not lead.",
             value=sum(not r.fit for r in reports),
         )
+        yield GaugeMetricFamily(
+            "runnel_spu_stalled_replicas",
+            "Replicas that lead and have committed nothing for a while although records wait.",
+            value=len(self._host.obstacles.stalled),
+        )
+        yield GaugeMetricFamily(
+            "runnel_spu_unreachable_peers",
+            "SPUs that this one has to connect to and has not reached for a while.",
+            value=len(self._host.obstacles.unreachable),
+        )
         scrubber = self._host.scrubber
         yield CounterMetricFamily(
             "runnel_spu_scrubbed_bytes",

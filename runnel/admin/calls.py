@@ -19,6 +19,7 @@ import pydantic
 
 from runnel.net.address import Address, parse_addresses
 from schemas.errors import RunnelError, UnreachableError, error_from
+from schemas.model import Model
 from schemas.objects.metadata import Object
 
 REQUEST_TIMEOUT_S: Final = 30.0
@@ -26,6 +27,8 @@ REQUEST_TIMEOUT_S: Final = 30.0
 DEFAULT_BY: Final = "runnel-python"
 #: The header that names the writer.
 BY_HEADER: Final = "X-Runnel-By"
+#: The header by which this client says that it passes over unknown fields of a status.
+UNKNOWN_FIELDS: Final = {"X-Runnel-Unknown-Fields": "ignore"}
 JSON: Final = "application/json"
 #: The header with what the SC warns of, once for each warning.
 WARNING_HEADER: Final = "Warning"
@@ -123,9 +126,11 @@ def object_path(cls: type[Object], name: str, below: str = "") -> str:
 
 
 def parse_answer(cls: type[Kind], answer: Any) -> Kind:
-    """An object that an SC sent. Raises RunnelError where the SC knows fields that we do not."""
+    """An object that an SC sent. Fields of its status that a later version added are left out.
+    Raises RunnelError where it has other fields that we do not know: they would be lost when it is
+    sent back."""
     try:
-        obj = cls.model_validate(answer)
+        obj = cls.model_validate(_without_news(cls, answer))
         with understood(f"a {cls.kind_name()}"):
             # The warnings have no reader here.
             _ = obj.revision
@@ -136,6 +141,16 @@ def parse_answer(cls: type[Kind], answer: Any) -> Kind:
             f" the client of the cluster's version. {error.errors()[0]['loc']}:"
             f" {error.errors()[0]['msg']}"
         ) from error
+
+
+def _without_news(cls: type[Object], answer: Any) -> Any:
+    """An answer without the fields of the status that this version does not know."""
+    status = answer.get("status") if isinstance(answer, dict) else None
+    model = cls.model_fields["status"].annotation
+    if not isinstance(status, dict) or not isinstance(model, type(Model)):
+        return answer
+    known = {field.alias or name for name, field in model.model_fields.items()}
+    return {**answer, "status": {name: status[name] for name in status if name in known}}
 
 
 @contextmanager

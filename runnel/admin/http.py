@@ -19,6 +19,7 @@ from yarl import URL
 from runnel.admin.calls import (
     BY_HEADER,
     REQUEST_TIMEOUT_S,
+    UNKNOWN_FIELDS,
     WARNING_HEADER,
     ScCalls,
     not_an_sc,
@@ -48,7 +49,7 @@ class ScClient(ScCalls):
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(socket_factory=_new_socket),
             timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_S),
-            headers={BY_HEADER: self.by},
+            headers={BY_HEADER: self.by, **UNKNOWN_FIELDS},
         )
 
     async def close(self) -> None:

@@ -24,6 +24,7 @@ from runnel.admin.calls import (
     BY_HEADER,
     JSON,
     REQUEST_TIMEOUT_S,
+    UNKNOWN_FIELDS,
     ScCalls,
     refusal,
     unreachable,
@@ -91,7 +92,7 @@ class _BlockingCalls(ScCalls):
         data: bytes | None,
         content_type: str,
     ) -> Any:
-        headers = {BY_HEADER: self.by}
+        headers = {BY_HEADER: self.by, **UNKNOWN_FIELDS}
         if data is not None:
             headers["Content-Type"] = content_type
         target = path + (f"?{urlencode(query)}" if query else "")

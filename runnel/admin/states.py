@@ -7,9 +7,16 @@ from typing import Final
 from schemas.errors import InvalidRequestError
 from schemas.objects.kinds import nearest
 from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition
+from schemas.objects.topic import Topic
 
 #: The condition that every kind has: the object is deleted.
 DELETED: Final = "deleted"
+
+
+#: The condition of a partition that has a leader, and that nothing is known to keep from
+#: committing; of a topic, that it is placed and all its partitions are writable.
+WRITABLE: Final = "writable"
 
 
 def state_of(obj: Object) -> str:
@@ -35,11 +42,17 @@ def states_of(cls: type[Object]) -> list[str]:
     ]
 
 
+def conditions_of(cls: type[Object]) -> list[str]:
+    """What can be waited for: the states of a kind, and conditions besides them."""
+    more = [WRITABLE] if cls in (Partition, Topic) else []
+    return [DELETED, *more, *states_of(cls)]
+
+
 def find_resolution(cls: type[Object], wanted: str) -> str:
     """The condition for a text in upper or lower case. Raises InvalidRequestError with the nearest
     one.
     """
-    known = [DELETED, *states_of(cls)]
+    known = conditions_of(cls)
     for name in known:
         if name.lower() == wanted.lower():
             return name

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from runnel.admin.calls import object_path, parse_answer
+from runnel.admin.calls import object_path, parse_answer, understood
 from runnel.admin.http import ScClient
-from runnel.admin.states import DELETED, state_of
+from runnel.admin.states import DELETED, WRITABLE, state_of
 from runnel.admin.watch import Watch
 from schemas.errors import DeadlineExceededError, NotFoundError, RetryableError, RunnelError
 from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition, is_writable
+from schemas.objects.topic import Topic, TopicResolution
 
 _POLL_S: Final = 0.1
 
@@ -26,6 +28,41 @@ async def wait_for(
 ) -> Object | None:
     """See `runnel.admin.client.Admin.wait`; ``wanted`` is from
     `runnel.admin.states.find_resolution`."""
+    if cls is Topic and wanted == WRITABLE:
+        return await _writable_topic(sc, name, timeout, random)
+    return await _wait(sc, cls, name, wanted, timeout, random)
+
+
+async def _writable_topic(
+    sc: ScClient, name: str, timeout: float, random: Callable[[], float]
+) -> Object | None:
+    """A topic once it is placed, and each of its partitions is writable."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout
+    placed = str(TopicResolution.PROVISIONED)
+    topic = await _wait(sc, Topic, name, placed, timeout, random)
+    if not isinstance(topic, Topic):
+        raise TypeError(f"a wait for a topic gave {topic!r}")
+    query = {"labelSelector": f"topic={name}"}
+    answer = await sc.call("GET", f"/v1/{Partition.PLURAL}", query=query)
+    with understood("a list"):
+        found = [parse_answer(Partition, item) for item in answer["items"]]
+    for partition in found:
+        if not is_writable(partition):
+            remaining = max(0.0, deadline - loop.time())
+            await _wait(sc, Partition, partition.name, WRITABLE, remaining, random)
+    return topic
+
+
+async def _wait(
+    sc: ScClient,
+    cls: type[Object],
+    name: str,
+    wanted: str,
+    timeout: float,
+    random: Callable[[], float],
+) -> Object | None:
+    """Wait for a condition of this one object."""
     label = f"{cls.kind_name().lower()} {name!r}"
     deadline = asyncio.get_running_loop().time() + timeout
     found = await _first_look(sc, cls, name, deadline)
@@ -89,7 +126,11 @@ async def _first_look(
 
 
 def _arrived(obj: Object, wanted: str, generation: int) -> bool:
-    return state_of(obj) == wanted and obj.status.observed_generation >= generation
+    if wanted == WRITABLE:
+        there = isinstance(obj, Partition) and is_writable(obj)
+    else:
+        there = state_of(obj) == wanted
+    return there and obj.status.observed_generation >= generation
 
 
 def _sentence(obj: Object, generation: int) -> str:
@@ -100,4 +141,5 @@ def _sentence(obj: Object, generation: int) -> str:
         if obj.status.observed_generation < generation
         else ""
     )
-    return f"it is {state_of(obj)}{because}{stale}"
+    writes = "" if getattr(obj.status, "writable", None) is not False else ", but not writable"
+    return f"it is {state_of(obj)}{writes}{because}{stale}"

@@ -71,7 +71,9 @@ COMMANDS: Final = {
         "Delete objects by kind and name or by manifests, or delete a named consumer.",
     ),
     "wait": LazyCommand(
-        ".objects.apply", "wait", "Wait until an object has a resolution or is deleted."
+        ".objects.apply",
+        "wait",
+        "Wait until an object has a resolution, is deleted, or is writable.",
     ),
     "topic": LazyCommand(".partition.topic", "app", "Show the offsets of a topic, or truncate it."),
     "partition": LazyCommand(

@@ -62,12 +62,12 @@ def resolutions(context: typer.Context, incomplete: str) -> list[str]:
     """What objects of the KIND that was given before can be waited for."""
 
     def look() -> Iterator[str]:
-        from runnel.admin.states import DELETED, states_of
+        from runnel.admin.states import conditions_of
         from schemas.objects.kinds import find_kind
 
         # An option that still waits for its value leaves all words before it as they are.
         kind = context.params.get("kind") or context.args[0]
-        yield from (*states_of(find_kind(kind)), DELETED)
+        yield from conditions_of(find_kind(kind))
 
     return [state for state in _within(look) if state.lower().startswith(incomplete.lower())]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from runnel.cli.failure import say
 from schemas.control.assignments import TopicAssignment
 from schemas.errors import RunnelError
-from schemas.objects.partition import Partition, PartitionResolution
+from schemas.objects.partition import Partition, PartitionResolution, is_writable
 from schemas.objects.topic import TopicResolution
 
 if TYPE_CHECKING:
@@ -22,10 +22,20 @@ if TYPE_CHECKING:
 
 
 def commits(partition: Partition) -> bool:
-    """Whether the partition has a leader and the live replicas that committing needs."""
+    """Whether the partition has a leader and the live replicas that committing needs, and nothing
+    else is known to keep it from committing."""
+    # The live replicas are counted, too: an SC of an earlier version does not say `writable`.
     return (
-        partition.status.resolution is PartitionResolution.ONLINE
+        is_writable(partition)
         and len(partition.status.lrs) >= partition.spec.log.min_in_sync_replicas
+    )
+
+
+def why_not(partition: Partition) -> str:
+    """Why a partition that has a leader does not commit."""
+    live, needed = len(partition.status.lrs), partition.spec.log.min_in_sync_replicas
+    return partition.status.reason or (
+        f"{live} of {len(partition.spec.replicas)} replicas are live, and {needed} must be"
     )
 
 
@@ -62,11 +72,7 @@ def obstacle(
                 f"partition {index} of {topic.name} has no leader{_because(p.status.reason)}"
             )
         elif committing and not commits(p):
-            live, needed = len(p.status.lrs), p.spec.log.min_in_sync_replicas
-            stuck.append(
-                f"partition {index} of {topic.name} cannot commit: {live} of"
-                f" {len(p.spec.replicas)} replicas are live, and {needed} must be"
-            )
+            stuck.append(f"partition {index} of {topic.name} cannot commit: {why_not(p)}")
     if not stuck:
         return None
     more = len(stuck) - 1

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from schemas.ids import format_term
 from schemas.objects.metadata import Object
-from schemas.objects.partition import Partition
+from schemas.objects.partition import Partition, is_writable
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup
 from schemas.objects.topic import Topic
@@ -83,6 +83,7 @@ def _partition(obj: Object) -> list[tuple[str, str, bool]]:
         ("REPLICAS", ",".join(map(str, obj.spec.replicas)), False),
         ("LRS", ",".join(str(m.spu_id) for m in status.lrs) or "-", False),
         ("RESOLUTION", status.resolution.value, False),
+        ("WRITABLE", "yes" if is_writable(obj) else "no", False),
         ("REASON", status.reason or "", False),
         ("TERM", format_term(status.term), True),
         ("UNCLEAN", "-" if status.unclean_term is None else format_term(status.unclean_term), True),

@@ -23,6 +23,7 @@ from aiohttp import web
 from sc.api.answers import Compacted, Synced
 from sc.api.assignments import assignments
 from sc.api.listing import check_readable
+from sc.api.older_clients import is_older, known_to
 from sc.api.selectors import Selection
 from sc.controller import Controller
 from sc.kv.interface import KeyValue, PutEvent, WatchBatch
@@ -48,6 +49,9 @@ MAX_FEEDS: Final = 1_000
 _SENT_AT_ONCE: Final = 64
 
 T = TypeVar("T")
+
+Show = Callable[[str], str]
+"""The JSON of an object as the reader can read it."""
 
 log = get_logger(__name__)
 
@@ -180,11 +184,14 @@ class Feeds:
         """
         if after is not None:
             await check_readable(self._controller.kv, self._controller.keys, after)
+        show = partial(known_to, older=is_older(request.headers))
 
         async def follow(stream: EventStream) -> None:
             try:
-                began = after if after is not None else await self._state(stream, cls, selection)
-                await self._changes(stream, cls, selection, began)
+                began = after
+                if began is None:
+                    began = await self._state(stream, cls, selection, show)
+                await self._changes(stream, cls, selection, began, show)
             except CompactedError as error:
                 gone = Compacted(first_available=error.first_available)
                 await stream.send([("compacted", json.dumps(gone.to_json()))])
@@ -224,20 +231,27 @@ class Feeds:
             self._scopes.discard(scope)
         return response
 
-    async def _state(self, stream: EventStream, cls: type[Object], selection: Selection) -> int:
+    async def _state(
+        self, stream: EventStream, cls: type[Object], selection: Selection, show: Show
+    ) -> int:
         """Send the present state, and give its revision."""
         store = self._controller.view.store
         revision = store.revision
         existing = [o for o in store.objects(cls) if selection.matches(o.name, o.metadata.labels)]
         for start in range(0, len(existing), _SENT_AT_ONCE):
             some = existing[start : start + _SENT_AT_ONCE]
-            await stream.send([("added", json.dumps(obj.to_json())) for obj in some])
+            await stream.send([("added", show(json.dumps(obj.to_json()))) for obj in some])
         synced = Synced(revision=str(revision))
         await stream.send([("synced", json.dumps(synced.to_json()))], revision)
         return revision
 
     async def _changes(
-        self, stream: EventStream, cls: type[Object], selection: Selection, after: int
+        self,
+        stream: EventStream,
+        cls: type[Object],
+        selection: Selection,
+        after: int,
+        show: Show,
     ) -> None:
         """Send every change after a revision. Ends only with an error."""
         controller = self._controller
@@ -245,7 +259,8 @@ class Feeds:
             while True:
                 batch = await stream.while_waiting(partial(anext, watch))
                 revision = batch.revision
-                events = list(self._selected(batch, cls, selection))
+                selected = self._selected(batch, cls, selection)
+                events = [(name, show(text)) for name, text in selected]
                 # A reader that then reads the API finds at least what the event told it.
                 await stream.while_waiting(partial(controller.dispatcher.applied, revision))
                 await stream.send(events, revision)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sc.api.older_clients import known_to
 from sc.api.routes import MAX_REVISION
 from sc.api.selectors import Selection
 from sc.kv.interface import KV, KeyValue
@@ -102,12 +103,12 @@ async def read_page(
         await asyncio.sleep(0)
 
 
-async def render(page: Page) -> str:
-    """The JSON of a list."""
+async def render(page: Page, *, older: bool = False) -> str:
+    """The JSON of a list, for a client that may be ``older``."""
     pieces: list[str] = []
     for index in range(0, len(page.items), _RENDERED_AT_ONCE):
         some = page.items[index : index + _RENDERED_AT_ONCE]
-        pieces.extend(json.dumps(obj.to_json()) for obj in some)
+        pieces.extend(known_to(json.dumps(obj.to_json()), older=older) for obj in some)
         await asyncio.sleep(0)
     tail = {"revision": str(page.revision)}
     if page.following is not None:

@@ -20,6 +20,7 @@ from sc.api.answers import (
     Synced,
 )
 from sc.api.merge_patch import MEDIA_TYPE
+from sc.api.older_clients import IGNORE, UNKNOWN_FIELDS_HEADER
 from sc.api.requests import BY_HEADER, CAUSE_HEADER, CAUSE_PATTERN, LAST_EVENT_HEADER
 from sc.api.routes import MAX_HEADER, MAX_REVISION, Form, Operation, Parameter, Route, routes
 from schemas.control.assignments import Assignments
@@ -177,6 +178,13 @@ def _parameters(route: Route) -> Iterator[Json]:
             BY_HEADER,
             "Name of the writer, in printable characters; by default, the peer's address.",
             {"type": "string", "maxLength": MAX_HEADER},
+        )
+    if route.cls is not None:
+        yield _header(
+            UNKNOWN_FIELDS_HEADER,
+            f"`{IGNORE}` from a client that passes over fields of a status that it does not know."
+            f" One that sends {BY_HEADER} without this gets only those that it knows.",
+            {"type": "string", "enum": [IGNORE]},
         )
     yield _header(
         CAUSE_HEADER,

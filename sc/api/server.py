@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
@@ -26,6 +27,7 @@ from sc.api.hosts import accepts
 from sc.api.listing import render
 from sc.api.merge_patch import MEDIA_TYPE, patched
 from sc.api.objects import ObjectService, WriteOptions
+from sc.api.older_clients import is_older, known_to
 from sc.api.requests import (
     BY_HEADER,
     CAUSE_HEADER,
@@ -271,12 +273,14 @@ class PublicServer:
         if limit is None:
             if token is not None:
                 raise InvalidRequestError("continue: repeat the limit of the previous page")
-            return _text(await render(self._objects.everything(cls, selection)))
-        return _text(await render(await self._objects.page(cls, selectors, limit, token)))
+            page = self._objects.everything(cls, selection)
+        else:
+            page = await self._objects.page(cls, selectors, limit, token)
+        return _text(await render(page, older=is_older(request.headers)))
 
     async def _get(self, request: web.Request, route: Route, _query: Query) -> web.Response:
         cls = _kind(route)
-        return _json(self._objects.get(cls, _name(request, cls)).to_json())
+        return _shown(request, self._objects.get(cls, _name(request, cls)))
 
     async def _history(self, request: web.Request, route: Route, query: Query) -> web.Response:
         cls = _kind(route)
@@ -287,7 +291,8 @@ class PublicServer:
     async def _create(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         obj = await self._parsed(request, partial(_object_of, _kind(route)))
-        return self._written(await self._objects.create(obj, options), route)
+        done = await self._objects.create(obj, options)
+        return self._written(request, done, route)
 
     async def _replace(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
@@ -296,7 +301,8 @@ class PublicServer:
         obj = await self._parsed(request, partial(_object_of, cls))
         if obj.name != name:
             raise InvalidRequestError(f"metadata.name is {obj.name!r}, the address says {name!r}")
-        return self._written(await self._objects.replace(obj, options), route)
+        done = await self._objects.replace(obj, options)
+        return self._written(request, done, route)
 
     async def _patch(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
@@ -308,11 +314,12 @@ class PublicServer:
             async def change(old: Object) -> Object:
                 return await body.run(lambda: parse_object(patched(old, patch)))
 
-            return self._written(await self._objects.patch(cls, name, change, options), route)
+            done = await self._objects.patch(cls, name, change, options)
+            return self._written(request, done, route)
 
-    def _written(self, obj: Object, route: Route) -> web.Response:
+    def _written(self, request: web.Request, obj: Object, route: Route) -> web.Response:
         """The answer to a user's write, with warnings."""
-        response = _json(obj.to_json(), route.success)
+        response = _shown(request, obj, route.success)
         for text in warnings_of(obj, self._controller.view.store):
             response.headers.add(WARNING_HEADER, warning_header(text))
         return response
@@ -325,19 +332,20 @@ class PublicServer:
         options = _write_options(request, query)
         name = _name(request, Partition)
         election = await self._parsed(request, partial(parse_model, UncleanElection))
-        return _json((await self._objects.elect(name, election, options)).to_json(), route.success)
+        done = await self._objects.elect(name, election, options)
+        return _shown(request, done, route.success)
 
     async def _truncate(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         name = _name(request, Partition)
         truncation = await self._parsed(request, partial(parse_model, Truncation))
         done = await self._objects.truncate(name, truncation, options)
-        return _json(done.to_json(), route.success)
+        return _shown(request, done, route.success)
 
     async def _system_topic(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         found = await self._objects.system_topic(request.match_info["name"], options)
-        return _json(found.to_json(), route.success)
+        return _shown(request, found, route.success)
 
     async def _issue_secret(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
@@ -359,7 +367,7 @@ class PublicServer:
             wanted=query.number("resourceVersion"),
             force=query.flag("force"),
         )
-        return _json(gone.to_json(), route.success)
+        return _shown(request, gone, route.success)
 
     async def _parsed(self, request: web.Request, parse: Callable[[Any], T]) -> T:
         """What ``parse`` makes of the JSON in a body. Raises InvalidRequestError."""
@@ -371,8 +379,14 @@ def _json(data: Any, status: int = 200) -> web.Response:
     return web.json_response(data, status=status)
 
 
-def _text(body: str) -> web.Response:
-    return web.Response(text=body, content_type=_JSON)
+def _text(body: str, status: int = 200) -> web.Response:
+    return web.Response(text=body, content_type=_JSON, status=status)
+
+
+def _shown(request: web.Request, obj: Object, status: int = 200) -> web.Response:
+    """An object, as the client can read it."""
+    text = json.dumps(obj.to_json())
+    return _text(known_to(text, older=is_older(request.headers)), status)
 
 
 def _error(error: RunnelError, status: int | None = None) -> web.Response:

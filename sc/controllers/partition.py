@@ -5,7 +5,8 @@ the first live replica set (LRS), so that choosing it cannot lose anything. From
 changes only to another member of the LRS (`sc.controllers.election`), and after a while back to the
 preferred one (`sc.controllers.preferred_leader`); if the LRS has only one member, the controller
 waits for it. The SPU is told to lead only after leader, term and LRS are
-in the KV together. ``online`` follows the leader's own report that it leads at that term.
+in the KV together. ``online`` follows the leader's own report that it leads at that term. Whether
+it can commit then is another question (`sc.controllers.commit_obstacles`).
 
 A leader asks for changes of the LRS; `sc.controllers.live_set` decides which are allowed. The
 controller answers a request of the current leader, at its term and the object's revision, with a
@@ -34,15 +35,13 @@ from sc.controllers.actions import (
     WakeAt,
     WriteStatus,
 )
+from sc.controllers.commit_obstacles import commit_obstacles
 from sc.controllers.election import elect
 from sc.controllers.live_set import (
-    Fitness,
-    LiveSet,
     answer,
     member_health,
     members_health,
     remove_unfit,
-    unfit_text,
 )
 from sc.controllers.preferred_leader import elect_preferred
 from sc.controllers.recovery import elect_of_all, lost_live_set, pending
@@ -87,6 +86,9 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
         wish = _first_leader(view, partition, now_ms)
     else:
         wish = _led(view, partition, status.leader, actions, refusals, now_ms)
+    if wish.resolution is not PartitionResolution.ONLINE:
+        # Whether it could commit is a question only while it has a leader.
+        wish = wish.model_copy(update={"writable": None})
     wish = _with_refusals(partition, wish, refusals)
     wish = wish.model_copy(update={"observed_generation": partition.generation})
     if ruling is not None:
@@ -117,7 +119,8 @@ def _deletion(view: View, partition: Partition) -> tuple[Action, ...]:
             RemovePartition(partition, last),
         )
     waits = _offline(partition.status, "it is deleted when the recovery of the cluster is over")
-    waits = waits.model_copy(update={"observed_generation": partition.generation})
+    update = {"observed_generation": partition.generation, "writable": None}
+    waits = waits.model_copy(update=update)
     return () if waits == partition.status else (WriteStatus(partition, waits),)
 
 
@@ -250,13 +253,14 @@ def _led(
     # A leader that was elected although unfit is fit, and may ask for members, once it leads.
     wish = _with_live_set(view, partition, leader, refusals, now_ms) if report.fit else status
     if leads:
-        shortage = _shortage(view, partition, wish.lrs, now_ms)
+        reason, writable = commit_obstacles(view, partition, wish.lrs, now_ms)
         truncated = partition.spec.truncate_before or 0
         done = report.log_start >= truncated > status.start_offset
         wish = wish.model_copy(
             update={
                 "resolution": PartitionResolution.ONLINE,
-                "reason": shortage,
+                "reason": reason,
+                "writable": writable,
                 "start_offset": truncated if done else status.start_offset,
             }
         )
@@ -351,34 +355,6 @@ def _stuck(view: View, partition: Partition, what: str, now_ms: int) -> str:
     found = members_health(view, partition.uid, status.lrs, now_ms)
     others = [s.why for m, s in found.items() if m.spu_id != status.leader and s.why]
     return "; ".join((f"{what}; no other live replica may lead", *others))
-
-
-def _shortage(view: View, partition: Partition, lrs: LiveSet, now_ms: int) -> str | None:
-    """Which replicas of a partition with a leader are not live, and what helps."""
-    wanted, minimum = partition.spec.replicas, partition.spec.log.min_in_sync_replicas
-    live, help_ = {member.spu_id for member in lrs}, "or lower minInSyncReplicas of the topic"
-    found = []
-    if missing := [i for i in wanted if i not in live]:
-        names = ", ".join(f"SPU {i}" for i in missing)
-        found.append(f"{len(lrs)} of {len(wanted)} replicas are live, without {names}")
-    for spu_id in missing:
-        report = view.report(spu_id, partition.uid)
-        if report is not None and not report.fit:
-            found.append(unfit_text(spu_id, report))
-        elif report is not None and report.reason is not None:
-            found.append(f"SPU {spu_id} says: {report.reason}")
-    if len(lrs) < minimum:
-        found.append(f"nothing is committed until {minimum} are live: bring others back, {help_}")
-    health = members_health(view, partition.uid, lrs, now_ms)
-    if any(s.fitness is Fitness.UNKNOWN for s in health.values()):
-        return "; ".join(found) or None
-    found += [
-        f"nothing is committed until SPU {member.spu_id}, which is offline, is back: it stays live"
-        f" because minInSyncReplicas is {minimum}; start it, {help_}"
-        for member in lrs
-        if health[member].fitness is Fitness.OFFLINE
-    ]
-    return "; ".join(found) or None
 
 
 def _offline(status: PartitionStatus, reason: str) -> PartitionStatus:

@@ -5,12 +5,15 @@ unregistered. The resolution follows the session: ``init`` until the SPU has con
 ``online`` with a session, ``unknown`` while a controller that just started waits for SPUs to come
 back and while the SPU is suspect (`sc.store.suspicions`), ``offline`` after that, ``draining``
 while its group wants to remove it. A provisioner starts the process of a managed SPU; the trouble
-that it reports is the reason. So is why the SC turned away an SPU that is not connected. A new
+that it reports is the reason. So is why the SC turned away an SPU that is not connected, which
+other SPUs one that is connected cannot reach, and that its addresses contradict each other. A new
 session first gets everything that the SPU is to hold, then the deletions that wait for it. During a
 recovery, deletions wait, and no process is stopped.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from sc.controllers.actions import (
     Action,
@@ -29,6 +32,9 @@ from sc.controllers.partition import assignment_for
 from sc.controllers.spu_group import leaving
 from sc.store.view import Liveness, View
 from schemas.objects.spu import Spu, SpuResolution, SpuSpec, SpuStatus, SpuType
+
+#: Peers that the reason of an SPU names because it cannot reach them.
+NAMED: Final = 3
 
 
 def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
@@ -81,7 +87,11 @@ def _status(view: View, spu: Spu, now_ms: int) -> SpuStatus:
         case Liveness.ONLINE:
             return SpuStatus(
                 resolution=SpuResolution.ONLINE,
-                reason=_joined(_strangers(view, spu.spec.spu_id), spu.spec.contradiction),
+                reason=_joined(
+                    _strangers(view, spu.spec.spu_id),
+                    *view.unreachable_from(spu.spec.spu_id)[:NAMED],
+                    spu.spec.contradiction,
+                ),
                 observed_generation=spu.generation,
             )
         case _ if (trouble := _trouble(view, spu)) is not None:

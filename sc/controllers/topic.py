@@ -8,7 +8,8 @@ topic are created together with a status of the topic: a change of its spec that
 nothing was placed loses against that write. A placement, once written,
 is never computed again: a partition that somebody removed from the KV is restored as the same one
 in the same place, and a topic is restored from its partitions. Deletion marks the partitions, waits
-until all are gone, and removes the topic.
+until all are gone, and removes the topic. The status says which partitions commit nothing; of their
+statuses, a topic depends on that alone.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ from schemas.objects.topic import (
 CREATE_AT_ONCE = 1_000
 #: Free space on a disk that a new replica needs. Nobody knows how large it will grow.
 REPLICA_BYTES = 1 << 20
+#: Partitions that the reason of a topic names.
+NAMED = 3
 #: The reason of a topic whose partitions are being created.
 PLACING = "placing partitions"
 _PARTITION_NAMESPACE = uuid.UUID("0b9ad7a4-6d1d-4c0e-9f1e-6d1a0b6f9a51")
@@ -163,8 +166,13 @@ def _provision(
         if (obstacle := map_too_large(topic, replica_map)) is not None:
             actions.extend(_set(topic, TopicResolution.PENDING, obstacle))
         else:
-            reason = _contradiction(topic.spec, partitions)
-            actions.extend(_set(topic, TopicResolution.PROVISIONED, reason, replica_map))
+            unwritable = [p for p in partitions if p.status.writable is False]
+            reason = _contradiction(topic.spec, partitions) or _unwritable(unwritable, partitions)
+            status = _status(topic, TopicResolution.PROVISIONED, reason, replica_map)
+            if unwritable:
+                status = status.model_copy(update={"writable": False})
+            if status != topic.status:
+                actions.append(WriteStatus(topic, status))
         return tuple(actions)
     # Checked again, because a topic that waits or grew may have got invalid rows.
     invalid = _invalid(view, topic)
@@ -244,6 +252,15 @@ def _contradiction(spec: TopicSpec, partitions: list[Partition]) -> str | None:
             " back"
         )
     return None
+
+
+def _unwritable(found: list[Partition], partitions: list[Partition]) -> str | None:
+    """Which partitions have a leader and commit nothing. Why is in their own statuses."""
+    if not found:
+        return None
+    names = ", ".join(p.name for p in found[:NAMED]) + (", …" if len(found) > NAMED else "")
+    verb = "commits" if len(found) == 1 else "commit"
+    return f"{len(found)} of {len(partitions)} partitions {verb} nothing: {names}"
 
 
 def _place_missing(view: View, topic: Topic, missing: list[int], now_ms: int) -> _Placement:

@@ -64,10 +64,12 @@ def keys_of_session(spu_id: int, store: LocalStore) -> Iterator[Key]:
 
 
 def _concerns_owner(change: ObjectChanged, owner_kind: str) -> bool:
-    """Whether the owner of a partition depends on this change. A topic does not depend on statuses:
-    each change would make it look at all its partitions."""
+    """Whether the owner of a partition depends on this change. Of statuses, a topic depends only on
+    whether partitions commit: each change makes it look at all its partitions."""
     old, new = change.old, change.new
     if owner_kind != "Topic" or not isinstance(old, Partition) or not isinstance(new, Partition):
+        return True
+    if old.status.writable != new.status.writable:
         return True
     return old.uid != new.uid or old.deleting != new.deleting or old.spec != new.spec
 

@@ -17,7 +17,14 @@ from sc.dispatch.affected import affected_keys, keys_of_session
 from sc.store.local_store import Change, ObjectChanged, TombstoneChanged
 from sc.store.view import ElectionAsked, SessionState, View
 from schemas.causality import current_cause
-from schemas.control.messages import Hello, ReplicaReport, Report, SpuRequest, Tombstone
+from schemas.control.messages import (
+    Hello,
+    Obstacles,
+    ReplicaReport,
+    Report,
+    SpuRequest,
+    Tombstone,
+)
 from schemas.control.session_end import SessionEnd
 from schemas.daemon.logs import get_logger
 from schemas.errors import DeadlineExceededError
@@ -151,6 +158,8 @@ class MetadataDispatcher:
         spu = store.spu(spu_id)
         if report.deleted and spu is not None:
             self._wake(Key("Spu", spu.name), cause)
+        if report.obstacles is not None:
+            self._note_obstacles(state, report.obstacles)
 
     def asked(self, spu_id: int, generation: int, ask: SpuRequest) -> None:
         """An SPU asked for other live replica sets, or for elections, as a leader.
@@ -206,6 +215,27 @@ class MetadataDispatcher:
                 others=state.unheard,
             )
 
+    def _note_obstacles(self, state: SessionState, found: Obstacles) -> None:
+        """Keep what an SPU sees in the way, and look at the partitions for which that changes."""
+        store, cause = self._view.store, current_cause()
+        before = state.unreachable
+        state.unreachable = {peer.spu_id: peer for peer in found.unreachable}
+        ids = before.keys() | state.unreachable.keys()
+        news = {i for i in ids if before.get(i) != state.unreachable.get(i)}
+        known = {uid: store.partition_by_uid(uid) for uid in {*found.stalled, *state.stalled}}
+        stalled = frozenset(uid for uid in found.stalled if known[uid] is not None)
+        moved = stalled ^ state.stalled
+        state.stalled = stalled
+        names = {p.name for uid in moved if (p := known[uid]) is not None}
+        if news:
+            names |= {
+                p.name for p in store.partitions_on(state.spu_id) if news & set(p.spec.replicas)
+            }
+            if (spu := store.spu(state.spu_id)) is not None:
+                self._wake(Key("Spu", spu.name), cause)
+        for name in sorted(names):
+            self._wake(Key("Partition", name), cause)
+
     def _forget_deletion(self, tombstone: Tombstone) -> None:
         state = self._sessions.get(tombstone.spu_id)
         if state is not None:
@@ -229,5 +259,10 @@ class MetadataDispatcher:
 
     def _wake_session(self, spu_id: int) -> None:
         cause = current_cause()
-        for key in keys_of_session(spu_id, self._view.store):
+        store = self._view.store
+        for key in keys_of_session(spu_id, store):
             self._wake(key, cause)
+        for other in self._sessions.values():
+            # Its reason names this one only while both are online.
+            if spu_id in other.unreachable and (spu := store.spu(other.spu_id)) is not None:
+                self._wake(Key("Spu", spu.name), cause)

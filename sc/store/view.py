@@ -14,7 +14,13 @@ from enum import Enum
 
 from sc.store.local_store import LocalStore
 from sc.store.suspicions import RECONNECT_MS, Suspicions
-from schemas.control.messages import ElectionRequest, LrsRequest, ReplicaReport, Tombstone
+from schemas.control.messages import (
+    ElectionRequest,
+    LrsRequest,
+    ReplicaReport,
+    Tombstone,
+    UnreachablePeer,
+)
 from schemas.ids import Term, make_term, next_election
 from schemas.objects.partition import Partition
 from schemas.objects.spu import SpuSpec
@@ -47,6 +53,8 @@ class SessionState:
     ``strangers`` are uids in ``reports`` of which neither the store nor a tombstone knows. Only a
     few are kept, and ``unheard`` counts the reports of others. ``lrs_requests`` and ``elections``
     hold its newest request for each partition, by uid, until the partition has changed since.
+    ``unreachable`` are the SPUs that it has to connect to and cannot, and ``stalled`` the uids of
+    partitions that it leads and has committed nothing of for a while, although records wait.
     """
 
     spu_id: int
@@ -59,6 +67,8 @@ class SessionState:
     deleted: dict[str, Tombstone] = field(default_factory=dict)
     lrs_requests: dict[str, LrsRequest] = field(default_factory=dict)
     elections: dict[str, ElectionAsked] = field(default_factory=dict)
+    unreachable: Mapping[int, UnreachablePeer] = field(default_factory=dict)
+    stalled: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +164,23 @@ class View:
             return None
         return f"its last attempt to connect was refused: {why}"
 
+    def unreachable_from(self, spu_id: int) -> list[str]:
+        """Which SPUs that are online an SPU cannot reach, in words."""
+        session = self.sessions.get(spu_id)
+        peers = () if session is None else session.unreachable.values()
+        # One that is away has a reason of its own.
+        return [_cannot_reach(spu_id, peer) for peer in peers if peer.spu_id in self.sessions]
+
+    def cut_off(self, one: int, other: int) -> str | None:
+        """Why two SPUs that are online cannot replicate with each other; None if nothing is known
+        to be in the way. One of the two connects to the other, and only that one can tell."""
+        if one not in self.sessions or other not in self.sessions:
+            return None
+        for spu_id, peer_id in ((one, other), (other, one)):
+            if (peer := self.sessions[spu_id].unreachable.get(peer_id)) is not None:
+                return _cannot_reach(spu_id, peer)
+        return None
+
     def decided_at_ms(self, spu_ids: Iterable[int], now_ms: int) -> int | None:
         """When the next of these SPUs that are unknown will be known to be offline, unless they
         come back before; None if none is unknown."""
@@ -187,3 +214,7 @@ class View:
     def leading_count(self, spu_id: int) -> int:
         """How many partitions an SPU leads, or will lead once the decided changes are written."""
         return self.store.leading_count(spu_id) + self.elected[spu_id]
+
+
+def _cannot_reach(spu_id: int, peer: UnreachablePeer) -> str:
+    return f"SPU {spu_id} cannot reach SPU {peer.spu_id} at {peer.host}:{peer.port}: {peer.reason}"

@@ -34,6 +34,17 @@ IDENTIFY_PROTOCOL: Final = "runnel.session.identify"
 #: That of one which also never sends a large message (`schemas.control.parts`). It may send a
 #: `Report` or `SpuRequest` in parts to any SC: each part is complete in itself.
 PARTS_PROTOCOL: Final = "runnel.session.parts"
+#: That of one which also reports what keeps records from being committed. An SC that does not
+#: select it is of an older version, and refuses reports with fields that it does not know.
+OBSTACLES_PROTOCOL: Final = "runnel.session.obstacles"
+#: What an SPU offers, the newest first.
+PROTOCOLS: Final = (OBSTACLES_PROTOCOL, PARTS_PROTOCOL, IDENTIFY_PROTOCOL)
+#: Peers that a report says are unreachable, and characters of the reason and of the host.
+MAX_UNREACHABLE: Final = 64
+MAX_REASON: Final = 200
+MAX_HOST: Final = 255
+#: Partitions that a report says are stalled.
+MAX_STALLED: Final = 10_000
 
 
 class ReplicaRole(CaselessEnum):
@@ -246,14 +257,36 @@ class DeleteReplicas(Model):
     stamp: Stamp
 
 
+class UnreachablePeer(Model):
+    """An SPU that another one has to connect to and cannot, where it tried, and why."""
+
+    spu_id: int
+    host: str = Field(max_length=MAX_HOST)
+    port: int
+    reason: str = Field(max_length=MAX_REASON)
+
+
+class Obstacles(Model):
+    """What an SPU sees that keeps records from being committed: all of it, each time.
+
+    ``stalled`` are the partitions that it leads and has committed nothing of for a while, although
+    records wait.
+    """
+
+    unreachable: tuple[UnreachablePeer, ...] = Field(default=(), max_length=MAX_UNREACHABLE)
+    stalled: tuple[PartitionUid, ...] = Field(default=(), max_length=MAX_STALLED)
+
+
 class Report(Model):
     """SPU → SC request: replicas whose state changed, deletions that are done, and the free space
-    of its disk if that changed."""
+    of its disk and the obstacles if they changed. ``obstacles`` is for an SC that has selected
+    `OBSTACLES_PROTOCOL`."""
 
     type: Literal["report"] = "report"
     replicas: tuple[ReplicaReport, ...] = ()
     deleted: tuple[Tombstone, ...] = ()
     free_bytes: int | None = None
+    obstacles: Obstacles | None = None
 
 
 class LrsRequest(Model):

@@ -42,6 +42,8 @@ def report_parts(report: Report) -> Iterator[Report]:
         free_bytes = None
     if free_bytes is not None:
         yield Report(free_bytes=free_bytes)
+    if report.obstacles is not None:
+        yield Report(obstacles=report.obstacles)
 
 
 def request_parts(request: SpuRequest) -> Iterator[SpuRequest]:

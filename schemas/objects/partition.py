@@ -77,6 +77,9 @@ class PartitionStatus(Status):
     start_offset: int = 0
     """The last truncation that took effect: records below are gone. Retention may have removed
     more, which is not recorded here: ask the partition's leader for its earliest offset."""
+    writable: bool | None = None
+    """false while the partition has a leader, but commits no records: see reason. Left out while
+    nothing is known to be in the way."""
     sealed_offset: int | None = None
     """Of a sealed partition, the offset after its last record."""
 
@@ -91,6 +94,12 @@ class PartitionStatus(Status):
     def incarnation(self) -> int:
         """The incarnation of the cluster in which the leader was elected."""
         return incarnation_of(self.term)
+
+
+def is_writable(partition: Partition) -> bool:
+    """Whether it has a leader, and nothing is known that keeps it from committing records."""
+    status = partition.status
+    return status.resolution is PartitionResolution.ONLINE and status.writable is not False
 
 
 class UncleanElection(Model):

@@ -257,6 +257,8 @@ class TopicStatus(Status):
     """How far its placement has come."""
     replica_map: tuple[tuple[int, ...], ...] = ()
     """Mirrors the partitions' specs: row i lists the SPUs of partition i."""
+    writable: bool | None = None
+    """false while some of its partitions have a leader, but commit no records."""
 
 
 class Topic(Object):

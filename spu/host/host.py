@@ -15,13 +15,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from schemas.control.messages import (
+    MAX_STALLED,
     AssignPartitions,
     DeleteReplicas,
     LeadPartitions,
+    Obstacles,
     Peer,
     ReplicaReport,
     Tombstone,
@@ -75,6 +78,9 @@ class ReplicaHost:
     ) -> None:
         self.spu_id = spu_id
         self._wanted_cluster_uid = cluster_uid
+        self._link = link
+        #: What keeps records of its replicas from being committed, as of the last tick.
+        self.obstacles = Obstacles()
         self._clock_us = clock_us
         self._storage = ThreadPoolExecutor(_STORAGE_THREADS, "runnel-storage")
         self.read_threads = ThreadPoolExecutor(_READ_THREADS, "runnel-read")
@@ -240,12 +246,22 @@ class ReplicaHost:
             except OSError as error:
                 _log.error("cannot see how much room there is", error=str(error))
             await self.reopen_halted()
+            self._watch_obstacles()
             turn = (turn + 1) % _IDLE_TICKS
             for part in parts_of(tuple(self._replicas.values())):
                 for number, replica in enumerate(part):
                     if not replica.is_idle or number % _IDLE_TICKS == turn:
                         self._tick(replica)
                 await asyncio.sleep(0)
+
+    def _watch_obstacles(self) -> None:
+        stalled = (uid for uid, replica in self._replicas.items() if replica.is_stalled)
+        found = Obstacles(
+            unreachable=self.peers.unreachable, stalled=tuple(islice(stalled, MAX_STALLED))
+        )
+        if found != self.obstacles:
+            self.obstacles = found
+            self._link.obstacles_changed()
 
     def _tick(self, replica: Replica) -> None:
         try:

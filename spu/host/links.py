@@ -55,6 +55,9 @@ class ScLink(Protocol):
     def find_peers(self, spu_ids: Iterable[int]) -> None:
         """Ask the SC where these SPUs listen for other SPUs."""
 
+    def obstacles_changed(self) -> None:
+        """Tell the SC what keeps records from being committed."""
+
 
 class ReplicaNetwork:
     """``replicas`` is the SPU's own, changing mapping; ``cluster_uid`` returns the cluster that

@@ -12,17 +12,28 @@ the connection it had.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import socket
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Final, Protocol
 
 from connection_manager.turned_away import TurnedAway
 from schemas.backoff import Backoff
-from schemas.control.messages import Peer
+from schemas.control.messages import (
+    MAX_HOST,
+    MAX_REASON,
+    MAX_UNREACHABLE,
+    Peer,
+    UnreachablePeer,
+)
 from schemas.daemon.logs import get_logger
 from schemas.errors import ProtocolError, RunnelError, UnauthorizedError, UnreachableError
 from schemas.ids import PartitionUid
+from schemas.objects.quantities import shortened
 from schemas.wire.dialling import CONNECT_S, dial
 from spu.net.admission import Admission
 from spu.net.peer_connection import PeerConnection
@@ -35,6 +46,10 @@ RETRY_BASE_MS: Final = 50.0
 RETRY_CAP_MS: Final = 500.0
 #: A connection that is lost sooner would be lost as soon again.
 LASTING_S: Final = 1.0
+#: For how long a peer cannot be reached before that counts: it may only be starting.
+UNREACHABLE_S: Final = 3.0
+#: How long the reason stays before another one takes its place.
+REASON_STAYS_S: Final = 10.0
 #: How long to wait for the SC's answer before asking again.
 FIND_AGAIN_S: Final = 2.0
 _BACKLOG: Final = 128
@@ -42,6 +57,16 @@ _BACKLOG: Final = 128
 _MAX_GREETED: Final = 2_000
 #: Connections that nobody has sent a greeting over yet.
 _MAX_UNPROVEN: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Attempts to reach a peer at one address that failed since ``since_s``, and the reason, which
+    is that of ``told_s``."""
+
+    since_s: float
+    told_s: float
+    peer: UnreachablePeer
 
 
 class PeerHandler(Protocol):
@@ -76,6 +101,7 @@ class Peers:
         self._backoffs: dict[int, Backoff] = {}
         self._since: dict[int, float] = {}
         self._found: dict[int, asyncio.Event] = {}
+        self._failures: dict[int, _Failure] = {}
         self._server: asyncio.Server | None = None
         self._closed = False
         # Peers of one host may be many: their number is bounded by the cluster's.
@@ -106,6 +132,17 @@ class Peers:
     @property
     def connected(self) -> frozenset[int]:
         return frozenset(self._connections)
+
+    @property
+    def unreachable(self) -> tuple[UnreachablePeer, ...]:
+        """The first SPUs that this one has to connect to, and has not reached for a while."""
+        now_s = asyncio.get_running_loop().time()
+        found = (
+            failure.peer
+            for spu_id, failure in sorted(self._failures.items())
+            if spu_id in self.wanted and now_s - failure.since_s >= UNREACHABLE_S
+        )
+        return tuple(islice(found, MAX_UNREACHABLE))
 
     def keep(self, spu_ids: Iterable[int]) -> None:
         """Stay connected to these SPUs. Existing connections to other SPUs stay open."""
@@ -166,6 +203,7 @@ class Peers:
             self._handler.peer_down(peer)
             before.abort("a newer connection replaces it")
         self._connections[peer] = connection
+        self._failures.pop(peer, None)
         self._since[peer] = asyncio.get_running_loop().time()
         _log.info("connected to a peer", peer=peer)
         self._handler.peer_up(peer)
@@ -239,13 +277,32 @@ class Peers:
                 await self._connect(peer, address)
             # ValueError: the SC named something that is not a host name or not a port.
             except (OSError, ValueError, OverflowError, RunnelError) as error:
-                reason = str(error) or "it does not answer"
+                reason = _in_words(error)
+                self._note_failure(address, reason)
                 if reason != told:
                     place = f"{address.host}:{address.port}"
                     _log.warning("cannot reach a peer", peer=peer, address=place, reason=reason)
                 told = reason
                 self._handler.find_peers((peer,))
                 await asyncio.sleep(backoff.next_ms() / 1000)
+
+    def _note_failure(self, address: Peer, reason: str) -> None:
+        """Remember that a peer was not reached. The reason of one address rarely changes: whoever
+        is told of it writes it down."""
+        now_s, before = asyncio.get_running_loop().time(), self._failures.get(address.spu_id)
+        peer = UnreachablePeer(
+            spu_id=address.spu_id,
+            host=shortened(address.host, MAX_HOST - 1),
+            port=address.port,
+            reason=shortened(reason, MAX_REASON - 1),
+        )
+        since_s = now_s if before is None else before.since_s
+        if before is not None and peer == before.peer:
+            return
+        same = before is not None and (before.peer.host, before.peer.port) == (peer.host, peer.port)
+        if before is not None and same and now_s - before.told_s < REASON_STAYS_S:
+            return
+        self._failures[address.spu_id] = _Failure(since_s, now_s, peer)
 
     def _backoff(self, peer: int) -> Backoff:
         return self._backoffs.setdefault(peer, Backoff(RETRY_BASE_MS, RETRY_CAP_MS, random.random))
@@ -269,3 +326,12 @@ class Peers:
         await connection.settled.wait()
         if connection.peer is None:
             raise UnreachableError(connection.reason)
+
+
+def _in_words(error: Exception) -> str:
+    """Why an attempt to connect failed: without numbers of errors and repeated addresses."""
+    if isinstance(error, socket.gaierror) and error.strerror is not None:
+        return f"its host is not found: {error.strerror.lower()}"
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return str(error) or "no answer"

@@ -52,6 +52,7 @@ from schemas.wire.record_requests import (
 )
 from spu.replica.assignment import lead_event, update_event
 from spu.replica.batch_checks import admit, admit_schema
+from spu.replica.commit_watch import CommitWatch
 from spu.replica.context import ReplicaContext
 from spu.replica.fetch_checks import require_agreement, truncated
 from spu.replica.offsets import ReplicaOffsets
@@ -116,6 +117,7 @@ class Replica:
         self._runner = ReplicaRunner(context, meta, entry, directory, found, self, fresh=fresh)
         self._log = self._runner.log
         self._preconditions = Preconditions(context.spu_id, self._runner)
+        self._commit_watch = CommitWatch()
         self._status = ReplicaStatus(self._runner, self._preconditions, context.space)
         #: Where offsets, times, transaction ids and segments are in its log.
         self.offsets = ReplicaOffsets(self._runner, self._preconditions)
@@ -160,6 +162,11 @@ class Replica:
     def is_idle(self) -> bool:
         """Whether nothing has happened since the last tick, which left nothing to do soon."""
         return self._runner.idle
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether it leads, and has committed nothing for a while although records wait."""
+        return self._runner.state.leading is not None and self._commit_watch.stalled
 
     @property
     def is_halted(self) -> bool:
@@ -421,6 +428,7 @@ class Replica:
     def tick(self, now_us: int) -> None:
         """Let time pass. A follower that is not in the LRS yet reports where its log ends."""
         self._runner.tick(now_us)
+        self._watch_commits()
         self._tell_of_segments()
         if self._status.refuses_because != self._reported_refusal:
             self.moved()
@@ -487,6 +495,12 @@ class Replica:
             self._tell()
 
     # How
+
+    def _watch_commits(self) -> None:
+        if self._runner.state.leading is None:
+            self._commit_watch = CommitWatch()
+        else:
+            self._commit_watch.observe(self.lac, self._log.leo, self._context.clock_ms())
 
     def _tell(self) -> None:
         self._reported_leo = self._log.leo

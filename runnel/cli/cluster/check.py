@@ -22,7 +22,7 @@ from runnel.admin.client import Admin
 from runnel.admin.http import ScClient
 from runnel.cli.arguments import ScOption, TableOutputOption
 from runnel.cli.failure import EXIT_FAILED, EXIT_OK, EXIT_UNREACHABLE
-from runnel.cli.readiness import commits
+from runnel.cli.readiness import commits, why_not
 from runnel.cli.render import TableOutput, count, print_rows
 from runnel.loop_thread import LoopThread
 from runnel.net.address import Address, parse_addresses
@@ -218,7 +218,8 @@ def check_online(spus: Iterable[Spu]) -> list[Check]:
         start = f"start it, or delete it: runnel delete spu {spu.name}"
         if spu.spec.group is not None:
             start = f"its SC keeps its process running; see: runnel cluster logs {spu.name}"
-        # An online SPU has a reason only if it holds replicas that belong to no partition.
+        # An online SPU has a reason only if something is wrong with it: it holds replicas that
+        # belong to no partition, cannot reach another SPU, or has addresses that contradict.
         result, todo = {
             SpuResolution.ONLINE: (Result.WARNING if reason else Result.OK, ""),
             SpuResolution.DRAINING: (Result.WARNING, ""),
@@ -319,12 +320,7 @@ def check_partitions(partitions: Sequence[Partition]) -> list[Check]:
         checks.append(Check("partitions", Result.FAILED, more))
     led = [p for p in partitions if p.status.resolution is PartitionResolution.ONLINE]
     checks += [
-        Check(
-            f"partition {p.name}",
-            Result.FAILED,
-            f"cannot commit: {len(p.status.lrs)} of {len(p.spec.replicas)} replicas are live,"
-            f" and {p.spec.log.min_in_sync_replicas} must be; bring their SPUs back",
-        )
+        Check(f"partition {p.name}", Result.FAILED, f"cannot commit: {why_not(p)}")
         for p in [p for p in led if not commits(p)][:_NAMED]
     ]
     thin = [p for p in led if commits(p) and len(p.status.lrs) < len(p.spec.replicas)]

@@ -263,7 +263,7 @@ def wait(
         str,
         typer.Option(
             "--for",
-            metavar="RESOLUTION|deleted",
+            metavar="RESOLUTION|deleted|writable",
             help="What to wait for.",
             autocompletion=completion.resolutions,
         ),
@@ -271,9 +271,10 @@ def wait(
     timeout: TimeoutOption = "60s",
     sc: ScOption = None,
 ) -> None:
-    """Wait until an object has a resolution or is deleted.
+    """Wait until an object has a resolution, is deleted, or is writable.
 
-    A resolution counts only if it is about the object's current spec.
+    A resolution counts only if it is about the object's current spec. A partition is writable if
+    it has a leader and nothing keeps it from committing; a topic, if all its partitions are.
     """
     seconds = parse_timeout(timeout)
     with administered(sc) as cluster:

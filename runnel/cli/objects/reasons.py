@@ -38,6 +38,8 @@ def explain_state(obj: Object) -> list[str]:
     lines = [f"{state}: {meaning.format(name=obj.name)}" if meaning else state]
     if obj.status.reason:
         lines.append(f"because {obj.status.reason}")
+    if getattr(obj.status, "writable", None) is False:
+        lines.append("not writable: records that are sent wait, or are refused")
     if isinstance(obj, Partition) and obj.status.unclean_term is not None:
         term = format_term(obj.status.unclean_term)
         lines.append(f"elected uncleanly at term {term}: records that were committed may be lost")

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from connection_manager import client
 from connection_manager.client import ControllerLink
-from schemas.control.messages import Envelope, Heartbeat
+from schemas.control.messages import IDENTIFY_PROTOCOL, PROTOCOLS, Envelope, Heartbeat
 from schemas.control.proof import Verifier
 from schemas.errors import InvalidRequestError
 from tests.integration.sc.connections import bench_of
@@ -91,8 +91,7 @@ async def test_given_an_older_sc_then_the_link_says_everything_in_its_hello(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It offers no subprotocol, and knows no message of the new handshake."""
-    monkeypatch.setattr("connection_manager.manager.PARTS_PROTOCOL", "one")
-    monkeypatch.setattr("connection_manager.manager.IDENTIFY_PROTOCOL", "another")
+    monkeypatch.setattr("connection_manager.manager.PROTOCOLS", ("one", "another"))
     async with bench_of() as bench:
         spu = SimulatedSpu(1, bench.address)
         spu.held_secret = SECRET
@@ -105,10 +104,23 @@ async def test_given_an_sc_without_parts_then_the_link_proves_itself_to_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It selects the subprotocol that it knows, and takes reports in parts all the same."""
-    monkeypatch.setattr("connection_manager.manager.PARTS_PROTOCOL", "another")
+    monkeypatch.setattr("connection_manager.manager.PROTOCOLS", (IDENTIFY_PROTOCOL,))
     async with bench_of() as bench, SimulatedSpu(1, bench.address) as spu:
         await eventually(lambda: spu.session is not None)
         assert bench.events.authenticated == [(1, True)]
+        assert spu.session is not None
+        assert spu.session.protocol == IDENTIFY_PROTOCOL
+
+
+@pytest.mark.parametrize("known", [PROTOCOLS, PROTOCOLS[1:]], ids=["this SC", "the one before"])
+async def test_the_session_says_what_its_sc_understands(
+    monkeypatch: pytest.MonkeyPatch, known: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("connection_manager.manager.PROTOCOLS", known)
+    async with bench_of() as bench, SimulatedSpu(1, bench.address) as spu:
+        await eventually(lambda: spu.session is not None)
+        assert spu.session is not None
+        assert spu.session.protocol == known[0]
 
 
 async def test_given_nobody_listens_then_the_link_names_the_address(unused_port: int) -> None:

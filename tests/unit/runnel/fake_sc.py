@@ -138,6 +138,24 @@ class FakeSc:
         uids = self.uids[name]
         uids += [PartitionUid(str(uuid.uuid4())) for _ in range(partitions - len(uids))]
 
+    def add_partition(self, topic: str, **status: Any) -> Object:
+        """Partition 0 of a topic, with one replica."""
+        uid = self.objects["topics", topic].uid
+        return self._store(
+            Partition.model_validate(
+                {
+                    "metadata": {"name": f"{topic}-0", "labels": {"topic": topic}},
+                    "spec": {
+                        "owner": {"kind": "Topic", "name": topic, "uid": uid},
+                        "index": 0,
+                        "replicas": [0],
+                        "preferredLeader": 0,
+                    },
+                    "status": {"resolution": "online", "observedGeneration": 1, **status},
+                }
+            )
+        )
+
     def remove_topic(self, name: str) -> None:
         del self.uids[name]
         self._remove(self.objects["topics", name])

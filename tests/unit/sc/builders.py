@@ -15,6 +15,7 @@ from schemas.control.messages import (
     ReplicaReport,
     ReplicaRole,
     Tombstone,
+    UnreachablePeer,
 )
 from schemas.ids import PartitionUid, StorageId, Term, make_term
 from schemas.objects.metadata import Metadata, Object, OwnerReference
@@ -203,6 +204,7 @@ def partition_of(
     revision: int = 5,
     observed: int = 1,
     minimum: int | None = None,
+    writable: bool | None = None,
 ) -> Partition:
     """A partition; ``minimum`` is its ``minInSyncReplicas`` where the topic's is not meant."""
     owner = topic_of(topic) if isinstance(topic, str) else topic
@@ -230,6 +232,7 @@ def partition_of(
             leader=leader,
             term=term,
             lrs=lrs,
+            writable=writable,
             observed_generation=observed,
         ),
     )
@@ -307,6 +310,8 @@ def session_of(
     free_bytes: int | None = None,
     asks: Iterable[LrsRequest] = (),
     elections: Iterable[ElectionAsked] = (),
+    unreachable: Iterable[UnreachablePeer] = (),
+    stalled: Iterable[Partition] = (),
 ) -> SessionState:
     return SessionState(
         spu_id,
@@ -317,7 +322,14 @@ def session_of(
         deleted={t.uid: t for t in deleted},
         lrs_requests={r.uid: r for r in asks},
         elections={e.request.uid: e for e in elections},
+        unreachable={peer.spu_id: peer for peer in unreachable},
+        stalled=frozenset(partition.uid for partition in stalled),
     )
+
+
+def unreachable_of(spu_id: int, reason: str = "connection refused") -> UnreachablePeer:
+    """What an SPU reports that cannot connect to this one."""
+    return UnreachablePeer(spu_id=spu_id, host=f"edge-{spu_id}", port=9006, reason=reason)
 
 
 def tombstone_of(partition: Partition, spu_id: int) -> Tombstone:

@@ -181,6 +181,9 @@ class FakeLink:
     def find_peers(self, spu_ids: Iterable[int]) -> None:
         self.sought.update(spu_ids)
 
+    def obstacles_changed(self) -> None:
+        return
+
 
 @dataclass
 class Spu:

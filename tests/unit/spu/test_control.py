@@ -10,7 +10,19 @@ from typing import cast
 import pytest
 
 from connection_manager.session import Session
-from schemas.control.messages import Envelope, Message, ReplicaReport, Report
+from schemas.control.messages import (
+    MAX_REASON,
+    MAX_STALLED,
+    MAX_UNREACHABLE,
+    OBSTACLES_PROTOCOL,
+    PARTS_PROTOCOL,
+    Envelope,
+    Message,
+    Obstacles,
+    ReplicaReport,
+    Report,
+    UnreachablePeer,
+)
 from schemas.control.parts import MAX_PART_BYTES
 from schemas.ids import PartitionUid, StorageId
 from spu.control import SpuControl, free_changed
@@ -36,9 +48,10 @@ def test_a_change_by_an_eighth_is_news(told: int, free: int, news: bool) -> None
 
 @dataclass
 class Disk:
-    """A host of which nothing but its free space is asked."""
+    """A host of which nothing but its free space and its obstacles is asked."""
 
     free_bytes: int = 0
+    obstacles: Obstacles = field(default_factory=Obstacles)
 
 
 @dataclass
@@ -47,6 +60,7 @@ class Requests:
 
     sent: list[Message] = field(default_factory=list)
     closed: bool = False
+    protocol: str = OBSTACLES_PROTOCOL
 
     async def request(self, body: Message) -> None:
         self.sent.append(body)
@@ -64,6 +78,38 @@ async def test_given_many_changed_replicas_then_no_message_is_large(tmp_path: Pa
     sending.cancel()
     assert [replica.uid for one in reports(session) for replica in one.replicas] == uids
     assert all(len(Envelope(cause="c", body=m).encode()) < MAX_PART_BYTES for m in session.sent)
+
+
+SEEN = Obstacles(
+    unreachable=(UnreachablePeer(spu_id=2, host="edge-2", port=9006, reason="no answer"),),
+    stalled=(PartitionUid("p"),),
+)
+
+
+@pytest.mark.parametrize(("protocol", "told"), [(OBSTACLES_PROTOCOL, [SEEN]), (PARTS_PROTOCOL, [])])
+async def test_obstacles_are_told_once_and_only_to_an_sc_that_knows_them(
+    tmp_path: Path, protocol: str, told: list[Obstacles]
+) -> None:
+    control, session = SpuControl(1, "0.1.0", tmp_path / "secret"), Requests(protocol=protocol)
+    disk = Disk()
+    control.attach(cast(ReplicaHost, disk))
+    control._session = cast(Session, session)
+    sending = asyncio.create_task(control.send())
+    disk.obstacles = SEEN
+    for number in range(3):
+        control.obstacles_changed()
+        control.report(ReplicaReport(uid=PartitionUid(f"{number}"), storage_id=StorageId("s")))
+        await eventually(lambda: len(reports(session)) > number)  # noqa: B023 - awaited here
+    sending.cancel()
+    assert [one.obstacles for one in reports(session) if one.obstacles is not None] == told
+
+
+def test_the_most_obstacles_fit_into_one_message() -> None:
+    peer = UnreachablePeer(spu_id=1 << 30, host="h" * 255, port=65_535, reason="é" * MAX_REASON)
+    most = Obstacles(
+        unreachable=(peer,) * MAX_UNREACHABLE, stalled=(PartitionUid("u" * 36),) * MAX_STALLED
+    )
+    assert len(Envelope(cause="c", body=Report(obstacles=most)).encode()) < MAX_PART_BYTES
 
 
 def reports(session: Requests) -> list[Report]:

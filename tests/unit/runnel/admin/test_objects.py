@@ -9,8 +9,16 @@ import pytest
 import runnel
 from runnel import aio
 from runnel.admin import reads
+from runnel.admin.calls import parse_answer
 from runnel.admin.states import DELETED, is_current, state_of, states_of
-from schemas.errors import CompactedError, ConflictError, DeadlineExceededError, NotFoundError
+from schemas.errors import (
+    CompactedError,
+    ConflictError,
+    DeadlineExceededError,
+    NotFoundError,
+    RunnelError,
+)
+from schemas.objects.partition import Partition
 from schemas.objects.spu import Spu
 from schemas.objects.stream import Stream
 from schemas.objects.topic import Topic, TopicResolution
@@ -170,3 +178,33 @@ def test_states_of_every_kind() -> None:
     spu = runnel.Spu("a", 1).with_metadata(generation=2)
     assert isinstance(spu, Spu)
     assert (state_of(spu), is_current(spu)) == ("init", False)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("partition", "orders-0"), ("topic", "orders")])
+async def test_given_a_partition_that_commits_nothing_then_writable_waits_until_it_does(
+    world: World, kind: str, name: str
+) -> None:
+    world.sc.add_topic("orders")
+    stuck = world.sc.add_partition("orders", writable=False, reason="SPU 1 cannot reach SPU 0")
+    await world.cluster.wait("partition", "orders-0", "online", timeout=0)
+    with pytest.raises(DeadlineExceededError) as late:
+        await world.cluster.wait(kind, name, "writable", timeout=0.2)
+    assert "it is online, but not writable: SPU 1 cannot reach SPU 0" in late.value.message
+    waiting = asyncio.create_task(world.cluster.wait(kind, name, "writable", 20))
+    before = world.sc.watches
+    await eventually(lambda: world.sc.watches > before)
+    world.sc.change(stuck.with_status(stuck.status.model_copy(update={"writable": None})))
+    found = await waiting
+    assert found is not None
+    assert found.name == name
+
+
+async def test_given_a_status_of_a_later_version_then_what_is_known_is_read(world: World) -> None:
+    """Fields that were added to it are left out; elsewhere they are refused, so that they are not
+    lost when the object is sent back."""
+    world.sc.add_topic("orders")
+    known = world.sc.add_partition("orders")
+    sent = known.to_json()
+    assert parse_answer(Partition, {**sent, "status": {**sent["status"], "new": 1}}) == known
+    with pytest.raises(RunnelError, match="does not understand"):
+        parse_answer(Partition, {**sent, "spec": {**sent["spec"], "new": 1}})

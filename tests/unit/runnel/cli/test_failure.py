@@ -182,7 +182,10 @@ def test_given_another_exit_then_it_stays(monkeypatch: pytest.MonkeyPatch) -> No
 
 RESOLUTIONS = {
     "given-a-typo-then-the-nearest": ("provisoned", "topics; did you mean provisioned? Known: "),
-    "given-nothing-near-then-all": ("foo", "'foo' is no resolution of topics. Known: deleted, "),
+    "given-nothing-near-then-all": (
+        "foo",
+        "'foo' is no resolution of topics. Known: deleted, writable, ",
+    ),
 }
 
 
@@ -232,7 +235,7 @@ def partition(index: int, resolution: str, live: int, reason: str | None = None)
 GOOD = partition(0, "online", 3)
 LEADERLESS = partition(1, "offline", 0, "SPU 0 is offline")
 SHORT = partition(2, "online", 1, "1 of 3 replicas are live")
-SHORT_SAID = "partition 2 of x cannot commit: 1 of 3 replicas are live, and 2 must be"
+SHORT_SAID = "partition 2 of x cannot commit: 1 of 3 replicas are live"
 
 OBSTACLES = {
     "given-all-well-then-none": (topic(), [GOOD], True, None, None),

@@ -72,10 +72,15 @@ def group(partition: Partition, *sessions: SessionState, **more: Any) -> View:
 
 
 def set_of(
-    partition: Partition, reason: str | None, *lrs: int, resolution: PartitionResolution = ONLINE
+    partition: Partition,
+    reason: str | None,
+    *lrs: int,
+    resolution: PartitionResolution = ONLINE,
+    writable: bool | None = None,
 ) -> WriteStatus:
     """The write after which these are live under the same leader and term."""
-    return becomes(partition, resolution, reason, lrs=tuple(live(i) for i in lrs))
+    members = tuple(live(i) for i in lrs)
+    return becomes(partition, resolution, reason, lrs=members, writable=writable)
 
 
 TWO_OF_THREE = "2 of 3 replicas are live, without SPU {}"
@@ -117,12 +122,16 @@ SHRINK = [
     ),
     pytest.param(
         group(trio(1, 2), leading(trio(1, 2)), follows(trio(1, 2), 3)),
-        (set_of(trio(1, 2), f"{TWO_OF_THREE.format(3)}; {BLOCKED.format(2)}", 1, 2),),
+        (
+            set_of(
+                trio(1, 2), f"{TWO_OF_THREE.format(3)}; {BLOCKED.format(2)}", 1, 2, writable=False
+            ),
+        ),
         id="given-follower-offline-and-the-minimum-lost-then-it-stays-and-the-reason-says-what-to-do",
     ),
     pytest.param(
         group(trio(), leading(trio())),
-        (set_of(trio(), f"{BLOCKED.format(2)}; {BLOCKED.format(3)}", 1, 2, 3),),
+        (set_of(trio(), f"{BLOCKED.format(2)}; {BLOCKED.format(3)}", 1, 2, 3, writable=False),),
         id="given-two-followers-offline-and-one-too-many-then-both-stay",
     ),
     pytest.param(
@@ -136,7 +145,14 @@ SHRINK = [
             leading(trio()),
             follows(trio(), 2, fit=False, reason="fsync failed"),
         ),
-        (set_of(trio(1, 2), ALONE.format("the replica on SPU 2 is unfit: fsync failed; "), 1),),
+        (
+            set_of(
+                trio(1, 2),
+                ALONE.format("the replica on SPU 2 is unfit: fsync failed; "),
+                1,
+                writable=False,
+            ),
+        ),
         id="given-follower-unfit-then-it-leaves-whatever-the-minimum",
     ),
     pytest.param(
@@ -387,12 +403,12 @@ ASKS = [
     ),
     pytest.param(
         asks(trio(1), elections=[election(trio(1))]),
-        (set_of(trio(1), turned_down(NO_OTHER, ALONE.format("")), 1),),
+        (set_of(trio(1), turned_down(NO_OTHER, ALONE.format("")), 1, writable=False),),
         id="given-no-other-can-lead-then-the-leader-stays-and-the-reason-says-so",
     ),
     pytest.param(
         asks(
-            trio(1, reason=turned_down(NO_OTHER, ALONE.format(""))),
+            trio(1, reason=turned_down(NO_OTHER, ALONE.format("")), writable=False),
             elections=[election(trio(1))],
         ),
         (),

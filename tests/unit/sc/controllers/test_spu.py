@@ -29,6 +29,7 @@ from tests.unit.sc.builders import (
     session_of,
     spu_of,
     tombstone_of,
+    unreachable_of,
     view_of,
 )
 
@@ -47,6 +48,9 @@ UNKNOWN = spu_of(1, SpuResolution.UNKNOWN, reason=UNKNOWN_REASON)
 #: It advertises its own loopback address to other SPUs.
 ALONE = spu_of(1, SpuResolution.INIT, ingress="edge-1.example", private="localhost", observed=0)
 CONTRADICTION = ALONE.spec.contradiction
+UNREACHABLE = "; ".join(
+    f"SPU 1 cannot reach SPU {i} at edge-{i}:9006: connection refused" for i in (2, 3, 4)
+)
 MINE = partition_of("a", 0, (1, 2))
 GOING = partition_of("b", 0, (1,), deleting=True)
 FOREIGN = partition_of("c", 0, (2,))
@@ -94,6 +98,22 @@ def becomes(spu: Spu, resolution: SpuResolution, reason: str | None) -> WriteSta
             view_of(ALONE, sessions=[session_of(1)]),
             (becomes(ALONE, SpuResolution.ONLINE, CONTRADICTION),),
             id="given-others-are-sent-to-their-own-machine-then-it-says-so-while-online",
+        ),
+        pytest.param(
+            view_of(ONLINE, sessions=[session_of(1, unreachable=[unreachable_of(2)])]),
+            (),
+            id="given-it-cannot-reach-one-that-is-away-then-nothing",
+        ),
+        pytest.param(
+            view_of(
+                ONLINE,
+                sessions=[
+                    session_of(1, unreachable=[unreachable_of(i) for i in range(2, 9)]),
+                    *(session_of(i) for i in range(2, 9)),
+                ],
+            ),
+            (becomes(ONLINE, SpuResolution.ONLINE, UNREACHABLE),),
+            id="given-it-cannot-reach-others-then-the-reason-names-a-few",
         ),
         pytest.param(
             view_of(INIT, grace_until_ms=GRACE),

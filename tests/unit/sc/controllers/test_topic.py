@@ -75,6 +75,11 @@ def becomes(
     return WriteStatus(topic, status)
 
 
+def unwritable(topic: Topic, reason: str) -> WriteStatus:
+    update = {"reason": reason, "writable": False}
+    return WriteStatus(topic, topic.status.model_copy(update=update))
+
+
 def fresh(topic: Topic, index: int, replicas: tuple[int, ...]) -> Partition:
     """The object that a topic creates: nothing of it is set by a server but the uid."""
     made = partition_of(topic, index, replicas, observed=0)
@@ -182,7 +187,8 @@ VALIDATION = [
 WAITING = made(PENDING, partitions=2, factor=2, reason="placing partitions")
 ONE_IS_THERE = partition_of(WAITING, 0, (1, 2))
 BOTH = (ONE_IS_THERE, partition_of(WAITING, 1, (3, 1)))
-PLACED = made(DONE, partitions=2, factor=2, replica_map=((1, 2), (3, 1)))
+PLACED_ROWS = ((1, 2), (3, 1))
+PLACED = made(DONE, partitions=2, factor=2, replica_map=PLACED_ROWS)
 MANUAL = made(PENDING, rows={0: (1, 9), 1: (2, 1)})
 GROWN = made(DONE, partitions=3, factor=2, replica_map=((1, 2), (3, 1)), generation=2, observed=1)
 NEED_TWO = "replicationFactor 2 needs 2 online SPUs"
@@ -275,6 +281,16 @@ PLACING = [
         id="given-all-partitions-exist-then-provisioned-with-their-map",
     ),
     pytest.param(cluster(PLACED, *BOTH), (), id="given-provisioned-then-nothing"),
+    pytest.param(
+        cluster(PLACED, BOTH[0], partition_of(WAITING, 1, (3, 1), writable=False)),
+        (unwritable(PLACED, "1 of 2 partitions commits nothing: t-1"),),
+        id="given-a-partition-that-commits-nothing-then-the-status-says-so",
+    ),
+    pytest.param(
+        cluster(PLACED.with_status(unwritable(PLACED, "x").status), *BOTH),
+        (becomes(PLACED.with_status(unwritable(PLACED, "x").status), DONE, None, PLACED_ROWS),),
+        id="given-all-partitions-commit-again-then-it-says-no-more",
+    ),
     pytest.param(
         cluster(PLACED, *BOTH, online=()), (), id="given-provisioned-and-spus-gone-then-nothing"
     ),

@@ -34,6 +34,7 @@ P1, P12, P2 = (
     partition_of(PLACED, 2, (2,)),
 )
 ONLINE = PartitionStatus(resolution=PartitionResolution.ONLINE)
+UNWRITABLE = ONLINE.model_copy(update={"writable": False})
 P1_DELETING = partition_of(PLACED, 0, (1,), deleting=True)
 STREAM = OwnerReference(kind="Stream", name="s", uid="u")
 OF_A_STREAM = P1.model_copy(update={"spec": P1.spec.model_copy(update={"owner": STREAM})})
@@ -108,6 +109,11 @@ def store_of(*objects: Object) -> LocalStore:
             ObjectChanged(P1, P1.with_status(ONLINE)),
             {Key("Partition", "placed-0")},
             id="given-partition-changed-its-status-then-itself-alone",
+        ),
+        pytest.param(
+            ObjectChanged(P1.with_status(ONLINE), P1.with_status(UNWRITABLE)),
+            {Key("Partition", "placed-0"), Key("Topic", "placed")},
+            id="given-partition-stopped-committing-then-itself-and-its-owner",
         ),
         pytest.param(
             ObjectChanged(P1, P1_DELETING),

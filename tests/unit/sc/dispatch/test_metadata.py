@@ -11,8 +11,9 @@ from sc.dispatch.metadata import MAX_STRANGERS, MetadataDispatcher
 from sc.store.local_store import Change, ObjectChanged
 from sc.store.view import ElectionAsked, SessionState, View
 from schemas.causality import caused_by
-from schemas.control.messages import Hello, Report, SpuRequest
+from schemas.control.messages import Hello, Obstacles, Report, SpuRequest
 from schemas.control.session_end import SessionEnd
+from schemas.ids import PartitionUid
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 from schemas.objects.topic import TopicResolution
@@ -26,6 +27,7 @@ from tests.unit.sc.builders import (
     spu_of,
     tombstone_of,
     topic_of,
+    unreachable_of,
 )
 
 P = partition_of("t", 0, (1,))
@@ -371,3 +373,36 @@ async def test_given_reports_of_replicas_to_delete_then_all_are_kept(bench: Benc
     bench.dispatcher.opened(1, hello(*map(report_of, gone)))
     assert len(bench.sessions[1].reports) == len(gone)
     assert bench.sessions[1].unheard == 0
+
+
+def test_given_obstacles_then_what_they_concern_is_woken_once() -> None:
+    shared, alone = partition_of("t", 0, (1, 2)), partition_of("t", 1, (1,))
+    bench = Bench(spu_of(1), spu_of(2), shared, alone)
+    bench.dispatcher.opened(1, hello())
+    bench.keys()
+    cut_off = Report(obstacles=Obstacles(unreachable=(unreachable_of(2),)))
+    bench.dispatcher.reported(1, 1, cut_off)
+    assert bench.sessions[1].unreachable == {2: unreachable_of(2)}
+    assert bench.keys() == [SPU_KEY, P_KEY]
+    bench.dispatcher.reported(1, 1, cut_off)
+    assert bench.keys() == []
+    stalled = (PartitionUid(alone.uid), PartitionUid("of nobody"))
+    bench.dispatcher.reported(1, 1, Report(obstacles=Obstacles(stalled=stalled)))
+    assert bench.sessions[1].stalled == {alone.uid}
+    assert bench.keys() == [SPU_KEY, P_KEY, Key("Partition", "t-1")]
+    bench.dispatcher.reported(1, 1, Report())
+    assert bench.sessions[1].stalled == {alone.uid}, "a report without obstacles says nothing"
+    assert bench.keys() == []
+
+
+def test_given_an_unreachable_spu_comes_or_goes_then_the_one_that_names_it_is_woken() -> None:
+    bench = Bench(spu_of(1), spu_of(2))
+    bench.dispatcher.opened(1, hello())
+    bench.dispatcher.reported(1, 1, Report(obstacles=Obstacles(unreachable=(unreachable_of(2),))))
+    bench.keys()
+    bench.dispatcher.opened(1, hello().model_copy(update={"spu_id": 2}))
+    assert any(key == SPU_KEY for key, _ in bench.woken)
+    bench.woken.clear()
+    bench.dispatcher.closed(2, 1, SessionEnd.LOST)
+    assert any(key == SPU_KEY for key, _ in bench.woken)
+    bench.woken.clear()

@@ -362,6 +362,68 @@ async def test_an_address_that_fails(zero: Spu, one: Spu, host: str, port: int) 
     await until(lambda: one.handler.news == [("up", 0)])
 
 
+@pytest.mark.parametrize(
+    ("host", "port", "reason"),
+    [
+        (HOST, 1, "connection refused"),
+        ("spu..example", 9000, "label empty"),
+        (HOST, 1 << 20, "port must be 0-65535"),
+    ],
+)
+async def test_given_a_peer_that_is_not_reached_for_a_while_then_it_says_where_and_why(
+    zero: Spu, one: Spu, monkeypatch: pytest.MonkeyPatch, host: str, port: int, reason: str
+) -> None:
+    monkeypatch.setattr(peers_module, "UNREACHABLE_S", 0.3)
+    one.knows(0, port, host)
+    one.peers.keep((0,))
+    await until(lambda: len(one.handler.sought) > 1)
+    before = list(one.peers.unreachable)
+    assert before == [], "it may only be starting"
+    await until(lambda: len(one.peers.unreachable) == 1)
+    found = one.peers.unreachable[0]
+    assert (found.spu_id, found.host, found.port) == (0, host, port)
+    assert reason in found.reason
+    one.knows(0, zero.port)
+    await until(lambda: one.peers.unreachable == ())
+
+
+async def test_given_an_address_where_another_spu_answers_then_that_is_the_reason(
+    zero: Spu, one: Spu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own, for example, where `localhost` stands for the other machine."""
+    monkeypatch.setattr(peers_module, "UNREACHABLE_S", 0.0)
+    one.knows(0, one.port)
+    one.peers.keep((0,))
+    await until(lambda: len(one.peers.unreachable) == 1)
+    found = one.peers.unreachable[0]
+    assert "privateEndpoint" in found.reason
+
+
+async def test_given_a_peer_that_is_not_wanted_any_more_then_it_is_not_unreachable(
+    one: Spu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers_module, "UNREACHABLE_S", 0.0)
+    one.knows(0, 1)
+    one.peers.keep((0,))
+    await until(lambda: len(one.peers.unreachable) == 1)
+    one.peers.keep(())
+    assert one.peers.unreachable == ()
+
+
+def test_given_reasons_that_change_with_each_attempt_then_the_first_one_stays_a_while() -> None:
+    async def attempts() -> list[str]:
+        peers = Peers(1, Handler())
+        peers.wanted = frozenset({0})
+        there, seen = Peer(spu_id=0, host=HOST, port=1), list[str]()
+        for number in range(100):
+            peers._note_failure(there, f"reason {number}")
+            seen.append(peers._failures[0].peer.reason)
+        peers._note_failure(Peer(spu_id=0, host=HOST, port=2), "elsewhere")
+        return [*seen, peers._failures[0].peer.reason]
+
+    assert asyncio.run(attempts()) == ["reason 0"] * 100 + ["elsewhere"]
+
+
 async def test_given_connections_that_are_lost_at_once_then_the_pauses_between_them_grow(
     one: Spu, monkeypatch: pytest.MonkeyPatch
 ) -> None:

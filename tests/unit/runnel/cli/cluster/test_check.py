@@ -331,7 +331,7 @@ PARTITIONS: dict[str, tuple[list[Partition], Findings]] = {
     ),
     "given-too-few-live-to-commit-then-failed": (
         [partition("a-0", "online", live=1, replicas=3, least=2)],
-        Findings([("partition a-0", Result.FAILED)], "1 of 3 replicas are live, and 2 must be"),
+        Findings([("partition a-0", Result.FAILED)], "cannot commit: SPU 0 is offline"),
     ),
     "given-fewer-live-than-wanted-then-a-warning": (
         [partition("a-0", "online", live=2, replicas=3, least=2)],
