@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from typing import Annotated
 
 import pyarrow as pa
@@ -14,7 +15,9 @@ import runnel
 from runnel.cli.arguments import OnlyPartitionsOption, ScOption, TopicArgument
 from runnel.cli.context import connected
 from runnel.cli.readiness import say_what_is_awaited
-from runnel.cli.records.output import RecordOutput, RecordWriter
+from runnel.cli.records.escapes import ESCAPES, unescaped
+from runnel.cli.records.output import RecordOutput, RecordWriter, print_bytes
+from runnel.cli.records.record_format import DETAILS, VERBS, RecordFormat
 from runnel.cli.times import parse_time
 from runnel.consume.settings import ConsumerSettings
 from runnel.net.offsets import Start, Stop, TransactionId
@@ -79,9 +82,25 @@ def consume(
     ] = OnTruncatedChoice.ERROR,
     key_separator: Annotated[
         str | None,
-        typer.Option(metavar="S", help="With -o value: print the key and S before the value."),
+        typer.Option(
+            metavar="S",
+            help=f"With -o value: print the key and S before the value. S may have {ESCAPES}.",
+        ),
     ] = None,
-    output: Annotated[RecordOutput, typer.Option("-o", "--output")] = RecordOutput.VALUE,
+    record_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="Print records by verbs, without a newline of its own: "
+            + "; ".join(f"{verb} {meaning}" for verb, meaning in VERBS.items())
+            + f". Also {DETAILS}. Text may have {ESCAPES}.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        RecordOutput, typer.Option("-o", "--output", help="How to print.")
+    ] = RecordOutput.VALUE,
     sc: ScOption = None,
 ) -> None:
     """Print records of a topic. Starts at the end and waits for new records by default.
@@ -96,6 +115,10 @@ def consume(
         )
     if name is not None and tail is not None:
         raise InvalidRequestError("--tail: not with --name, which continues where it was")
+    separator = None if key_separator is None else unescaped(key_separator, "--key-separator")
+    if record_format is not None and not (output is RecordOutput.VALUE and separator is None):
+        raise InvalidRequestError("give --format, or -o and --key-separator, not both")
+    chosen = None if record_format is None else RecordFormat(record_format)
     now = datetime.now(UTC)
     follow = follow and until is None
     end: Stop = None if follow else "latest" if until is None else parse_time(until, now, "--until")
@@ -106,9 +129,11 @@ def consume(
         rows = _schema(cluster, topic)
         with_ids = output is RecordOutput.JSON and not _has_column(rows, TRANSACTION_ID.name)
         settings = ConsumerSettings(on_truncated=on_truncated.value, transaction_ids=with_ids)
-        write = RecordWriter(
-            output, topic, key_separator, typed=rows is not None, with_ids=with_ids
+        write: Callable[[pa.RecordBatch], None] = RecordWriter(
+            output, topic, separator, typed=rows is not None, with_ids=with_ids
         )
+        if chosen is not None:
+            write = partial(_print_formatted, chosen, topic, rows)
         try:
             if tail is not None:
                 last = _tail(cluster, topic, tail, partitions, end, timeout_s, settings)
@@ -126,6 +151,12 @@ def consume(
             # Only Ctrl-C ends a consumer that follows.
             if not follow:
                 raise
+
+
+def _print_formatted(
+    chosen: RecordFormat, topic: str, rows: TopicSchema | None, batch: pa.RecordBatch
+) -> None:
+    print_bytes(chosen.render(topic, batch, rows))
 
 
 def _write(

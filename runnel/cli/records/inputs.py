@@ -168,9 +168,8 @@ def splitter(rule: KeyRule, source: str) -> Callable[[bytes, int], Line]:
     def separated(line: bytes, number: int) -> Line:
         key, found, value = line.partition(separator or b"")
         if not found:
-            raise InvalidRequestError(
-                f"{source}:{number}: no key separator {(separator or b'').decode()!r} in the line"
-            )
+            wanted = (separator or b"").decode(errors="backslashreplace")
+            raise InvalidRequestError(f"{source}:{number}: no key separator {wanted!r} in the line")
         return key, value, None
 
     def by_field(line: bytes, number: int) -> Line:

@@ -36,7 +36,7 @@ class RecordWriter:
         self,
         output: RecordOutput,
         topic: str,
-        key_separator: str | None,
+        key_separator: bytes | None,
         *,
         typed: bool = False,
         with_ids: bool = False,
@@ -47,7 +47,7 @@ class RecordWriter:
         self._with_ids = with_ids
         self._output = output
         self._topic = topic
-        self._separator = key_separator.encode() if key_separator is not None else None
+        self._separator = key_separator
         self._header_printed = False
 
     def __call__(self, batch: pa.RecordBatch) -> None:
@@ -55,7 +55,7 @@ class RecordWriter:
             return
         match self._output:
             case RecordOutput.VALUE if self._typed:
-                data = "".join(f"{_json(row)}\n" for row in rows_json(batch)).encode()
+                data = "".join(f"{compact_json(row)}\n" for row in rows_json(batch)).encode()
             case RecordOutput.JSON if self._typed:
                 data = "".join(
                     json.dumps(record, ensure_ascii=False) + "\n"
@@ -72,8 +72,7 @@ class RecordWriter:
                 ).encode()
             case RecordOutput.TABLE:
                 data = self._table(batch).encode()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        print_bytes(data)
 
     def _values(self, batch: pa.RecordBatch) -> bytes:
         values = batch.column("value").to_pylist()
@@ -116,6 +115,12 @@ class RecordWriter:
             line = place.format(row["partition"], row["offset"], when) + "  ".join(cells)
             lines.append(line.rstrip())
         return "\n".join(lines) + "\n"
+
+
+def print_bytes(data: bytes) -> None:
+    """Write to standard output at once."""
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
 
 
 def _places(batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -176,7 +181,8 @@ def value_json(value: Any) -> Any:
             return value
 
 
-def _json(data: Any) -> str:
+def compact_json(data: Any) -> str:
+    """JSON on one line, without spaces."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -184,7 +190,7 @@ def _cell(value: Any) -> str:
     """A value for a line of a table."""
     if value is None:
         return "-"
-    text = value if isinstance(value, str) else _json(value)
+    text = value if isinstance(value, str) else compact_json(value)
     return shown(text.encode())
 
 

@@ -16,6 +16,7 @@ from runnel.cli.arguments import ScOption, TopicArgument
 from runnel.cli.context import connected
 from runnel.cli.failure import say
 from runnel.cli.readiness import say_what_is_awaited
+from runnel.cli.records.escapes import ESCAPES, unescaped
 from runnel.cli.records.inputs import KeyRule, kind_of, placed, read_chunks, splitter
 from runnel.cli.records.produce_typed import TypedInput, progress_of
 from runnel.cli.render import count
@@ -39,7 +40,10 @@ def produce(
         typer.Option("--file", "-f", help="Lines, or .ndjson .csv .parquet .arrow by suffix."),
     ] = None,
     key_separator: Annotated[
-        str | None, typer.Option(metavar="S", help="The key is the text before S in a line.")
+        str | None,
+        typer.Option(
+            metavar="S", help=f"The key is the text before S in a line. S may have {ESCAPES}."
+        ),
     ] = None,
     key_field: Annotated[
         str | None, typer.Option(metavar="F", help="The key is this field or column.")
@@ -92,7 +96,9 @@ def produce(
         raise InvalidRequestError(
             "--transaction-id-field needs rows with fields; give --key-field, not --key-separator"
         )
-    separator = key_separator.encode() if key_separator else None
+    separator = None if key_separator is None else unescaped(key_separator, "--key-separator")
+    if separator is not None and b"\n" in separator:
+        raise InvalidRequestError("--key-separator: a line has no newline in it")
     rule = KeyRule(separator, key_field, transaction_id_field)
     if null and (file is None or kind_of(file) != "csv"):
         raise InvalidRequestError("--null: is for CSV files (--file NAME.csv)")

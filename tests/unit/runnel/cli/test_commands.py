@@ -74,7 +74,7 @@ def test_every_format_in_the_help_is_taken(command: CommandLine) -> None:
         for wanted in formats:
             done = command(*path, *PRINTING[path], "-o", wanted)
             assert done.code != 2, (path, wanted, done.err)
-            assert "-o" not in done.err
+            assert "--output" not in done.err
 
 
 def test_every_other_format_is_wrong_usage(command: CommandLine) -> None:

@@ -273,4 +273,4 @@ def test_typed_records_as_they_are_printed(
 
 def test_given_a_key_separator_for_typed_records_then_refused() -> None:
     with pytest.raises(InvalidRequestError, match="--key-separator"):
-        RecordWriter(RecordOutput.VALUE, "orders", ":", typed=True)
+        RecordWriter(RecordOutput.VALUE, "orders", b":", typed=True)
