@@ -147,7 +147,7 @@ def _etcd(directory: Path) -> Iterator[tuple[str, str]]:
             if not is_alive(process) or time.monotonic() > deadline:
                 raise DeadlineExceededError(f"etcd does not serve:\n{log.read_text()}")
             time.sleep(0.05)
-        yield plan.kv_url, ".".join(map(str, version))
+        yield plan.kv_url, version
     finally:
         stop([process])
 

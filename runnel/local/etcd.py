@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from runnel.environment import ETCD
+from schemas.daemon.etcd_versions import ADVISED, version_text, version_warning
 from schemas.errors import NotFoundError
 
 _ELF = b"\x7fELF"
@@ -33,27 +34,26 @@ def find_etcd() -> Path:
         if _is_native(found):
             return found
     raise NotFoundError(
-        "--kv etcd starts the program etcd, and there is none on the PATH; install it (on Debian:"
-        f" etcd-server), name it in {ETCD.name}, or use one that runs: --kv etcd://HOST:PORT"
+        "--kv etcd starts the program etcd, and there is none on the PATH; install it"
+        f" ({version_text(ADVISED)} or later), name it in {ETCD.name}, or use one that runs:"
+        " --kv etcd://HOST:PORT"
     )
 
 
-def etcd_version(program: Path) -> tuple[int, int, int]:
-    """Its version; (0, 0, 0) if it cannot be found out."""
+def etcd_version(program: Path) -> str:
+    """Its version, ``3.5.16``; ``unknown`` if it cannot be found out."""
     with suppress(OSError):
         shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
-        if found := re.search(r"etcd Version: (\d+)\.(\d+)\.(\d+)", shown.stdout):
-            return int(found[1]), int(found[2]), int(found[3])
-    return 0, 0, 0
+        if found := re.search(r"etcd Version: (\S+)", shown.stdout):
+            return found[1]
+    return "unknown"
 
 
 def warning_about(program: Path) -> str | None:
-    """A warning for the user; None for a version without known loss of data."""
+    """A warning for the user; None for a version without known faults."""
     version = etcd_version(program)
-    if (3, 5, 0) <= version < (3, 5, 6):
-        text = ".".join(map(str, version))
-        return f"etcd {text} can corrupt its data when it is killed; use 3.5.6 or later ({program})"
-    return None
+    why = version_warning(version)
+    return None if why is None else f"{program} is etcd {version}: {why}"
 
 
 def _is_native(path: Path) -> bool:

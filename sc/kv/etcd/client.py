@@ -19,7 +19,6 @@ from collections.abc import Sequence
 
 from sc.kv.etcd import wire
 from sc.kv.etcd.channel import Members, Repeat
-from sc.kv.etcd.failures import version_warning
 from sc.kv.etcd.options import EtcdOptions
 from sc.kv.etcd.outcome import Guard, conflict_is_certain, guard_of, only_reads
 from sc.kv.etcd.watch import EtcdWatch
@@ -41,6 +40,7 @@ from sc.kv.requests import (
     check_txn,
     check_watch_revision,
 )
+from schemas.daemon.etcd_versions import version_warning
 from schemas.daemon.logs import get_logger
 from schemas.errors import (
     CompactedError,

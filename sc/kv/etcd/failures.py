@@ -121,21 +121,3 @@ def failure_of(endpoint: str, code: str, text: str) -> Failure:
 def _message(endpoint: str, code: str, text: str, advice: str) -> str:
     said = f"etcd {endpoint}: {text.removeprefix('etcdserver: ') or code.lower()}"
     return f"{said}; {advice}" if advice else said
-
-
-def version_warning(version: str) -> str | None:
-    """Why a version of etcd should not be used; None for a good one or one not understood."""
-    numbers = version.split("-")[0].split(".")
-    if len(numbers) != 3 or not all(number.isdigit() for number in numbers):
-        return None
-    major, minor, patch = (int(number) for number in numbers)
-    if (major, minor) in {(3, 4), (3, 5)}:
-        if (major, minor) == (3, 5) and patch < 6:
-            return "3.5 before 3.5.6 can corrupt its data when it is killed; use 3.5.16 or later"
-        if patch < {4: 34, 5: 16}[minor]:
-            return (
-                "a watch may miss a deletion at the very revision that is compacted; "
-                "use 3.5.16 or later"
-            )
-        return None
-    return "use 3.5.16 or later" if (major, minor) < (3, 5) else None

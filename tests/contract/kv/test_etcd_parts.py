@@ -25,7 +25,7 @@ require_client()
 
 from sc.kv.etcd import schema, wire  # noqa: E402 - after the check that it can be imported
 from sc.kv.etcd.channel import _CHANNEL_OPTIONS  # noqa: E402
-from sc.kv.etcd.failures import Verdict, failure_of, version_warning  # noqa: E402
+from sc.kv.etcd.failures import Verdict, failure_of  # noqa: E402
 from sc.kv.etcd.options import EtcdOptions, Tls, parse_etcd_url  # noqa: E402
 from sc.kv.etcd.outcome import Guard, conflict_is_certain  # noqa: E402
 from sc.kv.etcd.watch import Assembler, lacks_history  # noqa: E402
@@ -257,24 +257,6 @@ def test_given_status_then_verdict(
     failure = failure_of("h:1", code, text)
     assert (failure.verdict, failure.error) == (verdict, error)
     assert failure.message.startswith("etcd h:1: ")
-
-
-@pytest.mark.parametrize(
-    ("version", "good"),
-    [
-        ("3.4.23", False),
-        ("3.4.34", True),
-        ("3.5.1", False),
-        ("3.5.6", False),
-        ("3.5.16", True),
-        ("3.5.30", True),
-        ("3.6.0-rc.1", True),
-        ("3.3.10", False),
-        ("unknown", True),
-    ],
-)
-def test_given_version_then_known_faults_are_told(version: str, good: bool) -> None:
-    assert (version_warning(version) is None) is good
 
 
 # Doubt
