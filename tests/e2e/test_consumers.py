@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from schemas.wire.partitioner import partition_for
 from tests.e2e.conftest import PYTHON, Command, KvChoice, running_cluster
 from tests.e2e.test_crash import kill
 
+ROOT = Path(__file__).parents[2]
 TOTAL = 600
 #: More than make a snapshot due.
 COMMITS = 300
@@ -203,3 +206,24 @@ def test_given_added_partitions_then_a_follower_reads_all_records(three: Command
             records = iter(consumer)
             found = {int(bytes(next(records).value)) for _ in range(total)}
         assert found == set(range(total))
+
+
+def test_the_page_on_reading_says_what_works(
+    three: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs" / "howto" / "read-records.md").read_text()
+    three("create", "topic", "orders")
+    three("produce", "orders", "--key-separator", ":", stdin="Ann:a pen\nBob:a cup\n")
+    commands = re.findall(r"^\$ runnel (.*)$", page, re.MULTILINE)
+    shown = [three(*shlex.split(command)) for command in commands]
+    assert shown == ["", "a pen\na cup\n"]
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    with library.connect(three.sc) as cluster:
+        names = {"cluster": cluster}
+        for block in blocks:
+            exec(block, names)  # noqa: S102 - the project's own page
+    said = capsys.readouterr().out
+    # The second loop begins with the second record.
+    *values, place = said.splitlines()
+    assert values == ["b'a pen'", "b'a cup'", "b'a cup'"]
+    assert place == "0 3"
