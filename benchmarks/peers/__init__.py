@@ -1,0 +1,1 @@
+"""Runnel beside other systems on this machine, in one interleaved run: see `__main__`."""
