@@ -130,8 +130,8 @@ def reader(
 
 def test_every_page_is_followed_or_has_no_commands() -> None:
     followed = {
-        "inspect-a-log", "named-consumers", "objects", "spu-groups", "transaction-ids", "trouble",
-        "typed-topics",
+        "inspect-a-log", "named-consumers", "objects", "read-records", "spu-groups",
+        "transaction-ids", "trouble", "typed-topics",
     }  # fmt: skip
     others = {"more-machines", "etcd", "install"}
     assert {page.name for page in PAGES if page.commands} <= followed | others
@@ -187,6 +187,22 @@ def test_named_consumers(reader: Callable[[str], Reader]) -> None:
     assert len(charged) == 300
     assert stored == []
     page.follow()
+
+
+def test_reading_records(
+    reader: Callable[[str], Reader], capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = reader("read-records")
+    page.topic("orders", partitions=2)
+    with page.cluster.producer("orders") as producer:
+        for number in range(20):
+            producer.send(b"tea", key=str(number).encode())
+    assert page.follow() == 2
+    names: dict[str, Any] = {"cluster": page.cluster}
+    for text in page.page.python:
+        exec(text, names)  # noqa: S102 - the page's own words
+    assert {record.partition for record in names["others"]} == {1}
+    assert re.search(r"^[01] \d+$", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_transaction_ids(reader: Callable[[str], Reader], tmp_path: Path) -> None:
