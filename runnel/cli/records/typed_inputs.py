@@ -29,6 +29,8 @@ from schemas.objects.topic import MAX_BATCH_BYTES
 
 #: Rows that are reported one by one; the others are counted.
 MAX_REPORTED = 20
+#: Texts by which published CSV files mean null.
+_NULL_TEXTS = ("NA", "N/A", "NULL", "null", "None", "NaN", "nan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,9 @@ class Misfits:
     def error(self, outcome: str) -> InvalidRequestError:
         """All bad rows as one error; ``outcome`` says what was sent."""
         lines = [*self.listed, f"{count(self.rows, 'row')} did not fit; {outcome}"]
+        seen = (text for text in _NULL_TEXTS if any(f": {text!r} is no " in m for m in self.listed))
+        if (text := next(seen, None)) is not None:
+            lines.append(f"if {text} means null, add: --null {text}")
         return InvalidRequestError("\n".join(lines))
 
 
