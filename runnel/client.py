@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import defaultdict
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -27,6 +26,7 @@ from runnel.admin.client import Admin
 from runnel.admin.http import ScClient
 from runnel.consume.consumer import Consumer
 from runnel.consume.settings import ConsumerSettings
+from runnel.consume.table import load_table, too_much
 from runnel.consume.tail import find_tail
 from runnel.net.metadata import LeaderCache
 from runnel.net.offsets import (
@@ -264,6 +264,7 @@ class Cluster(Admin):
             if start is not None or name is not None:
                 raise InvalidRequestError("tail: give it with neither start nor name")
             _check_count("tail", tail)
+            partitions = None if partitions is None else list(partitions)
             find_range = partial(self._tail_range, topic, stop, partitions, tail)
         if start is None:
             start = "latest" if name is None else "earliest"
@@ -429,31 +430,21 @@ class Cluster(Admin):
                 f"there is no column {', '.join(unknown)}; there are {', '.join(full.names)}"
             )
         chosen = None if partitions is None else list(partitions)
-        whole = start == "earliest" and stop == "latest" and last is None
-        if whole:
+        most_bytes: int | None = max_bytes
+        if start == "earliest" and stop == "latest" and last is None:
             bounds = await self.offsets(topic, chosen)
             size = sum(found.size_bytes for found in bounds.values())
             if size > max_bytes:
-                raise _too_much(topic, f"stores {readable_size(size)},", max_bytes)
+                raise too_much(topic, f"stores {readable_size(size)},", max_bytes)
+            # As stored, it is small enough.
+            most_bytes = None
             stop, chosen = {p: found.latest for p, found in bounds.items()}, list(bounds)
-        pieces: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
-        records = loaded_bytes = 0
+        # The batches may have a column that was added after the schema was read.
+        schema = pa.schema([full.field(name) for name in names])
         async with self.consumer(
             topic, start if last is None else None, stop, chosen, tail=last
         ) as consumer:
-            async for batch in consumer.batches():
-                # The chunks may have a column that was added after the schema was read; leave it
-                # out.
-                pieces[batch.column("partition")[0].as_py()].append(batch.select(names))
-                records += batch.num_rows
-                loaded_bytes += batch.nbytes
-                if not whole and loaded_bytes > max_bytes:
-                    raise _too_much(topic, "has", max_bytes)
-                if on_progress is not None:
-                    on_progress(records, loaded_bytes)
-        schema = pa.schema([full.field(name) for name in names])
-        ordered = [batch for partition in sorted(pieces) for batch in pieces[partition]]
-        return pa.Table.from_batches(ordered, schema=schema)
+            return await load_table(topic, consumer.batches(), schema, most_bytes, on_progress)
 
     async def topic(self, name: str) -> TopicAssignment:
         """Partitions and leaders of a topic, as the SC knows them now."""
@@ -466,29 +457,17 @@ class Cluster(Admin):
     async def _tail_range(
         self, topic: str, stop: Stop, partitions: Iterable[int] | None, count: int
     ) -> Range:
-        """From the last ``count`` records before ``stop`` on."""
         wanted = make_range("latest", stop, partitions)
         bounds = await self.offsets(topic, wanted.partitions)
-        latest = {p: found.latest for p, found in bounds.items()}
-        end, until = latest, wanted.stop
-        if isinstance(until, datetime):
-            end = await self.offsets_at(topic, until, list(bounds))
-        elif isinstance(until, Mapping):
-            wanted.chosen(topic, len(bounds) if partitions is None else max(bounds, default=0) + 1)
-            end = {p: min(until[p], at) for p, at in latest.items()}
-        else:
-            until = latest
-        if count == 0:
-            return Range(latest, wanted.stop, wanted.partitions)
 
         async def read(start: Mapping[int, int], stop: Stop) -> AsyncIterator[pa.RecordBatch]:
             async with self.consumer(topic, start, stop, list(start)) as consumer:
                 async for batch in consumer.batches():
                     yield batch
 
-        earliest = {p: found.earliest for p, found in bounds.items()}
-        start = await find_tail(read, earliest, end, until, count)
-        return Range(start, wanted.stop, wanted.partitions)
+        return await find_tail(
+            topic, wanted, count, bounds, lambda at: self.offsets_at(topic, at, list(bounds)), read
+        )
 
     def _session(self, name: str, topic: str, settings: ConsumerSettings) -> Session:
         give_up_s = settings.give_up_ms / 1000
@@ -526,11 +505,3 @@ class Cluster(Admin):
 def _check_count(name: str, count: object) -> None:
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
         raise InvalidRequestError(f"{name} is {count!r}; give a number of records")
-
-
-def _too_much(topic: str, has: str, max_bytes: int) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"topic {topic!r} {has} more than the {readable_size(max_bytes)} that read() loads: raise"
-        " max_bytes, choose partitions, or go through it piece by piece with"
-        f" cluster.consumer({topic!r}, start='earliest', stop='latest').batches()"
-    )

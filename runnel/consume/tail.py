@@ -9,14 +9,16 @@ the timestamps are.
 from __future__ import annotations
 
 import heapq
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from runnel.net.offsets import Stop
+from runnel.admin.answers import PartitionOffsets
+from runnel.net.offsets import Range, Stop, check_named
 from runnel.records.tables import int64_values
 
 #: Reads record batches of the partitions from the first offsets, up to the second.
@@ -33,19 +35,35 @@ class _Window:
 
 
 async def find_tail(
-    read: ReadBatches,
-    earliest: Mapping[int, int],
-    end: Mapping[int, int],
-    stop: Stop,
+    topic: str,
+    wanted: Range,
     count: int,
-) -> dict[int, int]:
-    """Per partition the offset to begin at, so that the last ``count`` records before ``stop`` are
-    read; all of them if there are fewer.
+    bounds: Mapping[int, PartitionOffsets],
+    offsets_at: Callable[[datetime], Awaitable[Mapping[int, int]]],
+    read: ReadBatches,
+) -> Range:
+    """As ``wanted``, but from the last ``count`` records before its stop on; all of them if there
+    are fewer.
 
-    ``count`` is above 0. ``end``: per partition an offset near ``stop``. Offsets have gaps, so it
-    reaches further back until each partition has enough.
+    ``bounds`` are those of all partitions to read; ``offsets_at`` gives offsets near a time. Raises
+    InvalidRequestError if the stop lacks a partition.
     """
+    latest = {p: found.latest for p, found in bounds.items()}
+    if count == 0:
+        return replace(wanted, start=latest)
+    end: Mapping[int, int]
+    stop = wanted.stop
+    match stop:
+        case datetime() as when:
+            end = await offsets_at(when)
+        case Mapping() as offsets:
+            check_named("stop", offsets, topic, bounds)
+            end = {p: min(offsets[p], at) for p, at in latest.items()}
+        case _:
+            end = stop = latest
+    earliest = {p: found.earliest for p, found in bounds.items()}
     reach = count
+    # Offsets have gaps: it reaches further back until each partition has enough.
     while True:
         start = {p: max(earliest[p], end[p] - reach) for p in end}
         windows = {p: _Window() for p in end}
@@ -55,7 +73,7 @@ async def find_tail(
             window.times.append(int64_values(batch.column("timestamp")))
             window.records += batch.num_rows
         if all(windows[p].records >= count or start[p] <= earliest[p] for p in end):
-            return _last(windows, start, count)
+            return replace(wanted, start=_last(windows, start, count))
         reach *= 2
 
 

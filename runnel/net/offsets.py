@@ -100,12 +100,9 @@ class Range:
                     f"topic {topic!r} has the partitions 0 to {partition_count - 1},"
                     f" not {partition}"
                 )
-            for name, offsets in (("start", self.start), ("stop", self.stop)):
-                if isinstance(offsets, Mapping) and partition not in offsets:
-                    raise InvalidRequestError(
-                        f"{name} names no offset for partition {partition} of {topic!r}; name it,"
-                        f" or choose with partitions={sorted(offsets)}"
-                    )
+        for name, offsets in (("start", self.start), ("stop", self.stop)):
+            if isinstance(offsets, Mapping):
+                check_named(name, offsets, topic, chosen)
         return tuple(dict.fromkeys(chosen))
 
 
@@ -203,6 +200,18 @@ def check_offsets(name: str, offsets: Mapping[Any, Any]) -> None:
     for partition, offset in offsets.items():
         if not isinstance(partition, int) or not isinstance(offset, int) or offset < 0:
             raise InvalidRequestError(_bad(name, dict(offsets)))
+
+
+def check_named(
+    name: str, offsets: Mapping[int, int], topic: str, partitions: Iterable[int]
+) -> None:
+    """Raise InvalidRequestError unless there is an offset for each of the partitions."""
+    for partition in partitions:
+        if partition not in offsets:
+            raise InvalidRequestError(
+                f"{name} names no offset for partition {partition} of {topic!r}; name it, or"
+                f" choose with partitions={sorted(offsets)}"
+            )
 
 
 def _check_time(name: str, when: datetime) -> None:

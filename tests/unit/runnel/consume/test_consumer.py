@@ -319,7 +319,9 @@ async def test_tail_counts_by_time_over_all_partitions(world: World) -> None:
         before = await world.cluster.read("orders", stop=stop, last=2)
         assert before["partition"].to_pylist() == [1, 1]
         assert before["offset"].to_pylist() == [1, 2]
-    chosen = await world.cluster.read("orders", last=2, partitions=[0])
+    with pytest.raises(InvalidRequestError, match="no offset for partition 2 of 'orders'"):
+        await world.cluster.read("orders", stop={0: 2, 1: 3}, last=2)
+    chosen = await world.cluster.read("orders", last=2, partitions=iter([0]))
     assert chosen["offset"].to_pylist() == [1, 2]
 
 
