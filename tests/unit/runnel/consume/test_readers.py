@@ -12,6 +12,7 @@ import pytest
 import runnel
 from runnel.aio import Consumer, ConsumerSettings
 from runnel.consume import readers
+from runnel.consume.delivered import FetchedChunk
 from runnel.consume.start import find_starts
 from runnel.records.record import Record, time_of
 from schemas.errors import InvalidRequestError, NotLeaderError
@@ -323,8 +324,11 @@ async def test_given_a_moved_partition_then_its_old_reader_delivers_nothing(worl
     await numbered(world)
     async with world.cluster.consumer("orders", "earliest", settings=QUICK) as consumer:
         assert await some(consumer, 1) == [(0, 0)]
+        assert consumer._readers is not None
         for _ in range(20):
+            old = consumer._readers._readers[0]
             await consumer.seek(0)
+            old.deliver(FetchedChunk(0, [], 99))
             await asyncio.sleep(0)
         assert await some(consumer, 6) == [(0, offset) for offset in range(6)]
         world.log().put(batch(6, 1))
