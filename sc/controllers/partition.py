@@ -250,6 +250,8 @@ def _led(
         if elected is not None:
             return elected
         refusals.append(f"another leader, {asked.reason}: no other live replica may lead")
+    if not leads and _may_have_led(view, partition, leader):
+        return elect(view, partition, now_ms) or status
     # A leader that was elected although unfit is fit, and may ask for members, once it leads.
     wish = _with_live_set(view, partition, leader, refusals, now_ms) if report.fit else status
     if leads:
@@ -275,6 +277,21 @@ def _led(
         if wish.lrs == status.lrs and view.knows(report, partition):
             actions.append(SendLead(leader, _lead_of(partition)))
     return wish
+
+
+def _may_have_led(view: View, partition: Partition, leader: int) -> bool:
+    """Whether the leader may have led in this term already, on a disk that knows nothing of it.
+
+    Somebody may have put an old copy of its files back. If it led in the term again, its records
+    could pass for others of the same term that a follower holds. An SPU is sent no order to lead
+    unless its session began before the election, or with a report that knows of the term: so a
+    replica that has forgotten a term never leads in it.
+    """
+    session, status = view.sessions.get(leader), partition.status
+    if session is None or status.unclean_term == status.term:
+        # An unclean election has chosen this very disk, whatever it forgot.
+        return False
+    return session.unknown_leads.get(partition.uid) == status.term
 
 
 def _unfit(view: View, partition: Partition, leader: int, now_ms: int) -> str | None:

@@ -28,6 +28,7 @@ from schemas.control.messages import (
 from schemas.control.session_end import SessionEnd
 from schemas.daemon.logs import get_logger
 from schemas.errors import DeadlineExceededError
+from schemas.ids import election_term
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 from schemas.objects.topic import TopicResolution
@@ -117,6 +118,12 @@ class MetadataDispatcher:
         state = SessionState(hello.spu_id, generation, free_bytes=hello.free_bytes)
         self._sessions[hello.spu_id] = state
         self._keep(state, hello.replicas)
+        for replica in hello.replicas:
+            partition = self._view.store.partition_by_uid(replica.uid)
+            if partition is None or partition.status.leader != hello.spu_id:
+                continue
+            if election_term(replica.term) < partition.status.term:
+                state.unknown_leads[replica.uid] = partition.status.term
         self._wake_session(hello.spu_id)
         for other in sorted(self._view.suspicions.opened(hello.spu_id, self._now_ms())):
             self._wake_session(other)

@@ -55,6 +55,9 @@ class SessionState:
     hold its newest request for each partition, by uid, until the partition has changed since.
     ``unreachable`` are the SPUs that it has to connect to and cannot, and ``stalled`` the uids of
     partitions that it leads and has committed nothing of for a while, although records wait.
+    ``unknown_leads``: for each partition that it was elected to lead before the session began, and
+    whose replica reported at its beginning to know nothing of that, the term, by uid. Either the
+    order to lead never came, or its disk forgot that it did.
     """
 
     spu_id: int
@@ -69,6 +72,7 @@ class SessionState:
     elections: dict[str, ElectionAsked] = field(default_factory=dict)
     unreachable: Mapping[int, UnreachablePeer] = field(default_factory=dict)
     stalled: frozenset[str] = frozenset()
+    unknown_leads: dict[str, Term] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ FOUND: Final = {
     "a change is granted without the revision check": 3,
     "offline members leave below the minimum": 3,
     "the leader leaves the live replicas": 0,
+    "a disk that forgot a term leads in it again": 603_462,
     "an election adds a replica": 17,
     "a duplicate is answered before it is committed": 0,
     "a producer is answered before the commit": 0,

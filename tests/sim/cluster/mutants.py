@@ -187,6 +187,9 @@ MUTANTS: dict[str, Mutant] = {
         (partition, "remove_unfit", _removes_offline)
     ),
     "the leader leaves the live replicas": _mutant((partition, "remove_unfit", _drops_the_leader)),
+    "a disk that forgot a term leads in it again": _mutant(
+        (partition, "_may_have_led", lambda view, found, leader: False)
+    ),
     "an election adds a replica": _mutant((partition, "elect", _joins_those_who_follow)),
     "a deposed SC writes on, over what others wrote": _mutant(
         (kv, "may_write", lambda office, now: True),

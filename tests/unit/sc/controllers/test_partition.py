@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -231,6 +232,14 @@ PAIR = led(1, 2, reason=ONE_OF_TWO)
 LEADING = report_of(TAKING, role=LEADER, term=TERM_1 + 1)
 
 
+def forgetful(partition: Partition, term: int) -> View:
+    """SPU 1 leads, and its session began with a report that knows nothing of a term."""
+    session = replace(
+        session_of(1, report_of(partition)), unknown_leads={partition.uid: Term(term)}
+    )
+    return view_of(partition, *spus(1), sessions=[session])
+
+
 ADVICE = "or elect one that is online: runnel partition elect t-0 --unclean"
 
 
@@ -392,6 +401,19 @@ LED = [
             becomes(OFFLINE_LED, OFFLINE, "SPU 1 is taking over", **TAKEN),
         ),
         id="given-leader-came-back-then-told-to-lead-at-the-same-term",
+    ),
+    pytest.param(
+        forgetful(OFFLINE_LED, OFFLINE_LED.status.term),
+        (becomes(OFFLINE_LED, OFFLINE, "SPU 1 is taking over", **{**TAKEN, "term": TERM_2}),),
+        id="given-leader-came-back-and-knows-nothing-of-its-term-then-elected-at-the-next",
+    ),
+    pytest.param(
+        forgetful(OFFLINE_LED, OFFLINE_LED.status.term - 1),
+        (
+            SendLead(1, lead_of(OFFLINE_LED)),
+            becomes(OFFLINE_LED, OFFLINE, "SPU 1 is taking over", **TAKEN),
+        ),
+        id="given-the-term-that-it-knew-nothing-of-is-over-then-told-to-lead",
     ),
     pytest.param(
         view_of(led(1), *spus(1), grace_until_ms=GRACE),

@@ -34,6 +34,7 @@ P = partition_of("t", 0, (1,))
 SPU_KEY, P_KEY = Key("Spu", "spu-1"), Key("Partition", "t-0")
 
 
+P_OF_1 = partition_of("t", 0, (1, 2), leader=1, term=TERM_1, lrs=(live(1),))
 P_OF_2 = partition_of("other", 0, (2,), leader=2, term=TERM_1, lrs=(live(2),))
 
 
@@ -71,6 +72,27 @@ def test_given_hello_then_its_replicas_are_the_first_report(bench: Bench) -> Non
     assert bench.view.report(1, P.uid) == report_of(P)
     assert not bench.sessions[1].complete
     assert bench.woken == [(SPU_KEY, "spu1-x"), (P_KEY, "spu1-x")]
+
+
+@pytest.mark.parametrize(
+    ("leader", "reported", "unknown"),
+    [
+        pytest.param(1, 0, {P_OF_1.uid: TERM_1}, id="given-a-disk-that-never-led-then-noted"),
+        pytest.param(1, TERM_1, {}, id="given-a-disk-that-led-then-not"),
+        pytest.param(1, TERM_1 + 1, {}, id="given-a-disk-that-led-again-then-not"),
+        pytest.param(2, 0, {}, id="given-a-follower-then-not"),
+    ],
+)
+def test_given_hello_then_terms_that_its_leaders_know_nothing_of_are_noted(
+    leader: int, reported: int, unknown: dict[str, int]
+) -> None:
+    partition = P_OF_1.with_status(P_OF_1.status.model_copy(update={"leader": leader}))
+    bench = Bench(spu_of(1), partition)
+    bench.dispatcher.opened(1, hello(report_of(partition, term=reported)))
+    assert bench.sessions[1].unknown_leads == unknown
+    # What it reports later says nothing of what its disk held before.
+    bench.dispatcher.reported(1, 1, Report(replicas=(report_of(partition, term=reported),)))
+    assert bench.sessions[1].unknown_leads == unknown
 
 
 def test_given_newer_session_then_nothing_of_the_older_is_left(bench: Bench) -> None:
