@@ -156,6 +156,22 @@ _HOMES: Final = {
 
 
 def __getattr__(name: str) -> Any:
+    try:
+        found = _found(name)
+    except ModuleNotFoundError as error:
+        from runnel.installed import explained
+
+        raise explained(error) from error
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    dunders = (name for name in globals() if name.startswith("__") and name.endswith("__"))
+    return sorted({*dunders, *__all__, "__version__"})
+
+
+def _found(name: str) -> Any:
     found: Any
     if name == "__version__":
         found = _version()
@@ -169,13 +185,7 @@ def __getattr__(name: str) -> Any:
         found = getattr(errors, name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = found
     return found
-
-
-def __dir__() -> list[str]:
-    dunders = (name for name in globals() if name.startswith("__") and name.endswith("__"))
-    return sorted({*dunders, *__all__, "__version__"})
 
 
 def _version() -> str:

@@ -21,14 +21,28 @@ def main() -> None:
     """Entry point of the ``runnel`` command."""
     _open_standard_streams()
     interrupt_ends_at_once(True)
-    from runnel.cli import failure
-    from runnel.cli.commands import app
+    try:
+        from runnel.cli import failure
+        from runnel.cli.commands import app
 
-    interrupt_ends_at_once(False)
-    code = failure.run(app)
+        interrupt_ends_at_once(False)
+        code = failure.run(app)
+    except ModuleNotFoundError as error:
+        code = _lacking(error)
     # From here on the interpreter shuts down, and Ctrl-C would print a traceback from inside it.
     interrupt_ends_at_once(True)
     sys.exit(code)
+
+
+def _lacking(error: ModuleNotFoundError) -> int:
+    """Say what is not installed, and give the exit code. Raises what is no package of clients."""
+    from runnel.installed import explained
+
+    told = explained(error)
+    if told is error:
+        raise error
+    print(f"error: {told}", file=sys.stderr)
+    return 1
 
 
 def _open_standard_streams() -> None:
