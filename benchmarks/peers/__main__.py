@@ -7,7 +7,7 @@ In a round each peer in turn starts in an empty directory, is measured, loses it
 brokers), and is stopped, so that only one runs at a time; the order changes from round to round.
 The table has medians, and the range in brackets. All clients are Python's, in this process: one
 thread sends, one receives. A peer, or a setup of one, that is not to be had is skipped with the
-reason.
+reason. A round that fails counts nowhere, and the run ends with 1.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -77,9 +78,12 @@ def one_round(peer: Peer, setup: Setup, how_much: Load) -> dict[str, float]:
         shutil.rmtree(setup.directory)
 
 
-def run(peers: list[Peer], options: argparse.Namespace, directory: Path) -> dict[str, Figures]:
-    """Figures of all peers by setup."""
+def run(
+    peers: list[Peer], options: argparse.Namespace, directory: Path
+) -> tuple[dict[str, Figures], list[str]]:
+    """Figures of all peers by setup, and the name of the peer for each round that failed."""
     found: dict[str, Figures] = {}
+    failures: list[str] = []
     how_much = load(options.scale)
     for number in range(options.rounds):
         for brokers in options.brokers:
@@ -93,9 +97,15 @@ def run(peers: list[Peer], options: argparse.Namespace, directory: Path) -> dict
                         if number == 0:
                             print(f"{peer.name}, {_brokers(brokers)}: {error}", file=sys.stderr)
                         continue
+                    except Exception:
+                        # The others' rounds still count; the table lacks this one.
+                        print(f"{peer.name}, {_brokers(brokers)}, {durability}:", file=sys.stderr)
+                        traceback.print_exc()
+                        failures.append(peer.name)
+                        continue
                     for name, value in measured.items():
                         figures.setdefault(name, {}).setdefault(peer.name, []).append(value)
-    return found
+    return found, failures
 
 
 def main() -> None:
@@ -112,12 +122,14 @@ def main() -> None:
     options = parser.parse_args()
     peers = available(options.peers)
     with tempfile.TemporaryDirectory(prefix="runnel-peers-", dir=options.directory) as directory:
-        found = run(peers, options, Path(directory))
+        found, failures = run(peers, options, Path(directory))
     if options.json:
         print(json.dumps(found, indent=2))
-        return
-    for title, figures in found.items():
-        print(f"\n### {title}\n\n{table(figures, [peer.name for peer in peers])}")
+    else:
+        for title, figures in found.items():
+            print(f"\n### {title}\n\n{table(figures, [peer.name for peer in peers])}")
+    if failures:
+        sys.exit(f"rounds that failed and count nowhere: {', '.join(failures)}")
 
 
 def _brokers(count: int) -> str:

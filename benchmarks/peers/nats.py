@@ -27,7 +27,7 @@ _PACKAGE: Final = "nats-py"
 #: Publishes that wait for their acknowledgement.
 _PENDING: Final = 4_000
 #: The client sends nothing again by itself. So long without any answer, and this does.
-_RESEND_S: Final = 0.25
+_RESEND_S: Final = 1.0
 _REFUSED_S: Final = 0.005
 _T = TypeVar("_T")
 
@@ -203,12 +203,16 @@ class _Sender:
     async def _acknowledged(self) -> None:
         """What is refused, as while no server leads, or is not answered, because the server that
         had it died, is sent again."""
+        patience_s = _RESEND_S
         while self._waiting or self._unanswered:
             await self._publish()
             if before := list(self._unanswered):
-                done, _ = await asyncio.wait(before, timeout=_RESEND_S)
-                for future in () if done else before:
-                    future.cancel()
+                done, _ = await asyncio.wait(before, timeout=patience_s)
+                if not done:
+                    # A slow disk must not get everything again and again.
+                    patience_s *= 2
+                    for future in before:
+                        future.cancel()
             if self._waiting:
                 await asyncio.sleep(_REFUSED_S)
 

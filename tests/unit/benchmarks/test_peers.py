@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks.peers import __main__ as peers
 from benchmarks.peers.kafka import KafkaPeer
+from benchmarks.peers.measures import Load
 from benchmarks.peers.nats import NatsPeer
-from benchmarks.peers.peer import Setup, UnavailableError
+from benchmarks.peers.peer import Peer, Setup, UnavailableError
 from benchmarks.peers.redis import RedisPeer
 from benchmarks.peers.table import table
 
@@ -56,6 +59,25 @@ def test_given_a_directory_without_kafka_then_it_is_named(
 def test_given_three_brokers_then_redis_is_not_compared(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="replication is asynchronous"):
         RedisPeer().start(Setup(tmp_path, 3, fsync=False))
+
+
+def test_given_a_round_that_fails_then_the_others_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rounds: Iterator[dict[str, float] | Exception] = iter(
+        [{"send": 1.0}, RuntimeError("away"), {"send": 3.0}]
+    )
+
+    def played(_peer: Peer, _setup: Setup, _load: Load) -> dict[str, float]:
+        if isinstance(found := next(rounds), Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(peers, "one_round", played)
+    options = Namespace(rounds=3, brokers=[1], durability=["fsync"], scale=1.0)
+    found, failures = peers.run([NatsPeer()], options, tmp_path)
+    assert found == {"1 broker, fsync": {"send": {"NATS": [1.0, 3.0]}}}
+    assert failures == ["NATS"]
 
 
 def test_the_table_has_medians_and_ranges_and_a_dash_for_what_was_not_measured() -> None:
