@@ -92,8 +92,13 @@ class KafkaPeer:
                 raise RuntimeError(f"not all {setup.brokers} brokers came")
             time.sleep(0.2)
         topic = admin_library.NewTopic(TOPIC, 1, setup.brokers, config=config)
-        for made in admin.create_topics([topic]).values():
-            made.result(PATIENCE_S)
+        # Brokers that have just come close connections now and then.
+        while TOPIC not in admin.list_topics(timeout=PATIENCE_S).topics:
+            for made in admin.create_topics([topic]).values():
+                error = made.exception(PATIENCE_S)
+            if error is not None and time.monotonic() > deadline:
+                raise error
+            time.sleep(0.2)
 
     def stop(self) -> None:
         for broker in self._brokers:
