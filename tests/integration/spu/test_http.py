@@ -57,6 +57,8 @@ async def test_given_requests_then_metrics_count_them(served: Served, address: s
         'runnel_spu_replicas{role="idle"}': 0,
         'runnel_spu_replicas{role="stopped"}': 0,
         "runnel_spu_unfit_replicas": 0,
+        "runnel_spu_stalled_replicas": 0,
+        "runnel_spu_unreachable_peers": 0,
         "runnel_spu_scrubbed_bytes_total": 0,
         "runnel_spu_scrub_passes_total": 0,
         "runnel_spu_scrub_damaged_replicas_total": 0,
