@@ -353,7 +353,9 @@ async def test_given_an_id_or_a_time_then_the_batch_that_reading_begins_in(world
     assert await found(TransactionId(10), [1]) == {1: 5}
     assert await found(datetime.fromtimestamp(8 / 1e6, UTC), [1]) == {1: 3}
     for bad in ("earliest", 7):
-        with pytest.raises(InvalidRequestError, match="give a datetime or a TransactionId"):
+        with pytest.raises(
+            InvalidRequestError, match="give a datetime, a timedelta or a TransactionId"
+        ):
             await found(bad)
 
 
