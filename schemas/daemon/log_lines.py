@@ -33,26 +33,29 @@ class LogLines:
         self._why = ""
         self._torn = False
 
-    def put(self, line: str) -> None:
+    def msg(self, line: str) -> None:
         """Write a line, or drop it. Raises nothing for a stream that fails."""
         with self._lock:
             try:
                 if self._lost:
-                    self._write_line(self._lost_line(self._lost, self._why))
+                    self._put(self._lost_line(self._lost, self._why))
                     self._lost = 0
-                self._write_line(line)
+                self._put(line)
             # A stream of Python that was closed raises ValueError.
             except (OSError, ValueError) as error:
                 self._lost += 1
                 self._why = str(error)
 
-    def _write_line(self, line: str) -> None:
+    # structlog calls the method that is named like the level.
+    debug = info = warning = error = critical = msg
+
+    def _put(self, line: str) -> None:
         data = line.encode(errors="backslashreplace") + _NEWLINE
         if self._torn:
-            self._write_all(_NEWLINE)
-        self._write_all(data)
+            self._put_all(_NEWLINE)
+        self._put_all(data)
 
-    def _write_all(self, data: bytes) -> None:
+    def _put_all(self, data: bytes) -> None:
         rest = memoryview(data)
         try:
             while rest:
@@ -67,7 +70,7 @@ class LogLines:
 
 def write_last_words(stream: TextIO | None, words: str) -> None:
     """Write a line that a process says before it ends; one that cannot be written is dropped."""
-    LogLines(stream, lambda lost, why: f"{lost} lines lost: {why}").put(words)
+    LogLines(stream, lambda lost, why: f"{lost} lines lost: {why}").msg(words)
 
 
 def _writer(stream: TextIO | None) -> Callable[[memoryview], int]:

@@ -287,7 +287,7 @@ class Connection(asyncio.BufferedProtocol):
             if not self._greeted:
                 self.end(None)
         except Exception as error:
-            _log.error("a request failed", api=name, peer=self._peer(), exc_info=error)
+            _log.exception("a request failed", api=name, peer=self._peer())
             self.refuse(request, _bug(error))
 
     # Called by requests and subscriptions

@@ -60,6 +60,7 @@ FORBIDDEN = {
     "signal",
     "socket",
     "ssl",
+    "structlog",
     "subprocess",
     "sys",
     "tempfile",
@@ -75,8 +76,8 @@ EDGES = {
     "schemas.daemon.logs": {
         "logging": "the level of the process's logs",
         "pathlib": "reads the log it is given",
+        "structlog": "the logs themselves",
         "sys": "logs go to stderr",
-        "time": "each line has its time",
     },
     "schemas.daemon.log_lines": {
         "os": "writes lines",

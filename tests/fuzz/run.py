@@ -116,7 +116,8 @@ def _be_quiet() -> None:
     """Recovery complains of every damaged log, aiohttp of what is no HTTP; a fuzzer makes thousands
     in a second."""
     logging.disable(logging.CRITICAL)
-    importlib.import_module("schemas.daemon.logs").configure_logs("fuzz", level="critical")
+    structlog: Any = importlib.import_module("structlog")
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
 
 from sc.kv.interface import KV
-from tests.captured_logs import captured_logs
 from tests.integration.sc.calls import JSON, MERGE_PATCH, call, created, send
 from tests.integration.sc.conftest import RunningSc, manifest
 from tests.polling import eventually
@@ -16,7 +18,7 @@ async def test_given_cause_in_the_header_then_it_is_in_the_stored_value_and_in_t
     sc: RunningSc, kv: KV
 ) -> None:
     url = f"{sc.public}/v1/topics"
-    with captured_logs() as logs:
+    with structlog.testing.capture_logs(processors=[_with_cause]) as logs:
         async with sc.http.post(
             url, json=manifest("Topic", "t", {}), headers={"X-Runnel-Cause": "cli-42"}
         ) as response:
@@ -132,3 +134,9 @@ async def test_given_deleted_and_created_again_then_the_history_of_the_new_one(
     _, found = await call(sc, "GET", "/v1/spus/one/history")
     assert {item["by"] for item in found["items"]} == {"bob", "sc"}
     assert found["complete"]
+
+
+def _with_cause(_logger: Any, _method: str, event: Any) -> Any:
+    from schemas.causality import current_cause
+
+    return {**event, "cause": current_cause()}

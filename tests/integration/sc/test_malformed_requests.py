@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from structlog.testing import capture_logs
 
 from connection_manager.turned_away import AGAIN_S
-from tests.captured_logs import captured_logs
 from tests.integration.sc.conftest import RunningSc
 
 POST = b"POST /v1/topics HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -41,7 +41,7 @@ async def test_given_requests_that_are_no_http_then_one_short_line_for_each_kind
     port: str, sc: RunningSc, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = getattr(sc, port)
-    with captured_logs() as lines:
+    with capture_logs() as lines:
         for _ in range(5):
             for data in MALFORMED:
                 await answer(address, data)
@@ -49,11 +49,11 @@ async def test_given_requests_that_are_no_http_then_one_short_line_for_each_kind
         kinds = [line["reason"] for line in logged]
         assert kinds
         assert len(kinds) == len(set(kinds)) <= len(MALFORMED)
-        assert {(line["level"], line["remote"], line["times"]) for line in logged} == {
+        assert {(line["log_level"], line["remote"], line["times"]) for line in logged} == {
             ("warning", "127.0.0.1", 1)
         }
         assert all(len(str(line)) < 300 for line in lines)
-        assert not [line for line in lines if line["level"] == "error"]
+        assert not [line for line in lines if line["log_level"] == "error"]
         # Later, one line says how often it happened meanwhile.
         monkeypatch.setattr("connection_manager.turned_away.AGAIN_S", -AGAIN_S)
         await answer(address, LONG_LINE)
@@ -63,7 +63,7 @@ async def test_given_requests_that_are_no_http_then_one_short_line_for_each_kind
 
 async def test_given_a_web_page_at_the_private_port_then_it_is_logged_once(sc: RunningSc) -> None:
     request = b"GET /session HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: http://evil\r\n\r\n"
-    with captured_logs() as lines:
+    with capture_logs() as lines:
         for _ in range(3):
             assert b"403" in await answer(sc.private, request)
     assert [line["event"] for line in lines] == ["a web page was turned away"]
@@ -87,7 +87,7 @@ async def test_given_a_length_above_the_limit_then_refused_before_the_body(sc: R
 async def test_given_a_body_that_cannot_be_read_then_bad_request_without_a_traceback(
     sc: RunningSc, head: Sequence[bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with captured_logs() as lines:
+    with capture_logs() as lines:
         assert b" 400 " in await answer(sc.public, POST + b"\r\n".join(head))
-    assert not [line for line in lines if line["level"] == "error"]
+    assert not [line for line in lines if line["log_level"] == "error"]
     assert not caplog.records

@@ -53,18 +53,18 @@ FULL = "[Errno 28] No space left on device"
 
 def test_given_room_then_lines(make: Make) -> None:
     lines, file = make(100)
-    lines.put("one")
-    lines.put("two")
+    lines.info("one")
+    lines.critical("two")
     assert file.data == b"one\ntwo\n"
 
 
 def test_given_no_room_then_lines_are_dropped_and_the_next_says_how_many(make: Make) -> None:
     lines, file = make(0)
-    lines.put("one")
-    lines.put("two")
+    lines.error("one")
+    lines.error("two")
     file.free = 100
-    lines.put("three")
-    lines.put("four")
+    lines.info("three")
+    lines.info("four")
     assert file.data == f"lost 2: {FULL}\nthree\nfour\n".encode()
 
 
@@ -73,32 +73,32 @@ def test_given_room_for_a_part_of_a_line_then_the_next_begins_on_its_own(
     free: int, make: Make
 ) -> None:
     lines, file = make(free)
-    lines.put("one")
+    lines.info("one")
     for _ in range(2):
         # Room for the end of the torn line, or for a part of what was lost.
         file.free = free
-        lines.put("two")
+        lines.info("two")
     file.free = 100
-    lines.put("three")
+    lines.info("three")
     assert file.data.endswith(f"\nlost 3: {FULL}\nthree\n".encode())
     assert b"onelost" not in file.data
 
 
 def test_given_a_line_that_lacks_only_its_end_then_the_next_ends_it(make: Make) -> None:
     lines, file = make(3)
-    lines.put("one")
+    lines.info("one")
     file.free = 100
-    lines.put("two")
+    lines.info("two")
     assert file.data == f"one\nlost 1: {FULL}\ntwo\n".encode()
 
 
 def test_given_the_number_lost_cannot_be_written_then_it_is_kept(make: Make) -> None:
     lines, file = make(0)
-    lines.put("one")
+    lines.info("one")
     file.free = 2
-    lines.put("two")
+    lines.info("two")
     file.free = 100
-    lines.put("three")
+    lines.info("three")
     assert file.data == f"lo\nlost 2: {FULL}\nthree\n".encode()
 
 
@@ -106,15 +106,15 @@ def test_given_the_number_lost_cannot_be_written_then_it_is_kept(make: Make) -> 
 def test_given_any_error_of_the_system_then_it_is_the_reason(number: int, make: Make) -> None:
     lines, file = make(0)
     file.error = number
-    lines.put("one")
+    lines.info("one")
     file.free = 100
-    lines.put("two")
+    lines.info("two")
     assert os.strerror(number).encode() in file.data
 
 
 def test_given_a_stream_without_a_descriptor_then_lines() -> None:
     stream = io.StringIO()
-    LogLines(stream, lambda lost, why: "").put("naïve")
+    LogLines(stream, lambda lost, why: "").info("naïve")
     assert stream.getvalue() == "naïve\n"
 
 
@@ -122,7 +122,7 @@ def test_given_a_closed_stream_then_lines_are_dropped() -> None:
     stream = io.StringIO()
     lines = LogLines(stream, lambda lost, why: "")
     stream.close()
-    lines.put("one")
+    lines.info("one")
 
 
 def closed_pipe() -> TextIO:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 import uvloop
+from structlog.testing import capture_logs
 
 from schemas.backoff import Backoff
 from schemas.control.messages import Peer
@@ -25,7 +26,6 @@ from spu.net.peer_connection import PeerConnection
 from spu.net.peers import Peers
 from spu.replication.messages import Append, AppendAck, Attach, Batch, Message
 from spu.replication.wire import NONCE_BYTES, Damaged, Greeting, Kind, decode, encode
-from tests.captured_logs import captured_logs
 from tests.unit.spu.builders import CLUSTER, DEADLINE_S, TERM, UID, batch_of, until
 
 HOST = "127.0.0.1"
@@ -500,7 +500,7 @@ async def test_given_a_long_first_frame_then_refused_before_anything_of_it_comes
 
 
 async def test_given_strangers_again_and_again_then_one_line_in_the_log(zero: Spu) -> None:
-    with captured_logs() as lines:
+    with capture_logs() as lines:
         for _ in range(5):
             raw = await zero.dial([PREFIX.pack(MAX_FIRST_FRAME_BYTES + 1)])
             await raw.receive()
