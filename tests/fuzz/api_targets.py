@@ -26,6 +26,7 @@ from sc.kv.interface import Put
 from sc.kv.memory import MemoryKV
 from sc.store.codec import encode_object
 from schemas.objects.keys import ClusterKeys
+from schemas.objects.manifest.manifest import json_schemas
 from tests.fuzz.connection_targets import Transport
 from tests.fuzz.law import Rejected, options, with_length
 from tests.unit.sc.builders import live, partition_of, spu_of, topic_of
@@ -33,9 +34,20 @@ from tests.unit.sc.builders import live, partition_of, spu_of, topic_of
 #: So many turns of the loop and nothing is under way any more: no answer waits for time.
 _TURNS: Final = 300
 _DEADLINE_S: Final = 5.0
-_DOCUMENT: Final = document()
+_DOCUMENT: Final = json.dumps(document())
+_SCHEMAS: Final = json.dumps(json_schemas())
 _RUN: Final = asyncio.Runner(loop_factory=asyncio.new_event_loop)
 atexit.register(_RUN.close)
+
+
+class _Documents:
+    """Documents that are made already: making them in a thread takes more turns than `_TURNS`."""
+
+    async def openapi(self) -> str:
+        return _DOCUMENT
+
+    async def schemas(self) -> str:
+        return _SCHEMAS
 
 
 def requested(data: bytes) -> None:
@@ -67,7 +79,7 @@ def requested(data: bytes) -> None:
 async def ask(request: bytes, *, whole: bool) -> tuple[int, str, bytes]:
     """Status, media type and body of the answer. Raises Rejected where none comes."""
     async with asyncio.timeout(_DEADLINE_S), _controller() as controller:
-        with mock.patch("sc.api.server.document", return_value=_DOCUMENT):
+        with mock.patch("sc.api.server.Documents", _Documents):
             server = PublicServer(controller, "test", ["sc"])
         runner = web.AppRunner(server.app, access_log=None, shutdown_timeout=0.0)
         await runner.setup()

@@ -52,6 +52,7 @@ def fetched(data: bytes) -> None:
         stop=position + 9 if choice & 2 else None,
         not_before_us=lac if choice & 4 else None,
         not_before_id=lac if choice & 16 else None,
+        before_us=lac if choice & 32 else None,
     )
     _consume(cursor, data, None if choice & 8 else lac)
 

@@ -217,7 +217,7 @@ def _peer_wire() -> list[bytes]:
 
 def _fetched() -> list[bytes]:
     data = stored(0) + _control(3) + stored(4, 2, "zstd") + stored(8, 1, "lz4")
-    options = [(1, 0, 9), (9, 0, 0), (3, 2, 9), (5, 1, 1), (1, 5, 9)]
+    options = [(1, 0, 9), (9, 0, 0), (3, 2, 9), (5, 1, 1), (1, 5, 9), (41, 0, 0), (41, 0, 2)]
     with_ids = stored(0) + stored_with_ids(3) + _control(6) + stored_with_ids(7, "zstd")
     found = [bytes(one) + with_ids for one in [(1, 0, 10), (17, 0, 8), (25, 4, 6)]]
     # It ends before the one record of its batch that has the id.
