@@ -8,7 +8,7 @@ it holds the first record of a leader that it follows, or has passed this test a
 - it knows its revision from the SC since the opening, and every live replica has answered, or every
   replica has answered; other replicas that are connected get `PROOF_MS`;
 - no answer contradicts its log (`contradiction`), and no fit live replica has a longer one, or the
-  SC could not elect that one for `AHEAD_MS`.
+  SC could not elect that one for `AHEAD_MS`. Until the SC has spoken, every replica may be live.
 
 A contradiction counts whenever it is heard. The replica is then unfit: its disk is old. A last add
 confirmed that an unclean election took away contradicts nothing (`is_retracted`).
@@ -73,13 +73,17 @@ def awaited(state: ReplicaState, leading: Leading, now_ms: int) -> str | None:
 
 
 def ahead(state: ReplicaState, leading: Leading) -> int | None:
-    """A fit live replica whose log is ahead of this one's; None if there is none."""
+    """A fit live replica whose log is ahead of this one's; None if there is none.
+
+    Before the SC has spoken, any replica may be live: the set that this disk knows may be an older
+    one.
+    """
     mine, best = (state.log.last_term, state.log.leo), None
     for progress in leading.followers:
         answer = progress.answer
         if answer is None or answer.unfit is not None:
             continue
         live = Member(progress.spu, answer.storage) in state.hard_state.required
-        if live and (answer.last_term, answer.leo) > mine:
+        if (live or not state.confirmed) and (answer.last_term, answer.leo) > mine:
             mine, best = (answer.last_term, answer.leo), progress.spu
     return best

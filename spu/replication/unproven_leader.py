@@ -60,7 +60,8 @@ def prove(state: ReplicaState, now_ms: int) -> Step:
         if leading.stuck_ms is not None and now_ms - leading.stuck_ms < RETRY_MS:
             return state, ()
         state = replace(state, leading=replace(leading, stuck_ms=now_ms))
-        reason = f"SPU {better} is live, and its log is ahead of this one"
+        live = "is" if state.confirmed else "may be"
+        reason = f"SPU {better} {live} live, and its log is ahead of this one"
         return state, (RequestElection(leading.term, reason),)
     return _proven(state, leading), ()
 

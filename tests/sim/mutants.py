@@ -404,6 +404,9 @@ MUTANTS: dict[str, Mutant] = {
     "what a disk knows of live replicas is the word of the SC": edited(
         core, "_resume", "confirmed=False", "confirmed=True"
     ),
+    "a leader without the SC knows which replicas are live": edited(
+        proof, "ahead", "(live or not state.confirmed)", "live", unproven_leader
+    ),
     "a witness that is behind has an old disk": edited(
         leader, "on_log_end", "in state.newest.required", "in state.required"
     ),

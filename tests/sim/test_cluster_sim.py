@@ -61,6 +61,7 @@ FOUND: Final = {
     "live replicas and term come of different revisions": 0,
     "a damaged follower names a term that it does not know": 2,
     "an old live replica is told to discard its log": 18,
+    "a leader without the SC knows which replicas are live": 609_094,
     "a log that parts below the beginning of the leader's is to be cut": 5228,
     "a change is granted without the revision check": 3,
     "offline members leave below the minimum": 3,

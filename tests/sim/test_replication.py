@@ -172,6 +172,7 @@ CORNERED: Final = {
 }
 #: What only whole clusters show: damage, and logs that begin later (`tests.sim.cluster.mutants`).
 LIVED: Final = {
+    "a leader without the SC knows which replicas are live",
     "a damaged follower names a term that it does not know",
     "an old live replica is told to discard its log",
     "a log that parts below the beginning of the leader's is to be cut",

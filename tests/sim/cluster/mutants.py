@@ -43,6 +43,7 @@ CORE = (
     "a repaired replica keeps its storage id",
     "live replicas and term come of different revisions",
     "a damaged follower names a term that it does not know",
+    "a leader without the SC knows which replicas are live",
     "an old live replica is told to discard its log",
     "a log that parts below the beginning of the leader's is to be cut",
 )

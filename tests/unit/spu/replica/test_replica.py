@@ -101,9 +101,7 @@ def lead_of(spu: Spu, term: Term, revision: int, storage: str | None = None) -> 
 
 async def test_given_a_refusal_then_the_error_says_which_terms(spu: Spu) -> None:
     replica = await spu.serve()
-    with pytest.raises(
-        FencedError, match=r"term 1:0 of orders-0 is over: the disk holds 1:1"
-    ):
+    with pytest.raises(FencedError, match=r"term 1:0 of orders-0 is over: the disk holds 1:1"):
         await replica.lead(lead_of(spu, make_term(1, 0), 9), 0)
     with pytest.raises(ConflictError, match="not in the live replica set"):
         await replica.lead(lead_of(spu, make_term(1, 2), 9, "x"), 0)

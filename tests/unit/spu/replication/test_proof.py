@@ -199,14 +199,22 @@ def test_given_a_live_replica_with_a_longer_log_then_its_election_is_asked_for()
     assert dialogue.state.proven
 
 
-def test_given_a_longer_log_and_no_word_of_the_sc_then_it_never_begins() -> None:
+@pytest.mark.parametrize(
+    "ahead",
+    [
+        pytest.param(1, id="of-a-replica-that-is-live"),
+        pytest.param(2, id="of-one-that-may-be-live-by-now"),
+    ],
+)
+def test_given_a_longer_log_and_no_word_of_the_sc_then_it_never_begins(ahead: int) -> None:
     hard_state = HardState("a", TERM, 2, REPLICAS, (A, B), 2, leading=True)
     dialogue = Dialogue(recovered(0, "boot", hard_state, LOG, 5))
     dialogue.keep(Resume())
     for peer in (1, 2):
         dialogue.keep(LinkUp(peer))
     longer = LogView(0, 9, 9, LOG.history)
-    for spu, log in ((1, longer), (2, LOG)):
+    for spu in (1, 2):
+        log = longer if spu == ahead else LOG
         dialogue.keep(Received(spu, replace(answer(spu, log), term=TERM + 1)))
     # The SC may be away, and elect the other one when it is back.
     dialogue.now_ms = 10 * AHEAD_MS
