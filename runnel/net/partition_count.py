@@ -18,7 +18,7 @@ from runnel.net.routing import TopicRoute
 from schemas.errors import NotFoundError, RunnelError
 
 #: How long added partitions may go unnoticed, unless a client sets another time.
-METADATA_MAX_AGE_MS: Final = 10_000
+METADATA_MAX_AGE_MS: Final = 30_000
 #: The interval is between this share of ``max_age_s`` and all of it, so that the clients of a
 #: cluster do not all ask at the same moment.
 _LEAST_SHARE: Final = 0.7
