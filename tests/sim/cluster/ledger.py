@@ -280,7 +280,8 @@ class Ledger:
 
     def _may_be_fit(self, member: LiveReplica) -> bool:
         holder, key = self.holders.get(member.spu_id), (member.spu_id, member.storage_id)
-        if holder is None or key in self._unfit:
+        if holder is None or key in self._unfit or holder.disk.old:
+            # What the SC has heard of it may be of the disk that was there before.
             return False
         return is_fit(holder.disk, member.storage_id)
 
