@@ -156,6 +156,7 @@ def test_port_in_use_is_named_and_nothing_is_left_running(runnel: Command) -> No
     assert not (runnel.home / "local").exists()
 
 
+@pytest.mark.parametrize("kv", ["sqlite"], indirect=True)
 def test_a_first_start_that_fails_leaves_only_the_log_that_it_names(runnel: Command) -> None:
     local = runnel.home / "local"
     base = free_base_port(local, 1)
