@@ -230,6 +230,9 @@ TAKING = led(1, resolution=OFFLINE, reason="SPU 1 is taking over")
 ONE_OF_TWO = "1 of 2 replicas are live, without SPU 2"
 PAIR = led(1, 2, reason=ONE_OF_TWO)
 LEADING = report_of(TAKING, role=LEADER, term=TERM_1 + 1)
+CHOSEN = OFFLINE_LED.with_status(
+    OFFLINE_LED.status.model_copy(update={"unclean_term": OFFLINE_LED.status.term})
+)
 
 
 def forgetful(partition: Partition, term: int) -> View:
@@ -406,6 +409,14 @@ LED = [
         forgetful(OFFLINE_LED, OFFLINE_LED.status.term),
         (becomes(OFFLINE_LED, OFFLINE, "SPU 1 is taking over", **{**TAKEN, "term": TERM_2}),),
         id="given-leader-came-back-and-knows-nothing-of-its-term-then-elected-at-the-next",
+    ),
+    pytest.param(
+        forgetful(CHOSEN, CHOSEN.status.term),
+        (
+            SendLead(1, lead_of(CHOSEN).model_copy(update={"unclean_term": CHOSEN.status.term})),
+            becomes(CHOSEN, OFFLINE, "SPU 1 is taking over", **TAKEN),
+        ),
+        id="given-an-unclean-election-chose-a-disk-that-knows-nothing-then-told-to-lead",
     ),
     pytest.param(
         forgetful(OFFLINE_LED, OFFLINE_LED.status.term - 1),
