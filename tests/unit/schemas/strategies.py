@@ -89,10 +89,8 @@ def _annotated(annotation: Any, metadata: list[Any]) -> st.SearchStrategy[Any]:
     if origin is Literal:
         return st.sampled_from(arguments)
     if origin is tuple:
-        least = max(
-            (i.min_length for i in metadata if isinstance(i, annotated_types.MinLen)), default=0
-        )
-        return st.lists(_annotated(arguments[0], []), min_size=least, max_size=3).map(tuple)
+        items = _annotated(arguments[0], [])
+        return st.lists(items, min_size=_least_length(metadata), max_size=3).map(tuple)
     if origin is dict:
         return st.dictionaries(texts, _annotated(arguments[1], []), max_size=3)
     if annotation is type(None):
@@ -104,8 +102,13 @@ def _annotated(annotation: Any, metadata: list[Any]) -> st.SearchStrategy[Any]:
     if annotation is bool:
         return st.booleans()
     if annotation is str:
-        return texts
+        least = _least_length(metadata)
+        return texts.filter(lambda text: len(text) >= least) if least else texts
     return st.integers(low, high)
+
+
+def _least_length(metadata: list[Any]) -> int:
+    return max((i.min_length for i in metadata if isinstance(i, annotated_types.MinLen)), default=0)
 
 
 def _topic_specs() -> st.SearchStrategy[TopicSpec]:
