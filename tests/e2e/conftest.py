@@ -19,6 +19,7 @@ from runnel.cli import failure
 from runnel.cli.commands import app
 from runnel.local.processes import free_base_port
 from tests.contract.kv.etcd_server import require_client, require_etcd
+from tests.e2e.forked import fork_server
 
 TIMEOUT_S = 90
 #: The interpreter whose ``runnel`` is tested: this one's, unless an installed wheel's is named.
@@ -83,9 +84,14 @@ class Command:
         return _err(done)
 
     def run(self, *arguments: str, stdin: str | bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        """What a command printed, and its exit code. It is forked; an installed wheel's command is
+        started from nothing."""
         data = stdin.encode() if isinstance(stdin, str) else stdin
+        arguments = self._on_kv(arguments)
+        if self.python == sys.executable:
+            return fork_server().run(arguments, data, self.environment, self.directory, TIMEOUT_S)
         return subprocess.run(
-            [*self.program, *self._on_kv(arguments)],
+            [*self.program, *arguments],
             cwd=self.directory,
             env=self.environment,
             input=data,
@@ -101,8 +107,8 @@ class Command:
 class Refusals:
     """Runs ``runnel`` in the process of the test, for tables of what a cluster refuses.
 
-    Starting a process takes longer than all that it does then. That a process ends with the code,
-    and prints what it should where it should, is seen where `Command` runs one. An installed wheel
+    Even a forked process takes longer than most refusals. That a process ends with the code, and
+    prints what it should where it should, is seen where `Command` runs one. An installed wheel
     has its own interpreter, and so its processes.
     """
 
