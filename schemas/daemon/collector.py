@@ -36,6 +36,8 @@ def held() -> Iterator[None]:
 def spare_what_is_there() -> None:
     """Never traverse the objects that exist now again, and rarely others that have become old: for
     a process that has loaded its state. Young garbage is collected as before."""
+    # What was frozen after the imports holds garbage of the imports.
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, MIDDLE, OLD)

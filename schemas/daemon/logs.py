@@ -9,35 +9,21 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import MutableMapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from schemas.causality import current_cause
+from schemas.daemon.imports import import_without
 from schemas.daemon.installation import name_in_clone
 from schemas.daemon.log_lines import LogLines
 from schemas.errors import InvalidRequestError
 
-
-@contextmanager
-def _absent(name: str) -> Iterator[None]:
-    """Have a module that is not imported yet look as if it were not installed."""
-    if name in sys.modules:
-        yield
-        return
-    sys.modules[name] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        del sys.modules[name]
-
-
 # structlog imports Rich where it finds it, to draw tracebacks in terminals: 6 MiB and a tenth of a
 # second of each daemon, whose lines are JSON.
-with _absent("rich"):
-    import structlog
+import_without("rich", "structlog")
+import structlog  # noqa: E402
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _stamped: Final = structlog.processors.TimeStamper(fmt="iso", utc=True)

@@ -91,6 +91,11 @@ EDGES = {
         "os": "protects the file and makes it durable",
         "pathlib": "reads and replaces the file it is given",
     },
+    "schemas.daemon.imports": {
+        "sys": "hides packages from the libraries that look for them",
+        "asyncio": "imported before aiohttp, so that it finds OpenSSL",
+        "http": "imported before aiohttp, so that it finds OpenSSL",
+    },
     "schemas.daemon.installation": {"sys": "the interpreter that daemons are started with"},
     "schemas.daemon.open_files": {"resource": "how many files this process may have open"},
     "schemas.daemon.process": {
