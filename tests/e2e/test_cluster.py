@@ -24,6 +24,12 @@ spec: {partitions: 3}
 """
 
 
+def base_port_of(cluster: Command) -> int:
+    """The base port of a running cluster: where its SC listens."""
+    assert cluster.sc is not None
+    return int(cluster.sc.rpartition(":")[2])
+
+
 def test_records_survive_a_stop_and_a_start(runnel: Command, tmp_path: Path) -> None:
     base = free_base_port(runnel.home / "local", 2)
     ready = runnel("cluster", "start", "--base-port", str(base), "--spus", "2")
@@ -51,21 +57,23 @@ def test_records_survive_a_stop_and_a_start(runnel: Command, tmp_path: Path) -> 
         assert mine == [line for line in lines if line.startswith(f"{key}:")]
 
 
-def test_start_again_changes_nothing_and_status_lists_every_daemon(runnel: Command) -> None:
-    base = free_base_port(runnel.home / "local", 1)
-    runnel("cluster", "start", "--base-port", str(base))
-    assert "is already running" in runnel("cluster", "start")
-    status = runnel.json("cluster", "status")
+def test_start_again_changes_nothing_and_status_lists_every_daemon(cluster: Command) -> None:
+    before = cluster.json("cluster", "status")
+    assert "is already running" in cluster("cluster", "start")
+    status = cluster.json("cluster", "status")
+    assert status == before
     (sc,) = status["sc"]
-    (spu,) = status["spus"]
-    assert (sc["id"], sc["state"], spu["id"], spu["state"]) == (0, "running", 0, "online")
+    spus = [spu for spu in status["spus"] if spu["pid"] is not None]
+    assert (sc["id"], sc["state"]) == (0, "running")
+    assert [(spu["id"], spu["state"]) for spu in spus] == [(0, "online"), (1, "online")]
+    base = base_port_of(cluster)
     assert sc["ports"] == {"public": base, "private": base + 1}
-    assert spu["ports"] == {"public": base + 10, "private": base + 11, "http": base + 12}
-    assert all(psutil.pid_exists(row["pid"]) for row in (sc, spu))
-    logged = [json.loads(line) for line in runnel("cluster", "logs", "sc-0").splitlines()]
+    assert spus[0]["ports"] == {"public": base + 10, "private": base + 11, "http": base + 12}
+    assert all(psutil.pid_exists(row["pid"]) for row in (sc, *spus))
+    logged = [json.loads(line) for line in cluster("cluster", "logs", "sc-0").splitlines()]
     assert {"serving", "SPU connected"} <= {line["event"] for line in logged}
     assert all({"timestamp", "level", "process", "cause"} <= line.keys() for line in logged)
-    assert "sc-0, spu-0" in runnel.fails("cluster", "logs", "spu-9", code=3)
+    assert "sc-0, spu-0" in cluster.fails("cluster", "logs", "spu-9", code=3)
 
 
 def test_a_killed_spu_is_started_again_and_survives_its_sc(runnel: Command) -> None:
@@ -266,46 +274,46 @@ def test_one_damaged_spu_does_not_take_the_others_away(runnel: Command) -> None:
 
 
 @pytest.mark.parametrize("daemon", ["sc-0", "spu-0"])
-def test_second_process_on_the_same_data_says_who_has_it(runnel: Command, daemon: str) -> None:
-    base = free_base_port(runnel.home / "local", 1)
-    runnel("cluster", "start", "--base-port", str(base))
-    if (runnel.kv, daemon) == ("etcd", "sc-0"):
+def test_second_process_on_the_same_data_says_who_has_it(
+    cluster: Command, tmp_path: Path, daemon: str
+) -> None:
+    base = base_port_of(cluster)
+    if (cluster.kv, daemon) == ("etcd", "sc-0"):
         # Several SCs may share an etcd: only the ports are one process's own.
-        same = str(runnel.home / "local" / "sc-0.yaml")
-        refused = runnel.fails("sc", "run", "-c", same, code=1)
+        same = str(cluster.home / "local" / "sc-0.yaml")
+        refused = cluster.fails("sc", "run", "-c", same, code=1)
         assert f"127.0.0.1:{base}: Address already in use" in refused
-        assert runnel("create", "topic", "still-in-office")
+        assert cluster("create", "topic", "still-in-office")
         return
-    status = runnel.json("cluster", "status")
+    status = cluster.json("cluster", "status")
     pid = {row["name"]: row["pid"] for part in ("sc", "spus") for row in status[part]}[daemon]
-    folder = runnel.home / "local"
+    folder = cluster.home / "local"
     config = next(
         f for f in (folder / f"{daemon}.yaml", folder / "spus" / f"{daemon}.yaml") if f.exists()
     )
     text = config.read_text()
     for port in (base, base + 1, base + 12):
-        text = text.replace(f"port: {port}\n", f"port: {port + 2}\n")
-    copy = runnel.home / "copy.yaml"
+        text = text.replace(f"port: {port}\n", "port: 0\n")
+    copy = tmp_path / "copy.yaml"
     copy.write_text(text)
-    refused = runnel.fails(daemon.split("-")[0], "run", "-c", str(copy), code=1)
+    refused = cluster.fails(daemon.split("-")[0], "run", "-c", str(copy), code=1)
     assert "in use by" in refused
     assert str(pid) in refused
 
 
 def test_spu_that_is_not_registered_is_told_how_to_register(
-    runnel: Command, tmp_path: Path
+    cluster: Command, tmp_path: Path
 ) -> None:
-    base = free_base_port(runnel.home / "local", 1)
-    runnel("cluster", "start", "--base-port", str(base))
     config = {
         "spuId": 77,
         "logDir": str(tmp_path / "spu-77"),
-        "controller": f"127.0.0.1:{base + 1}",
+        "controller": f"127.0.0.1:{base_port_of(cluster) + 1}",
         "public": {"port": 0},
+        "private": {"port": 0},
         "http": {"port": 0},
     }
     (tmp_path / "spu.yaml").write_text(json.dumps(config))
-    spu = runnel.start("spu", "run", "-c", str(tmp_path / "spu.yaml"), stderr=subprocess.PIPE)
+    spu = cluster.start("spu", "run", "-c", str(tmp_path / "spu.yaml"), stderr=subprocess.PIPE)
     try:
         assert spu.stderr is not None
         for line in spu.stderr:
@@ -315,9 +323,10 @@ def test_spu_that_is_not_registered_is_told_how_to_register(
         else:
             pytest.fail("the SPU did not say that it is not registered")
         manifest = "{apiVersion: runnel/v1, kind: Spu, metadata: {name: late}, spec: {spuId: 77}}"
-        runnel("apply", "-f", "-", stdin=manifest)
-        runnel("wait", "spu", "late", "--for", "online", "--timeout", "20s")
+        cluster("apply", "-f", "-", stdin=manifest)
+        cluster("wait", "spu", "late", "--for", "online", "--timeout", "20s")
     finally:
         spu.terminate()
         spu.communicate()
     assert spu.returncode == 0
+    cluster("delete", "spu", "late")
