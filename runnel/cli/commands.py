@@ -19,6 +19,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 import runnel
 from runnel.cli.interrupts import importing
+from schemas.daemon.collector import held_for_imports
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ COMMANDS: Final = {
 def load(name: str) -> Any:
     """The command or group of this name, from its module. Raises KeyError for any other name."""
     lazy = COMMANDS[name]
-    with importing():
+    with importing(), held_for_imports():
         target = getattr(importlib.import_module(lazy.module, __package__), lazy.name)
     return _built(name, target)
 

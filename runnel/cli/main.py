@@ -22,8 +22,11 @@ def main() -> None:
     _open_standard_streams()
     interrupt_ends_at_once(True)
     try:
-        from runnel.cli import failure
-        from runnel.cli.commands import app
+        from schemas.daemon.collector import held_for_imports
+
+        with held_for_imports():
+            from runnel.cli import failure
+            from runnel.cli.commands import app
 
         interrupt_ends_at_once(False)
         code = failure.run(app)

@@ -33,6 +33,15 @@ def held() -> Iterator[None]:
             gc.enable()
 
 
+@contextmanager
+def held_for_imports() -> Iterator[None]:
+    """Collect nothing during a block of imports, and do not traverse later what exists at its end:
+    modules stay for good, and little of what importing them makes is garbage."""
+    with held():
+        yield
+        gc.freeze()
+
+
 def spare_what_is_there() -> None:
     """Never traverse the objects that exist now again, and rarely others that have become old: for
     a process that has loaded its state. Young garbage is collected as before."""

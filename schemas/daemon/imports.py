@@ -13,31 +13,24 @@ Neighbours: ``python -m sc`` and ``python -m spu`` import everything within `imp
 
 from __future__ import annotations
 
-import gc
 import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from schemas.daemon.collector import held
+from schemas.daemon.collector import held_for_imports
 
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """A block that imports the modules of a daemon.
-
-    Modules stay for good, so looking for garbage among them takes time and finds little: nothing
-    is collected meanwhile, and what exists at the end is traversed next by
-    `collector.spare_what_is_there`.
-    """
-    with held():
+    """A block that imports the modules of a daemon."""
+    with held_for_imports():
         # They offer TLS to everybody, so they must not meet the gap that aiohttp is to see.
         import asyncio  # noqa: F401
         import http.client  # noqa: F401
 
         import_without("ssl", "aiohttp")
         yield
-        gc.freeze()
 
 
 def import_without(hidden: str, library: str) -> None:

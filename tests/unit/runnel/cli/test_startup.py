@@ -83,3 +83,33 @@ def test_given_objects_to_get_then_no_event_loop_nor_terminal_library_is_importe
         thread.stop()
     assert found.heavy == {"pydantic"}
     assert found.commands == {*_OBJECTS, "runnel.cli.objects.get"}
+
+
+def test_given_a_cluster_to_start_then_no_event_loop_nor_its_client_is_imported() -> None:
+    found = Imported("cluster", "start", "--help")
+    assert found.heavy == {"pydantic", "yaml"}
+    assert "runnel.cli.cluster.examination" not in found.client
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("cluster", "start", "--help")])
+def test_given_a_call_then_its_imports_are_not_traversed_by_the_collector(
+    arguments: tuple[str, ...],
+) -> None:
+    program = """
+import gc
+from runnel.cli.main import main
+before = gc.get_stats()[2]["collections"]
+try:
+    main()
+finally:
+    print(gc.get_stats()[2]["collections"] - before, gc.isenabled(), gc.get_freeze_count() > 1_000)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env={"PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "0 True True"
