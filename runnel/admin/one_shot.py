@@ -1,4 +1,4 @@
-"""Reads objects with one blocking HTTP request each: for a command that reads once and ends.
+"""Calls an SC with one blocking HTTP request each: for a command that asks little and ends.
 
 Such a command would spend most of its processor time on importing a client that can do more. Only
 plain answers of an SC are read here. Whatever else answers, such as a proxy that redirects or
@@ -25,7 +25,10 @@ from runnel.admin.calls import (
     JSON,
     REQUEST_TIMEOUT_S,
     UNKNOWN_FIELDS,
+    WARNING_HEADER,
     ScCalls,
+    not_an_sc,
+    parse_warnings,
     refusal,
     unreachable,
 )
@@ -76,6 +79,23 @@ class OneShotReads:
         return administer(self._address, self._by)
 
 
+class OneShotCalls:
+    """`ScCalls.call`, blocking, with a connection for every call: for an SC of this machine, where
+    no proxy is in between."""
+
+    def __init__(self, address: str, by: str | None = None) -> None:
+        """Arguments as of `ScCalls.parse`. It sends nothing before the first call."""
+        self._calls = _BlockingCalls.parse(address, by)
+
+    def call(self, method: str, path: str, *, body: Any = None) -> Any:
+        """The JSON of an answer. Raises the error that the SC sent, or UnreachableError."""
+        try:
+            return _result(self._calls.call(method, path, body=body))
+        except _UnusualAnswerError as error:
+            why = "its answer is no plain JSON" if error.__cause__ is None else str(error.__cause__)
+            raise not_an_sc(self._calls.address, why) from error
+
+
 class _UnusualAnswerError(Exception):
     """An answer that is not read here."""
 
@@ -106,8 +126,11 @@ class _BlockingCalls(ScCalls):
                 # It outlives the connection if the other end is to close that.
                 with closing(connection.getresponse()) as response:
                     body = _body(response)
+                    warnings = response.headers.get_all(WARNING_HEADER, [])
             if response.status >= 400:
                 raise refusal(address, response.status, response.reason, body)
+            for warning in parse_warnings(warnings):
+                self.on_warning(warning)
             return json.loads(body)
 
 
@@ -118,7 +141,7 @@ def _body(response: http.client.HTTPResponse) -> bytes:
     """
     length = response.getheader("Content-Length", "0")
     if (
-        not (response.status == 200 or response.status >= 400)
+        not (response.status in (200, 201) or response.status >= 400)
         or response.headers.get_content_type() != JSON
         or response.getheader("Content-Encoding") is not None
         or not (length.isascii() and length.isdecimal())

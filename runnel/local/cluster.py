@@ -9,14 +9,13 @@ partitions that other SPUs hold. What came up then runs on, and the caller hears
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runnel.admin.http import ScClient
+from runnel.admin.one_shot import OneShotCalls
 from runnel.local import offline_admin
 from runnel.local.etcd import find_etcd
 from runnel.local.plan import OWN_KVS, SPU_GROUP, ClusterPlan, Daemon
@@ -147,7 +146,7 @@ class LocalCluster:
                 # The user did not ask for more: the group keeps the number that is in its spec now.
                 startup.keep_spus = True
             try:
-                asyncio.run(startup.bring_up(missing))
+                startup.bring_up(missing)
             except BaseException:
                 with shielded():
                     # The SC first: it would start its SPUs again.
@@ -196,7 +195,7 @@ class LocalCluster:
             try:
                 if own_etcd and "etcd-0" not in ran:
                     _check_ports([(new.etcd.name, new.etcd.ports)])
-                    asyncio.run(helper.bring_up_etcd())
+                    helper.bring_up_etcd()
                 # While the SC still serves, because a store that does not answer cannot be moved
                 # to.
                 progress("looking at the new store")
@@ -230,7 +229,7 @@ class LocalCluster:
         stop(alive.pop(name) for name in (plan.sc.name,) if name in alive)
         startup = Startup(self._directory, plan, ClusterState.of(plan, alive), progress)
         startup.again = True
-        asyncio.run(startup.bring_up([d for d in plan.daemons if d.name not in alive]))
+        startup.bring_up([d for d in plan.daemons if d.name not in alive])
         self.notes += [*startup.notes, *(f"it runs without {one}" for one in startup.absent)]
 
     # -- stop, delete, look ---------------------------------------------------------------------
@@ -286,7 +285,7 @@ class LocalCluster:
         """Ids, pids, ports and states of all daemons. Raises NotFoundError."""
         state = self.require()
         plan = state.plan(self.data_dir)
-        resolutions = asyncio.run(_spu_resolutions(plan.sc_address))
+        resolutions = _spu_resolutions(plan.sc_address)
 
         def row(
             number: int,
@@ -403,17 +402,14 @@ def _some_away(plan: ClusterPlan, names: Collection[str]) -> bool:
     """Whether the SC says of an SPU whose process runs that it is not there: it may end again and
     again, or be turned away."""
     there = (SpuResolution.ONLINE.value, SpuResolution.DRAINING.value)
-    found = asyncio.run(_spu_resolutions(plan.sc_address)) or {}
+    found = _spu_resolutions(plan.sc_address) or {}
     return any(name in names and state not in there for name, state in found.items())
 
 
-async def _spu_resolutions(address: str) -> dict[str, str] | None:
+def _spu_resolutions(address: str) -> dict[str, str] | None:
     """Resolutions of SPUs by name; None if no SC answers."""
-    client = ScClient.parse(address)
     try:
-        spus = (await client.call("GET", "/v1/spus"))["items"]
+        spus = OneShotCalls(address).call("GET", "/v1/spus")["items"]
     except RunnelError:
         return None
-    finally:
-        await client.close()
     return {s["metadata"]["name"]: s["status"]["resolution"] for s in spus}

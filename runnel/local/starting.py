@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
+import http.client
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-import aiohttp
 import yaml
 
-from runnel.admin.http import ScClient
+from runnel.admin.one_shot import OneShotCalls
 from runnel.local.etcd import find_etcd, warning_about
 from runnel.local.plan import HOST, SPU_GROUP, ClusterPlan, Daemon
 from runnel.local.processes import start_daemon
 from runnel.local.state import ClusterState, DataDirectory
-from schemas.daemon.logs import last_trouble
 from schemas.daemon.process import ProcessId, is_alive
+from schemas.daemon.trouble import last_trouble
 from schemas.errors import DeadlineExceededError, NotFoundError, RetryableError, RunnelError
 from schemas.objects.partition import Partition, PartitionResolution
 from schemas.objects.spu import Spu, SpuResolution
@@ -33,6 +32,9 @@ REDUCED_TIMEOUT_S: Final = 5.0
 #: How long an SPU may be in trouble before the start gives up.
 TROUBLE_S: Final = 3.0
 POLL_S: Final = 0.05
+#: How long one look at an etcd may take, and how much of its answer is read.
+ETCD_ANSWER_S: Final = 2.0
+ETCD_ANSWER_BYTES: Final = 4_096
 
 #: Shows in words what a start is doing.
 Progress = Callable[[str], None]
@@ -63,32 +65,30 @@ class Startup:
         self._progress = progress
         # The size of each daemon's log when it was started here.
         self._log_begins: dict[str, int] = {}
+        self._deadline = time.monotonic() + START_TIMEOUT_S
 
     @property
     def processes(self) -> dict[str, ProcessId]:
         """All processes of the cluster, those started here included."""
         return self._state.processes
 
-    async def bring_up(self, missing: list[Daemon]) -> None:
+    def bring_up(self, missing: list[Daemon]) -> None:
         """Start the missing daemons, and wait for all. Raises RunnelError with the last trouble
         that a dead daemon logged, DeadlineExceededError, NotFoundError for a missing program."""
-        client = ScClient.parse(self._plan.sc_address, by="runnel cluster start")
-        try:
-            async with self._limit():
-                await self._bring_up(client, missing)
-        finally:
-            await client.close()
+        with self._limit():
+            self._bring_up(OneShotCalls(self._plan.sc_address, "runnel cluster start"), missing)
 
-    async def bring_up_etcd(self) -> None:
+    def bring_up_etcd(self) -> None:
         """Start the cluster's own etcd alone. Raises as `bring_up` does."""
-        async with self._limit():
-            await self._etcd(self._plan.etcd)
+        with self._limit():
+            self._etcd(self._plan.etcd)
 
-    @asynccontextmanager
-    async def _limit(self) -> AsyncIterator[None]:
+    @contextmanager
+    def _limit(self) -> Iterator[None]:
+        """Bound what `_pause` waits for."""
+        self._deadline = time.monotonic() + START_TIMEOUT_S
         try:
-            async with asyncio.timeout(START_TIMEOUT_S):
-                yield
+            yield
         except TimeoutError:
             trouble = [
                 f"{name}: {text}"
@@ -100,25 +100,25 @@ class Startup:
                 " last (all of it: runnel cluster logs): " + ("\n".join(trouble) or "nothing")
             ) from None
 
-    async def _bring_up(self, client: ScClient, missing: list[Daemon]) -> None:
+    def _bring_up(self, client: OneShotCalls, missing: list[Daemon]) -> None:
         for log in (self._directory.path / "logs").glob(f"{SPU_GROUP}-*.log"):
             self._log_begins[log.stem] = _size(log)
         for daemon in missing:
             if daemon.program == "etcd":
-                await self._etcd(daemon)
+                self._etcd(daemon)
             else:
                 self._launch(daemon)
-        await self._until_healthy(client)
+        self._until_healthy(client)
         self._progress("starting the SPUs")
-        await self._ask_for_spus(client)
+        self._ask_for_spus(client)
         self._progress("waiting for the SPUs")
-        await self._until_online(client)
+        self._until_online(client)
         self._progress("waiting for the partitions")
-        await self._until_led(client)
+        self._until_led(client)
 
-    async def _etcd(self, daemon: Daemon) -> None:
+    def _etcd(self, daemon: Daemon) -> None:
         self._launch(daemon)
-        await self._until_etcd(daemon)
+        self._until_etcd(daemon)
         if (warning := warning_about(find_etcd())) is not None:
             self.notes.append(warning)
 
@@ -137,31 +137,31 @@ class Startup:
         self._state.processes[daemon.name] = process
         self._directory.save(self._state)
 
-    async def _until_etcd(self, daemon: Daemon) -> None:
+    def _until_etcd(self, daemon: Daemon) -> None:
         """Wait until etcd serves, for which it must elect itself leader."""
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
-            while True:
-                self._check_alive()
-                try:
-                    url = f"http://{HOST}:{daemon.ports['client']}/health"
-                    async with session.get(url) as answer:
-                        if '"true"' in await answer.text():
-                            return
-                except (aiohttp.ClientError, TimeoutError):
-                    pass
-                await asyncio.sleep(POLL_S)
+        while True:
+            self._check_alive()
+            connection = http.client.HTTPConnection(
+                HOST, daemon.ports["client"], timeout=ETCD_ANSWER_S
+            )
+            with closing(connection), suppress(OSError, http.client.HTTPException):
+                connection.request("GET", "/health")
+                with closing(connection.getresponse()) as answer:
+                    if b'"true"' in answer.read(ETCD_ANSWER_BYTES):
+                        return
+            self._pause()
 
-    async def _until_healthy(self, client: ScClient) -> None:
+    def _until_healthy(self, client: OneShotCalls) -> None:
         while True:
             self._check_alive()
             try:
-                await client.call("GET", "/health")
+                client.call("GET", "/health")
             except RetryableError:
-                await asyncio.sleep(POLL_S)
+                self._pause()
             else:
                 return
 
-    async def _ask_for_spus(self, client: ScClient) -> None:
+    def _ask_for_spus(self, client: OneShotCalls) -> None:
         """Have the SC start the SPUs. Changes by the user to the group stay, except that SPUs are
         added, and that ports follow if the cluster was moved to others."""
         wanted = self._plan.spu_group
@@ -169,9 +169,9 @@ class Startup:
             return
         path = f"/v1/{SpuGroup.PLURAL}"
         try:
-            found = SpuGroup.model_validate(await client.call("GET", f"{path}/{wanted.name}"))
+            found = SpuGroup.model_validate(client.call("GET", f"{path}/{wanted.name}"))
         except NotFoundError:
-            await client.call("POST", path, body=wanted.to_json())
+            client.call("POST", path, body=wanted.to_json())
             return
         ours, theirs = wanted.spec.template, found.spec.template
         template = theirs.model_copy(
@@ -191,9 +191,9 @@ class Startup:
         spec = found.spec.model_copy(update={"replicas": replicas, "template": template})
         if spec != found.spec:
             changed = found.model_copy(update={"spec": spec})
-            await client.call("PUT", f"{path}/{wanted.name}", body=changed.to_json())
+            client.call("PUT", f"{path}/{wanted.name}", body=changed.to_json())
 
-    async def _until_online(self, client: ScClient) -> None:
+    def _until_online(self, client: OneShotCalls) -> None:
         """Wait until the SPUs are online, or until it is clear which of them do not come.
 
         Raises RunnelError if that cannot happen: if none comes, or one does not in a first start.
@@ -204,11 +204,11 @@ class Startup:
         deadline = time.monotonic() + ONLINE_TIMEOUT_S
         while names:
             self._check_alive()
-            found = await client.call("GET", f"/v1/{SpuGroup.PLURAL}/{group.name}")
+            found = client.call("GET", f"/v1/{SpuGroup.PLURAL}/{group.name}")
             status = SpuGroup.model_validate(found).status
             if status.resolution is SpuGroupResolution.INVALID:
                 raise RunnelError(f"the SPUs cannot be: {status.reason}")
-            items = (await client.call("GET", "/v1/spus"))["items"]
+            items = (client.call("GET", "/v1/spus"))["items"]
             spus = [Spu.model_validate(item) for item in items]
             online = {s.name for s in spus if s.status.resolution is SpuResolution.ONLINE}
             if names <= online:
@@ -226,7 +226,7 @@ class Startup:
             if in_trouble:
                 logs = self._directory.log_file("…").parent
                 raise RunnelError(f"{status.reason}\nIts log is in {logs}")
-            await asyncio.sleep(POLL_S)
+            self._pause()
 
     def _why_absent(self, name: str, reason: str | None) -> str:
         """What the SC says about an SPU that does not come, and what that SPU logged last."""
@@ -237,7 +237,7 @@ class Startup:
             lines.append(f"  it logged last: {said}")
         return "\n".join([*lines, f"  its log is {self._directory.log_file(name)}"])
 
-    async def _until_led(self, client: ScClient) -> None:
+    def _until_led(self, client: OneShotCalls) -> None:
         """Wait until every partition that only these SPUs hold is online.
 
         A partition that cannot be (its disk was replaced, say) must not stop the rest: after
@@ -248,7 +248,7 @@ class Startup:
         patience_s = REDUCED_TIMEOUT_S if self.absent else PARTITIONS_TIMEOUT_S
         deadline = time.monotonic() + patience_s
         while True:
-            items = (await client.call("GET", "/v1/partitions"))["items"]
+            items = (client.call("GET", "/v1/partitions"))["items"]
             coming = [p for p in map(Partition.model_validate, items) if _is_coming(p, ours)]
             if not coming:
                 return
@@ -258,7 +258,13 @@ class Startup:
                     f"{len(coming)} partitions are not online ({first}); see: runnel get p"
                 )
                 return
-            await asyncio.sleep(POLL_S)
+            self._pause()
+
+    def _pause(self) -> None:
+        """Wait a little. Raises TimeoutError if this start has taken too long."""
+        if time.monotonic() >= self._deadline:
+            raise TimeoutError
+        time.sleep(POLL_S)
 
     def _check_alive(self) -> None:
         for name, process in self._state.processes.items():

@@ -34,9 +34,10 @@ from sc.store.codec import CONTROLLERS
 from sc.store.view import Provisioned, Provisioning
 from schemas.daemon.files import write_json
 from schemas.daemon.installation import Program, program_command
-from schemas.daemon.logs import get_logger, last_trouble
+from schemas.daemon.logs import get_logger
 from schemas.daemon.process import ProcessId, is_alive, spu_processes, started_at, stop
 from schemas.daemon.secret_file import DEFAULT_FILE, read_secret, write_secret
+from schemas.daemon.trouble import last_trouble
 from schemas.errors import RunnelError
 from schemas.objects.quantities import short
 from schemas.objects.spu import SpuSpec

@@ -6,12 +6,10 @@ be written is dropped (`schemas.daemon.log_lines`).
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import MutableMapping
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from schemas.causality import current_cause
@@ -94,28 +92,3 @@ def get_logger(module: str) -> structlog.stdlib.BoundLogger:
     name = name_in_clone(module)
     logger: structlog.stdlib.BoundLogger = structlog.get_logger(module=name)
     return logger
-
-
-def last_trouble(log: Path, begin: int = 0) -> str:
-    """The last complaint of a daemon after a position in its log: a warning, an error, or text
-    that is no log line, such as why it cannot run. Empty if there is none."""
-    try:
-        with log.open("rb") as file:
-            file.seek(begin)
-            text = file.read().decode(errors="replace")
-    except FileNotFoundError:
-        return ""
-    for line in reversed([line for line in text.splitlines() if line.strip()]):
-        try:
-            event = json.loads(line)
-        except ValueError:
-            return line
-        if not isinstance(event, dict):
-            return line
-        if event.get("level") in ("warning", "error", "critical", "warn", "fatal"):
-            # etcd says `msg` and `error`.
-            what = event.get("event") or event.get("msg")
-            keys = ("reason", "why", "exception", "error")
-            why = next((event[key] for key in keys if event.get(key)), None)
-            return f"{what}: {why}" if why else str(what)
-    return ""

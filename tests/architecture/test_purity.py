@@ -75,10 +75,10 @@ EDGES = {
     "schemas.causality": {"secrets": "fresh ids of chains of causes"},
     "schemas.daemon.logs": {
         "logging": "the level of the process's logs",
-        "pathlib": "reads the log it is given",
         "structlog": "the logs themselves",
         "sys": "logs go to stderr",
     },
+    "schemas.daemon.trouble": {"pathlib": "reads the log it is given"},
     "schemas.daemon.log_lines": {
         "os": "writes lines",
         "threading": "one line at a time, from any thread",

@@ -1,7 +1,9 @@
-"""``runnel cluster check``: checks whether a cluster serves clients on this machine.
+"""What ``runnel cluster check`` finds: whether a cluster serves clients on this machine.
 
 It does what a client does: it asks the SC, connects to every SPU at its advertised address, and
 asks the SPU for its identity. It does not try private endpoints: only other SPUs must reach those.
+
+Neighbour: `runnel.cli.cluster.check` is the command.
 """
 
 from __future__ import annotations
@@ -15,19 +17,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
-import typer
 
 import runnel
 from runnel.admin.client import Admin
 from runnel.admin.http import ScClient
-from runnel.cli.arguments import ScOption, TableOutputOption
-from runnel.cli.failure import EXIT_FAILED, EXIT_OK, EXIT_UNREACHABLE
 from runnel.cli.readiness import commits, why_not
-from runnel.cli.render import TableOutput, count, print_rows
-from runnel.loop_thread import LoopThread
-from runnel.net.address import Address, parse_addresses
+from runnel.cli.render import count
+from runnel.net.address import Address
 from runnel.net.connection import open_connection
-from runnel.profile import default_sc, load_profile
+from runnel.profile import load_profile
 from schemas.errors import RunnelError, UnreachableError
 from schemas.objects.partition import Partition, PartitionResolution
 from schemas.objects.quantities import readable_size
@@ -60,33 +58,6 @@ class Check:
     check: str
     result: Result
     detail: str
-
-
-def check(
-    output: TableOutputOption = TableOutput.TABLE,
-    sc: ScOption = None,
-) -> None:
-    """Check that the cluster serves clients from here: SC, SPUs, endpoints, partitions, disks.
-
-    Exits with 0 if all is ok or a warning, with 1 if something failed, with 5 if no SC answers.
-    """
-    addresses = parse_addresses(default_sc() if sc is None else sc)
-    thread = LoopThread("runnel cluster check")
-    try:
-        checks, answered = thread.call(examine(addresses))
-    finally:
-        thread.stop()
-    worst = max(found.result for found in checks)
-    if output is TableOutput.JSON:
-        rows = [{"check": c.check, "result": str(c.result), "detail": c.detail} for c in checks]
-        print(json.dumps({"result": str(worst), "checks": rows}, indent=2))
-    else:
-        print_rows(
-            ["CHECK", "RESULT", "DETAIL"], [[c.check, str(c.result), c.detail] for c in checks]
-        )
-    if not answered:
-        raise typer.Exit(EXIT_UNREACHABLE)
-    raise typer.Exit(EXIT_FAILED if worst is Result.FAILED else EXIT_OK)
 
 
 async def examine(addresses: Sequence[Address]) -> tuple[list[Check], bool]:

@@ -12,7 +12,7 @@ import pytest
 
 from runnel.admin import one_shot, reads
 from runnel.admin.blocking import administer
-from runnel.admin.one_shot import OneShotReads
+from runnel.admin.one_shot import OneShotCalls, OneShotReads
 from runnel.loop_thread import LoopThread
 from schemas.errors import InvalidRequestError, NotFoundError, RunnelError, UnreachableError
 from tests.unit.runnel.fake_sc import FakeSc
@@ -201,3 +201,38 @@ def test_a_name_is_never_taken_for_a_path_or_for_another_name(sc: FakeSc, name: 
     with administer(sc.address) as connected, pytest.raises(NotFoundError):
         connected.delete("topics", name)
     assert OneShotReads(sc.address).get("topics", "orders").name == "orders"
+
+
+def test_given_a_plain_call_then_the_answer_of_the_sc(sc: FakeSc) -> None:
+    assert OneShotCalls(sc.address).call("GET", "/health") == {"status": "ok"}
+
+
+def test_given_an_object_to_create_then_created(
+    sc: FakeSc, caplog: pytest.LogCaptureFixture
+) -> None:
+    sc.warnings.append('299 - "it will wait"')
+    calls = OneShotCalls(sc.address)
+    body = calls.call("GET", "/v1/topics/orders")
+    new = {key: body[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": "new"}}
+    assert calls.call("POST", "/v1/topics", body=new)["metadata"]["name"] == "new"
+    assert caplog.messages == ["it will wait"]
+    assert calls.call("GET", "/v1/topics/new")["spec"] == body["spec"]
+
+
+def test_given_a_call_that_the_sc_refuses_then_its_error(sc: FakeSc) -> None:
+    with pytest.raises(NotFoundError):
+        OneShotCalls(sc.address).call("GET", "/v1/topics/absent")
+
+
+@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\n\r\nhello"])
+def test_given_a_call_to_something_else_then_it_says_so(answer: bytes) -> None:
+    with peer(answer) as address, pytest.raises(UnreachableError) as raised:
+        OneShotCalls(address).call("GET", "/health")
+    assert f"{address} is not the public port of an SC" in raised.value.message
+
+
+def test_given_nobody_then_a_call_is_unreachable() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(UnreachableError, match="refused"):
+            OneShotCalls(f"127.0.0.1:{taken.getsockname()[1]}").call("GET", "/health")

@@ -14,7 +14,7 @@ from runnel.local.plan import ClusterPlan
 from runnel.local.processes import free_base_port
 from runnel.local.starting import Startup
 from runnel.local.state import ClusterState, DataDirectory
-from schemas.errors import RunnelError
+from schemas.errors import DeadlineExceededError, RunnelError
 from schemas.objects.metadata import Metadata
 from schemas.objects.spu import Spu, SpuResolution, SpuSpec, SpuStatus
 from schemas.objects.spu_group import SpuGroupStatus
@@ -57,7 +57,7 @@ async def _start(
             DataDirectory(plan.data_dir), plan, ClusterState.of(plan, {}), lambda _: None
         )
         startup.again = again
-        await startup.bring_up([])
+        await asyncio.to_thread(startup.bring_up, [])
     finally:
         await runner.cleanup()
     return startup
@@ -92,3 +92,12 @@ def test_a_first_start_and_one_without_any_spu_fail(
 
 def test_a_start_in_which_all_come_misses_none(plan: ClusterPlan) -> None:
     assert asyncio.run(_start(plan, (0, 1), None, again=True)).absent == []
+
+
+def test_a_start_whose_sc_never_answers_ends(
+    plan: ClusterPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "START_TIMEOUT_S", 0.2)
+    startup = Startup(DataDirectory(plan.data_dir), plan, ClusterState.of(plan, {}), lambda _: None)
+    with pytest.raises(DeadlineExceededError, match=r"not ready within 0\.2 s"):
+        startup.bring_up([])
