@@ -31,7 +31,7 @@ from schemas.columns.column_types import ColumnType, ListOf, MapOf, Scalar, Stru
 from schemas.columns.topic_schema import Column as TopicColumn
 from schemas.columns.topic_schema import TopicSchema
 from schemas.errors import InvalidRequestError
-from schemas.objects.kinds import nearest
+from schemas.objects.spelling import nearest
 
 #: As in Kafka: the producer's clock, not the broker's, made the timestamp.
 CREATE_TIME: Final = 0

@@ -23,8 +23,8 @@ from typing import Final
 from runnel import TransactionId
 from runnel.net.address import parse_addresses
 from schemas.errors import InvalidRequestError
-from schemas.objects.kinds import nearest
 from schemas.objects.quantities import check_name
+from schemas.objects.spelling import nearest
 from schemas.wire.batch import MAX_TRANSACTION_ID
 from spark_io.offsets import OffsetWish, parse_offsets
 

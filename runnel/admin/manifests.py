@@ -12,7 +12,8 @@ from typing import Any
 import pydantic
 
 from schemas.errors import ManifestError
-from schemas.objects.manifest.validation import build_object, explain
+from schemas.objects.manifest.problems import explain
+from schemas.objects.manifest.validation import build_object
 from schemas.objects.metadata import Object
 from schemas.objects.spu import Spu as SpuObject
 from schemas.objects.topic import Topic as TopicObject

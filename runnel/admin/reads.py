@@ -13,8 +13,9 @@ from typing import Final
 from runnel.admin.answers import text_or_none
 from runnel.admin.calls import ScCalls, object_path, parse_answer, understood
 from schemas.errors import CompactedError, NotFoundError
-from schemas.objects.kinds import find_kind, nearest
+from schemas.objects.kinds import find_kind
 from schemas.objects.metadata import Object
+from schemas.objects.spelling import nearest
 from schemas.objects.system_topics import is_system_name
 
 #: A selector as text (``team=a,tier in (gold,silver),!old``), or labels that must all be there.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from schemas.errors import InvalidRequestError
-from schemas.objects.kinds import nearest
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
+from schemas.objects.spelling import nearest
 from schemas.objects.topic import Topic
 
 #: The condition that every kind has: the object is deleted.

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from schemas.control.assignments import Assignments, TopicAssignment
 from schemas.errors import NotFoundError, RunnelError, UnreachableError
-from schemas.objects.kinds import nearest
+from schemas.objects.spelling import nearest
 
 
 class AssignmentSource(Protocol):

@@ -10,8 +10,8 @@ from runnel.net.address import Address
 from runnel.net.connection import SpuConnection, open_connection
 from schemas.errors import NotFoundError, RunnelError, UnreachableError
 from schemas.ids import PartitionUid
-from schemas.objects.kinds import nearest
 from schemas.objects.partition import Partition
+from schemas.objects.spelling import nearest
 from schemas.objects.spu import Spu, SpuResolution
 
 CONNECT_TIMEOUT_S = 5.0

@@ -19,7 +19,7 @@ from runnel.positions.store import GIVE_UP_S, PositionStore
 from runnel.records.record import time_of
 from runnel.state_log.log import StateLog, now_us
 from schemas.errors import InvalidRequestError, NotFoundError, RunnelError
-from schemas.objects.kinds import nearest
+from schemas.objects.spelling import nearest
 from schemas.wire.record_requests import LATEST, ListOffsetsResponse
 
 #: How long a partition may take to answer with its bounds; a list then shows none for it.

@@ -22,7 +22,7 @@ from runnel.records.sources import as_rows, as_table
 from runnel.records.tables import ZONE_HINT
 from schemas.columns.topic_schema import Column, names
 from schemas.errors import InvalidRequestError
-from schemas.objects.kinds import nearest
+from schemas.objects.spelling import nearest
 
 #: How many misfits an error lists, and the most that are searched for in one column.
 MAX_MISFITS: Final = 20

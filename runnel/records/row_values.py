@@ -25,7 +25,7 @@ from schemas.columns.column_types import (
 )
 from schemas.columns.topic_schema import Column, names
 from schemas.errors import InvalidRequestError
-from schemas.objects.kinds import nearest
+from schemas.objects.spelling import nearest
 
 Row = tuple[Any, ...]
 

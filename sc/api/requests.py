@@ -13,8 +13,8 @@ from typing import Final
 from sc.api.routes import MAX_HEADER, MAX_REVISION, Form, Parameter, Route
 from sc.store.codec import CONTROLLERS
 from schemas.errors import InvalidRequestError, NotFoundError
-from schemas.objects.kinds import nearest
 from schemas.objects.quantities import check_name
+from schemas.objects.spelling import nearest
 
 BY_HEADER: Final = "X-Runnel-By"
 CAUSE_HEADER: Final = "X-Runnel-Cause"

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from schemas.errors import ManifestError
 from schemas.model import Model
-from schemas.objects.manifest.validation import explain
+from schemas.objects.manifest.problems import explain
 from schemas.objects.manifest.yaml_lines import Document, YamlError, read_documents
 
 M = TypeVar("M", bound=Model)

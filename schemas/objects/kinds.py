@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
-from typing import Final
-
 from schemas.errors import InvalidRequestError
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 from schemas.objects.pipeline import Pipeline
+from schemas.objects.spelling import nearest
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup
 from schemas.objects.stream import Scope, Stream
@@ -18,19 +15,6 @@ from schemas.objects.topic import Topic
 KINDS: tuple[type[Object], ...] = (Spu, SpuGroup, Topic, Partition, Scope, Stream, Pipeline)
 BY_KIND: dict[str, type[Object]] = {cls.kind_name(): cls for cls in KINDS}
 BY_PLURAL: dict[str, type[Object]] = {cls.PLURAL: cls for cls in KINDS}
-
-
-#: No word of ours is near a longer one, and the search takes the square of its length.
-_MAX_TYPO_LENGTH: Final = 64
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that a typo most likely means, or None where none is close."""
-    if len(word) > _MAX_TYPO_LENGTH:
-        return None
-    by_lower = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
-    return by_lower[found[0]] if found else None
 
 
 def find_kind(word: str) -> type[Object]:

@@ -46,6 +46,17 @@ print(len(read), collections() - before, gc.isenabled(), gc.get_freeze_count())
     assert int(frozen) > 10_000
 
 
+def test_given_an_spu_then_it_builds_no_models_of_objects_that_it_never_reads() -> None:
+    names = {"kinds", "pipeline", "spu_group", "stream"}
+    assert (
+        output(f"""
+import spu.__main__, sys
+print(*(n for n in {sorted(names)} if f"schemas.objects.{{n}}" in sys.modules))
+""")
+        == []
+    )
+
+
 def imported(module: str) -> set[str]:
     """The packages that are imported once ``module`` is."""
     return set(

@@ -20,7 +20,7 @@ from runnel.state_log import fold
 from sc.api import bodies, listing, merge_patch, requests, selectors
 from sc.store import codec
 from schemas import errors
-from schemas.objects.manifest import manifest, validation, yaml_lines
+from schemas.objects.manifest import manifest, problems, validation, yaml_lines
 from schemas.wire import (
     batch,
     framing,
@@ -147,7 +147,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     merge_patch.patched,
     manifest._load_text,
     validation.build_object,
-    validation.format_path,
+    problems.format_path,
     yaml_lines._Loader.compose_node,
     yaml_lines.read_documents,
     yaml_lines._plain,

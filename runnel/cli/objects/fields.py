@@ -11,9 +11,9 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from schemas.errors import InvalidRequestError
-from schemas.objects.kinds import nearest
 from schemas.objects.metadata import Object
 from schemas.objects.quantities import format_size
+from schemas.objects.spelling import nearest
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ import yaml
 
 from schemas.errors import ManifestError
 from schemas.objects.kinds import BY_KIND
-from schemas.objects.manifest.validation import build_object, format_path
+from schemas.objects.manifest.problems import format_path
+from schemas.objects.manifest.validation import build_object
 from schemas.objects.manifest.yaml_lines import Document, YamlError, read_documents
 from schemas.objects.metadata import Object
 

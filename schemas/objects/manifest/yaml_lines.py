@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import yaml
 
-from schemas.objects.manifest.validation import Path, Problem, format_path
+from schemas.objects.manifest.problems import Path, Problem, format_path
 from schemas.objects.quantities import short
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemas.errors import InvalidRequestError
-from schemas.objects.kinds import BY_KIND, BY_PLURAL, KINDS, find_kind, nearest
+from schemas.objects.kinds import BY_KIND, BY_PLURAL, KINDS, find_kind
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 from schemas.objects.spu import Spu
@@ -78,16 +78,3 @@ def test_what_is_said_about_others(word: str, message: str) -> None:
 def test_registries_hold_every_kind() -> None:
     assert set(BY_KIND.values()) == set(BY_PLURAL.values()) == set(KINDS)
     assert set(Object.__subclasses__()) == set(KINDS)
-
-
-@pytest.mark.parametrize(
-    ("word", "known", "expected"),
-    [
-        pytest.param("replicatoinFactor", ["replicationFactor"], "replicationFactor", id="swap"),
-        pytest.param("SIZE", ["size", "time"], "size", id="case"),
-        pytest.param("qqq", ["size", "time"], None, id="far"),
-        pytest.param("size", [], None, id="nothing-known"),
-    ],
-)
-def test_nearest(word: str, known: list[str], expected: str | None) -> None:
-    assert nearest(word, known) == expected

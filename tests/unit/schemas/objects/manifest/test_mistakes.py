@@ -9,11 +9,12 @@ from unittest import mock
 import pytest
 from pydantic import ValidationError
 
-from schemas.objects import kinds
 from schemas.objects.manifest import mistakes as searched
-from schemas.objects.manifest import validation
+from schemas.objects.manifest import problems as explaining
 from schemas.objects.manifest.mistakes import has_few_nodes, mistakes
-from schemas.objects.manifest.validation import MAX_EXPLAINED, MAX_HINTED, build_object
+from schemas.objects.manifest.problems import MAX_EXPLAINED, MAX_HINTED
+from schemas.objects.manifest.validation import build_object
+from schemas.objects.spelling import nearest
 from schemas.objects.topic import Topic
 
 MORE = f"more is wrong from here on; the first {MAX_EXPLAINED} problems are explained"
@@ -101,18 +102,13 @@ def test_given_many_mistakes_then_no_step_finds_them_all(data: Any, first: str) 
 
 def test_given_many_unknown_fields_then_few_searches_for_a_near_one() -> None:
     data = topic({f"partition{i}": 1 for i in range(18)})
-    with mock.patch.object(validation, "nearest", wraps=kinds.nearest) as searches:
+    with mock.patch.object(explaining, "nearest", wraps=nearest) as searches:
         _, problems = build_object(data)
     assert searches.call_count == MAX_HINTED
     assert [p.message.startswith("unknown field; did you mean partitions?") for p in problems] == [
         i < MAX_HINTED for i in range(18)
     ]
     assert all("known fields: partitions," in p.message for p in problems[MAX_HINTED:])
-
-
-def test_given_a_long_word_then_no_search() -> None:
-    assert kinds.nearest("x" * 64, ["x" * 63]) is not None
-    assert kinds.nearest("x" * 65, ["x" * 63]) is None
 
 
 @pytest.mark.parametrize("count", [MAX_EXPLAINED, MAX_EXPLAINED + 1])

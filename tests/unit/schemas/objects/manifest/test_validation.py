@@ -7,16 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ValidationError
 
 from schemas.errors import InvalidRequestError
-from schemas.objects.manifest.validation import (
-    Problem,
-    build_object,
-    explain,
-    format_path,
-    parse_object,
-)
+from schemas.objects.manifest.validation import build_object, parse_object
 from schemas.objects.topic import Topic
 
 TOPIC: dict[str, Any] = {
@@ -25,26 +18,6 @@ TOPIC: dict[str, Any] = {
     "metadata": {"name": "orders"},
     "spec": {"partitions": 3},
 }
-
-
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        pytest.param((), "", id="given-nothing"),
-        pytest.param(("spec",), "spec", id="given-one"),
-        pytest.param(
-            ("spec", "assignment", 0, "replicas"), "spec.assignment[0].replicas", id="list"
-        ),
-        pytest.param(("a", 0, 1), "a[0][1]", id="given-lists-in-lists"),
-    ],
-)
-def test_paths(path: tuple[str | int, ...], text: str) -> None:
-    assert format_path(path) == text
-
-
-def test_problems_as_text() -> None:
-    assert str(Problem(("spec", "size"), "is required")) == "spec.size: is required"
-    assert str(Problem((), "is required")) == "is required"
 
 
 def test_given_a_good_object_then_it_is_built() -> None:
@@ -108,30 +81,3 @@ def test_law_any_json_is_an_object_or_problems(name: str, value: Any) -> None:
     built, problems = build_object(data)
     assert (built is None) == bool(problems)
     assert all(problem.message for problem in problems)
-
-
-class Pair(BaseModel):
-    left: int
-    right: dict[str, int] = {}
-
-
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        pytest.param({}, "left: is required", id="given-nothing"),
-        pytest.param(
-            {"left": True, "right": {"a": "x"}},
-            "right.a: must be a whole number, not the text 'x'",
-            id="given-text-in-a-mapping",
-        ),
-        pytest.param(
-            {"left": 1, "right": 1},
-            "right: must be a mapping of fields, not the number",
-            id="number",
-        ),
-    ],
-)
-def test_explain_any_model(data: Any, expected: str) -> None:
-    with pytest.raises(ValidationError) as raised:
-        Pair.model_validate(data)
-    assert [str(problem) for problem in explain(raised.value, Pair)] == [expected]
