@@ -1,4 +1,4 @@
-"""What tests of the public port share."""
+"""An SPU behind its public port, and pauses that are over soon."""
 
 from __future__ import annotations
 
@@ -9,6 +9,16 @@ import pytest
 
 from tests.integration.spu.served import Served, serve
 from tests.unit.spu.builders import assignment_of, open_spu, settings_of
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPUs look around and ask again much sooner than real ones, for tests in which something
+    waits for that and nothing is about when it happens."""
+    monkeypatch.setattr("spu.host.host.TICK_S", 0.05)
+    monkeypatch.setattr("spu.replica.runner.TICK_MS", 50)
+    for module in ("leader", "unproven_leader", "attachments"):
+        monkeypatch.setattr(f"spu.replication.{module}.RETRY_MS", 100)
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disks:
     ]
 )
 async def cluster(
-    tmp_path: Path, disks: Disks, request: pytest.FixtureRequest
+    tmp_path: Path, disks: Disks, request: pytest.FixtureRequest, short_pauses: None
 ) -> AsyncIterator[Cluster]:
     found = Cluster(tmp_path, 2, settings_of(durability=request.param))
     yield found

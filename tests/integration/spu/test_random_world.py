@@ -20,12 +20,8 @@ FAULTS, MANY_FAULTS = 12, 30
 
 
 @pytest.fixture(autouse=True)
-def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+def hurry(short_pauses: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let patience end sooner than in a real cluster, so that a world sees more of its ends."""
-    monkeypatch.setattr("spu.host.host.TICK_S", 0.05)
-    monkeypatch.setattr("spu.replica.runner.TICK_MS", 50)
-    for module in ("leader", "unproven_leader", "attachments"):
-        monkeypatch.setattr(f"spu.replication.{module}.RETRY_MS", 100)
     for module in ("leader", "unproven_leader"):
         monkeypatch.setattr(f"spu.replication.{module}.REPLICA_LAG_TIME_MS", 1_000)
     monkeypatch.setattr("spu.replication.attachments.STALLED_MS", 300)

@@ -40,7 +40,9 @@ from tests.unit.spu.builders import (
 
 
 @pytest.fixture(params=[Durability.FSYNC, Durability.REPLICATED], ids=["fsync", "replicated"])
-async def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+async def cluster(
+    tmp_path: Path, request: pytest.FixtureRequest, short_pauses: None
+) -> AsyncIterator[Cluster]:
     log = settings_of(segment=1 << 14, durability=request.param)
     three = Cluster(tmp_path, 3, log.model_copy(update={"min_in_sync_replicas": 2}))
     yield three

@@ -225,7 +225,7 @@ async def test_given_a_client_that_leaves_then_its_verification_ends(
 
 @pytest.mark.parametrize("durability", list(Durability), ids=lambda one: one.value)
 async def test_replicas_are_alike_and_a_damaged_follower_heals(
-    tmp_path: Path, durability: Durability
+    tmp_path: Path, durability: Durability, short_pauses: None
 ) -> None:
     cluster = Cluster(tmp_path, 2, settings_of(segment=1_024, durability=durability))
     leader = await cluster.begin()
