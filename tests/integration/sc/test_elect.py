@@ -4,8 +4,7 @@ none will, by the term that was seen, and recorded for good."""
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -18,12 +17,14 @@ from sc.kv.interface import Put
 from sc.store.codec import encode_object
 from schemas.ids import Term, next_election
 from schemas.objects.partition import Partition, UncleanElection
+from tests.e2e.forked import fork_server
 from tests.integration.sc.calls import call
 from tests.integration.sc.conftest import RunningSc
 from tests.polling import eventually
 from tests.simulated_spu import SimulatedSpu
 
 ELECT = "/v1/partitions/t-0/elect"
+DEADLINE_S = 60.0
 
 
 @dataclass
@@ -59,14 +60,10 @@ class Bench:
     async def command(self, *arguments: str) -> tuple[int, str, str]:
         """Exit code, standard output and error of ``runnel``."""
         sc = self.sc.public.removeprefix("http://")
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "runnel.cli.main", *arguments, "--sc", sc),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+        done = await asyncio.to_thread(
+            fork_server().run, (*arguments, "--sc", sc), b"", dict(os.environ), None, DEADLINE_S
         )
-        out, err = await process.communicate()
-        return process.returncode or 0, out.decode(), err.decode()
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
 @pytest.fixture

@@ -232,8 +232,9 @@ async def test_a_real_spu_is_started_again_when_it_is_killed_and_ended_for_good(
 
 
 async def test_crash_loop_is_told_and_forgotten_when_its_cause_is_gone(
-    bench: Bench, stand_in: Callable[[bool], None]
+    bench: Bench, stand_in: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("sc.provisioning.local.STEADY_S", 0.5)
     provisioner, spu = bench.new(), spu_at()
     stand_in(True)
     provisioner.carry_out(ProvisionSpu(spu))
