@@ -7,7 +7,7 @@ PYTHON is the interpreter of an environment that has the other build installed, 
 begins with the other one than the round before. The table shows medians: processor time (user and
 system) and the largest resident memory of the process, and this build's share of the other's as
 the median of the ratios within a round. Both builds ask one cluster: the one at ``--sc``, else one
-that this build starts.
+that this build starts. They create a topic there, and write to it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarks.local_cluster import local_cluster
 
@@ -33,7 +35,8 @@ pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=quiet)
 _, status, usage = os.wait4(pid, 0)
 print(os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
 """
-#: What is called, and with what exit code it ends.
+_TOPIC = "startup"
+#: What is called, and with what exit code it ends. ``{manifest}`` and ``{records}`` are files.
 CALLS: dict[str, tuple[tuple[str, ...], int]] = {
     "python -c pass": (("-c", "pass"), 0),
     "import runnel": (("-c", "import runnel"), 0),
@@ -42,7 +45,17 @@ CALLS: dict[str, tuple[tuple[str, ...], int]] = {
     "runnel aplly (mistyped)": ((*_CLI, "aplly"), 2),
     "runnel explain topic": ((*_CLI, "explain", "topic"), 0),
     "runnel get topics": ((*_CLI, "get", "topics"), 0),
+    "runnel apply": ((*_CLI, "apply", "-f", "{manifest}"), 0),
+    "runnel produce": ((*_CLI, "produce", _TOPIC, "-f", "{records}"), 0),
+    "runnel consume": ((*_CLI, "consume", _TOPIC, "-B", "-n", "1"), 0),
+    "runnel cluster start --help": ((*_CLI, "cluster", "start", "--help"), 0),
 }
+_MANIFEST = f"""\
+apiVersion: runnel/v1
+kind: Topic
+metadata: {{name: {_TOPIC}}}
+spec: {{partitions: 1}}
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +81,20 @@ def cost(command: Sequence[str], expected_code: int) -> Cost:
 
 def measure(other: str, rounds: int) -> dict[str, dict[str, float]]:
     """Medians of every call: both builds, and the ratio of this one to the other."""
+    with tempfile.TemporaryDirectory(prefix="runnel-bench-") as directory:
+        manifest, records = Path(directory, "topic.yaml"), Path(directory, "records.txt")
+        manifest.write_text(_MANIFEST)
+        records.write_text("one record\n")
+        setup = [sys.executable, "-P", *_CLI, "apply", "--wait", "-f", str(manifest)]
+        subprocess.run(setup, stdout=subprocess.DEVNULL, check=True)
+        return _measure(other, rounds, {"manifest": str(manifest), "records": str(records)})
+
+
+def _measure(other: str, rounds: int, files: Mapping[str, str]) -> dict[str, dict[str, float]]:
     pairs: dict[str, list[tuple[Cost, Cost]]] = {name: [] for name in CALLS}
     for number in range(rounds):
-        for name, (arguments, code) in CALLS.items():
+        for name, (call, code) in CALLS.items():
+            arguments = [argument.format_map(files) for argument in call]
             builds = [other, sys.executable] if number % 2 else [sys.executable, other]
             # -P: the build is the installed one, and not the one of the current directory.
             found = {python: cost([python, "-P", *arguments], code) for python in builds}
@@ -102,10 +126,10 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(found, indent=2))
         return
-    print(f"{'call':26}{'other':>16}{'this':>18}{'CPU ratio':>11}{'RSS ratio':>11}")
+    print(f"{'call':28}{'other':>16}{'this':>18}{'CPU ratio':>11}{'RSS ratio':>11}")
     for name, row in found.items():
         print(
-            f"{name:26}{row['other_cpu_s']:7.3f} s{row['other_rss_mib']:4.0f} MiB"
+            f"{name:28}{row['other_cpu_s']:7.3f} s{row['other_rss_mib']:4.0f} MiB"
             f"{row['this_cpu_s']:8.3f} s{row['this_rss_mib']:4.0f} MiB"
             f"{row['cpu_ratio']:11.2f}{row['rss_ratio']:11.2f}"
         )
