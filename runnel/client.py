@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import weakref
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -117,6 +118,8 @@ class Cluster(Admin):
         super().__init__(sc, self._leaders.forget)
         self._connections = ConnectionPool(info.cluster_uid, random)
         self._open: set[Producer | Consumer] = set()
+        # A consumer at its end may be read on after a seek; its user need not close it.
+        self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         # By the topic's uid: the schema that the SC sent last.
         self._schemas: dict[str, TopicSchema | None] = {}
         self._positions = PositionStore(
@@ -156,7 +159,7 @@ class Cluster(Admin):
         Raises the first thing that could not be delivered; everything is closed all the same.
         """
         failures = await asyncio.gather(
-            *(opened.close() for opened in list(self._open)), return_exceptions=True
+            *(opened.close() for opened in {*self._open, *self._consumers}), return_exceptions=True
         )
         await self._end()
         for failure in failures:
@@ -171,7 +174,7 @@ class Cluster(Admin):
             await self.close()
             return
         await asyncio.gather(
-            *(opened.leave(error) for opened in list(self._open)),
+            *(opened.leave(error) for opened in {*self._open, *self._consumers}),
             return_exceptions=True,
         )
         await self._end()
@@ -274,12 +277,13 @@ class Cluster(Admin):
             self._schema,
             make_range(start, stop, partitions),
             settings,
-            self._open.discard,
             self._session(name, topic, settings) if name is not None else None,
+            opened=self._open.add,
+            closed=self._open.discard,
             timeout=timeout,
             find_range=find_range,
         )
-        self._open.add(consumer)
+        self._consumers.add(consumer)
         return consumer
 
     async def consumers(self, name: str | None = None) -> tuple[NamedConsumer, ...]:

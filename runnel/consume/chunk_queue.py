@@ -43,6 +43,13 @@ class ChunkQueue(Generic[T]):
         """Add something that is not a chunk; in the loop."""
         self._put(other)
 
+    def withdraw(self, other: BaseException) -> None:
+        """Remove this error, if it is in the queue."""
+        with self._lock:
+            kept = [item for item in self._items if item is not other]
+            self._items.clear()
+            self._items.extend(kept)
+
     def extract(self, wanted: Callable[[T], bool]) -> list[T]:
         """Remove the chunks for which ``wanted`` is true, and give them in their order."""
         with self._lock:

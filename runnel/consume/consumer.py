@@ -51,7 +51,8 @@ class Consumer:
     `start`. The meaning of "latest" is settled at that moment. ``ask_schema`` gives the current
     schema of a route's topic, as far as it is known. ``session``: that of a named consumer.
     ``timeout``: iterating ends when no record has come for so many seconds. ``find_range``: asked
-    for the range to read instead of ``wanted``, once the topic is found.
+    for the range to read instead of ``wanted``, once the topic is found. ``opened`` and ``closed``
+    are told when there is something to close, and when there is not.
     """
 
     def __init__(
@@ -61,9 +62,10 @@ class Consumer:
         ask_schema: Callable[[TopicRoute], Awaitable[TopicSchema | None]],
         wanted: Range,
         settings: ConsumerSettings,
-        closed: Callable[[Consumer], None] = lambda _consumer: None,
         session: Session | None = None,
         *,
+        opened: Callable[[Consumer], None] = lambda _consumer: None,
+        closed: Callable[[Consumer], None] = lambda _consumer: None,
         timeout: float | None = None,
         find_range: Callable[[], Awaitable[Range]] | None = None,
     ) -> None:
@@ -76,6 +78,7 @@ class Consumer:
         self.timeout = check_timeout(timeout)
         self._find_range = find_range
         self._settings = settings
+        self._on_opened = opened
         self._on_closed = closed
         self._session = session
         self._auto_commit = (
@@ -91,6 +94,7 @@ class Consumer:
         self._closed = False
         self._exhausted = False
         self._forgotten = False
+        opened(self)
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name is not None else ""
@@ -250,11 +254,19 @@ class Consumer:
         to those that ``to`` names. Records that were fetched and not handed out are dropped; the
         ``stop`` stays. Automatic commits still never go back: after seeking back, `commit` moves
         the committed position. No other thread may be reading meanwhile. An offset that is not
-        there shows when it is read. If this raises, nothing has changed: InvalidRequestError for
-        partitions that are not read and once the consumer is closed, DeadlineExceededError.
+        there shows when it is read: OffsetOutOfRangeError then, as well as DivergedError, is raised
+        until a seek moves that partition, and reading goes on. It also goes on after the end. If
+        this raises, nothing has changed: InvalidRequestError for partitions that are not read and
+        once the consumer is closed, DeadlineExceededError, and again any other error that reading
+        raised.
         """
-        await (await self._open_readers()).seek(to, partitions)
-        self._exhausted = False
+        readers = await self._open_readers()
+        await readers.seek(to, partitions)
+        if self._failure is not None and not readers.is_misplaced(self._failure):
+            self._failure = None
+        if self._exhausted:
+            self._exhausted = False
+            self._on_opened(self)
 
     async def pause(self, partitions: Iterable[int] | None = None) -> None:
         """Hand out no records of these partitions (default: all that are read) until `resume`.
@@ -276,7 +288,8 @@ class Consumer:
 
     async def _open_readers(self) -> PartitionReaders:
         self._opened_in.require()
-        if self._failure is not None:
+        readers = self._readers
+        if self._failure is not None and not (readers and readers.is_misplaced(self._failure)):
             raise self._failure
         await self.start()
         if self._readers is None:
@@ -380,9 +393,10 @@ class Consumer:
         return tasks
 
     async def _finish(self) -> None:
-        """Everything is read: with a name, commit it, and stay open for commits by the user."""
+        """Everything is read: with a name, commit it. It stays open for commits and `seek`."""
         if self._auto_commit is None:
-            await self.close()
+            # Nothing runs any more: a user who leaves it here has nothing to close.
+            self._on_closed(self)
         else:
             await self._auto_commit.finish(self.position())
 

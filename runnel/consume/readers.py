@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 from runnel.consume.chunk_queue import ChunkQueue
@@ -25,7 +26,12 @@ from runnel.positions.store import Session
 from runnel.records.cursor import Cursor
 from runnel.records.schema_resolution import ReadColumns
 from schemas.columns.topic_schema import TopicSchema
-from schemas.errors import InvalidRequestError, RunnelError
+from schemas.errors import (
+    DivergedError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    RunnelError,
+)
 
 _MIN_FETCH_BYTES: Final = 64 << 10
 _MAX_FETCH_BYTES: Final = 8 << 20
@@ -65,12 +71,18 @@ class PartitionReaders:
         # The chunks that came while their partition was paused.
         self._paused: dict[int, list[ReadChunk]] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
+        # Why partitions cannot be read on from where they are; a seek ends that.
+        self._misplaced: dict[int, BaseException] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def active(self) -> bool:
         """May more chunks come? They may once a paused partition is resumed."""
         return bool(self._tasks) or bool(self._paused)
+
+    def is_misplaced(self, failure: BaseException) -> bool:
+        """Is it the error of a partition that can be read again after a seek?"""
+        return any(failure is error for error in self._misplaced.values())
 
     @property
     def paused(self) -> frozenset[int]:
@@ -105,7 +117,8 @@ class PartitionReaders:
         return tasks
 
     async def seek(self, to: Start, partitions: Iterable[int] | None) -> None:
-        """Read on from another place; None: in all partitions. Paused ones stay paused.
+        """Read on from another place; None: in all partitions. Paused ones stay paused, and those
+        that could not be read on from where they were are read again.
 
         Nothing has changed if this raises: InvalidRequestError for a partition that is not read,
         and what `resolve_offset` raises.
@@ -169,6 +182,8 @@ class PartitionReaders:
         if (running := self._running.get(partition)) is not None:
             running.cancel()
         self._queue.extract(lambda item: item.reader is old)
+        if (error := self._misplaced.pop(partition, None)) is not None:
+            self._queue.withdraw(error)
         self._state.seek(partition, place.offset)
         cursor = Cursor(
             self._route.name,
@@ -271,9 +286,15 @@ class PartitionReaders:
         task = asyncio.create_task(work, name=f"read {self._route.name}/{partition}")
         self._tasks.add(task)
         self._running[partition] = task
-        task.add_done_callback(self._ended)
+        task.add_done_callback(partial(self._ended, partition))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, partition: int, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if self._running[partition] is not task:
+            # It was moved meanwhile: this is about its former place.
+            error = None
+        elif isinstance(error, OffsetOutOfRangeError | DivergedError):
+            self._misplaced[partition] = error
         # None wakes readers of the queue: this may have been the last task.
-        self._queue.put_other(None if task.cancelled() else task.exception())
+        self._queue.put_other(error)

@@ -77,6 +77,10 @@ class FakeLog:
         """What a fetch ends before."""
         return self.lac + 1
 
+    def lacks(self, offset: int) -> bool:
+        """Does a leader refuse to read from this offset?"""
+        return not self.start <= offset <= self.end
+
     def follow(self, leader: FakeLog, batches: int | None = None) -> None:
         """Hold the first batches of a leader's log, and know their producers; all by default."""
         for batch in leader.batches[len(self.batches) : batches]:
@@ -280,7 +284,7 @@ class FakeSpu:
         told = False
         while True:
             step = self.push_script.popleft() if self.push_script else self._usual()
-            if offset < log.start:
+            if log.lacks(offset):
                 step = OffsetOutOfRangeError(f"offset {offset} is not in the log")
             if step is Step.SILENCE:
                 await self.may_speak.wait()
@@ -355,7 +359,7 @@ class FakeSpu:
         if step is Step.SILENCE:
             await self.may_speak.wait()
         log = self.logs[request.uid]
-        if not log.start <= request.offset:
+        if log.lacks(request.offset) and (self.leads or request.offset < log.start):
             refuse(OffsetOutOfRangeError(f"offset {request.offset} is not in the log"))
             return
         try:

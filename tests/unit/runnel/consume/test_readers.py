@@ -15,7 +15,13 @@ from runnel.consume import readers
 from runnel.consume.delivered import FetchedChunk
 from runnel.consume.start import find_starts
 from runnel.records.record import Record, time_of
-from schemas.errors import InvalidRequestError, NotLeaderError
+from schemas.errors import (
+    CorruptBatchError,
+    DivergedError,
+    InvalidRequestError,
+    NotLeaderError,
+    OffsetOutOfRangeError,
+)
 from tests.polling import eventually
 from tests.unit.runnel.conftest import World
 from tests.unit.runnel.records.test_cursor import batch
@@ -261,8 +267,126 @@ async def test_given_a_pause_and_a_seek_then_it_goes_on_there_once_resumed(world
         assert await some(consumer, 2) == [(0, 4), (0, 5)]
         assert await consumer.poll() is None
         assert consumer.exhausted
+    with pytest.raises(InvalidRequestError, match="closed"):
+        await consumer.seek(0)
+
+
+@pytest.mark.parametrize("name", [None, "billing"], ids=["given-no-name", "given-a-name"])
+async def test_given_a_seek_after_the_end_then_it_reads_again(
+    world: World, name: str | None
+) -> None:
+    await numbered(world)
+    async with world.cluster.consumer("orders", "earliest", {0: 6}, name=name) as consumer:
+        for start in (0, 4, 4):
+            await consumer.seek(start)
+            found = [record.offset async for record in consumer]
+            assert (found, consumer.exhausted) == (list(range(start, 6)), True)
+            await consumer.pause()
+            await consumer.resume()
+            assert await consumer.poll() is None
+        await consumer.seek(5)
+        assert not consumer.exhausted
+    with pytest.raises(InvalidRequestError, match="closed"):
+        await consumer.seek(0)
+
+
+async def test_given_consumers_at_their_end_then_the_cluster_holds_only_those_that_read_again(
+    world: World,
+) -> None:
+    await numbered(world)
+    left, again = (world.cluster.consumer("orders", "earliest", {0: 6}) for _ in range(2))
+    for consumer in (left, again):
+        assert len([record async for record in consumer]) == 6
+    assert not world.cluster._open
+    await again.seek(0)
+    assert world.cluster._open == {again}
+    await world.cluster.close()
+    for consumer in (left, again):
+        assert consumer.closed
         with pytest.raises(InvalidRequestError, match="closed"):
             await consumer.seek(0)
+
+
+@pytest.mark.parametrize("partitions", [None, [0]], ids=["given-all", "given-that-partition"])
+@pytest.mark.parametrize("met", [True, False], ids=["given-it-was-met", "given-it-was-not"])
+async def test_given_an_offset_that_is_not_there_then_a_seek_reads_on(
+    world: World, partitions: list[int] | None, met: bool
+) -> None:
+    await numbered(world)
+    async with world.cluster.consumer("orders", "earliest", settings=QUICK) as consumer:
+        assert await some(consumer, 1) == [(0, 0)]
+        await consumer.seek(10**9)
+        if met:
+            for _ in range(2):
+                with pytest.raises(OffsetOutOfRangeError, match="offset 1000000000 is above"):
+                    await consumer.poll(10)
+            with pytest.raises(InvalidRequestError, match="start is -1"):
+                await consumer.seek(-1)
+            with pytest.raises(InvalidRequestError, match=r"does not read the partitions \[7\]"):
+                await consumer.pause([7])
+            await consumer.pause()
+            await consumer.resume()
+            with pytest.raises(OffsetOutOfRangeError):
+                await consumer.poll(10)
+        else:
+            await eventually(lambda: any(consumer._queue._items))
+        await consumer.seek(4, partitions)
+        assert consumer.position() == {0: 4}
+        assert await some(consumer, 2) == [(0, 4), (0, 5)]
+
+
+async def test_given_two_misplaced_partitions_then_each_needs_a_seek(world: World) -> None:
+    await numbered(world, 2)
+    async with world.cluster.consumer("orders", 10**9, settings=QUICK) as consumer:
+        await eventually(lambda: sum(map(bool, consumer._queue._items)) == 2)
+        for _ in range(2):
+            with pytest.raises(OffsetOutOfRangeError) as raised:
+                await consumer.poll(10)
+            await consumer.seek(5, [raised.value.details["partition"]])
+        assert await some(consumer, 2) == [(0, 5), (1, 5)]
+
+
+async def test_given_a_log_that_differs_then_a_seek_to_the_offset_it_names_reads_on(
+    world: World,
+) -> None:
+    await numbered(world)
+    async with world.cluster.consumer("orders", "earliest", settings=QUICK) as consumer:
+        assert len(await some(consumer, 6)) == 6
+        world.spu.fetch_script.append(DivergedError("another term", diverged_at=2))
+        world.log().put(batch(6, 1))
+        with pytest.raises(DivergedError, match="continue from offset 2") as raised:
+            await consumer.poll(10)
+        await consumer.seek(raised.value.diverged_at)
+        assert await some(consumer, 5) == [(0, offset) for offset in range(2, 7)]
+
+
+async def test_given_an_error_of_another_kind_then_a_seek_repeats_it(world: World) -> None:
+    await numbered(world)
+    world.log().batches[0][-1] ^= 1
+    async with world.cluster.consumer("orders", "earliest", settings=QUICK) as consumer:
+        for _ in range(2):
+            with pytest.raises(CorruptBatchError):
+                await consumer.poll(10)
+            with pytest.raises(CorruptBatchError):
+                await consumer.seek(2)
+
+
+async def test_given_a_reader_that_failed_before_it_was_moved_then_its_error_does_not_count(
+    world: World,
+) -> None:
+    async def fails() -> NoReturn:
+        raise OffsetOutOfRangeError("at the former place")
+
+    await numbered(world)
+    async with world.cluster.consumer("orders", "earliest", settings=QUICK) as consumer:
+        assert await some(consumer, 1) == [(0, 0)]
+        assert consumer._readers is not None
+        former = asyncio.create_task(fails())
+        await asyncio.wait([former])
+        await consumer.seek(4)
+        # The loop tells of an ended task some time later.
+        consumer._readers._ended(0, former)
+        assert await some(consumer, 2) == [(0, 4), (0, 5)]
 
 
 async def test_given_batches_then_a_pause_keeps_what_is_left(world: World) -> None:
