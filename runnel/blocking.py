@@ -377,12 +377,14 @@ class Consumer:
         """Was everything up to ``stop`` handed out, and the end met?"""
         return self._inner.exhausted
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def batches(self, *, max_records: int | None = None) -> Iterator[pa.RecordBatch]:
         """The records as Arrow record batches with the columns partition, offset, timestamp, key,
-        value, headers; each batch is of one partition."""
+        value, headers; each batch is of one partition, and has at most ``max_records``. With a
+        name, a batch counts as processed once the next one is asked for."""
+        consumer.check_max_records(max_records)
         state = self._inner.state
         while True:
-            while (rest := state.rest()) is not None:
+            while (rest := state.rest(max_records)) is not None:
                 yield rest
             if (chunk := self._next_chunk(self._inner.timeout)) is None:
                 return

@@ -200,14 +200,16 @@ class Consumer:
             self._queue.sleep(left_s)
         return None
 
-    async def batches(self) -> AsyncIterator[pa.RecordBatch]:
+    async def batches(self, *, max_records: int | None = None) -> AsyncIterator[pa.RecordBatch]:
         """The records as Arrow record batches with the columns partition, offset, timestamp, key,
         value, headers (for a typed topic: partition, offset, timestamp, and its columns as they
         were when reading began), and transaction_id if the settings ask for it; each batch is of
-        one partition.
+        one partition, and has at most ``max_records``. With a name, a batch counts as processed
+        once the next one is asked for.
         """
+        check_max_records(max_records)
         while True:
-            while (rest := self.state.rest()) is not None:
+            while (rest := self.state.rest(max_records)) is not None:
                 yield rest
             if (chunk := await self.next_chunk(timeout=self.timeout)) is None:
                 return
@@ -450,6 +452,12 @@ def check_timeout(timeout: float | None) -> float | None:
             f"timeout is {timeout!r}; give a number of seconds, or None to wait for ever"
         )
     return timeout
+
+
+def check_max_records(max_records: int | None) -> None:
+    """Raise InvalidRequestError unless it is None or 1 or more."""
+    if max_records is not None and max_records < 1:
+        raise InvalidRequestError(f"max_records is {max_records}; give at least 1, or None")
 
 
 def _require_no_column(topic: str, rows: TopicSchema) -> None:

@@ -118,8 +118,10 @@ class ReadState:
                 self._begin_batch()
         self._finish()
 
-    def rest(self) -> pa.RecordBatch | None:
-        """The next batch of the chunk, or the rest of it; None at the end."""
+    def rest(self, max_records: int | None = None) -> pa.RecordBatch | None:
+        """The next batch of the chunk, or the rest of it, or so many records of that; None at the
+        end.
+        """
         while self._chunk is not None and self._left:
             partition = self._chunk.partition
             batch = self._left.popleft()
@@ -127,13 +129,16 @@ class ReadState:
             # Offsets of one batch rise, but may have gaps: the position is looked up.
             begins = self.position.get(partition, 0)
             done = int(np.searchsorted(offsets, begins))
+            end = batch.num_rows if max_records is None else min(done + max_records, batch.num_rows)
+            if end < batch.num_rows:
+                self._left.appendleft(batch)
             self._batch = (partition, begins)
-            self.position[partition] = int(offsets[-1]) + 1
+            self.position[partition] = int(offsets[end - 1]) + 1
             self._begin_batch()
             if not self._left:
                 self._finish()
-            if done < batch.num_rows:
-                return self._as_asked(batch.slice(done))
+            if done < end:
+                return self._as_asked(batch.slice(done, end - done))
         self._finish()
         return None
 

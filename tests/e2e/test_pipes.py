@@ -116,6 +116,26 @@ def test_given_a_signal_while_it_follows_under_a_name_then_it_commits_and_closes
     assert found["lagAtMost"] <= 1
 
 
+def test_given_sigterm_while_it_prints_into_a_full_pipe_then_what_was_printed_is_committed(
+    cluster: Command,
+) -> None:
+    lines = [f"{number:05} {'x' * 60}\n" for number in range(20_000)]
+    cluster("create", "topic", "slowly-read")
+    cluster("produce", "slowly-read", stdin="".join(lines))
+    read = ("consume", "slowly-read", "--name", "slow")
+    process = cluster.start(*read, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    found = [read_line(process.stdout) for _ in range(9_000)]
+    process.send_signal(signal.SIGTERM)
+    found += map(bytes.decode, process.stdout or ())
+    _, said = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, said) == (0, b"")
+    assert found[:-1] == lines[: len(found) - 1]
+    assert len(found) < len(lines)
+    (first, *_) = cluster(*read, "-n", "1").splitlines()
+    # Printed lines come again at most as far as one commit reaches, and none is left out.
+    assert 8_000 <= int(first[:5]) <= len(found)
+
+
 def test_given_sigterm_in_a_watch_then_143(filled: Command) -> None:
     process = filled.start(
         "get", "partition", "filled-0", "-w", stdout=subprocess.PIPE, stderr=subprocess.PIPE

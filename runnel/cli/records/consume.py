@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Final
 
 import pyarrow as pa
 import typer
@@ -20,12 +21,16 @@ from runnel.cli.records.output import RecordOutput, RecordWriter, print_bytes
 from runnel.cli.records.record_format import DETAILS, VERBS, RecordFormat
 from runnel.cli.times import parse_time
 from runnel.consume.settings import ConsumerSettings
+from runnel.local.signals import shielded
 from runnel.net.offsets import Start, Stop, TransactionId
 from schemas.columns.topic_schema import TopicSchema
-from schemas.errors import InvalidRequestError, NotFoundError
+from schemas.errors import InvalidRequestError, NotFoundError, RunnelError
 from schemas.objects.quantities import parse_duration_ms
 from schemas.objects.topic import Topic
 from schemas.wire.payload import TRANSACTION_ID
+
+#: With a name, so many records are printed between two chances to commit.
+_MAX_RECORDS: Final = 1000
 
 
 class OnTruncatedChoice(StrEnum):
@@ -140,10 +145,12 @@ def consume(
                 _write(last, write, count)
                 return
             start = _start(from_beginning, offset, at, transaction_id, now)
-            with cluster.consumer(
+            opened = cluster.consumer(
                 topic, start, end, partitions, name=name, timeout=timeout_s, settings=settings
-            ) as consumer:
-                if (printed := _write(consumer.batches(), write, count)) and name is not None:
+            )
+            with _committing(opened) as consumer:
+                batches = consumer.batches(max_records=_MAX_RECORDS if name is not None else None)
+                if (printed := _write(batches, write, count)) and name is not None:
                     # The consumer has handed out more records than were printed.
                     consumer.commit({**consumer.position(), **printed})
                     consumer.close(commit=False)
@@ -151,6 +158,29 @@ def consume(
             # Only Ctrl-C ends a consumer that follows.
             if not follow:
                 raise
+
+
+@contextmanager
+def _committing(consumer: runnel.Consumer) -> Iterator[runnel.Consumer]:
+    """Leave the consumer at the end, and say so if it could not commit.
+
+    A signal or a closed pipe would end the command with success. The consumer's last commit is
+    bounded to seconds then, and a second signal, as `timeout` sends it, does not cut it short.
+    """
+    try:
+        yield consumer
+    except BaseException as error:
+        with shielded():
+            consumer.__exit__(type(error), error, error.__traceback__)
+        if isinstance(error, KeyboardInterrupt | BrokenPipeError) and (
+            notes := getattr(error, "__notes__", [])
+        ):
+            raise RunnelError("; ".join(notes)) from error
+        raise
+    try:
+        consumer.close()
+    except KeyboardInterrupt:
+        raise typer.Abort from None
 
 
 def _print_formatted(

@@ -114,6 +114,41 @@ async def test_given_batches_and_an_error_then_the_batch_in_hand_comes_again(wor
     assert await rest(world) == [1, 2, 3, 5]
 
 
+@pytest.mark.parametrize(
+    ("max_records", "expected", "again"),
+    [
+        pytest.param(1, [[1], [2], [3], [5]], [2, 3, 5], id="given-1"),
+        pytest.param(3, [[1, 2, 3], [5]], [5], id="given-3"),
+        pytest.param(4, [[1, 2, 3, 5]], [1, 2, 3, 5], id="given-as-many-as-there-are"),
+    ],
+)
+async def test_given_max_records_then_only_the_batch_in_hand_comes_again(
+    world: World, max_records: int, expected: list[list[int]], again: list[int]
+) -> None:
+    await fill(world)
+    found: list[list[int]] = []
+
+    async def process() -> None:
+        async with world.cluster.consumer("orders", name="billing") as consumer:
+            async for rows in consumer.batches(max_records=max_records):
+                found.append(rows["offset"].to_pylist())
+                if len(found) == min(2, len(expected)):
+                    raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await process()
+    assert found == expected[:2]
+    assert await rest(world) == again
+    whole = world.cluster.consumer("orders", "earliest", "latest")
+    batches = whole.batches(max_records=max_records)
+    assert [rows["offset"].to_pylist() async for rows in batches] == expected
+
+
+async def test_given_max_records_of_0_then_refused(world: World) -> None:
+    with pytest.raises(InvalidRequestError, match="max_records is 0"):
+        await anext(world.cluster.consumer("orders").batches(max_records=0))
+
+
 async def test_given_no_end_then_what_was_committed_by_hand_counts(world: World) -> None:
     await fill(world)
     consumer = world.cluster.consumer("orders", name="billing", settings=BY_HAND)
