@@ -14,6 +14,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -158,10 +159,13 @@ class Cluster(Admin):
 
         Raises the first thing that could not be delivered; everything is closed all the same.
         """
-        failures = await asyncio.gather(
-            *(opened.close() for opened in {*self._open, *self._consumers}), return_exceptions=True
-        )
-        await self._end()
+        try:
+            failures = await asyncio.gather(
+                *(opened.close() for opened in {*self._open, *self._consumers}),
+                return_exceptions=True,
+            )
+        finally:
+            await self._end()
         for failure in failures:
             if isinstance(failure, BaseException):
                 raise failure
@@ -173,11 +177,13 @@ class Cluster(Admin):
         if error is None:
             await self.close()
             return
-        await asyncio.gather(
-            *(opened.leave(error) for opened in {*self._open, *self._consumers}),
-            return_exceptions=True,
-        )
-        await self._end()
+        try:
+            await asyncio.gather(
+                *(opened.leave(error) for opened in {*self._open, *self._consumers}),
+                return_exceptions=True,
+            )
+        finally:
+            await self._end()
 
     async def __aenter__(self) -> Self:
         return self
@@ -501,9 +507,11 @@ class Cluster(Admin):
         return self._schemas[uid]
 
     async def _end(self) -> None:
-        await self._positions.close()
-        await self._connections.close()
-        await self._sc.close()
+        # The last one first. Each is closed, even if this is cancelled.
+        async with AsyncExitStack() as closing:
+            closing.push_async_callback(self._sc.close)
+            closing.push_async_callback(self._connections.close)
+            closing.push_async_callback(self._positions.close)
 
 
 def _check_count(name: str, count: object) -> None:

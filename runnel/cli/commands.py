@@ -5,7 +5,7 @@ its help: ``get`` does not import Arrow, and ``runnel --help``, a mistyped name 
 command at all. `COMMANDS` therefore repeats the first sentence of each command's help; a test
 compares them.
 
-Neighbours: `runnel.cli.main` starts it; `runnel.cli.interrupts` handles Ctrl-C during imports.
+Neighbours: `runnel.cli.main` starts it; `runnel.cli.interrupts` handles Ctrl-C.
 """
 
 from __future__ import annotations

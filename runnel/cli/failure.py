@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import typer
 
-from runnel.cli.interrupts import SAID, ending_signal, importing
+from runnel.cli.interrupts import importing, interruptible, tell_ending
 from schemas.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -120,7 +120,7 @@ def run(app: Callable[..., object]) -> int:
 def _outcome(app: Callable[..., object]) -> int:
     try:
         # Whatever the path of the program: completion looks for this name, and usage shows it.
-        result = app(standalone_mode=False, prog_name="runnel")
+        result = interruptible(lambda: app(standalone_mode=False, prog_name="runnel"))
     except (typer.Abort, KeyboardInterrupt):
         result = EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -141,9 +141,7 @@ def _outcome(app: Callable[..., object]) -> int:
         return error.exit_code
     # Typer gives 130 for Ctrl-C instead of raising it.
     if result == EXIT_INTERRUPTED:
-        number = ending_signal()
-        say(SAID[number])
-        return 128 + number
+        return tell_ending()
     return result if isinstance(result, int) else EXIT_OK
 
 

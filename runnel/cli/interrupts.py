@@ -1,20 +1,26 @@
 """Signals that end a command: Ctrl-C (SIGINT), SIGTERM and SIGHUP.
 
-While modules are imported, each ends the process at once: nothing needs to be closed at that point,
-and a traceback from an import statement helps nobody. Afterwards SIGTERM and SIGHUP do what Ctrl-C
-does: a command commits, deletes and reports the same after each, and only the exit code differs.
+Each raises KeyboardInterrupt in the command, however often it comes: a command commits, deletes and
+reports the same after each, and only the exit code differs. Outside of the command (while modules
+are imported, once the command is over, and while the interpreter shuts down) each ends the process
+at once, with the same word and the same code: nothing needs to be closed there, and a traceback
+from inside an import or the interpreter's exit helps nobody.
 This module imports only modules that are loaded anyway.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Final
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 #: The last line of an interrupted command on standard error, by the signal.
 SAID: Final = {
@@ -24,58 +30,73 @@ SAID: Final = {
 }
 
 _received: signal.Signals = signal.SIGINT
+#: Whether a signal raises KeyboardInterrupt; otherwise it ends the process at once.
+_raises = False
+_told = False
 
 
-def ending_signal() -> signal.Signals:
-    """The signal behind the last KeyboardInterrupt; its exit code is 128 and its number."""
-    return _received
-
-
-def interrupt_ends_at_once(wanted: bool) -> None:
-    """Make these signals end the process, or (not ``wanted``) raise KeyboardInterrupt."""
+def take_signals() -> None:
+    """Handle these signals from now on, until the process has ended."""
     for number in SAID:
         # A shell starts background jobs with SIGINT ignored, and nohup ignores SIGHUP: that stays.
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _end_at_once if wanted else _INTERRUPTING[number])
+            signal.signal(number, _end)
+    # What is registered first runs last. After that the interpreter takes its handlers away, and
+    # a signal would kill the process instead of leaving it its exit code.
+    atexit.register(_ignore_signals)
+
+
+def interruptible(command: Callable[[], T]) -> T:
+    """Run the command: within it, signals raise KeyboardInterrupt. Gives its result."""
+    global _raises, _told
+    _told = False
+    try:
+        _raises = True
+        return command()
+    finally:
+        # A function call here would give a second signal the time to raise outside of the command.
+        _raises = False
+
+
+def tell_ending() -> int:
+    """Say on standard error which signal ended the command; gives the exit code."""
+    global _told
+    if not _told:
+        _told = True
+        # Standard error may be closed.
+        with suppress(OSError):
+            print(SAID[_received], file=sys.stderr, flush=True)
+    return 128 + _received
 
 
 @contextmanager
 def importing() -> Iterator[None]:
     """A block of imports during which these signals end the process at once."""
+    global _raises
     if threading.current_thread() is not threading.main_thread():
-        # Only the main thread may set signal handlers.
+        # Only the main thread gets signals.
         yield
         return
-    before = {number: signal.getsignal(number) for number in SAID}
-    interrupt_ends_at_once(True)
+    before, _raises = _raises, False
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        _raises = before
 
 
-def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
+def _end(number: int, _frame: FrameType | None) -> None:
     global _received
-    _received = signal.Signals(number)
-    # While asyncio runs, this is its handler, which cancels the main task.
-    handler = signal.getsignal(signal.SIGINT)
-    if callable(handler):
-        handler(signal.SIGINT, frame)
-        return
-    raise KeyboardInterrupt
-
-
-#: asyncio takes Ctrl-C over only from the interpreter's own handler.
-_INTERRUPTING: Final = {
-    signal.SIGINT: signal.default_int_handler,
-    signal.SIGTERM: _as_ctrl_c,
-    signal.SIGHUP: _as_ctrl_c,
-}
-
-
-def _end_at_once(number: int, _frame: FrameType | None) -> None:
+    if _raises:
+        _received = signal.Signals(number)
+        raise KeyboardInterrupt
     try:
-        os.write(2, f"{SAID[signal.Signals(number)]}\n".encode())
+        if not _told:
+            # The stream may be in the middle of a line of the command.
+            os.write(2, f"{SAID[signal.Signals(number)]}\n".encode())
     finally:
         os._exit(128 + number)
+
+
+def _ignore_signals() -> None:
+    for number in SAID:
+        signal.signal(number, signal.SIG_IGN)

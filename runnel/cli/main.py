@@ -1,12 +1,12 @@
 """Entry point of the command line: makes the process safe before anything heavy is imported.
 
 Two things must hold from the first moment. Descriptors 0, 1 and 2 are open: otherwise the first
-socket gets one of these numbers, and the event loop aborts over it. Ctrl-C during the imports ends
-the process with the documented code and without a traceback: nothing needs to be closed yet. Only
-modules that are loaded anyway are imported at the top.
+socket gets one of these numbers, and the event loop aborts over it. Ctrl-C outside of the command
+(during the imports, or at the exit) ends the process with the documented code and without a
+traceback. Only modules that are loaded anyway are imported at the top.
 
 Neighbours: `runnel.cli.commands` is the tree of commands, `runnel.cli.failure` turns their errors
-into a message and an exit code, `runnel.cli.interrupts` handles Ctrl-C during imports.
+into a message and an exit code, `runnel.cli.interrupts` handles Ctrl-C.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from __future__ import annotations
 import os
 import sys
 
-from runnel.cli.interrupts import interrupt_ends_at_once
+from runnel.cli.interrupts import take_signals
 
 
 def main() -> None:
     """Entry point of the ``runnel`` command."""
     _open_standard_streams()
-    interrupt_ends_at_once(True)
+    take_signals()
     try:
         from schemas.daemon.collector import held_for_imports
 
@@ -28,12 +28,9 @@ def main() -> None:
             from runnel.cli import failure
             from runnel.cli.commands import app
 
-        interrupt_ends_at_once(False)
         code = failure.run(app)
     except ModuleNotFoundError as error:
         code = _lacking(error)
-    # From here on the interpreter shuts down, and Ctrl-C would print a traceback from inside it.
-    interrupt_ends_at_once(True)
     sys.exit(code)
 
 

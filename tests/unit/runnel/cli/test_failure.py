@@ -154,7 +154,7 @@ def test_given_a_signal_then_it_ends_as_on_ctrl_c_with_its_own_code(
     monkeypatch.setattr(interrupts, "_received", signal.SIGINT)
     try:
         signal.signal(signal.SIGINT, before)
-        interrupts.interrupt_ends_at_once(False)
+        interrupts.take_signals()
         assert run(monkeypatch, body) == code
     finally:
         for each, handler in handlers.items():
@@ -167,7 +167,7 @@ def test_given_nohup_then_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     handlers = {each: signal.getsignal(each) for each in interrupts.SAID}
     try:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        interrupts.interrupt_ends_at_once(False)
+        interrupts.take_signals()
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         for each, handler in handlers.items():

@@ -20,7 +20,7 @@ def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A command's signal handlers, as far as this process goes."""
     monkeypatch.setattr(interrupts, "_received", signal.SIGINT)
     before = {each: signal.getsignal(each) for each in interrupts.SAID}
-    interrupts.interrupt_ends_at_once(False)
+    interrupts.take_signals()
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
