@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from runnel.admin.calls import object_path, parse_answer, understood
 from runnel.admin.http import ScClient
@@ -28,51 +28,57 @@ async def wait_for(
 ) -> Object | None:
     """See `runnel.admin.client.Admin.wait`; ``wanted`` is from
     `runnel.admin.states.find_resolution`."""
+    wait = _Wait(sc, random, f"{cls.kind_name().lower()} {name!r}", wanted, timeout)
     if cls is Topic and wanted == WRITABLE:
-        return await _writable_topic(sc, name, timeout, random)
-    return await _wait(sc, cls, name, wanted, timeout, random)
+        return await _writable_topic(wait, name)
+    return await wait.until(cls, name, wanted)
 
 
-async def _writable_topic(
-    sc: ScClient, name: str, timeout: float, random: Callable[[], float]
-) -> Object | None:
+async def _writable_topic(wait: _Wait, name: str) -> Object | None:
     """A topic once it is placed, and each of its partitions is writable."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout
-    placed = str(TopicResolution.PROVISIONED)
-    topic = await _wait(sc, Topic, name, placed, timeout, random)
+    topic = await wait.until(Topic, name, str(TopicResolution.PROVISIONED))
     if not isinstance(topic, Topic):
         raise TypeError(f"a wait for a topic gave {topic!r}")
-    query = {"labelSelector": f"topic={name}"}
-    answer = await sc.call("GET", f"/v1/{Partition.PLURAL}", query=query)
+    try:
+        answer = await wait.asked(f"/v1/{Partition.PLURAL}", {"labelSelector": f"topic={name}"})
+    except RetryableError as error:
+        state = f"its partitions are not known: {error.message}"
+        raise wait.too_late(state) from error
     with understood("a list"):
         found = [parse_answer(Partition, item) for item in answer["items"]]
     for partition in found:
         if not is_writable(partition):
-            remaining = max(0.0, deadline - loop.time())
-            await _wait(sc, Partition, partition.name, WRITABLE, remaining, random)
+            await wait.until(Partition, partition.name, WRITABLE)
     return topic
 
 
-async def _wait(
-    sc: ScClient,
-    cls: type[Object],
-    name: str,
-    wanted: str,
-    timeout: float,
-    random: Callable[[], float],
-) -> Object | None:
-    """Wait for a condition of this one object."""
-    label = f"{cls.kind_name().lower()} {name!r}"
-    deadline = asyncio.get_running_loop().time() + timeout
-    found = await _first_look(sc, cls, name, deadline)
-    if isinstance(found, RunnelError):
-        state = f"it is not known: {found.message}"
-    elif found is None:
-        if wanted == DELETED:
-            return None
-        raise NotFoundError(f"{label} does not exist")
-    else:
+class _Wait:
+    """What a user waits for, and until when; on the way there, perhaps conditions of several
+    objects. The deadline begins here.
+    """
+
+    def __init__(
+        self, sc: ScClient, random: Callable[[], float], label: str, wanted: str, timeout_s: float
+    ) -> None:
+        self._sc = sc
+        self._random = random
+        self._label = label
+        self._wanted = wanted
+        self._timeout_s = timeout_s
+        self._deadline = asyncio.get_running_loop().time() + timeout_s
+
+    async def until(self, cls: type[Object], name: str, wanted: str) -> Object | None:
+        """Wait for a condition of one object, until the deadline."""
+        label = f"{cls.kind_name().lower()} {name!r}"
+        place = "it" if label == self._label else label
+        try:
+            found = parse_answer(cls, await self.asked(object_path(cls, name)))
+        except NotFoundError:
+            if wanted == DELETED:
+                return None
+            raise NotFoundError(f"{label} does not exist") from None
+        except RetryableError as error:
+            raise self.too_late(f"{place} is not known: {error.message}") from error
         #: This does not wait for a later change of the spec: it may be another client's.
         generation = found.generation
         obj, state = found, _sentence(found, generation)
@@ -84,9 +90,9 @@ async def _wait(
             state = f"{_sentence(obj, generation)}, and since then: {error.message}"
 
         query = {"fieldSelector": f"metadata.name={name}"}
-        watch = Watch(sc, cls, query, random, patient=True, on_trouble=lost)
+        watch = Watch(self._sc, cls, query, self._random, patient=True, on_trouble=lost)
         try:
-            async with asyncio.timeout_at(deadline), watch:
+            async with asyncio.timeout_at(self._deadline), watch:
                 # If the time is over already, it ends here, without a watch.
                 await asyncio.sleep(0)
                 for current in await watch.state():
@@ -106,23 +112,25 @@ async def _wait(
                 raise NotFoundError(f"{label} was deleted while waiting for it")
         except TimeoutError:
             pass
-    raise DeadlineExceededError(f"{label} is not {wanted} after {timeout:g} s; {state}")
+        raise self.too_late(f"{place} {state}")
 
+    def too_late(self, state: str) -> DeadlineExceededError:
+        """The error once the deadline is over, with the state of what is missing."""
+        return DeadlineExceededError(
+            f"{self._label} is not {self._wanted} after {self._timeout_s:g} s; {state}"
+        )
 
-async def _first_look(
-    sc: ScClient, cls: type[Object], name: str, deadline: float
-) -> Object | RunnelError | None:
-    """The object, None if it does not exist, or why no SC answered until the deadline."""
-    loop = asyncio.get_running_loop()
-    while True:
-        try:
-            return parse_answer(cls, await sc.call("GET", object_path(cls, name)))
-        except NotFoundError:
-            return None
-        except RetryableError as error:
-            if loop.time() >= deadline:
-                return error
-            await asyncio.sleep(max(0.0, min(_POLL_S, deadline - loop.time())))
+    async def asked(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
+        """The answer of the SC, which is asked again until the deadline."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                answer: dict[str, Any] = await self._sc.call("GET", path, query=query)
+                return answer
+            except RetryableError:
+                if loop.time() >= self._deadline:
+                    raise
+                await asyncio.sleep(max(0.0, min(_POLL_S, self._deadline - loop.time())))
 
 
 def _arrived(obj: Object, wanted: str, generation: int) -> bool:
@@ -142,4 +150,4 @@ def _sentence(obj: Object, generation: int) -> str:
         else ""
     )
     writes = "" if getattr(obj.status, "writable", None) is not False else ", but not writable"
-    return f"it is {state_of(obj)}{writes}{because}{stale}"
+    return f"is {state_of(obj)}{writes}{because}{stale}"

@@ -189,7 +189,7 @@ async def test_given_a_partition_that_commits_nothing_then_writable_waits_until_
     await world.cluster.wait("partition", "orders-0", "online", timeout=0)
     with pytest.raises(DeadlineExceededError) as late:
         await world.cluster.wait(kind, name, "writable", timeout=0.2)
-    assert "it is online, but not writable: SPU 1 cannot reach SPU 0" in late.value.message
+    assert " is online, but not writable: SPU 1 cannot reach SPU 0" in late.value.message
     waiting = asyncio.create_task(world.cluster.wait(kind, name, "writable", 20))
     before = world.sc.watches
     await eventually(lambda: world.sc.watches > before)
