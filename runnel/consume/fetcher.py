@@ -144,7 +144,8 @@ class PartitionFetcher:
                 if loop.time() >= deadline:
                     raise DeadlineExceededError(
                         f"gave up on {self._route.name}/{self._partition} after"
-                        f" {self._settings.give_up_s:.0f} s: {error.message}"
+                        f" {self._settings.give_up_s:g} s:"
+                        f" {self._route.explained(self._partition, error)}"
                     ) from error
             left_s = deadline - loop.time()
             attempt = await self._route.pause(self._partition, attempt, left_s)

@@ -73,6 +73,11 @@ class LeaderCache:
             self._entries[name] = _Entry(found, asked_at)
             return found
 
+    def last(self, name: str) -> TopicAssignment | None:
+        """The last assignment of a topic that the SC told, however old."""
+        entry = self._entries.get(name)
+        return None if entry is None else entry.topic
+
     def forget(self, name: str) -> None:
         """Ask again next time: this client created or deleted the topic."""
         self._entries.pop(name, None)

@@ -134,9 +134,8 @@ class TopicRoute:
         newer_than = max(newer_than, self._suspect_since.get(index, -math.inf))
         topic = await self._leaders.topic(self.name, newer_than)
         self._require_same(topic)
-        at = bisect_left(topic.partitions, index, key=attrgetter("index"))
-        if at < len(topic.partitions) and topic.partitions[at].index == index:
-            return topic.partitions[at]
+        if (found := _partition_of(topic, index)) is not None:
+            return found
         self.suspect(index)
         raise NotReadyError(
             f"partition {self.name}/{index} is not placed yet: topic {self.name!r} is"
@@ -211,6 +210,16 @@ class TopicRoute:
             self.suspect(index)
         return error
 
+    def explained(self, index: int, error: RunnelError) -> str:
+        """The message of the last failed attempt, and the reason that the SC told for the state of
+        the partition: a leader that does not commit cannot say what it lacks.
+        """
+        topic = self._leaders.last(self.name)
+        found = None if topic is None else _partition_of(topic, index)
+        if found is None or found.reason is None or found.reason in error.message:
+            return error.message
+        return f"{error.message}. The SC says of the partition: {found.reason}"
+
     async def pause(self, index: int, attempt: int, longest_s: float = math.inf) -> int:
         """Wait after attempt number ``attempt`` failed; gives the number of the next one.
 
@@ -273,9 +282,16 @@ class TopicRoute:
                     if isinstance(error, OverloadedError):
                         raise
                     raise DeadlineExceededError(
-                        f"gave up on {self.name}/{index} after {give_up_s:.0f} s: {error.message}"
+                        f"gave up on {self.name}/{index} after {give_up_s:g} s:"
+                        f" {self.explained(index, error)}"
                     ) from error
             attempt = await self.pause(index, attempt, deadline - loop.time())
+
+
+def _partition_of(topic: TopicAssignment, index: int) -> PartitionLeader | None:
+    at = bisect_left(topic.partitions, index, key=attrgetter("index"))
+    there = at < len(topic.partitions) and topic.partitions[at].index == index
+    return topic.partitions[at] if there else None
 
 
 class _Overdue:

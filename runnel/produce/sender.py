@@ -393,11 +393,12 @@ class PartitionSender:
             f"a batch of {head.batch.count} records for partition {self.route.name}/{self.index}"
             f" was not acknowledged within {self.settings.delivery_timeout_ms / 1000:g} s"
         )
+        why = self.route.explained(self.index, error)
         if head.uncertain:
             return DeadlineExceededError(
-                f"{message}; {UNKNOWN_OUTCOME}. Last error: {error.message}", outcomeUnknown=True
+                f"{message}; {UNKNOWN_OUTCOME}. Last error: {why}", outcomeUnknown=True
             )
-        message = f"{message}; it was not written. Last error: {error.message}"
+        message = f"{message}; it was not written. Last error: {why}"
         if isinstance(error, _NOT_APPENDED):
             return type(error)(message, outcomeUnknown=False)
         return DeadlineExceededError(message, outcomeUnknown=False)

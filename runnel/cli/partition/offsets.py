@@ -6,20 +6,26 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from runnel.cli.arguments import OnlyPartitionsOption, ScOption, TableOutputOption, TopicArgument
 from runnel.cli.context import connected
+from runnel.cli.readiness import commits, partitions_of
 from runnel.cli.render import TableOutput, print_rows
 from runnel.cli.times import parse_time
 from runnel.net.offsets import TransactionId
-from schemas.errors import InvalidRequestError
+from schemas.errors import DeadlineExceededError, InvalidRequestError
+from schemas.objects.partition import PartitionResolution
 from schemas.objects.quantities import format_size
 
 if TYPE_CHECKING:
+    import runnel
     from runnel.admin.answers import PartitionOffsets
+
+#: How long to wait for leaders that, as the SC knows, cannot commit.
+_CANNOT_COMMIT_S: Final = 3.0
 
 
 def offsets(
@@ -50,9 +56,25 @@ def offsets(
     elif transaction_id is not None:
         wanted = TransactionId(transaction_id)
     with connected(sc) as cluster:
-        bounds = cluster.offsets(topic, partition)
+        try:
+            bounds = cluster.offsets(topic, partition, timeout=_CANNOT_COMMIT_S)
+        except DeadlineExceededError:
+            if _cannot_commit(cluster, topic, partition):
+                raise
+            # What hinders it may be over in a moment: an SPU that starts, or another leader.
+            bounds = cluster.offsets(topic, partition)
         found = {} if wanted is None else cluster.offsets_at(topic, wanted, list(bounds))
     _print(topic, bounds, found, output)
+
+
+def _cannot_commit(cluster: runnel.Cluster, topic: str, wanted: list[int] | None) -> bool:
+    """Whether the SC knows of such a partition that has a leader: nobody can tell its end."""
+    found = partitions_of(cluster, topic, cluster.topic(topic).uid)
+    return any(
+        p.status.resolution is PartitionResolution.ONLINE and not commits(p)
+        for p in found
+        if not wanted or p.spec.index in wanted
+    )
 
 
 def _print(

@@ -74,6 +74,8 @@ class FakeSc:
         #: Where partitions are led; by index, the last one for all above.
         self.endpoints: list[tuple[str, int] | None] = [None]
         self.term = Term(0)
+        #: The reason of partitions that are led.
+        self.led_reason: str | None = None
         #: SPUs that hold replicas of every partition: id, place, in the live replica set.
         self.replicas: list[tuple[int, tuple[str, int], bool]] = []
         #: While cleared, assignments are not told.
@@ -209,7 +211,7 @@ class FakeSc:
             leader=self._spu_at(place) if place else None,
             term=self.term,
             endpoint=Endpoint(host=place[0], port=place[1]) if place else None,
-            reason=None if place else "no SPU is online",
+            reason=self.led_reason if place else "no SPU is online",
             replicas=tuple(
                 ReplicaEndpoint(spu=spu, endpoint=Endpoint(host=host, port=port), live=live)
                 for spu, (host, port), live in self.replicas

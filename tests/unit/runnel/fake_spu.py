@@ -141,6 +141,8 @@ class FakeSpu:
         self.cluster_uid = CLUSTER_UID
         #: A follower serves fetches that allow it, and nothing else.
         self.leads = True
+        #: A leader that has committed nothing tells no offsets.
+        self.commits = True
         #: Whether it finds transaction ids, or takes them for timestamps as earlier versions do.
         self.knows_ids = True
         self.fetched: list[FetchRequest] = []
@@ -242,7 +244,9 @@ class FakeSpu:
             case Api.FETCH:
                 self._spawn(self._fetch(FetchRequest.unpack(fixed), answer, refuse, writer))
             case Api.LIST_OFFSETS:
-                if self.leads:
+                if not self.commits:
+                    refuse(NotReadyError("the leader has not committed its first record yet"))
+                elif self.leads:
                     self._list(ListOffsetsRequest.unpack(fixed), answer)
                 else:
                     refuse(NotLeaderError("another SPU leads"))

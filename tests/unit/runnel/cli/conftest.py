@@ -12,6 +12,7 @@ from runnel.cli import failure
 from runnel.cli.commands import app
 from runnel.loop_thread import LoopThread
 from tests.unit.runnel.fake_sc import FakeSc
+from tests.unit.runnel.fake_spu import FakeSpu
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,21 @@ def sc() -> Iterator[FakeSc]:
     thread = LoopThread("fake SC")
     fake = FakeSc()
     thread.call(fake.start())
+    yield fake
+    thread.call(fake.stop())
+    thread.stop()
+
+
+@pytest.fixture
+def spu() -> Iterator[FakeSpu]:
+    thread = LoopThread("fake SPU")
+
+    async def made() -> FakeSpu:
+        fake = FakeSpu()
+        await fake.start()
+        return fake
+
+    fake = thread.call(made())
     yield fake
     thread.call(fake.stop())
     thread.stop()

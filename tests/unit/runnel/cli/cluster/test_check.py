@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,21 +31,6 @@ from tests.unit.runnel.fake_sc import CLUSTER_UID, FakeSc
 from tests.unit.runnel.fake_spu import FakeSpu
 
 SPU_ID = 1
-
-
-@pytest.fixture
-def spu() -> Iterator[FakeSpu]:
-    thread = LoopThread("fake SPU")
-
-    async def made() -> FakeSpu:
-        fake = FakeSpu()
-        await fake.start()
-        return fake
-
-    fake = thread.call(made())
-    yield fake
-    thread.call(fake.stop())
-    thread.stop()
 
 
 def registered(
