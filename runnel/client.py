@@ -432,6 +432,8 @@ class Cluster(Admin):
             raise InvalidRequestError("stop is None; read() needs an end, such as 'latest'")
         if last is not None and start != "earliest":
             raise InvalidRequestError("give one of start and last")
+        if last is not None:
+            _check_count("last", last)
         rows = await self._schema(await self._route(topic))
         full = READ_SCHEMA if rows is None else read_schema(rows)
         names = list(columns) if columns is not None else full.names

@@ -61,6 +61,11 @@ class Range:
     partitions: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.partitions is not None and not self.partitions:
+            raise InvalidRequestError(
+                "no partition is named: partitions (or a map of partitions to offsets) is empty;"
+                " name at least one, or give neither for all"
+            )
         match self.start:
             case "earliest" | "latest":
                 pass
@@ -206,11 +211,16 @@ def check_named(
     name: str, offsets: Mapping[int, int], topic: str, partitions: Iterable[int]
 ) -> None:
     """Raise InvalidRequestError unless there is an offset for each of the partitions."""
-    for partition in partitions:
+    wanted = dict.fromkeys(partitions)
+    for partition in wanted:
         if partition not in offsets:
+            named = sorted(offsets.keys() & wanted.keys())
+            others = sorted(offsets.keys() - wanted.keys())
+            choose = f", or choose with partitions={named}" if named else ""
+            not_read = f" (it names {others}, which this does not read)" if others else ""
             raise InvalidRequestError(
-                f"{name} names no offset for partition {partition} of {topic!r}; name it, or"
-                f" choose with partitions={sorted(offsets)}"
+                f"{name} names no offset for partition {partition} of {topic!r}; name"
+                f" it{choose}{not_read}"
             )
 
 

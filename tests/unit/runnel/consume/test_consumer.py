@@ -249,6 +249,22 @@ async def test_given_more_than_the_limit_then_read_refuses_before_loading(world:
     assert len(world.spu.fetch_script) == 1
 
 
+async def test_given_a_count_below_0_then_the_error_names_the_argument(world: World) -> None:
+    await fill(world)
+    with pytest.raises(InvalidRequestError, match=r"^last is -1; give a number of records"):
+        await world.cluster.read("orders", last=-1)
+    with pytest.raises(InvalidRequestError, match=r"^tail is -1; give a number of records"):
+        world.cluster.consumer("orders", tail=-1)
+
+
+async def test_given_no_partitions_to_read_then_it_is_refused(world: World) -> None:
+    await fill(world)
+    with pytest.raises(InvalidRequestError, match="no partition is named"):
+        world.cluster.consumer("orders", partitions=[])
+    with pytest.raises(InvalidRequestError, match="no partition is named"):
+        await world.cluster.read("orders", partitions=[])
+
+
 async def timed(world: World, times: list[list[int]]) -> None:
     """Per partition, batches of one record: their times in µs, from offset 0 on."""
     world.sc.add_topic("orders", len(times))

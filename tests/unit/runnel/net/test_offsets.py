@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from runnel.net import offsets
-from runnel.net.offsets import ResolvedOffset, Start, TransactionId, resolve_offset
+from runnel.net.offsets import (
+    Range,
+    ResolvedOffset,
+    Start,
+    TransactionId,
+    make_range,
+    resolve_offset,
+)
+from schemas.errors import InvalidRequestError
 from schemas.wire.record_requests import EARLIEST, LATEST, ListOffsetsResponse, PositionBy
 
 BOUNDS = ListOffsetsResponse(offset=90, log_start=10, lac=89, size_bytes=1)
@@ -77,3 +85,31 @@ async def test_given_the_bounds_then_nobody_is_asked(
     route: Any = None
     assert (await resolve_offset(route, 3, start, 30.0, BOUNDS)).offset == offset
     assert asked == []
+
+
+NOT_NAMED = {
+    "given-one-then-it-can-be-chosen": ({1: 5}, "name it, or choose with partitions=[1]"),
+    "given-none-that-there-is-then-nothing-to-choose": (
+        {9: 1},
+        "name it (it names [9], which this does not read)",
+    ),
+    "given-both-then-the-one-that-there-is": (
+        {1: 5, 9: 1},
+        "name it, or choose with partitions=[1] (it names [9], which this does not read)",
+    ),
+    "given-an-empty-map-then-only-that": ({}, "name it"),
+}
+
+
+@pytest.mark.parametrize("name", ["start", "stop"])
+@pytest.mark.parametrize(("offsets", "advice"), NOT_NAMED.values(), ids=NOT_NAMED)
+def test_partition_without_an_offset(name: str, offsets: dict[int, int], advice: str) -> None:
+    wanted = Range(offsets) if name == "start" else Range("earliest", offsets)
+    with pytest.raises(InvalidRequestError) as raised:
+        wanted.chosen("orders", 3)
+    assert raised.value.message == (f"{name} names no offset for partition 0 of 'orders'; {advice}")
+
+
+def test_given_no_partition_at_all_then_it_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match=r"^no partition is named: .*; name at least one"):
+        make_range("earliest", None, [])
