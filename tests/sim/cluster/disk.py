@@ -47,6 +47,11 @@ class ReplicaDisk:
     def leo(self) -> int:
         return self.batches[-1].end if self.batches else self.start
 
+    @property
+    def last_term(self) -> int:
+        """The term of the last batch, also of one that was dropped."""
+        return self.batches[-1].term if self.batches else self.before_term
+
     def append(self, batch: Batch) -> None:
         self.batches.append(batch)
         self.bases.append(batch.base)

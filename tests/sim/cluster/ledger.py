@@ -309,8 +309,8 @@ class Ledger:
 
     def reads(self, spu: int, batches: Iterable[Batch]) -> None:
         """A consumer was given batches."""
-        if self.holders[spu].disk.hard_state.term < self._retracted_by:
-            # It has not heard yet that some of it is lost.
+        if self.holders[spu].disk.last_term < self._retracted_by:
+            # It has not heard yet what is lost: its leader may still compare their logs.
             return
         for batch in batches:
             at = bisect_left(self.bases, batch.base)
