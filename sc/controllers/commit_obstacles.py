@@ -1,10 +1,10 @@
 """What keeps a partition that has a leader from committing records, in words and as a condition.
 
 Pure. A partition is not *writable* if fewer replicas are live than its minimum, if a live replica
-that has to stay is offline, if its leader refuses records or has committed nothing for a while
-although records wait. Otherwise nothing is known to be in the way. Replicas that are missing
-without doing harm are in the reason alone. Where two SPUs cannot reach each other, the reason says
-so: to bring others back would not help.
+that has to stay is offline or cut off from the leader, if its leader refuses records or has
+committed nothing for a while although records wait. Otherwise nothing is known to be in the way.
+Replicas that are missing without doing harm are in the reason alone. Where two SPUs cannot reach
+each other, the reason says so: to bring others back would not help.
 
 Neighbours: `sc.controllers.partition` writes the answer into the status, `sc.controllers.live_set`
 says which replicas are live, `sc.dispatch.metadata` keeps what SPUs report.
@@ -30,7 +30,7 @@ def commit_obstacles(
         names = ", ".join(f"SPU {i}" for i in missing)
         found.append(f"{len(lrs)} of {len(wanted)} replicas are live, without {names}")
     cut_off = _cut_off(view, partition, leader)
-    found += cut_off
+    found += cut_off.values()
     for spu_id in missing:
         report = view.report(spu_id, partition.uid)
         if report is not None and not report.fit:
@@ -40,6 +40,13 @@ def commit_obstacles(
     if len(lrs) < minimum:
         advice = "have them reach each other" if cut_off else "bring others back"
         found.append(f"nothing is committed until {minimum} are live: {advice}, {help_}")
+        blocked = True
+    elif len(lrs) - len(needed := sorted(live & cut_off.keys())) < minimum:
+        names = " and ".join(f"SPU {i}" for i in needed)
+        found.append(
+            f"nothing is committed without {names}, because minInSyncReplicas is {minimum}: have"
+            f" them reach each other, {help_}"
+        )
         blocked = True
     report = None if leader is None else view.report(leader, partition.uid)
     if report is not None and report.reason is not None:
@@ -63,12 +70,12 @@ def commit_obstacles(
     return "; ".join(found) or None, False if blocked else None
 
 
-def _cut_off(view: View, partition: Partition, leader: int | None) -> list[str]:
-    """Which SPUs with a replica and the leader's SPU cannot replicate with each other."""
+def _cut_off(view: View, partition: Partition, leader: int | None) -> dict[int, str]:
+    """The SPUs with a replica that cannot replicate with the leader's SPU, and why."""
     if leader is None:
-        return []
+        return {}
     others = [i for i in partition.spec.replicas if i != leader]
-    return [why for i in others if (why := view.cut_off(leader, i)) is not None]
+    return {i: why for i in others if (why := view.cut_off(leader, i)) is not None}
 
 
 def _is_stalled(view: View, partition: Partition, leader: int) -> bool:

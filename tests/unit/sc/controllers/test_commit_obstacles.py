@@ -52,11 +52,15 @@ def becomes(partition: Partition, reason: str | None, writable: bool | None) -> 
     return WriteStatus(partition, partition.status.model_copy(update=update))
 
 
-BOTH, ONE = led(1, 2), led(2)
+BOTH, ONE, SPARE = led(1, 2), led(2), led(1, 2, minimum=1)
 FEW = "1 of 2 replicas are live, without SPU 1; "
 UNTIL = "nothing is committed until 2 are live: {}, or lower minInSyncReplicas of the topic"
 REFUSED = "SPU 2 cannot reach SPU 1 at edge-1:9006: connection refused"
 BACK = "SPU 1 cannot reach SPU 2 at edge-2:9006: connection refused"
+NEEDED = (
+    "nothing is committed without SPU 1, because minInSyncReplicas is 2: have them reach each"
+    " other, or lower minInSyncReplicas of the topic"
+)
 STALLED = "SPU 2, its leader, has committed nothing for a while"
 FULL = "SPU 2 takes no records: no room"
 
@@ -89,8 +93,18 @@ CASES = [
     ),
     pytest.param(
         seen(BOTH, leader(BOTH, unreachable=[unreachable_of(1)]), follower(BOTH)),
-        (becomes(BOTH, REFUSED, None),),
-        id="given-unreachable-and-nothing-waits-then-only-the-reason",
+        (becomes(BOTH, f"{REFUSED}; {NEEDED}", False),),
+        id="given-the-leader-cannot-reach-a-live-one-that-must-stay-then-not-writable",
+    ),
+    pytest.param(
+        seen(BOTH, leader(BOTH), follower(BOTH, unreachable=[unreachable_of(2)])),
+        (becomes(BOTH, f"{BACK}; {NEEDED}", False),),
+        id="given-a-live-one-that-must-stay-cannot-reach-the-leader-then-not-writable",
+    ),
+    pytest.param(
+        seen(SPARE, leader(SPARE, unreachable=[unreachable_of(1)]), follower(SPARE)),
+        (becomes(SPARE, REFUSED, None),),
+        id="given-the-leader-may-do-without-the-one-it-cannot-reach-then-only-the-reason",
     ),
     pytest.param(
         seen(BOTH, leader(BOTH, stalled=[BOTH]), follower(BOTH)),
