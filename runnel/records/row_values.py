@@ -111,12 +111,26 @@ class RowReader:
 def parse_json_row(text: str | bytes) -> dict[str, Any]:
     """A JSON object whose numbers are exact. Raises MisfitError for anything else."""
     try:
-        found = json.loads(text, parse_float=decimal.Decimal)
+        # A newline at the end would be the place of what is missing.
+        found = json.loads(text.rstrip(), parse_float=decimal.Decimal)
     except (ValueError, RecursionError) as error:
-        raise MisfitError("", [Misfit(None, None, f"not JSON: {error}")]) from error
+        raise MisfitError("", [Misfit(None, None, not_json(error))]) from error
     if not isinstance(found, dict):
         raise MisfitError("", [Misfit(None, None, f"a row is a JSON object, not {shown(found)}")])
     return found
+
+
+def not_json(error: ValueError | RecursionError) -> str:
+    """What is wrong with one line, and in which column of it: the caller knows the line."""
+    match error:
+        case json.JSONDecodeError():
+            return f"not JSON: {error.msg} in column {error.colno}"
+        case UnicodeDecodeError():
+            return f"not JSON: not UTF-8 text from its byte {error.start + 1} on"
+        case RecursionError():
+            return "not JSON that can be read: it is nested too deeply"
+        case _:
+            return f"not JSON: {error}"
 
 
 def _text_of_empty(column: Column, source: Source) -> str | None:

@@ -10,7 +10,12 @@ from pydantic import ValidationError
 from schemas.errors import ManifestError
 from schemas.model import Model
 from schemas.objects.manifest.problems import explain
-from schemas.objects.manifest.yaml_lines import Document, YamlError, read_documents
+from schemas.objects.manifest.yaml_lines import (
+    Document,
+    YamlError,
+    read_documents,
+    undecodable_line,
+)
 
 M = TypeVar("M", bound=Model)
 
@@ -23,7 +28,7 @@ def load_config(path: str, cls: type[M]) -> M:
     except YamlError as error:
         raise ManifestError(f"{path}:{error.line}: {error}") from error
     except UnicodeDecodeError as error:
-        raise ManifestError(f"{path}: not UTF-8 text") from error
+        raise ManifestError(f"{path}:{undecodable_line(error)}: not UTF-8 text") from error
     except OSError as error:
         raise ManifestError(f"{path}: cannot be read: {error.strerror}") from error
     if len(documents) > 1:

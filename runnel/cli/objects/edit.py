@@ -29,6 +29,7 @@ from schemas.errors import (
     UnsupportedError,
 )
 from schemas.objects.manifest.manifest import dump_yaml, load_paths, load_text
+from schemas.objects.manifest.yaml_lines import undecodable_line
 from schemas.objects.metadata import Object
 
 if TYPE_CHECKING:
@@ -170,7 +171,9 @@ def _read(path: Path) -> str:
     try:
         return path.read_text("utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidRequestError("the edited manifest is not UTF-8 text") from error
+        raise InvalidRequestError(
+            f"line {undecodable_line(error)} of the edited manifest is not UTF-8 text"
+        ) from error
     except FileNotFoundError as error:
         raise NotFoundError(f"the editor removed {path}") from error
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from runnel.records.row_values import not_json
 from schemas.errors import InvalidRequestError, NotFoundError, RunnelError
 from schemas.wire.batch import MAX_TRANSACTION_ID
 
@@ -175,8 +176,8 @@ def splitter(rule: KeyRule, source: str) -> Callable[[bytes, int], Line]:
     def by_field(line: bytes, number: int) -> Line:
         try:
             row = json.loads(line)
-        except ValueError as error:
-            raise InvalidRequestError(f"{source}:{number}: not JSON: {error}") from error
+        except (ValueError, RecursionError) as error:
+            raise InvalidRequestError(f"{source}:{number}: {not_json(error)}") from error
         for wanted in (field, rule.id_field):
             if wanted is not None and (not isinstance(row, dict) or wanted not in row):
                 raise InvalidRequestError(f"{source}:{number}: no field {wanted!r} in the row")

@@ -32,6 +32,9 @@ MAX_REPORTED = 20
 #: Texts by which published CSV files mean null.
 _NULL_TEXTS = ("NA", "N/A", "NULL", "null", "None", "NaN", "nan")
 
+#: What Python's `csv` says of a file that ends within a quoted cell.
+_UNCLOSED = "unexpected end of data"
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -138,26 +141,48 @@ def _csv_pieces(path: Path, columns: Sequence[Column], nulls: Collection[str]) -
     reader = RowReader(columns, Source.CSV)
     gathered = _Gathered(columns)
     csv.field_size_limit(MAX_BATCH_BYTES)
+    #: Where the current record begins: a quoted cell may have line breaks.
+    begin = 1
     # Spreadsheets begin a file with a byte order mark.
     with path.open(encoding="utf-8-sig", newline="") as file:
         lines = csv.reader(file, strict=True)
         try:
             header = next(lines, [])
             _check_header(path, header, columns)
+            begin = lines.line_num + 1
             for cells in lines:
                 gathered.input_bytes += sum(map(len, cells)) + len(cells)
                 if cells:
                     values = [None if cell in nulls else cell for cell in cells]
-                    gathered.add(_csv_row(reader, header, values, f"{path}:{lines.line_num}"))
+                    gathered.add(_csv_row(reader, header, values, f"{path}:{begin}"))
+                begin = lines.line_num + 1
                 if gathered.count >= CHUNK_LINES:
                     yield gathered.piece()
         except csv.Error as error:
-            raise InvalidRequestError(f"{path}:{lines.line_num}: not CSV: {error}") from error
+            raise InvalidRequestError(_not_csv(path, begin, lines.line_num, error)) from error
         except UnicodeDecodeError as error:
-            raise InvalidRequestError(
-                f"{path}: not UTF-8 text, near line {lines.line_num}"
-            ) from error
+            raise InvalidRequestError(f"{_undecodable_place(path)}: not UTF-8 text") from error
     yield gathered.piece()
+
+
+def _not_csv(path: Path, begin: int, line: int, error: csv.Error) -> str:
+    """What is wrong with a record that begins in one line; it was read up to another."""
+    if str(error) == _UNCLOSED:
+        return f"{path}:{begin}: not CSV: a quote that is opened in this record is never closed"
+    where = f" in line {line}" if line != begin else ""
+    return f"{path}:{begin}: not CSV: {error}{where}"
+
+
+def _undecodable_place(path: Path) -> str:
+    """The file and its first line that is not UTF-8; a pipe cannot be read once more."""
+    if path.is_file():
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    line.decode()
+                except UnicodeDecodeError:
+                    return f"{path}:{number}"
+    return str(path)
 
 
 def _check_header(path: Path, header: Sequence[str], columns: Sequence[Column]) -> None:

@@ -17,7 +17,12 @@ from schemas.errors import ManifestError
 from schemas.objects.kinds import BY_KIND
 from schemas.objects.manifest.problems import format_path
 from schemas.objects.manifest.validation import build_object
-from schemas.objects.manifest.yaml_lines import Document, YamlError, read_documents
+from schemas.objects.manifest.yaml_lines import (
+    Document,
+    YamlError,
+    read_documents,
+    undecodable_line,
+)
 from schemas.objects.metadata import Object
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -83,8 +88,8 @@ def _read(
     if path == "-":
         try:
             yield "<stdin>", stdin.read()
-        except UnicodeDecodeError:
-            problems.append("<stdin>: not UTF-8 text")
+        except UnicodeDecodeError as error:
+            problems.append(f"<stdin>:{undecodable_line(error)}: not UTF-8 text")
         return
     place = Path(path)
     files = [place]
@@ -104,8 +109,7 @@ def _read(
             # JSON may be indented with tabs, YAML may not; strings in JSON contain no raw tabs.
             yield str(file), text.replace("\t", " ") if file.suffix == ".json" else text
         except UnicodeDecodeError as error:
-            line = error.object.count(b"\n", 0, error.start) + 1
-            problems.append(f"{file}:{line}: not UTF-8 text")
+            problems.append(f"{file}:{undecodable_line(error)}: not UTF-8 text")
         except OSError as error:
             problems.append(f"{file}: cannot be read: {error.strerror}")
 

@@ -133,6 +133,11 @@ def read_documents(text: str) -> list[Document]:
     return documents
 
 
+def undecodable_line(error: UnicodeDecodeError) -> int:
+    """The line of the first byte that is not UTF-8, in a text that was decoded as a whole."""
+    return error.object.count(b"\n", 0, error.start) + 1
+
+
 def _plain(loader: _Loader, node: yaml.Node, path: Path, document: Document) -> Any:
     line = node.start_mark.line + 1
     document.lines.setdefault(path, line)

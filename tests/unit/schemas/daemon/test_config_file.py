@@ -74,7 +74,7 @@ def test_given_nothing_then_the_defaults(tmp_path: Path, text: str) -> None:
             ":2: not valid YAML: expected the node content, but found '<stream end>'",
             id="given-no-yaml",
         ),
-        pytest.param(b"\xff", ": not UTF-8 text", id="given-no-text"),
+        pytest.param(b"a: 1\n\xff", ":2: not UTF-8 text", id="given-no-text"),
     ],
 )
 def test_what_is_wrong(tmp_path: Path, text: bytes, expected: str) -> None:

@@ -220,6 +220,18 @@ def test_editor_that_does_not_work(
     assert kept(tmp_path) == []
 
 
+def test_given_an_edited_manifest_that_is_no_text_then_its_line(
+    command: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "editor.sh"
+    script.write_text('#!/bin/sh\nprintf "kind: Topic\\n\\377" > "$1"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("RUNNEL_EDITOR", str(script))
+    done = command("edit", "topic", "orders")
+    assert done.code == 2
+    assert "line 2 of the edited manifest is not UTF-8 text" in done.err
+
+
 def test_given_an_editor_that_breaks_off_then_what_it_wrote_is_kept(
     command: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -66,7 +66,16 @@ def test_many_lines_come_in_bounded_chunks() -> None:
 
 BAD_LINES = {
     "given-no-separator-then-the-line-is-named": (b"b", KeyRule(separator=b":"), "f:3: no key sep"),
-    "given-no-json-then-the-line-is-named": (b"{", KeyRule(field="k"), "f:3: not JSON"),
+    "given-no-json-then-the-line-is-named": (
+        b'{"k":',
+        KeyRule(field="k"),
+        "f:3: not JSON: Expecting value in column 6",
+    ),
+    "given-endless-brackets-then-the-line-is-named": (
+        b"[" * 100_000,
+        KeyRule(field="k"),
+        "f:3: not JSON that can be read",
+    ),
     "given-no-object-then-the-field-is-named": (b"[1]", KeyRule(field="k"), "f:3: no field 'k'"),
     "given-no-field-then-it-is-named": (b"{}", KeyRule(field="k"), "f:3: no field 'k'"),
 }

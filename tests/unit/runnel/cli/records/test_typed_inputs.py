@@ -97,17 +97,28 @@ BAD = {
                 "o.ndjson:2: column amount: 1.234 is no decimal128(5, 2); it has more than 2 digits"
                 " behind the point"
             ),
-            "o.ndjson:3: not JSON: Expecting value: line 1 column 1 (char 0)",
+            "o.ndjson:3: not JSON: Expecting value in column 1",
             "2 rows did not fit; no row of the file was sent (--skip-bad-rows sends the others)",
         ],
     ),
-    "given-csv-with-line-breaks-in-cells-then-the-line-where-the-row-ends": (
+    "given-half-a-json-row-then-the-column-where-the-rest-is-missing": (
+        "o.ndjson",
+        b'{"orderId": 1}\n{"orderId":\n\xff\n' + b"[" * 100_000,
+        [
+            "o.ndjson:2: not JSON: Expecting value in column 12",
+            "o.ndjson:3: not JSON: not UTF-8 text from its byte 1 on",
+            "o.ndjson:4: not JSON that can be read: it is nested too deeply",
+            "3 rows did not fit; no row of the file was sent (--skip-bad-rows sends the others)",
+        ],
+    ),
+    "given-csv-with-line-breaks-in-cells-then-the-line-where-the-row-begins": (
         "o.csv",
-        b'orderId,note\n1,"a\nb"\nx,\n3\n',
+        b'orderId,note\n1,"a\nb"\nx,\n3\ny,"c\nd"\n',
         [
             "o.csv:4: column orderId: 'x' is no int64",
             "o.csv:5: 1 cell, and 2 columns",
-            "2 rows did not fit; no row of the file was sent (--skip-bad-rows sends the others)",
+            "o.csv:6: column orderId: 'y' is no int64",
+            "3 rows did not fit; no row of the file was sent (--skip-bad-rows sends the others)",
         ],
     ),
     "given-a-wrong-header-then-its-line-and-the-columns": (
@@ -124,6 +135,21 @@ BAD = {
         "o.csv",
         b'orderId,note\n1,"a" b\n',
         ["o.csv:2: not CSV: ',' expected after '\"'"],
+    ),
+    "given-no-csv-in-a-later-line-of-a-row-then-both": (
+        "o.csv",
+        b'orderId,note\n1,"a\nb" c\n',
+        ["o.csv:2: not CSV: ',' expected after '\"' in line 3"],
+    ),
+    "given-a-quote-that-is-never-closed-then-the-line-where-its-row-begins": (
+        "o.csv",
+        b'orderId,note\n1,a\n2,"b\n3,c\n4,d\n',
+        ["o.csv:3: not CSV: a quote that is opened in this record is never closed"],
+    ),
+    "given-csv-that-is-not-utf-8-then-its-line": (
+        "o.csv",
+        b"orderId,note\n1,a\n2,\xff\xfe\n3,c\n",
+        ["o.csv:3: not UTF-8 text"],
     ),
 }
 

@@ -17,7 +17,7 @@ class Undecodable(io.StringIO):
     """Standard input that is not text."""
 
     def read(self, size: int | None = -1) -> str:
-        return b"\xff".decode()
+        return b"kind: Topic\n\xff".decode()
 
 
 def nothing() -> io.StringIO:
@@ -95,12 +95,12 @@ def test_given_a_missing_file_then_its_name(tmp_path: Path) -> None:
 
 def test_given_bytes_that_are_no_text_then_its_name_and_line(tmp_path: Path) -> None:
     path = tmp_path / "f.yaml"
-    path.write_bytes(b"kind: \xff\xfe")
-    assert path_problems(path) == [f"{path}:1: not UTF-8 text"]
+    path.write_bytes(b"\nkind: \xff\xfe")
+    assert path_problems(path) == [f"{path}:2: not UTF-8 text"]
 
 
 def test_given_stdin_that_is_no_text_then_said() -> None:
-    assert path_problems("-", stdin=Undecodable()) == ["<stdin>: not UTF-8 text"]
+    assert path_problems("-", stdin=Undecodable()) == ["<stdin>:2: not UTF-8 text"]
 
 
 def test_given_an_empty_stdin_then_said() -> None:
