@@ -51,6 +51,8 @@ MAX_FETCH_BYTES: Final = 32 << 20
 #: The longest tail of SUBSCRIBE, UNSUBSCRIBE and CREDIT: many times what a connection may have.
 MAX_SUBSCRIPTION_BYTES: Final = 1 << 20
 HELLO_MAGIC: Final = b"RNNL"
+#: How the greeting of an SPU to another one begins, at their private ports.
+PEER_MAGIC: Final = b"RNLR"
 
 
 class Api(IntEnum):
@@ -176,9 +178,17 @@ class HelloRequest(FixedPart):
 
     @classmethod
     def unpack(cls, data: memoryview | bytes) -> Self:
+        if bytes(data[: len(PEER_MAGIC)]) == PEER_MAGIC:
+            raise ProtocolError(
+                "this is the public port of an SPU, for clients, and an SPU called it; have"
+                " privateEndpoint of the called SPU name its private port"
+            )
         magic, low, high = cls._fields(data)
         if magic != HELLO_MAGIC:
-            raise ProtocolError("this is not a Runnel client: the first frame does not say RNNL")
+            raise ProtocolError(
+                "this is the public port of an SPU, for clients of Runnel: the first frame does not"
+                " say RNNL"
+            )
         return cls(low, high)  # type: ignore[arg-type]
 
 

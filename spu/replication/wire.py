@@ -19,7 +19,7 @@ from typing import Any, Final, Self, assert_never
 from schemas.errors import CorruptBatchError, ProtocolError
 from schemas.ids import PartitionUid, uid_bytes, uid_text
 from schemas.wire.batch import Buffer, split_batches, verify
-from schemas.wire.protocol import pack_frame
+from schemas.wire.protocol import HELLO_MAGIC, PEER_MAGIC, pack_frame
 from spu.replication.messages import (
     Append,
     AppendAck,
@@ -37,7 +37,6 @@ from spu.replication.producer_state import ProducerDump, dump_from
 
 MIN_PEER_VERSION: Final = 1
 PEER_VERSION: Final = 1
-MAGIC: Final = b"RNLR"
 #: An older version passes over what follows its part of a greeting.
 NONCE_BYTES: Final = 16
 #: The producers of a `Reset` as JSON: 2,000 rows of at most 350 bytes fit well.
@@ -95,15 +94,23 @@ class Greeting:
     nonce: bytes = b""
 
     def frame(self) -> list[Buffer]:
-        fixed = _GREETING.pack(MAGIC, self.min_version, self.max_version, self.spu, self.to)
+        fixed = _GREETING.pack(PEER_MAGIC, self.min_version, self.max_version, self.spu, self.to)
         return pack_frame(Kind.GREETING, 0, fixed + self.nonce, self.cluster_uid.encode())
 
     @classmethod
     def unpack(cls, fixed: memoryview, tail: memoryview) -> Self:
         """Raises ProtocolError if the frame is not a greeting."""
+        if bytes(fixed[: len(HELLO_MAGIC)]) == HELLO_MAGIC:
+            raise ProtocolError(
+                "this is the private port of an SPU, for other SPUs, and a client called it;"
+                " clients need its public port (publicEndpoint)"
+            )
         magic, low, high, spu, to = _unpack(_GREETING, fixed)
-        if magic != MAGIC:
-            raise ProtocolError("this is not an SPU: the first frame does not say RNLR")
+        if magic != PEER_MAGIC:
+            raise ProtocolError(
+                "this is the private port of an SPU, for other SPUs: the first frame does not say"
+                " RNLR"
+            )
         nonce = bytes(fixed[_GREETING.size : _GREETING.size + NONCE_BYTES])
         return cls(spu, to, bytes(tail).decode(errors="replace"), low, high, nonce)
 

@@ -29,6 +29,7 @@ from schemas.wire.protocol import (
     HELLO_MAGIC,
     MAX_FETCH_BYTES,
     MAX_FRAME_BYTES,
+    PEER_MAGIC,
     PREFIX,
     PROTOCOL_VERSION,
     Api,
@@ -139,6 +140,11 @@ def test_given_another_magic_then_said() -> None:
     request = b"GET " + HelloRequest(1, 1).pack()[4:]
     with pytest.raises(ProtocolError, match="the first frame does not say RNNL"):
         HelloRequest.unpack(request)
+    greeting = PEER_MAGIC + bytes(12)
+    with pytest.raises(
+        ProtocolError, match="public port of an SPU, for clients, and an SPU called"
+    ):
+        HelloRequest.unpack(greeting)
     assert HelloRequest(1, 1).pack()[:4] == HELLO_MAGIC == b"RNNL"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from schemas.errors import CorruptBatchError, ProtocolError
 from schemas.wire.batch import set_offset_and_term
-from schemas.wire.protocol import pack_frame, unpack_frame
+from schemas.wire.protocol import HelloRequest, pack_frame, unpack_frame
 from spu.replication.messages import (
     Append,
     AppendAck,
@@ -126,4 +126,10 @@ def test_given_a_greeting_then_it_comes_out_as_it_went_in() -> None:
     kind, fixed, tail = through(fresh.frame())
     assert (kind, Greeting.unpack(fixed, tail)) == (Kind.GREETING, fresh)
     with pytest.raises(ProtocolError, match="RNLR"):
-        Greeting.unpack(memoryview(b"RNNL" + b"\0" * 20), memoryview(b""))
+        Greeting.unpack(memoryview(b"GET " + b"\0" * 20), memoryview(b""))
+
+
+def test_given_a_client_at_the_port_of_spus_then_it_says_which_port_is_meant() -> None:
+    hello = memoryview(HelloRequest(1, 1).pack())
+    with pytest.raises(ProtocolError, match=r"private port of an SPU, .* clients need its public"):
+        Greeting.unpack(hello, memoryview(b""))
