@@ -150,7 +150,8 @@ class TopicSpec(Model):
     assignment: Annotated[
         tuple[PartitionAssignment, ...] | None, BeforeValidator(_assignment_rows)
     ] = None
-    """Manual placement, one row for each partition; also as `0: [1, 2]`."""
+    """Manual placement, one row for each partition: `[{id: 0, replicas: [1, 2]}]`, or in
+    short `[{0: [1, 2]}]`."""
     min_in_sync_replicas: int | None = Field(default=None, ge=1, le=MAX_REPLICATION_FACTOR)
     """Replicas that must hold a record before it is acknowledged; null: a majority of three or
     more replicas, else 1."""

@@ -159,8 +159,8 @@ def check_stored(info: Mapping[str, Any], spus: Iterable[Spu]) -> list[Check]:
         Check(
             f"stored {found['key']}",
             Result.FAILED,
-            f"{found['why']}; the SC does without it: restore this key of the KV from a backup, or"
-            " delete it",
+            f"{found['why']}; the SC does without it: if an SC of a later version wrote it, start"
+            " that one again; else restore this key of the KV from a backup, or delete it",
         )
         for found in info.get("unreadable", ())[:_NAMED]
     ]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+import yaml
 
 from runnel.cli.objects.fields import document
 from schemas.errors import InvalidRequestError
 from schemas.objects.kinds import KINDS
 from schemas.objects.metadata import Object
 from schemas.objects.spu import Spu
-from schemas.objects.topic import Topic
+from schemas.objects.topic import Topic, TopicSpec
 from tests.unit.runnel.cli.conftest import CommandLine
 
 FIELDS: dict[str, tuple[str, str, bool, str | None]] = {
@@ -78,3 +81,12 @@ def test_explain(command: CommandLine) -> None:
     assert (wrong.code, wrong.out) == (2, "")
     assert "did you mean topic.spec.retention?" in wrong.err
     assert command("explain", "tpic").code == 2
+
+
+def test_the_forms_of_an_assignment_that_are_explained_are_accepted(command: CommandLine) -> None:
+    done = command("explain", "topic.spec.assignment")
+    forms = re.findall(r"`([^`]+)`", done.out)
+    assert len(forms) == 2
+    read = [TopicSpec.model_validate({"assignment": yaml.safe_load(form)}) for form in forms]
+    assert read[0] == read[1]
+    assert [(row.id, row.replicas) for row in read[0].assignment or ()] == [(0, (1, 2))]
