@@ -95,17 +95,17 @@ def _round(world: World, now_ms: int) -> World:
 
 
 def _govern(world: World) -> World:
-    """Another leader where the one there is cannot lead."""
+    """Another leader where the one there is cannot lead; it stays live if it is fit."""
     now = world.now
-    fit = [member for member in now.lrs if is_fit(world, member)]
-    if (now.leader, now.term) in world.elections:
-        # It asks for another one, if there is any.
-        fit = [member for member in fit if member.spu != now.leader]
-    if any(member.spu == now.leader for member in fit) or not fit:
+    live = [member for member in now.lrs if is_fit(world, member)]
+    # A leader may ask for another one, if there is any.
+    asked = (now.leader, now.term) in world.elections
+    able = [member for member in live if not (asked and member.spu == now.leader)]
+    if any(member.spu == now.leader for member in able) or not able:
         return world
-    logs = {member: world.nodes[member.spu].state.log for member in fit}
-    best = max(fit, key=lambda member: (logs[member].last_term, logs[member].leo, -member.spu))
-    new = Revision(now.revision + 1, next_election(now.term), best.spu, tuple(fit))
+    logs = {member: world.nodes[member.spu].state.log for member in able}
+    best = max(able, key=lambda member: (logs[member].last_term, logs[member].leo, -member.spu))
+    new = Revision(now.revision + 1, next_election(now.term), best.spu, tuple(live))
     return replace(world, kv=(*world.kv, new))
 
 
