@@ -169,7 +169,7 @@ class Cluster(BlockingAdmin):
         self, name: str, topic: str, to: Start, partitions: Iterable[int] | None = None
     ) -> ConsumerReset:
         """Move a named consumer to another position. ``to`` takes the values of ``start``; for a
-        time, the position is that of the batch that holds it.
+        time or a transaction id, the position is what `offsets_at` gives.
         """
         return self._thread.call(self._inner.reset_consumer(name, topic, to, partitions))
 

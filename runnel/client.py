@@ -55,7 +55,7 @@ from runnel.positions.store import PositionStore, Session, check_consumer_name
 from runnel.produce.producer import Producer, Progress
 from runnel.produce.settings import ProducerOptions, ProducerSettings
 from runnel.records.cursor import READ_SCHEMA
-from runnel.records.schema_resolution import read_schema
+from runnel.records.schema_resolution import ReadColumns, read_schema
 from schemas.columns.topic_schema import TopicSchema
 from schemas.control.assignments import TopicAssignment
 from schemas.errors import InvalidRequestError, NotFoundError, UnreachableError
@@ -303,20 +303,17 @@ class Cluster(Admin):
         self, name: str, topic: str, to: Start, partitions: Iterable[int] | None = None
     ) -> ConsumerReset:
         """Move a named consumer to another position. ``to`` takes the values of ``start``; for a
-        time, the position is that of the batch that holds it.
+        time or a transaction id, the position is what `offsets_at` gives.
 
         A process that reads under the name is fenced. Raises NotFoundError for an unknown name,
         InvalidRequestError for offsets outside of the log.
         """
         if isinstance(to, Mapping):
             partitions = to.keys() if partitions is None else partitions
-        return await reset_consumer(
-            self._positions,
-            await self._route(topic),
-            name,
-            make_range(to, None, partitions),
-            self.by,
-        )
+        wanted = make_range(to, None, partitions)
+        route = await self._route(topic)
+        columns = await self._columns(route, wanted.start)
+        return await reset_consumer(self._positions, route, name, wanted, self.by, columns)
 
     async def delete_consumer(self, name: str, topic: str | None = None) -> tuple[str, ...]:
         """Delete the positions of a consumer, in one topic or in all. Gives the topics.
@@ -352,11 +349,11 @@ class Cluster(Admin):
         at: datetime | timedelta | TransactionId,
         partitions: Iterable[int] | None = None,
     ) -> dict[int, int]:
-        """Per partition the offset of the batch with the first record at or after a time or a
-        transaction id; the end of the partition if there is none. A timedelta is the time so long
-        ago.
+        """Per partition the offset of the first record at or after a time or a transaction id; the
+        end of the partition if there is none. A timedelta is the time so long ago.
 
-        That batch may begin with earlier records: a consumer with ``start=at`` leaves them out.
+        If the batch of that record is damaged, or of a typed topic whose schema no SC tells now, it
+        is the offset of the batch.
         """
         wanted = make_range(at, None, partitions)
         route = await self._route(topic)
@@ -366,8 +363,12 @@ class Cluster(Admin):
             raise InvalidRequestError(
                 f"at is {at!r}; give a datetime, a timedelta or a TransactionId"
             )
+        columns = await self._columns(route, place)
         found = await asyncio.gather(
-            *(resolve_offset(route, index, place, OFFSETS_TIMEOUT_S) for index in chosen)
+            *(
+                resolve_offset(route, index, place, OFFSETS_TIMEOUT_S, columns=columns)
+                for index in chosen
+            )
         )
         return dict(zip(chosen, (each.offset for each in found), strict=True))
 
@@ -394,7 +395,8 @@ class Cluster(Admin):
         if isinstance(before, Mapping):
             partitions = before.keys() if partitions is None else partitions
         chosen = make_range("earliest", None, partitions).chosen(topic, route.partition_count)
-        return await truncate(self, route, tuple(chosen), before, timeout)
+        columns = await self._columns(route, before)
+        return await truncate(self, route, tuple(chosen), before, timeout, columns)
 
     async def segments(self, topic: str, partition: int) -> Segments:
         """The segments of a partition's log, as its leader has them now."""
@@ -507,6 +509,19 @@ class Cluster(Admin):
             )
         self._schemas[uid] = found.spec.row_schema
         return self._schemas[uid]
+
+    async def _columns(self, route: TopicRoute, start: Start) -> ReadColumns | None:
+        """How batches of a typed topic are decoded, if that is needed to find ``start``.
+
+        None while no SC answers: then the batch is found, and not the record in it.
+        """
+        if not isinstance(start, datetime | TransactionId):
+            return None
+        try:
+            rows = await self._schema(route)
+        except UnreachableError:
+            return None
+        return None if rows is None else ReadColumns(rows)
 
     async def _end(self) -> None:
         # The last one first. Each is closed, even if this is cancelled.

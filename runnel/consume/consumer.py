@@ -331,7 +331,7 @@ class Consumer:
         With a name, everything handed out is committed, unless ``auto_commit_ms`` is None or
         ``commit`` is False. Raises as `commit`; it is closed all the same.
         """
-        await self._end(self.position() if commit else {}, self._settings.give_up_ms / 1000)
+        await self._end(self.state.handed_out() if commit else {}, self._settings.give_up_ms / 1000)
 
     async def leave(self, error: BaseException | None) -> None:
         """End of a ``with`` block: `close`. After an error, the record being processed is not
@@ -400,7 +400,7 @@ class Consumer:
             # Nothing runs any more: a user who leaves it here has nothing to close.
             self._on_closed(self)
         else:
-            await self._auto_commit.finish(self.position())
+            await self._auto_commit.finish(self.state.handed_out())
 
     async def _end(self, offsets: Mapping[int, int], give_up_s: float) -> None:
         if not self._opened_in.is_this:

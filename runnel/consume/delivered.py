@@ -50,6 +50,7 @@ class ReadState:
         self._topic = topic
         self._with_ids = with_ids
         self._chunk: FetchedChunk | None = None
+        self._searching: set[int] = set()
         # For the chunk whose records are handed out one by one: its partition, and where it began.
         self._began: tuple[int, int] | None = None
         # For a batch that the user is processing: its partition and where it begins.
@@ -60,17 +61,30 @@ class ReadState:
 
     def open(self, chunk: FetchedChunk) -> None:
         """Take the next chunk; the one before was handed out in full."""
+        if chunk.batches:
+            self._searching.discard(chunk.partition)
         self._began = (chunk.partition, self.position.get(chunk.partition, 0))
         self._chunk = chunk
         self._left = deque(chunk.batches)
         self._begin_batch()
 
-    def seek(self, partition: int, offset: int) -> None:
-        """Go on at this offset: what is left of the partition's chunk is not handed out."""
+    def begin(self, partition: int, offset: int, *, searching: bool) -> None:
+        """The next chunk of the partition begins here. ``searching``: the record to begin with is
+        still to come; until it is handed out, there is nothing to commit.
+        """
+        self.position[partition] = offset
+        if searching:
+            self._searching.add(partition)
+        else:
+            self._searching.discard(partition)
+
+    def seek(self, partition: int) -> None:
+        """The partition is read on from another place: what is left of its chunk is not handed
+        out.
+        """
         self.take_rest(partition)
         if self._batch is not None and self._batch[0] == partition:
             self._batch = None
-        self.position[partition] = offset
 
     def take_rest(self, partition: int) -> FetchedChunk | None:
         """Take back what is left of the current chunk; None if it is of another partition.
@@ -161,18 +175,25 @@ class ReadState:
         """The user asks for more: everything handed out is processed."""
         self._batch = None
 
+    def handed_out(self) -> dict[int, int]:
+        """As ``position``, without partitions whose first record is still to come."""
+        # A copy first: the loop may add partitions meanwhile.
+        return {p: at for p, at in dict(self.position).items() if p not in self._searching}
+
     def processed(self) -> dict[int, int]:
         """As ``position``, but before the record or batch that the user is processing."""
         # Copied first: everything in it is processed by now, or still current below.
-        found = dict(self.position)
+        found = self.handed_out()
         batch, began = self._batch, self._began
         if began is not None:
             partition, start = began
             # The position is the offset after the current record; before the first, the start.
-            found[partition] = min(found[partition], max(start, found[partition] - 1))
+            if partition in found:
+                found[partition] = min(found[partition], max(start, found[partition] - 1))
         if batch is not None:
             partition, start = batch
-            found[partition] = min(found[partition], start)
+            if partition in found:
+                found[partition] = min(found[partition], start)
         return found
 
     def _finish(self) -> None:

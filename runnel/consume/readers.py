@@ -93,7 +93,9 @@ class PartitionReaders:
         """Begin to read; ``session``: that of a named consumer. Raises as `find_starts`."""
         route = self._route
         partitions = wanted.chosen(route.name, route.partition_count)
-        starts = await find_starts(route, partitions, wanted, self._give_up_s, session)
+        starts = await find_starts(
+            route, partitions, wanted, self._give_up_s, session, self._columns
+        )
         self._partitions.update(partitions)
         for start in starts:
             self._run(self._reader(start).run(), start.cursor.partition)
@@ -129,7 +131,10 @@ class PartitionReaders:
         wanted.chosen(self._route.name, self._route.partition_count)
         chosen = self._chosen("seek", wanted.partitions)
         places = await asyncio.gather(
-            *(resolve_offset(self._route, p, wanted.start, self._give_up_s) for p in chosen)
+            *(
+                resolve_offset(self._route, p, wanted.start, self._give_up_s, columns=self._columns)
+                for p in chosen
+            )
         )
         # Nothing waits from here on, so no chunk comes in between.
         for partition, place in zip(chosen, places, strict=True):
@@ -184,7 +189,7 @@ class PartitionReaders:
         self._queue.extract(lambda item: item.reader is old)
         if (error := self._misplaced.pop(partition, None)) is not None:
             self._queue.withdraw(error)
-        self._state.seek(partition, place.offset)
+        self._state.seek(partition)
         cursor = Cursor(
             self._route.name,
             partition,
@@ -227,7 +232,7 @@ class PartitionReaders:
 
     def _reader(self, start: PartitionStart) -> PartitionReader:
         cursor = start.cursor
-        self._state.position[cursor.partition] = cursor.position
+        self._state.begin(cursor.partition, cursor.position, searching=cursor.searching)
         cursor.columns = self._columns
         reader = PartitionReader(
             cursor,

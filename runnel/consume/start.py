@@ -16,6 +16,7 @@ from runnel.net.routing import TopicRoute
 from runnel.positions.store import Session
 from runnel.records.cursor import Cursor
 from runnel.records.record import timestamp_us_of
+from runnel.records.schema_resolution import ReadColumns
 from schemas.errors import LOST_RECORDS, DivergedError
 from schemas.wire.record_requests import LATEST
 
@@ -38,13 +39,15 @@ async def find_starts(
     wanted: Range,
     give_up_s: float,
     session: Session | None,
+    columns: ReadColumns | None = None,
 ) -> list[PartitionStart]:
     """Where to begin in each of the partitions; opens the ``session`` of a named consumer.
+    ``columns``: how batches of a typed topic are decoded.
 
     Raises DivergedError if a log ends before the committed position, RetryableErrors without an
     answer for ``give_up_s``.
     """
-    finder = _StartFinder(route, wanted, give_up_s)
+    finder = _StartFinder(route, wanted, give_up_s, columns)
     if session is None:
         return await finder.all_from(partitions, wanted.start)
     found: dict[int, PartitionStart] = {}
@@ -56,9 +59,9 @@ async def find_starts(
             finder.all_from(since, "earliest"),
         )
         found.update({each.cursor.partition: each for each in (*asked, *added)})
-        # Find the time again: the committed offset alone begins with earlier records.
+        # A time or an id that is not there yet is looked for again: nothing is committed for it.
         cursors = [each.cursor for each in found.values()]
-        return {c.partition: c.position for c in cursors if c.not_before_us is None}
+        return {c.partition: c.position for c in cursors if not c.searching}
 
     committed = await session.open(route.topic.uid, route.partition_count, partitions, starts)
 
@@ -73,8 +76,11 @@ async def find_starts(
 
 
 class _StartFinder:
-    def __init__(self, route: TopicRoute, wanted: Range, give_up_s: float) -> None:
+    def __init__(
+        self, route: TopicRoute, wanted: Range, give_up_s: float, columns: ReadColumns | None
+    ) -> None:
         self._route = route
+        self._columns = columns
         self._wanted = wanted
         self._give_up_s = give_up_s
 
@@ -122,4 +128,6 @@ class _StartFinder:
         return PartitionStart(cursor, lac, start == "earliest")
 
     async def _resolve(self, partition: int, start: Start) -> ResolvedOffset:
-        return await resolve_offset(self._route, partition, start, self._give_up_s)
+        return await resolve_offset(
+            self._route, partition, start, self._give_up_s, columns=self._columns
+        )

@@ -2,7 +2,8 @@
 
 Only `resolve_offset` turns a user's position into an offset: for the start of consumers, the reset
 of named consumers and the truncation of logs. `Range` checks the user's positions before any
-request. The leader answers: `list_offsets` is one LIST_OFFSETS request.
+request. The leader answers: `list_offsets` is one LIST_OFFSETS request. It knows the batch of a
+time or a transaction id; which record of it is the first, one FETCH of that batch tells.
 """
 
 from __future__ import annotations
@@ -10,15 +11,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from runnel.net.routing import TopicRoute
+from runnel.records.cursor import Cursor
 from runnel.records.record import as_transaction_id, timestamp_us_of
-from schemas.errors import InvalidRequestError, UnsupportedError
+from runnel.records.schema_resolution import ReadColumns
+from schemas.errors import (
+    CorruptBatchError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    UnsupportedError,
+)
+from schemas.ids import PartitionUid
 from schemas.wire.protocol import Api
 from schemas.wire.record_requests import (
     EARLIEST,
     LATEST,
+    FetchRequest,
+    FetchResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     PositionBy,
@@ -120,13 +131,18 @@ def make_range(start: Start, stop: Stop, partitions: Iterable[int] | None) -> Ra
     )
 
 
+#: How often a look-up begins anew because its batch was removed meanwhile.
+_MOST_OVERTAKEN: Final = 3
+
+
 @dataclass(frozen=True, slots=True)
 class ResolvedOffset:
     """Where reading begins. ``lac`` is the last add confirmed if the leader's answer included it,
     else -1.
 
-    A time or a transaction id resolves to the first offset of a batch, which may begin with earlier
-    records: ``not_before_us`` and ``not_before_id`` say which of its records to leave out.
+    ``not_before_us`` and ``not_before_id`` are set where the first record of a time or of a
+    transaction id is not known yet: at the end of the log, and at a batch that could not be read
+    now. They say which of the records that follow to leave out.
     """
 
     offset: int
@@ -141,13 +157,16 @@ async def resolve_offset(
     start: Start,
     give_up_s: float,
     bounds: ListOffsetsResponse | None = None,
+    *,
+    columns: ReadColumns | None = None,
 ) -> ResolvedOffset:
     """The offset that ``start`` means in a partition; for a time or a transaction id beyond the
     last committed record, the offset after that.
 
     ``bounds`` is the leader's answer about `LATEST`, if the caller has it: "earliest" and "latest"
-    then cost no request. A given offset costs none either, and is not checked. Raises
-    DeadlineExceededError after ``give_up_s``, UnsupportedError as `list_offsets`.
+    then cost no request. A given offset costs none either, and is not checked. ``columns``: how
+    batches of a typed topic are decoded. Raises DeadlineExceededError after ``give_up_s``,
+    UnsupportedError as `list_offsets`.
     """
     match start:
         case "earliest":
@@ -158,16 +177,13 @@ async def resolve_offset(
             return ResolvedOffset(found.offset, found.lac)
         case timedelta() as ago:
             when = _time_ago("start", ago)
-            return await resolve_offset(route, partition, when, give_up_s)
+            return await resolve_offset(route, partition, when, give_up_s, columns=columns)
         case datetime() as when:
             when_us = max(0, timestamp_us_of(when))
-            found = await list_offsets(route, partition, when_us, give_up_s)
-            return ResolvedOffset(found.offset, found.lac, not_before_us=when_us)
+            return await _find_record(route, partition, when_us, give_up_s, columns)
         case TransactionId(id=least_id):
-            found = await list_offsets(
-                route, partition, least_id, give_up_s, PositionBy.TRANSACTION_ID
-            )
-            return ResolvedOffset(found.offset, found.lac, not_before_id=least_id)
+            by = PositionBy.TRANSACTION_ID
+            return await _find_record(route, partition, least_id, give_up_s, columns, by)
         case int() as offset:
             return ResolvedOffset(offset)
         case offsets:
@@ -198,6 +214,66 @@ async def list_offsets(
             " an earlier version; upgrade it"
         )
     return found
+
+
+async def _find_record(
+    route: TopicRoute,
+    partition: int,
+    position: int,
+    give_up_s: float,
+    columns: ReadColumns | None,
+    by: PositionBy = PositionBy.TIMESTAMP,
+) -> ResolvedOffset:
+    """The first record of a time or of a transaction id; see `ResolvedOffset` if it is not known.
+
+    Raises as `list_offsets`.
+    """
+    by_id = by is PositionBy.TRANSACTION_ID
+    for _ in range(_MOST_OVERTAKEN):
+        found = await list_offsets(route, partition, position, give_up_s, by)
+        cursor = Cursor(
+            route.name,
+            partition,
+            found.offset,
+            stop=found.lac + 1,
+            not_before_us=None if by_id else position,
+            not_before_id=position if by_id else None,
+            columns=columns,
+        )
+        try:
+            first = await _first_due(route, cursor, give_up_s)
+        except OffsetOutOfRangeError:
+            # Retention or a truncation has removed the batch meanwhile.
+            continue
+        except (CorruptBatchError, UnsupportedError):
+            # Its reader asks other replicas for it, or the SC for a newer schema.
+            break
+        if first is not None:
+            return ResolvedOffset(first, found.lac)
+        break
+    return ResolvedOffset(cursor.position, found.lac, cursor.not_before_us, cursor.not_before_id)
+
+
+async def _first_due(route: TopicRoute, cursor: Cursor, give_up_s: float) -> int | None:
+    """The offset of the first record that the cursor is due; None if none came.
+
+    Usually it is in the first batch; control batches may precede it. Raises CorruptBatchError,
+    UnsupportedError, OffsetOutOfRangeError, DeadlineExceededError.
+    """
+
+    def request(uid: PartitionUid) -> bytes:
+        # One byte: the answer is one whole batch.
+        return FetchRequest(uid, cursor.position, max_bytes=1, min_bytes=1, max_wait_ms=0).pack()
+
+    while not cursor.finished:
+        before = cursor.position
+        answer = await route.retrying(cursor.partition, Api.FETCH, request, give_up_s=give_up_s)
+        if due := cursor.take(answer.tail, FetchResponse.unpack(answer.fixed).lac):
+            first: int = due[0].column("offset")[0].as_py()
+            return first
+        if cursor.position == before:
+            break
+    return None
 
 
 def check_offsets(name: str, offsets: Mapping[Any, Any]) -> None:

@@ -15,6 +15,7 @@ from typing import Final, Literal
 from runnel.admin.client import Admin
 from runnel.net.offsets import list_offsets, resolve_offset
 from runnel.net.routing import TopicRoute
+from runnel.records.schema_resolution import ReadColumns
 from schemas.errors import DeadlineExceededError, InvalidRequestError
 from schemas.objects.topic import partition_name
 from schemas.wire.record_requests import EARLIEST, LATEST
@@ -38,19 +39,25 @@ class Truncated:
 
 
 async def truncate(
-    admin: Admin, route: TopicRoute, partitions: tuple[int, ...], before: Before, timeout_s: float
+    admin: Admin,
+    route: TopicRoute,
+    partitions: tuple[int, ...],
+    before: Before,
+    timeout_s: float,
+    columns: ReadColumns | None = None,
 ) -> tuple[Truncated, ...]:
     """Truncate partitions of a topic; returns when their leaders no longer show those records.
 
     All are checked before the first one is truncated. Raises InvalidRequestError for an offset
     beyond the end of a partition, DeadlineExceededError after ``timeout_s`` seconds: truncations
-    that the SC has noted by then still happen.
+    that the SC has noted by then still happen. ``columns``: how batches of a typed topic are
+    decoded.
     """
     asked = set()
     try:
         async with asyncio.timeout(timeout_s):
             places = await asyncio.gather(
-                *(_place(route, index, before, timeout_s) for index in partitions)
+                *(_place(route, index, before, timeout_s, columns) for index in partitions)
             )
             for index, (_start, place) in zip(partitions, places, strict=True):
                 await admin.truncate_partition(partition_name(route.name, index), place)
@@ -72,11 +79,16 @@ async def truncate(
 
 
 async def _place(
-    route: TopicRoute, partition: int, before: Before, give_up_s: float
+    route: TopicRoute,
+    partition: int,
+    before: Before,
+    give_up_s: float,
+    columns: ReadColumns | None,
 ) -> tuple[int, int]:
     """The first offset of a partition now, and after the truncation. Raises InvalidRequestError."""
     bounds = await list_offsets(route, partition, LATEST, give_up_s)
-    place = (await resolve_offset(route, partition, before, give_up_s, bounds)).offset
+    found = await resolve_offset(route, partition, before, give_up_s, bounds, columns=columns)
+    place = found.offset
     if not 0 <= place <= bounds.offset:
         raise InvalidRequestError(
             f"{route.name}/{partition} cannot begin at offset {place}: it holds"

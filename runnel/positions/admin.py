@@ -17,6 +17,7 @@ from runnel.net.routing import TopicRoute
 from runnel.positions.state import Positions, Reading, Reset, Update, find, forget, readings
 from runnel.positions.store import GIVE_UP_S, PositionStore
 from runnel.records.record import time_of
+from runnel.records.schema_resolution import ReadColumns
 from runnel.state_log.log import StateLog, now_us
 from schemas.errors import InvalidRequestError, NotFoundError, RunnelError
 from schemas.objects.spelling import nearest
@@ -108,12 +109,19 @@ async def list_consumers(
 
 
 async def reset_consumer(
-    store: PositionStore, route: TopicRoute, name: str, to: Range, by: str
+    store: PositionStore,
+    route: TopicRoute,
+    name: str,
+    to: Range,
+    by: str,
+    columns: ReadColumns | None = None,
 ) -> ConsumerReset:
-    """Set where a consumer continues to read. Raises NotFoundError, InvalidRequestError."""
+    """Set where a consumer continues to read. ``columns``: how batches of a typed topic are
+    decoded. Raises NotFoundError, InvalidRequestError.
+    """
     log = await _log_of(store, name, route.name)
     chosen = to.chosen(route.name, route.partition_count)
-    offsets = await asyncio.gather(*(_resolve(route, index, to) for index in chosen))
+    offsets = await asyncio.gather(*(_resolve(route, index, to, columns) for index in chosen))
     reset = Reset(
         name=name,
         topic=route.name,
@@ -235,10 +243,13 @@ def _seen(
     )
 
 
-async def _resolve(route: TopicRoute, partition: int, to: Range) -> int:
+async def _resolve(
+    route: TopicRoute, partition: int, to: Range, columns: ReadColumns | None
+) -> int:
     """The offset that a reset means. Raises InvalidRequestError if the log has no such offset."""
     bounds = await list_offsets(route, partition, LATEST, GIVE_UP_S)
-    offset = (await resolve_offset(route, partition, to.start, GIVE_UP_S, bounds)).offset
+    found = await resolve_offset(route, partition, to.start, GIVE_UP_S, bounds, columns=columns)
+    offset = found.offset
     given = isinstance(to.start, int | Mapping)
     if given and not bounds.log_start <= offset <= bounds.offset:
         raise InvalidRequestError(

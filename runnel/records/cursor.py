@@ -71,6 +71,11 @@ class Cursor:
     before_us: int | None = None
 
     @property
+    def searching(self) -> bool:
+        """Is the first record of ``not_before_us`` or ``not_before_id`` still to come?"""
+        return self.not_before_us is not None or self.not_before_id is not None
+
+    @property
     def finished(self) -> bool:
         """Whether everything before ``stop`` was read."""
         return self.stop is not None and self.position >= self.stop

@@ -45,8 +45,8 @@ def offsets(
 ) -> None:
     """Show the first offset, the next one and the size of each partition.
 
-    With --at or --transaction-id also the offset of the batch that has the first such record, or
-    the end if there is none. That batch may begin with earlier records.
+    With --at or --transaction-id also the offset of the first such record, or the end if there
+    is none.
     """
     if at is not None and transaction_id is not None:
         raise InvalidRequestError("give one of --at and --transaction-id")

@@ -337,7 +337,7 @@ async def test_given_ids_then_records_come_back_with_them_and_from_one_on(world:
     assert await found(TransactionId(10)) == []
 
 
-async def test_given_an_id_or_a_time_then_the_batch_that_reading_begins_in(world: World) -> None:
+async def test_given_an_id_or_a_time_then_the_offset_of_the_first_such_record(world: World) -> None:
     world.sc.add_topic("orders", 2)
     async with world.cluster.producer("orders", batch_bytes=1 << 20) as producer:
         for ids in ([3, 3, 7], [7, 9]):
@@ -348,10 +348,10 @@ async def test_given_an_id_or_a_time_then_the_batch_that_reading_begins_in(world
     async def found(at: Any, partitions: Any = None) -> dict[int, int]:
         return await world.cluster.offsets_at("orders", at, partitions)
 
-    assert await found(TransactionId(7)) == {0: 0, 1: 0}
-    assert await found(TransactionId(8)) == {0: 0, 1: 3}
+    assert await found(TransactionId(7)) == {0: 0, 1: 2}
+    assert await found(TransactionId(8)) == {0: 0, 1: 4}
     assert await found(TransactionId(10), [1]) == {1: 5}
-    assert await found(datetime.fromtimestamp(8 / 1e6, UTC), [1]) == {1: 3}
+    assert await found(datetime.fromtimestamp(8 / 1e6, UTC), [1]) == {1: 4}
     for bad in ("earliest", 7):
         with pytest.raises(
             InvalidRequestError, match="give a datetime, a timedelta or a TransactionId"
@@ -388,7 +388,11 @@ async def test_given_a_table_of_a_typed_topic_then_ids_come_back(world: World) -
             table = pa.table({rows.columns[0].name: ["a", "b"]})
             await producer.send_table(table, transaction_ids=[4, 6])
             producer.send({rows.columns[0].name: "c"}, transaction_id=6)
-        found = [r async for r in world.cluster.consumer(topic, TransactionId(5), "latest")]
+        consumer = world.cluster.consumer(topic, TransactionId(5), "latest")
+        await consumer.start()
+        assert consumer.position() == {0: 1}
+        assert await world.cluster.offsets_at(topic, TransactionId(5)) == {0: 1}
+        found = [r async for r in consumer]
         assert [(r.value[rows.columns[0].name], r.transaction_id) for r in found] == [
             ("b", 6),
             ("c", 6),

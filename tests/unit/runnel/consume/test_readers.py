@@ -168,6 +168,7 @@ async def test_seek(world: World, to: Any, expected: list[int]) -> None:
     async with bounded as consumer:
         assert await some(consumer, 3) == [(0, 0), (0, 1), (0, 2)]
         await consumer.seek(to)
+        assert consumer.position() == {0: expected[0] if expected else 6}
         assert [record.offset async for record in consumer] == expected
         assert consumer.position() == {0: 6}
 
@@ -206,7 +207,7 @@ async def test_given_a_seek_that_fails_then_nothing_has_changed(
 ) -> None:
     await numbered(world)
 
-    async def fails(*_arguments: object) -> NoReturn:
+    async def fails(*_arguments: object, **_options: object) -> NoReturn:
         raise NotLeaderError("elsewhere")
 
     async with world.cluster.consumer("orders", "earliest", settings=QUICK) as consumer:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +18,20 @@ from runnel.net.offsets import (
     make_range,
     resolve_offset,
 )
-from schemas.errors import InvalidRequestError
-from schemas.wire.record_requests import EARLIEST, LATEST, ListOffsetsResponse, PositionBy
+from runnel.records.record import time_of
+from schemas.errors import InvalidRequestError, OffsetOutOfRangeError
+from schemas.ids import PartitionUid
+from schemas.wire.batch import read_header
+from schemas.wire.protocol import Api
+from schemas.wire.record_requests import (
+    EARLIEST,
+    LATEST,
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsResponse,
+    PositionBy,
+)
+from tests.unit.runnel.records.test_cursor import batch, control
 
 BOUNDS = ListOffsetsResponse(offset=90, log_start=10, lac=89, size_bytes=1)
 TIME = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
@@ -31,7 +45,7 @@ CASES: dict[str, tuple[Start, list[tuple[int, PositionBy]], ResolvedOffset]] = {
         ResolvedOffset(10, 89),
     ),
     "given-latest-then-the-end": ("latest", [(LATEST, BY_TIME)], ResolvedOffset(90, 89)),
-    "given-a-time-then-its-batch": (
+    "given-a-time-after-the-last-record-then-the-end": (
         TIME,
         [(1_000_000, BY_TIME)],
         ResolvedOffset(90, 89, not_before_us=1_000_000),
@@ -41,7 +55,7 @@ CASES: dict[str, tuple[Start, list[tuple[int, PositionBy]], ResolvedOffset]] = {
         [(0, BY_TIME)],
         ResolvedOffset(90, 89, not_before_us=0),
     ),
-    "given-an-id-then-its-batch": (
+    "given-an-id-above-the-last-then-the-end": (
         TransactionId(7),
         [(7, BY_ID)],
         ResolvedOffset(90, 89, not_before_id=7),
@@ -73,7 +87,7 @@ async def test_resolve_offset(
     requests: list[tuple[int, PositionBy]],
     found: ResolvedOffset,
 ) -> None:
-    route: Any = None
+    route: Any = SimpleNamespace(name="orders")
     assert await resolve_offset(route, 3, start, 30.0) == found
     assert asked == requests
 
@@ -85,6 +99,70 @@ async def test_given_the_bounds_then_nobody_is_asked(
     route: Any = None
     assert (await resolve_offset(route, 3, start, 30.0, BOUNDS)).offset == offset
     assert asked == []
+
+
+def damaged(data: bytearray) -> bytearray:
+    data[-1] ^= 1
+    return data
+
+
+#: Control at 10, then records whose times are 100 more than their offsets, up to 16.
+LOG = [control(10), batch(11, 4, time_us=111), batch(15, 2, time_us=115)]
+DAMAGED = [LOG[0], damaged(batch(11, 4, time_us=111)), LOG[2]]
+GONE = OffsetOutOfRangeError("it was removed meanwhile")
+
+#: The log, errors of its first fetches, the offsets that the leader names, a time, and what that
+#: is: an offset, and whether records that come from there on may be too early.
+BATCHES: dict[str, tuple[list[bytearray], int, list[int], int, tuple[int, bool]]] = {
+    "given-the-first-record-of-a-batch": (LOG, 0, [11], 111, (11, False)),
+    "given-a-record-within-a-batch": (LOG, 0, [11], 113, (13, False)),
+    "given-a-time-between-records-of-two-batches": (LOG, 0, [15], 115, (15, False)),
+    "given-a-control-batch-before-it": (LOG, 0, [10], 113, (13, False)),
+    "given-a-log-that-begins-within-the-batch": (LOG, 0, [13], 111, (13, False)),
+    "given-no-record-that-late": (LOG, 0, [17], 118, (17, True)),
+    "given-only-control-batches-that-late": ([control(16)], 0, [16], 118, (17, True)),
+    "given-a-damaged-batch-then-its-beginning": (DAMAGED, 0, [11], 113, (11, True)),
+    "given-a-batch-that-was-removed-then-the-next": (LOG, 1, [11, 15], 113, (15, False)),
+    "given-batches-that-are-always-removed": (LOG, 3, [11, 12, 13], 113, (13, True)),
+    "given-a-leader-that-sends-nothing-now": ([], 0, [11], 113, (11, True)),
+}
+
+
+@pytest.mark.parametrize(
+    ("log", "errors", "named", "time_us", "expected"), BATCHES.values(), ids=BATCHES
+)
+async def test_resolve_a_time_within_a_batch(
+    monkeypatch: pytest.MonkeyPatch,
+    log: Sequence[bytearray],
+    errors: int,
+    named: list[int],
+    time_us: int,
+    expected: tuple[int, bool],
+) -> None:
+    answers = iter(named)
+    failures = iter([GONE] * errors)
+
+    async def list_offsets(*_: object) -> ListOffsetsResponse:
+        return ListOffsetsResponse(next(answers), log_start=10, lac=16, size_bytes=1)
+
+    async def retrying(
+        partition: int, api: Api, request: Callable[[PartitionUid], bytes], *, give_up_s: float
+    ) -> Any:
+        assert (partition, api, give_up_s) == (3, Api.FETCH, 30.0)
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        asked = FetchRequest.unpack(memoryview(request(PartitionUid("00" * 16))))
+        assert asked.max_wait_ms == 0
+        found = [each for each in log if read_header(each).next_offset > asked.offset][:1]
+        fixed = memoryview(FetchResponse(10, 16).pack())
+        return SimpleNamespace(fixed=fixed, tail=memoryview(b"".join(found)))
+
+    monkeypatch.setattr(offsets, "list_offsets", list_offsets)
+    route: Any = SimpleNamespace(name="orders", retrying=retrying)
+    found = await resolve_offset(route, 3, time_of(time_us), 30.0)
+    offset, early = expected
+    assert found == ResolvedOffset(offset, 16, not_before_us=time_us if early else None)
+    assert next(answers, None) is None
 
 
 NOT_NAMED = {

@@ -348,6 +348,54 @@ async def test_given_a_time_then_the_same_records_come_after_a_crash(world: Worl
         first.abandon()
 
 
+@pytest.mark.parametrize("by_hand", [True, False], ids=["given-commit", "given-close"])
+@pytest.mark.parametrize("seeks", [True, False], ids=["given-a-seek", "given-a-start"])
+@pytest.mark.parametrize("taken", [0, 1])
+async def test_given_a_time_then_no_record_before_it_is_committed(
+    world: World, taken: int, seeks: bool, by_hand: bool
+) -> None:
+    await fill(world, 2)
+    for index in range(2):
+        world.log(index=index).put(batch(6, 4, time_us=1_000_006))
+    at = datetime.fromtimestamp(1, UTC).replace(microsecond=8)
+    start = None if seeks else at
+    async with world.cluster.consumer("orders", start, name="billing") as consumer:
+        if seeks:
+            await consumer.seek(at)
+        assert consumer.position() == {0: 8, 1: 8}
+        first = await some(consumer, taken) if taken else []
+        if by_hand:
+            await consumer.commit()
+    assert first == [8][:taken]
+    async with world.cluster.consumer("orders", start, "latest", name="billing") as consumer:
+        assert sorted(first + await some(consumer, 99)) == [8, 8, 9, 9]
+
+
+async def test_given_a_time_to_come_then_it_is_looked_for_until_it_has_come(world: World) -> None:
+    await fill(world)
+    at = datetime.fromtimestamp(1, UTC)
+    for time_us in (1, 500_000):
+        async with world.cluster.consumer(
+            "orders", at, "latest", name="billing", settings=AT_ONCE
+        ) as consumer:
+            assert await some(consumer, 99) == []
+        assert await committed(world) == {0: None}
+        world.log().put(batch(world.log().end, 1, time_us=time_us))
+    world.log().put(batch(8, 1, time_us=1_000_000))
+    async with world.cluster.consumer("orders", at, "latest", name="billing") as consumer:
+        assert await some(consumer, 99) == [8]
+    assert await committed(world) == {0: 9}
+
+
+async def test_given_a_time_then_a_reset_goes_to_the_record(world: World) -> None:
+    await fill(world)
+    world.log().put(batch(6, 4, time_us=1_000_006))
+    await rest(world)
+    at = datetime.fromtimestamp(1, UTC).replace(microsecond=8)
+    await world.cluster.reset_consumer("billing", "orders", at)
+    assert await rest(world) == [8, 9]
+
+
 async def test_given_new_partitions_then_they_are_read_from_their_beginning(world: World) -> None:
     await fill(world)
     async with world.cluster.consumer("orders", "latest", name="billing"):
