@@ -453,6 +453,9 @@ class Consumer:
         traceback: TracebackType | None,
     ) -> None:
         self._finalizer.detach()
+        if error is not None:
+            # Before the call, which another signal may interrupt: `close` comes after that.
+            self._inner.break_off()
         with suppress(ClosedError):
             if self._thread.running:
                 self._thread.call(self._inner.leave(error))

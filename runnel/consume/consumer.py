@@ -94,6 +94,7 @@ class Consumer:
         self._closed = False
         self._exhausted = False
         self._forgotten = False
+        self._broken_off = False
         opened(self)
 
     def __repr__(self) -> str:
@@ -329,9 +330,17 @@ class Consumer:
         """Stop fetching. A call that waits for the next records raises that it is closed.
 
         With a name, everything handed out is committed, unless ``auto_commit_ms`` is None or
-        ``commit`` is False. Raises as `commit`; it is closed all the same.
+        ``commit`` is False; what was in hand when an error ended its ``with`` block is not. Raises
+        as `commit`; it is closed all the same.
         """
-        await self._end(self.state.handed_out() if commit else {}, self._settings.give_up_ms / 1000)
+        done = self.state.processed() if self._broken_off else self.state.handed_out()
+        await self._end(done if commit else {}, self._settings.give_up_ms / 1000)
+
+    def break_off(self) -> None:
+        """An error ends its ``with`` block: what is in hand will not be processed any more. In any
+        thread.
+        """
+        self._broken_off = True
 
     async def leave(self, error: BaseException | None) -> None:
         """End of a ``with`` block: `close`. After an error, the record being processed is not
@@ -340,6 +349,7 @@ class Consumer:
         if error is None:
             await self.close()
             return
+        self.break_off()
         try:
             await self._end(self.state.processed(), _LEAVE_S)
         except RunnelError as failure:

@@ -129,17 +129,19 @@ def consume(
     end: Stop = None if follow else "latest" if until is None else parse_time(until, now, "--until")
     timeout_s = _seconds(timeout) if timeout is not None else None
     partitions = partition or None
-    with connected(sc) as cluster:
-        say_what_is_awaited(cluster, topic, committing=True, wanted=partitions)
-        rows = _schema(cluster, topic)
-        with_ids = output is RecordOutput.JSON and not _has_column(rows, TRANSACTION_ID.name)
-        settings = ConsumerSettings(on_truncated=on_truncated.value, transaction_ids=with_ids)
-        write: Callable[[pa.RecordBatch], None] = RecordWriter(
-            output, topic, separator, typed=rows is not None, with_ids=with_ids
-        )
-        if chosen is not None:
-            write = partial(_print_formatted, chosen, topic, rows)
-        try:
+    reading = False
+    try:
+        with connected(sc) as cluster:
+            say_what_is_awaited(cluster, topic, committing=True, wanted=partitions)
+            rows = _schema(cluster, topic)
+            with_ids = output is RecordOutput.JSON and not _has_column(rows, TRANSACTION_ID.name)
+            settings = ConsumerSettings(on_truncated=on_truncated.value, transaction_ids=with_ids)
+            write: Callable[[pa.RecordBatch], None] = RecordWriter(
+                output, topic, separator, typed=rows is not None, with_ids=with_ids
+            )
+            if chosen is not None:
+                write = partial(_print_formatted, chosen, topic, rows)
+            reading = True
             if tail is not None:
                 last = _tail(cluster, topic, tail, partitions, end, timeout_s, settings)
                 _write(last, write, count)
@@ -154,10 +156,11 @@ def consume(
                     # The consumer has handed out more records than were printed.
                     consumer.commit({**consumer.position(), **printed})
                     consumer.close(commit=False)
-        except KeyboardInterrupt:
-            # Only Ctrl-C ends a consumer that follows.
-            if not follow:
-                raise
+    except KeyboardInterrupt:
+        # Only Ctrl-C ends a consumer that follows. The cluster has seen it too: a consumer whose
+        # end was interrupted commits nothing that was not printed.
+        if not (follow and reading):
+            raise
 
 
 @contextmanager

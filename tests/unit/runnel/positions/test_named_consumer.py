@@ -149,6 +149,21 @@ async def test_given_max_records_of_0_then_refused(world: World) -> None:
         await anext(world.cluster.consumer("orders").batches(max_records=0))
 
 
+async def test_given_an_end_that_is_cut_short_then_closing_does_not_commit_what_was_in_hand(
+    world: World,
+) -> None:
+    await fill(world)
+    async with world.cluster.consumer("orders", name="billing") as first:
+        assert await some(first, 2) == [1, 2]
+        leaving = asyncio.ensure_future(first.leave(KeyboardInterrupt()))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        # Record 2 was in hand: a second signal ended what should have committed the first.
+        await first.close()
+    assert await rest(world) == [2, 3, 5]
+
+
 async def test_given_no_end_then_what_was_committed_by_hand_counts(world: World) -> None:
     await fill(world)
     consumer = world.cluster.consumer("orders", name="billing", settings=BY_HAND)

@@ -37,6 +37,7 @@ class Consumer:
         self.reading = reading
         self.leaving = leaving
         self.left = False
+        self.cluster_saw: BaseException | None = None
 
     def batches(self, *, max_records: int | None) -> Iterator[pa.RecordBatch]:
         assert max_records == 1000
@@ -60,7 +61,11 @@ def ends(
     @contextmanager
     def connected(_sc: str | None) -> Iterator[Any]:
         topic = SimpleNamespace(spec=None)
-        yield SimpleNamespace(consumer=lambda *_, **_options: consumer, get=lambda *_: topic)
+        try:
+            yield SimpleNamespace(consumer=lambda *_, **_options: consumer, get=lambda *_: topic)
+        except BaseException as error:
+            consumer.cluster_saw = error
+            raise
 
     monkeypatch.setattr(consume, "connected", connected)
     monkeypatch.setattr(consume, "say_what_is_awaited", lambda *_, **_options: None)
@@ -96,6 +101,8 @@ def test_given_two_signals_then_the_last_commit_is_not_cut_short(
     consumer = Consumer(terminate, terminate)
     assert ends(consumer, monkeypatch, capsys) == (0, [])
     assert consumer.left
+    # It closes what a signal has kept from being left, and must not take it for done.
+    assert isinstance(consumer.cluster_saw, KeyboardInterrupt)
     # Afterwards, signals end the command again.
     assert signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN
 
