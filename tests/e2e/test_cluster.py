@@ -34,6 +34,8 @@ def test_records_survive_a_stop_and_a_start(runnel: Command, tmp_path: Path) -> 
     base = free_base_port(runnel.home / "local", 2)
     ready = runnel("cluster", "start", "--base-port", str(base), "--spus", "2")
     assert f"SC at 127.0.0.1:{base}, 2 SPUs" in ready
+    logged = [json.loads(line) for line in runnel("cluster", "logs", "sc-0").splitlines()]
+    assert {"serving", "SPU connected"} <= {line["event"] for line in logged}
     (tmp_path / "orders.yaml").write_text(TOPIC)
     assert runnel("apply", "-f", str(tmp_path / "orders.yaml")) == "topic/orders created\n"
     assert runnel("apply", "-f", str(tmp_path / "orders.yaml")) == "topic/orders unchanged\n"
@@ -71,7 +73,7 @@ def test_start_again_changes_nothing_and_status_lists_every_daemon(cluster: Comm
     assert spus[0]["ports"] == {"public": base + 10, "private": base + 11, "http": base + 12}
     assert all(psutil.pid_exists(row["pid"]) for row in (sc, *spus))
     logged = [json.loads(line) for line in cluster("cluster", "logs", "sc-0").splitlines()]
-    assert {"serving", "SPU connected"} <= {line["event"] for line in logged}
+    assert logged
     assert all({"timestamp", "level", "process", "cause"} <= line.keys() for line in logged)
     assert "sc-0, spu-0" in cluster.fails("cluster", "logs", "spu-9", code=3)
 
