@@ -72,7 +72,7 @@ from spu.replication.messages import (
 )
 from spu.replication.producer_state import with_last_id
 from spu.replication.state import HardState, Member
-from spu.replication.wire import Greeting, encode
+from spu.replication.wire import Greeting, Kind, encode
 from spu.storage.journal import JournalEntry
 from spu.storage.verification import Problem, Severity
 from tests.fuzz.api_seeds import replied, requested, watched
@@ -212,6 +212,9 @@ def _peer_wire() -> list[bytes]:
     for one in pieces:
         header, fixed, tail = unpack_frame(memoryview(b"".join(one))[4:])
         found.append(bytes([1, header.api, len(fixed)]) + fixed + tail)
+    # A client that calls the private port.
+    hello = HelloRequest(1, 1).pack()
+    found.append(bytes([1, Kind.GREETING, len(hello)]) + hello)
     return found
 
 

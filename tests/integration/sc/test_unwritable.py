@@ -60,7 +60,7 @@ async def test_given_too_few_live_replicas_then_it_is_online_and_not_writable(
     waiting = ("wait", "topic", "short", "--for", "writable", "--timeout", "0s")
     code, _, err = await bench.command(*waiting)
     assert code == 5
-    assert "partition 'short-0' is not writable" in err
+    assert "partition 'short-0' is online, but not writable: 1 of 2 replicas are live" in err
 
 
 async def test_given_a_report_of_obstacles_then_reasons_name_them_and_nothing_more_is_written(
