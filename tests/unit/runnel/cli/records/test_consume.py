@@ -12,22 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from runnel.cli import failure, interrupts
+from runnel.cli import failure
 from runnel.cli.commands import app
 from runnel.cli.records import consume
 
+pytestmark = pytest.mark.usefixtures("signal_handlers")
+
 NOTE = "The consumer of 't' could not commit: gave up after 5 s"
-
-
-@pytest.fixture(autouse=True)
-def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A command's signal handlers, as far as this process goes."""
-    monkeypatch.setattr(interrupts, "_received", signal.SIGINT)
-    before = {each: signal.getsignal(each) for each in interrupts.SAID}
-    interrupts.take_signals()
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 class Consumer:

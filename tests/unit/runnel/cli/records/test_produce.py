@@ -14,16 +14,7 @@ from runnel.cli import failure, interrupts
 from runnel.cli.commands import app
 from runnel.cli.records import produce
 
-
-@pytest.fixture(autouse=True)
-def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A command's signal handlers, as far as this process goes."""
-    monkeypatch.setattr(interrupts, "_received", signal.SIGINT)
-    before = {each: signal.getsignal(each) for each in interrupts.SAID}
-    interrupts.take_signals()
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("signal_handlers")
 
 
 def ends(capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
