@@ -6,6 +6,7 @@ import random
 import socket
 import subprocess
 from pathlib import Path
+from typing import Final
 
 from runnel.local.etcd import find_etcd
 from runnel.local.plan import HOST, ClusterPlan, Daemon
@@ -13,8 +14,8 @@ from schemas.daemon.installation import Program, program_command
 from schemas.daemon.process import ProcessId, started_at
 from schemas.errors import ConflictError
 
-_FIRST_PORT = 10_003
-_LAST_PORT = 32_000
+#: Below the ports that Linux gives to outgoing connections.
+SERVER_PORTS: Final = range(10_003, 32_000)
 
 
 def command_of(daemon: Daemon, config: Path) -> list[str]:
@@ -50,19 +51,20 @@ def port_is_free(port: int) -> bool:
     return True
 
 
-def free_base_port(data_dir: Path, spus: int) -> int:
-    """A base port at which the ports of every daemon are free now. It is drawn at random, so that
-    it rarely collides with a cluster that is stopped for a moment or that looks for ports too.
+def free_base_port(data_dir: Path, spus: int, among: range = SERVER_PORTS) -> int:
+    """A base port at which the ports of every daemon are free now, and ``among`` these. It is drawn
+    at random, so that it rarely collides with a cluster that is stopped for a moment or that looks
+    for ports too.
 
-    It is below the range of ports for outgoing connections. Raises ConflictError if there is
-    none.
+    Raises ConflictError if there is none.
     """
     step = 10 + 3 * (spus + 1)
-    bases = list(range(_FIRST_PORT, _LAST_PORT - step, step))
-    random.shuffle(bases)
+    bases = list(range(among.start, among.stop - step, step))
+    # A caller may have set the seed of all other chance, and two that did would choose the same.
+    random.SystemRandom().shuffle(bases)
     for base in bases:
         plan = ClusterPlan(data_dir, base_port=base, spus=spus, kv="etcd")
         uses = [*(d.ports for d in plan.daemons), *(plan.spu_ports(i) for i in range(spus))]
         if all(port_is_free(port) for ports in uses for port in ports.values()):
             return base
-    raise ConflictError(f"no free ports for {spus} SPUs between {_FIRST_PORT} and {_LAST_PORT}")
+    raise ConflictError(f"no free ports for {spus} SPUs between {among.start} and {among.stop}")

@@ -17,9 +17,9 @@ import pytest
 
 from runnel.cli import failure
 from runnel.cli.commands import app
-from runnel.local.processes import free_base_port
 from tests.contract.kv.etcd_server import require_client, require_etcd
 from tests.e2e.forked import fork_server
+from tests.ports import free_base_port
 
 TIMEOUT_S = 90
 #: The interpreter whose ``runnel`` is tested: this one's, unless an installed wheel's is named.

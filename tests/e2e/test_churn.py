@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import runnel as library
-from runnel.local.processes import free_base_port
 from runnel.local.state import DataDirectory
 from sc.kv import open_kv
 from sc.kv.interface import range_all
@@ -22,6 +21,7 @@ from schemas.daemon.process import is_alive
 from schemas.objects.keys import ClusterKeys
 from schemas.objects.partition import Partition
 from tests.e2e.conftest import Command
+from tests.ports import free_base_port
 
 SPUS = 6
 TOPICS = 200

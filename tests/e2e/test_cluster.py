@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runnel.local.processes import free_base_port
 from tests.e2e.conftest import Command
+from tests.ports import free_base_port
 
 TOPIC = """
 apiVersion: runnel/v1

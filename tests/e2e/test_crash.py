@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 import runnel as library
-from runnel.local.processes import free_base_port
 from schemas.daemon.process import ProcessId, is_alive, started_at
 from tests.e2e.conftest import Command
+from tests.ports import free_base_port
 
 KEYS = 20
 # A disk that other tests have filled with writes answers late.

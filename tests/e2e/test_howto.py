@@ -19,9 +19,9 @@ import pyarrow as pa
 import pytest
 
 import runnel as library
-from runnel.local.processes import free_base_port
 from tests.architecture.howto import PAGES, Shown
 from tests.e2e.conftest import Command, Refusals
+from tests.ports import free_base_port
 
 #: Which commands a cluster of this machine alone does not run as they are shown, and what does.
 ELSEWHERE = {

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from runnel.local.processes import free_base_port
 from tests.e2e.conftest import Command
 from tests.polling import eventually
+from tests.ports import free_base_port
 
 
 def until(condition: Callable[[], bool]) -> None:

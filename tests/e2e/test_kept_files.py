@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from runnel.local.processes import free_base_port
 from tests.e2e.conftest import Command
 from tests.fixtures.make_data_directory import SPUS, snapshot
+from tests.ports import free_base_port
 
 ARCHIVE = Path(__file__).parents[1] / "fixtures" / "data_directory.tar.xz"
 

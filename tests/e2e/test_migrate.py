@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import runnel as library
-from runnel.local.processes import free_base_port
 from tests.contract.kv.etcd_server import (
     Member,
     require_client,
@@ -20,6 +19,7 @@ from tests.contract.kv.etcd_server import (
     single_member,
 )
 from tests.e2e.conftest import Command
+from tests.ports import free_base_port
 
 require_client()
 

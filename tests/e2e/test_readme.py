@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 
 import runnel as library
-from runnel.local.processes import free_base_port
 from tests.e2e.conftest import PYTHON, Command
+from tests.ports import free_base_port
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from runnel.local.processes import free_base_port
 from schemas.daemon.process import spu_processes
 from tests.architecture.source import PACKAGES, ROOT
 from tests.e2e.conftest import Command
 from tests.e2e.installed_wheel import build_sdist, build_wheel, copy_sources, install
+from tests.ports import free_base_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 

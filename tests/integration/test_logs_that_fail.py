@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 import yaml
 
-from tests.contract.kv.etcd_server import free_ports
 from tests.polling import eventually
+from tests.ports import free_ports
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import aiohttp
 
-from runnel.local.processes import free_base_port
 from schemas.control.messages import (
     IDENTIFY_PROTOCOL,
     Challenge,
@@ -28,6 +27,7 @@ from schemas.control.proof import Exchange, spu_proof
 from tests.chaos.attacks.strangers import ABSENT, Exposed
 from tests.chaos.replication.clients import TOPIC
 from tests.e2e.conftest import Command
+from tests.ports import free_base_port
 
 SPUS = 3
 PARTITIONS = 6

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runnel.local.processes import free_base_port
 from tests.chaos.replication.proxy import PeerProxy
 from tests.e2e.conftest import Command
+from tests.ports import free_base_port
 
 SPUS = 3
 # A killed process that writes ends when the disk answers.

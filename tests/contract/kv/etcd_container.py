@@ -35,7 +35,9 @@ from testcontainers.core.docker_client import DockerClient
 from testcontainers.core.image import DockerImage
 from testcontainers.core.wait_strategies import HttpWaitStrategy
 
-from .etcd_server import free_ports, unavailable
+from tests.ports import free_ports
+
+from .etcd_server import unavailable
 
 CLIENT_PORT = 2379
 ENGINE_S = 20

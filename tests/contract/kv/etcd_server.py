@@ -16,11 +16,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -33,10 +31,10 @@ from typing import NoReturn
 
 import pytest
 
+from tests.ports import free_ports
+
 READY_S = 30.0
 STOP_S = 10.0
-SERVER_PORTS = range(10_000, 32_000)
-"""Below those of outgoing connections, which begin at 32768."""
 ELF = b"\x7fELF"
 
 
@@ -286,25 +284,6 @@ def three_members(
         cluster = Cluster(members)
         cluster.start()
         yield cluster
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on, for servers that come back to them.
-
-    None of those that Linux gives to outgoing connections: while its server is down, such a port
-    may become the near end of any connection, and the server cannot come back.
-    """
-    found: list[int] = []
-    # Hypothesis sets the seed of all other chance, and then two runs would choose the same.
-    chance = random.SystemRandom()
-    with ExitStack() as stack:
-        for port in chance.sample(SERVER_PORTS, len(SERVER_PORTS)):
-            if len(found) == count:
-                return found
-            with suppress(OSError):
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-                found.append(port)
-    raise AssertionError(f"no {count} free ports from {SERVER_PORTS[0]} to {SERVER_PORTS[-1]}")
 
 
 def openssl() -> str:

@@ -8,8 +8,8 @@ from contextlib import suppress
 from sc.config import Limits, PrivateLimits, ScConfig
 from sc.main import serve
 from schemas.daemon.daemon import Listen
-from tests.contract.kv.etcd_server import free_ports
 from tests.polling import eventually
+from tests.ports import free_ports
 
 
 async def test_given_limits_of_the_private_port_then_they_hold() -> None:

@@ -19,7 +19,6 @@ import psutil
 import pytest
 import yaml
 
-from runnel.local.processes import free_base_port
 from sc.controllers.actions import EndSpu, ProvisionSpu
 from sc.provisioning.local import LocalProvisioner
 from sc.store.view import Provisioned
@@ -28,6 +27,7 @@ from schemas.errors import RunnelError, UnreachableError
 from schemas.objects.spu import PrivateEndpoint, PublicEndpoint, Spu, Storage
 from schemas.objects.spu_group import SpuTemplate
 from tests.polling import eventually
+from tests.ports import free_base_port
 from tests.unit.sc.builders import group_of, member_of
 
 #: Nobody listens here: an SPU runs all the same, and tries again.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +24,7 @@ import yaml
 import runnel
 from runnel.local.plan import HOST
 from schemas.wire.protocol import FRAME_HEADER, PREFIX, Api
+from tests.ports import free_ports
 
 DEADLINE_S = 60.0
 
@@ -225,12 +225,3 @@ def _connected(address: str, sc: subprocess.Popen[bytes]) -> Iterator[runnel.Clu
             time.sleep(0.05)
     with client:
         yield client
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on now; all different."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((HOST, 0))
-        return [probe.getsockname()[1] for probe in probes]

@@ -11,13 +11,13 @@ from aiohttp import web
 
 from runnel.local import starting
 from runnel.local.plan import ClusterPlan
-from runnel.local.processes import free_base_port
 from runnel.local.starting import Startup
 from runnel.local.state import ClusterState, DataDirectory
 from schemas.errors import DeadlineExceededError, RunnelError
 from schemas.objects.metadata import Metadata
 from schemas.objects.spu import Spu, SpuResolution, SpuSpec, SpuStatus
 from schemas.objects.spu_group import SpuGroupStatus
+from tests.ports import free_base_port
 
 TROUBLE = "spu-1: its process ended (exit code 1): identity.json is damaged"
 
