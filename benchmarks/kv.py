@@ -47,6 +47,7 @@ from runnel.local.plan import HOST, ClusterPlan
 from runnel.local.processes import free_base_port, start_daemon
 from sc.kv import KV, open_kv
 from sc.kv.interface import DEFAULT_PAGE
+from schemas.daemon.log_options import LogLevel
 from schemas.daemon.logs import configure_logs
 from schemas.daemon.process import is_alive, stop
 from schemas.errors import DeadlineExceededError, NotFoundError, UnsupportedError
@@ -290,7 +291,7 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     arguments = parser.parse_args()
-    configure_logs("benchmark", level="error")
+    configure_logs("benchmark", level=LogLevel.ERROR)
     found: dict[str, Outcome] = {}
     stores: dict[str, tuple[str, str]] = {}
     syncs: list[float] = []

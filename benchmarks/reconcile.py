@@ -27,6 +27,7 @@ import uvloop
 
 from benchmarks.kv import BACKENDS, machine, store, sync_times
 from benchmarks.reconcile_phases import Measured, Plan, measure
+from schemas.daemon.log_options import LogLevel
 from schemas.daemon.logs import configure_logs
 from schemas.errors import NotFoundError, UnsupportedError
 
@@ -80,7 +81,7 @@ def measure_apart(plan: Plan) -> Measured:
 def _serve(plan: Plan, pipe: Connection) -> None:
     with open(os.devnull, "w") as nowhere:
         sys.stderr = nowhere
-        configure_logs("sc", level="info")
+        configure_logs("sc", level=LogLevel.INFO)
         try:
             pipe.send(uvloop.run(measure(plan)))
         except Exception:
@@ -178,7 +179,7 @@ def _parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Measure and print."""
     arguments = _parser().parse_args()
-    configure_logs("benchmark", level="error")
+    configure_logs("benchmark", level=LogLevel.ERROR)
     results: Results = {}
     missing: dict[str, str] = {}
     syncs: list[float] = []

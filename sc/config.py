@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from schemas.daemon.daemon import Listen
+from schemas.daemon.daemon import AnyCaseLogLevel, Listen
+from schemas.daemon.log_options import LogFormat, LogLevel
 from schemas.model import Model
 from schemas.objects.quantities import Size
 
@@ -80,5 +81,8 @@ class ScConfig(Model):
     starts none, and SpuGroups are invalid."""
     limits: Limits = Limits()
     """What the SC takes from those who reach its ports."""
-    log_level: str = "info"
-    """The lowest level that is logged: `debug`, `info`, `warning`, `error` or `critical`."""
+    log_level: AnyCaseLogLevel = LogLevel.INFO
+    """Least severe level that is logged. `--log-level` takes precedence."""
+    log_format: LogFormat = LogFormat.AUTO
+    """How log lines look: `text` for people, `json` for programs, or `auto`: text on a terminal,
+    JSON elsewhere. `--log-format` takes precedence."""

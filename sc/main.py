@@ -135,7 +135,7 @@ def _leaf(group: BaseException) -> BaseException:
 
 def run(config: ScConfig) -> None:
     """Run the daemon in this process. Raises RunnelError or OSError."""
-    configure_logs("sc", level=config.log_level)
+    configure_logs("sc", level=config.log_level, form=config.log_format)
     import uvloop
 
     uvloop.run(serve(config))

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from schemas.daemon.log_options import LogLevel
 from schemas.daemon.logs import configure_logs
 from schemas.errors import (
     ConflictError,
@@ -139,7 +140,7 @@ class _Progress:
 
 def main() -> int:
     """Carry out the request on standard input."""
-    configure_logs("spu-admin", level="error")
+    configure_logs("spu-admin", level=LogLevel.ERROR)
     request = Request.model_validate_json(sys.stdin.read())
     try:
         done = carry_out(request)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from schemas.daemon.daemon import Listen
+from schemas.daemon.daemon import AnyCaseLogLevel, Listen
+from schemas.daemon.log_options import LogFormat, LogLevel
 from schemas.model import Model
 from schemas.objects.quantities import DurationMs, Millis, Size
 from schemas.objects.spu import MAX_SPU_ID, is_loopback
@@ -71,8 +72,11 @@ class SpuConfig(Model):
     """Where the SPU serves `/metrics` and `/health`."""
     limits: Limits = Limits()
     """What the SPU takes from those who reach its ports."""
-    log_level: str = "info"
-    """Least severe level that is logged: `debug`, `info`, `warning`, `error` or `critical`."""
+    log_level: AnyCaseLogLevel = LogLevel.INFO
+    """Least severe level that is logged. `--log-level` takes precedence."""
+    log_format: LogFormat = LogFormat.AUTO
+    """How log lines look: `text` for people, `json` for programs, or `auto`: text on a terminal,
+    JSON elsewhere. `--log-format` takes precedence."""
 
     @property
     def private_host(self) -> str:

@@ -93,7 +93,7 @@ async def serve(config: SpuConfig) -> None:
 
 def run(config: SpuConfig) -> None:
     """Run the daemon in this process. Raises RunnelError or OSError."""
-    configure_logs(f"spu-{config.spu_id}", level=config.log_level)
+    configure_logs(f"spu-{config.spu_id}", level=config.log_level, form=config.log_format)
     import uvloop
 
     uvloop.run(serve(config))

@@ -11,6 +11,7 @@ import typer
 from runnel.cli import completion
 from runnel.cli.arguments import ScOption
 from schemas.daemon.installation import Program, program_command
+from schemas.daemon.log_options import LogFormat, LogLevel
 from schemas.daemon.secret_file import write_secret
 from schemas.errors import NotFoundError
 
@@ -18,22 +19,44 @@ ConfigOption = Annotated[
     Path, typer.Option("-c", "--config", metavar="FILE", help="YAML configuration of the daemon.")
 ]
 
+LogLevelOption = Annotated[
+    LogLevel | None,
+    typer.Option("--log-level", help="Instead of logLevel in the file.", show_default=False),
+]
+LogFormatOption = Annotated[
+    LogFormat | None,
+    typer.Option(
+        "--log-format",
+        help="Instead of logFormat in the file; auto: text on a terminal, JSON elsewhere.",
+        show_default=False,
+    ),
+]
+
 sc_app = typer.Typer(help="The streaming controller.", no_args_is_help=True)
 spu_app = typer.Typer(help="A streaming processing unit.", no_args_is_help=True)
 
 
-def _become(program: Program, config: Path) -> None:
+def _become(program: Program, config: Path, level: LogLevel | None, form: LogFormat | None) -> None:
     """Replace this process, so that signals and the exit code are the daemon's own."""
     if not config.is_file():
         raise NotFoundError(f"{config}: no such configuration file")
-    command = program_command(program, "-c", str(config.absolute()))
+    options = ["-c", str(config.absolute())]
+    if level is not None:
+        options += ["--log-level", level]
+    if form is not None:
+        options += ["--log-format", form]
+    command = program_command(program, *options)
     os.execv(command[0], command)  # noqa: S606 - the interpreter that runs us, with our own module
 
 
 @sc_app.command("run")
-def sc_run(config: ConfigOption = Path("sc.yaml")) -> None:
+def sc_run(
+    config: ConfigOption = Path("sc.yaml"),
+    log_level: LogLevelOption = None,
+    log_format: LogFormatOption = None,
+) -> None:
     """Run a streaming controller in the foreground until SIGTERM or Ctrl-C."""
-    _become(Program.SC, config)
+    _become(Program.SC, config, log_level, log_format)
 
 
 @spu_app.command("secret")
@@ -72,6 +95,10 @@ def spu_secret(
 
 
 @spu_app.command("run")
-def spu_run(config: ConfigOption = Path("spu.yaml")) -> None:
+def spu_run(
+    config: ConfigOption = Path("spu.yaml"),
+    log_level: LogLevelOption = None,
+    log_format: LogFormatOption = None,
+) -> None:
     """Run an SPU in the foreground until SIGTERM or Ctrl-C."""
-    _become(Program.SPU, config)
+    _become(Program.SPU, config, log_level, log_format)

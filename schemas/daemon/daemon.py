@@ -1,16 +1,17 @@
-"""What the command lines of the daemons share: ``-c FILE``, error messages, exit codes."""
+"""What the command lines of the daemons share: options, error messages, exit codes."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from schemas.daemon.config_file import load_config
 from schemas.daemon.log_lines import write_last_words
+from schemas.daemon.log_options import LogFormat, LogLevel
 from schemas.errors import InvalidRequestError, RunnelError
 from schemas.model import Model
 
@@ -18,6 +19,14 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 
 M = TypeVar("M", bound=Model)
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+#: A level in a configuration file, in upper or lower case.
+AnyCaseLogLevel = Annotated[LogLevel, BeforeValidator(_lower)]
 
 
 class Listen(Model):
@@ -36,9 +45,20 @@ def daemon_main(what: str, command: str, config: type[M], run: Callable[[M], Non
     """
     parser = argparse.ArgumentParser(prog=command, description=f"Run {what}.")
     parser.add_argument("-c", "--config", required=True, metavar="FILE", help="YAML configuration")
+    parser.add_argument(
+        "--log-level", choices=[*map(str, LogLevel)], help="instead of logLevel in FILE"
+    )
+    parser.add_argument(
+        "--log-format", choices=[*map(str, LogFormat)], help="instead of logFormat in FILE"
+    )
     arguments = parser.parse_args()
+    chosen: dict[str, object] = {}
+    if arguments.log_level is not None:
+        chosen["log_level"] = LogLevel(arguments.log_level)
+    if arguments.log_format is not None:
+        chosen["log_format"] = LogFormat(arguments.log_format)
     try:
-        run(load_config(arguments.config, config))
+        run(load_config(arguments.config, config).model_copy(update=chosen))
     except InvalidRequestError as error:
         write_last_words(sys.stderr, str(error))
         return EXIT_USAGE

@@ -1,29 +1,33 @@
-"""One way to set up structured logs in every process: a JSON object a line, on stderr.
+"""One way to set up structured logs in every process, on stderr: text for people on a terminal, a
+JSON object a line elsewhere.
 
-Lines carry the process's name and the causality id of the chain they belong to. A line that cannot
-be written is dropped (`schemas.daemon.log_lines`).
+Each line begins with its time, level and event. It carries the process's name and the causality id
+of the chain that it belongs to. A line that cannot be written is dropped
+(`schemas.daemon.log_lines`). Neighbours: `schemas.daemon.log_options` names what users may choose,
+`schemas.daemon.log_text` makes the text.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import MutableMapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from schemas.causality import current_cause
 from schemas.daemon.imports import import_without
 from schemas.daemon.installation import name_in_clone
 from schemas.daemon.log_lines import LogLines
-from schemas.errors import InvalidRequestError
+from schemas.daemon.log_options import LogFormat, LogLevel
+from schemas.daemon.log_text import FIRST, format_line
 
 # structlog imports Rich where it finds it, to draw tracebacks in terminals: 6 MiB and a tenth of a
 # second of each daemon, whose lines are JSON.
 import_without("rich", "structlog")
 import structlog  # noqa: E402
 
-LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _stamped: Final = structlog.processors.TimeStamper(fmt="iso", utc=True)
 _rendered: Final = structlog.processors.JSONRenderer(sort_keys=False)
 
@@ -35,6 +39,21 @@ def _add_cause(
     return event
 
 
+def _order(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The same fields, time, level and event first."""
+    return {name: event.pop(name) for name in FIRST if name in event} | dict(event)
+
+
+class _Text:
+    """The processor that turns a line into text."""
+
+    def __init__(self, *, colors: bool) -> None:
+        self._colors = colors
+
+    def __call__(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
+        return format_line(event, colors=self._colors)
+
+
 class _Libraries(logging.Handler):
     """Turns the records of Python's own logging, which libraries use, into lines like all others.
     Otherwise each malformed request at a port would print a traceback of aiohttp."""
@@ -44,29 +63,33 @@ class _Libraries(logging.Handler):
         logger.log(record.levelno, record.getMessage(), exc_info=record.exc_info)
 
 
-def _lost_line(process: str, lost: int, why: str) -> str:
+def _lost_line(render: Any, process: str, lost: int, why: str) -> str:
     """What stands in the log instead of lines that could not be written."""
     line = {
-        "process": process,
-        "module": name_in_clone(__name__),
+        "event": "log lines could not be written",
         "lines": lost,
         "reason": why,
-        "event": "log lines could not be written",
         "level": "warning",
+        "process": process,
+        "module": name_in_clone(__name__),
         "cause": "-",
     }
-    return str(_rendered(None, "warning", _stamped(None, "warning", line)))
+    return str(render(None, "warning", _order(None, "warning", _stamped(None, "warning", line))))
 
 
-def configure_logs(process: str, *, level: str = "info") -> None:
+def configure_logs(
+    process: str, *, level: LogLevel = LogLevel.INFO, form: LogFormat = LogFormat.AUTO
+) -> None:
     """Send every log of this process to stderr, those of libraries from warnings on.
     ``process`` is for example ``sc`` or ``spu-3``.
 
-    Raises InvalidRequestError for an unknown level.
+    Text is coloured on a terminal only, unless ``NO_COLOR`` is set.
     """
-    if level.lower() not in LEVELS:
-        raise InvalidRequestError(f"unknown log level {level!r}; use one of {', '.join(LEVELS)}")
-    lines = LogLines(sys.stderr, partial(_lost_line, process))
+    terminal = _is_terminal(sys.stderr)
+    if form is LogFormat.AUTO:
+        form = LogFormat.TEXT if terminal else LogFormat.JSON
+    render = _Text(colors=terminal and _wants_colors()) if form is LogFormat.TEXT else _rendered
+    lines = LogLines(sys.stderr, partial(_lost_line, render, process))
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -74,9 +97,10 @@ def configure_logs(process: str, *, level: str = "info") -> None:
             _stamped,
             _add_cause,
             structlog.processors.format_exc_info,
-            _rendered,
+            _order,
+            render,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        wrapper_class=structlog.make_filtering_bound_logger(level.number),
         logger_factory=lambda *_args: lines,
         cache_logger_on_first_use=True,
     )
@@ -92,3 +116,16 @@ def get_logger(module: str) -> structlog.stdlib.BoundLogger:
     name = name_in_clone(module)
     logger: structlog.stdlib.BoundLogger = structlog.get_logger(module=name)
     return logger
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:
+        # It was closed.
+        return False
+
+
+def _wants_colors() -> bool:
+    """See https://no-color.org: any value but an empty one turns colours off."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

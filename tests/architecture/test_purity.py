@@ -74,7 +74,8 @@ FORBIDDEN = {
 EDGES = {
     "schemas.causality": {"secrets": "fresh ids of chains of causes"},
     "schemas.daemon.logs": {
-        "logging": "the level of the process's logs",
+        "logging": "what libraries log",
+        "os": "whether the user wants colours",
         "structlog": "the logs themselves",
         "sys": "logs go to stderr",
     },

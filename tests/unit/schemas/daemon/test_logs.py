@@ -1,8 +1,9 @@
-"""A log line is one JSON object that says who, what, when and why."""
+"""A log line says when, how severe and what first, then who and why: as JSON, or as text."""
 
 from __future__ import annotations
 
 import errno
+import io
 import json
 import logging
 import sys
@@ -13,8 +14,8 @@ import pytest
 import structlog
 
 from schemas.causality import caused_by
-from schemas.daemon.logs import LEVELS, configure_logs, get_logger
-from schemas.errors import InvalidRequestError
+from schemas.daemon.log_options import LogFormat, LogLevel
+from schemas.daemon.logs import configure_logs, get_logger
 
 
 @pytest.fixture(autouse=True)
@@ -116,13 +117,13 @@ def test_given_lines_that_could_not_be_written_then_a_line_says_how_many(
 @pytest.mark.parametrize(
     ("level", "expected"),
     [
-        pytest.param("debug", ["debug", "info", "error"], id="given-debug-then-all"),
-        pytest.param("info", ["info", "error"], id="given-info"),
-        pytest.param("ERROR", ["error"], id="given-upper-case"),
-        pytest.param("critical", [], id="given-critical-then-none-of-these"),
+        pytest.param(LogLevel.DEBUG, ["debug", "info", "error"], id="given-debug-then-all"),
+        pytest.param(LogLevel.INFO, ["info", "error"], id="given-info"),
+        pytest.param(LogLevel.ERROR, ["error"], id="given-error"),
+        pytest.param(LogLevel.CRITICAL, [], id="given-critical-then-none-of-these"),
     ],
 )
-def test_levels(level: str, expected: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_levels(level: LogLevel, expected: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs("sc", level=level)
     logger = get_logger("m")
     logger.debug("a")
@@ -131,13 +132,60 @@ def test_levels(level: str, expected: list[str], capsys: pytest.CaptureFixture[s
     assert [line["level"] for line in lines(capsys)] == expected
 
 
-def test_given_an_unknown_level_then_the_known_ones() -> None:
-    with pytest.raises(InvalidRequestError) as raised:
-        configure_logs("sc", level="verbose")
-    assert raised.value.message == (
-        "unknown log level 'verbose'; use one of debug, info, warning, error, critical"
-    )
-    assert LEVELS[1] == "info"
+def test_time_level_and_event_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("sc")
+    get_logger("m").info("leading", partition="orders-0")
+    (line,) = lines(capsys)
+    assert list(line)[:3] == ["timestamp", "level", "event"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "environment", "form", "is_text", "has_colors"),
+    [
+        pytest.param(Terminal, {}, LogFormat.AUTO, True, True, id="given-a-terminal"),
+        pytest.param(Terminal, {"NO_COLOR": "1"}, LogFormat.AUTO, True, False, id="given-no-color"),
+        pytest.param(
+            Terminal, {"NO_COLOR": ""}, LogFormat.AUTO, True, True, id="given-an-empty-no-color"
+        ),
+        pytest.param(
+            Terminal, {"TERM": "dumb"}, LogFormat.AUTO, True, False, id="given-a-dumb-terminal"
+        ),
+        pytest.param(Terminal, {}, LogFormat.JSON, False, False, id="given-json-on-a-terminal"),
+        pytest.param(io.StringIO, {}, LogFormat.AUTO, False, False, id="given-a-file"),
+        pytest.param(io.StringIO, {}, LogFormat.TEXT, True, False, id="given-text-in-a-file"),
+    ],
+)
+def test_formats(
+    stream: type[io.StringIO],
+    environment: dict[str, str],
+    form: LogFormat,
+    is_text: bool,
+    has_colors: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    written = stream()
+    monkeypatch.setattr(sys, "stderr", written)
+    configure_logs("sc", form=form)
+    get_logger("m").info("leading")
+    text = written.getvalue()
+    assert text.startswith("{") is not is_text
+    assert ("\x1b[" in text) is has_colors
+    assert text.count("\n") == 1
+
+
+def test_given_no_stderr_then_lines_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    configure_logs("sc")
+    get_logger("m").info("leading")
 
 
 def test_values_that_are_not_json_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
