@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from runnel import aio
     from runnel.admin.answers import ApplyResult, History, HistoryEntry, PartitionOffsets
-    from runnel.admin.manifests import Spu, Topic
     from runnel.admin.watch import WatchEvent
     from runnel.blocking import Cluster, Consumer, Producer, connect
     from runnel.consume.settings import ConsumerSettings
+    from runnel.manifests import Spu, Topic
     from runnel.net.offsets import Start, Stop, TransactionId
     from runnel.partition.segments import Segments
     from runnel.partition.truncate import Truncated
@@ -144,8 +144,8 @@ _HOMES: Final = {
     "TableDelivery": ".produce.delivery",
     "ProducerMetrics": ".produce.producer",
     "ProducerSettings": ".produce.settings",
-    "Spu": ".admin.manifests",
-    "Topic": ".admin.manifests",
+    "Spu": ".manifests",
+    "Topic": ".manifests",
     "BatchMetadata": ".records.record",
     "Record": ".records.record",
     "RecordMetadata": ".records.record",

@@ -43,7 +43,7 @@ _SECTIONS: Final = (
     ("Produce", ("runnel.Producer", "runnel.produce")),
     ("Consume", ("runnel.Consumer", "runnel.consume", "runnel.positions", "runnel.net")),
     ("Records", ("runnel.records",)),
-    ("Objects", ("runnel.admin",)),
+    ("Objects", ("runnel.admin", "runnel.manifests")),
     ("Partitions", ("runnel.partition",)),
     ("Errors", ("schemas.errors",)),
 )

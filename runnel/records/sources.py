@@ -9,6 +9,7 @@ any topic from these, `runnel.records.row_tables` those of a typed topic. Pure.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -18,9 +19,11 @@ from runnel.records.converters import mapping_of
 from schemas.errors import InvalidRequestError
 
 _TAKEN: Final = (
-    "send_table takes a table (of pyarrow, pandas, polars or duckdb), a dict of columns, or rows: a"
-    " list or a generator of dicts or dataclass instances"
+    "give a table (of pyarrow, pandas, polars or duckdb), a dict of columns, or rows: a list or a"
+    " generator of dicts or dataclass instances"
 )
+#: What Arrow calls the index of a pandas frame that has no name.
+_UNNAMED_INDEX: Final = re.compile(r"__index_level_\d+__")
 
 
 def as_rows(data: Any) -> list[Any] | None:
@@ -37,8 +40,20 @@ def as_rows(data: Any) -> list[Any] | None:
 def as_table(data: Any) -> pa.Table:
     """``data`` as a pyarrow Table; rows become columns in the order in which their names come.
 
-    Raises InvalidRequestError for anything that is neither a table nor rows.
+    The index of a pandas frame is a column if it has a name, and left out if it only counts the
+    rows. Raises InvalidRequestError for anything that is neither a table nor rows, and for an index
+    that is neither.
     """
+    table = _as_table(data)
+    if any(map(_UNNAMED_INDEX.fullmatch, table.column_names)):
+        raise InvalidRequestError(
+            "the index of the pandas frame has no name: frame.reset_index(drop=True) leaves it out,"
+            " frame.rename_axis('id') makes it the column id"
+        )
+    return table
+
+
+def _as_table(data: Any) -> pa.Table:
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -53,9 +68,12 @@ def as_table(data: Any) -> pa.Table:
         try:
             return pa.table(data)
         except (pa.ArrowException, TypeError, ValueError) as error:
+            if hasattr(data, "columns"):
+                # It is a table: a column mixes types.
+                raise InvalidRequestError(". ".join(map(str, error.args))) from error
             raise InvalidRequestError(
                 f"{_TAKEN}, and this {type(data).__name__} is no table; if it is one column, name"
-                " it: send_table({'name': it})"
+                " it: {'name': it}"
             ) from error
     raise InvalidRequestError(f"{_TAKEN}; not {type(data).__name__}")
 

@@ -122,6 +122,7 @@ EDGES = {
 VALUES = {
     "runnel.records.record": {"datetime": "the type of the times users see; it reads no clock"},
     "runnel.records.converters": {"datetime": "the type of columns of times; it reads no clock"},
+    "runnel.records.declared_columns": {"datetime": "types of columns; it reads no clock"},
 }
 
 #: Modules that say they are pure, what else they may use, and why that has no effect.

@@ -15,10 +15,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 
 import runnel as library
+from schemas.objects.topic import Topic
 from tests.architecture.howto import PAGES, Shown
 from tests.e2e.conftest import Command, Refusals
 from tests.ports import free_base_port
@@ -46,7 +48,7 @@ CODES = {
     r"runnel apply -f orders.yaml": (2,),
 }
 #: What pages call their topics.
-TOPICS = ("orders", "payments", "changes")
+TOPICS = ("orders", "payments", "changes", "clicks")
 ORDERS = {"apiVersion": "runnel/v1", "kind": "Topic", "metadata": {"name": "orders"}}
 
 
@@ -232,6 +234,15 @@ def test_typed_topics_print_what_the_page_shows(
 ) -> None:
     page = reader("typed-topics")
     (manifest,) = page.page.yaml
+    declare, send, read = page.page.python
+    page.gone("orders")
+    page.gone("clicks")
+    frame = pd.DataFrame({"orderId": [1], "kind": pd.Categorical(["new"])})
+    made: dict[str, Any] = {"cluster": page.cluster, "runnel": library, "frame": frame}
+    exec(declare, made)  # noqa: S102 - the page's own words
+    clicks = page.cluster.get("topic", "clicks")
+    assert isinstance(clicks, Topic)
+    assert [c.nullable for c in clicks.spec.columns or ()] == [False, False, True, True]
     page.gone("orders")
     (tmp_path / "right.yaml").write_text(manifest)
     page.run(Shown(("runnel", "apply", "-f", "right.yaml")))
@@ -244,7 +255,6 @@ def test_typed_topics_print_what_the_page_shows(
     for shown in page.page.commands:
         assert page.run(shown).splitlines() == list(shown.printed), str(shown)
 
-    send, read = page.page.python
     table = {"orderId": [3], "amount": [Decimal("1.10")], "at": [datetime.now().astimezone()]}
     names: dict[str, Any] = {"cluster": page.cluster, "Order": Order, "table": table}
     exec(send, names)  # noqa: S102 - the page's own words

@@ -82,7 +82,7 @@ def test_given_headers_as_a_map_then_they_are_pairs() -> None:
         pytest.param(pa.table({}), "no column value .its columns: none", id="given-no-columns"),
         pytest.param({}, "no column value .its columns: none", id="given-an-empty-dict"),
         pytest.param([b"x"], "rows: a list or .*; row 0 is bytes", id="given-no-rows"),
-        pytest.param(b"x", "takes a table .*; not bytes", id="given-bytes"),
+        pytest.param(b"x", "give a table .*; not bytes", id="given-bytes"),
         pytest.param(pa.chunked_array([[b"x"]]), "ChunkedArray is no table; if it is one column",
                      id="given-one-column"),
         pytest.param({"value": [1, "x"]}, "column value: ", id="given-a-mixture"),
