@@ -15,10 +15,10 @@ from __future__ import annotations
 from runnel.client import Cluster, Opening
 from runnel.consume.consumer import Consumer
 from runnel.consume.settings import ConsumerSettings
+from runnel.contexts import default_sc
 from runnel.net.offsets import TransactionId
 from runnel.produce.producer import Producer, ProducerMetrics
 from runnel.produce.settings import ProducerSettings
-from runnel.profile import default_sc
 
 __all__ = [
     "Cluster",

@@ -25,6 +25,7 @@ from runnel.client import DEFAULT_READ_BYTES
 from runnel.consume import consumer
 from runnel.consume.delivered import FetchedChunk
 from runnel.consume.settings import ConsumerSettings
+from runnel.contexts import default_sc
 from runnel.loop_thread import ClosedError, LoopThread, blocking_form_of
 from runnel.net.offsets import Start, Stop, TransactionId
 from runnel.partition.segments import Segments
@@ -35,7 +36,6 @@ from runnel.produce.delivery import Batch, TableDelivery
 from runnel.produce.producer import ProducerMetrics, Progress
 from runnel.produce.send import RecordSender
 from runnel.produce.settings import ProducerOptions, ProducerSettings
-from runnel.profile import default_sc
 from runnel.records.record import Record
 from schemas.control.assignments import TopicAssignment
 from schemas.errors import RunnelError

@@ -28,13 +28,18 @@ class Variable:
 SC: Final = Variable(
     "RUNNEL_SC",
     "The SC's address, `HOST:PORT`; separate several by commas. An address in a command, a call or"
-    " a Spark option takes precedence.",
-    "the cluster that was started last, else `localhost:9003`",
+    " a Spark option takes precedence, and so does `--context`.",
+    "the SC of the context; without one, `localhost:9003`",
+)
+CONTEXT: Final = Variable(
+    "RUNNEL_CONTEXT",
+    "The [context](../howto/contexts.md) to take the cluster from; `RUNNEL_SC` and `--context` take"
+    " precedence.",
+    "the context in use",
 )
 HOME: Final = Variable(
     "RUNNEL_HOME",
-    "The directory of the profile (which names the cluster that was started last) and of local"
-    " clusters.",
+    "The directory of contexts and of local clusters.",
     "`~/.runnel`",
 )
 ETCD: Final = Variable(
@@ -49,7 +54,7 @@ EDITOR: Final = Variable(
 )
 
 #: Runnel's own.
-VARIABLES: Final = (SC, HOME, ETCD, EDITOR)
+VARIABLES: Final = (SC, CONTEXT, HOME, ETCD, EDITOR)
 
 #: Conventions of other programs that Runnel's code reads as well.
 SHARED_VARIABLES: Final = (

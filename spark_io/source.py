@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from runnel.profile import default_sc
+from runnel.contexts import default_sc
 from schemas.errors import UnsupportedError
 from spark_io.cluster import topic_schema
 from spark_io.columns import Column, columns_of, full_schema, project

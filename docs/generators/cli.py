@@ -20,8 +20,9 @@ _HEAD = """\
 # The command line
 
 `runnel COMMAND --help` says the same in a terminal. Every command ends with one of the
-[exit codes](exit-codes.md). Commands that talk to a cluster take the SC from `--sc`, else from
-`RUNNEL_SC`, else from the profile; see [environment variables](environment.md).
+[exit codes](exit-codes.md). Commands that talk to a cluster take the SC from `--sc` or `--context`,
+else from `RUNNEL_SC`, else from the [context](../howto/contexts.md) in use; see
+[environment variables](environment.md).
 
 """
 _TABLE: Final = "| {kind} | meaning | default | variable |\n|---|---|---|---|\n"

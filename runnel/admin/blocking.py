@@ -20,8 +20,8 @@ from runnel.admin.http import ScClient
 from runnel.admin.reads import Selector
 from runnel.admin.watch import Watch as AsyncWatch
 from runnel.admin.watch import WatchEvent
+from runnel.contexts import default_sc
 from runnel.loop_thread import ClosedError, LoopThread, blocking_form_of
-from runnel.profile import default_sc
 from schemas.errors import RunnelError
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition

@@ -33,8 +33,8 @@ from runnel.admin.calls import (
     unreachable,
 )
 from runnel.admin.reads import ObjectReads, Selector
+from runnel.contexts import default_sc
 from runnel.net.address import Address
-from runnel.profile import default_sc
 from schemas.objects.metadata import Object
 
 if TYPE_CHECKING:

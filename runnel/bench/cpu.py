@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from runnel.contexts import local_data_dirs
 from runnel.local.cluster import LocalCluster
 from runnel.net.address import Address, parse_address
-from runnel.profile import load_profile, runnel_home
 from schemas.errors import RunnelError
 
 _HERE = {"localhost", "127.0.0.1", "::1"}
@@ -36,18 +38,21 @@ class LocalDaemons:
 def find_local(addresses: Iterable[Address], spus: Iterable[str]) -> LocalDaemons | None:
     """The local cluster whose SC listens at one of these addresses; ``spus`` are the names of all
     online SPUs that it should have."""
-    data_dir = load_profile().data_dir
-    try:
-        status = LocalCluster(Path(data_dir) if data_dir else runnel_home() / "local").status()
-    except RunnelError:
-        return None
-    port = parse_address(status["address"]).port
     here = {*_HERE, socket.gethostname()}
-    if not any(address.port == port and address.host in here for address in addresses):
-        return None
+    ports = {address.port for address in addresses if address.host in here}
+    for data_dir in local_data_dirs():
+        with suppress(RunnelError):
+            status = LocalCluster(data_dir).status()
+            if parse_address(status["address"]).port in ports:
+                return _daemons(status, set(spus))
+    return None
+
+
+def _daemons(status: Mapping[str, Any], spus: Set[str]) -> LocalDaemons:
+    """Those in the ``status`` of a local cluster."""
     rows = (*status["etcd"], *status["sc"], *status["spus"])
     pids = {row["name"]: row["pid"] for row in rows if row["pid"] is not None}
-    complete = set(spus) <= pids.keys() and any(row["pid"] is not None for row in status["sc"])
+    complete = spus <= pids.keys() and any(row["pid"] is not None for row in status["sc"])
     return LocalDaemons(Path(status["dataDir"]), pids if complete else None)
 
 

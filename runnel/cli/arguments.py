@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from runnel.cli import completion
+from runnel.cli.context_option import sc_of_context
 from runnel.cli.render import Output, TableOutput
 from schemas.errors import InvalidRequestError
 from schemas.objects.quantities import parse_duration_ms
@@ -16,7 +17,9 @@ ScOption = Annotated[
     typer.Option(
         "--sc",
         metavar="HOST:PORT",
-        help="The SC's address; separate several by commas. Default: RUNNEL_SC, else the profile.",
+        callback=sc_of_context,
+        help="The SC's address; separate several by commas. Default: RUNNEL_SC, else that of the"
+        " context.",
         show_default=False,
     ),
 ]

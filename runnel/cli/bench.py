@@ -18,12 +18,12 @@ from runnel.bench.running import measure, opened
 from runnel.bench.settings import DEFAULT_RATE, Mode, Settings
 from runnel.cli import completion
 from runnel.cli.arguments import ScOption
-from runnel.cli.context import who
+from runnel.cli.connection import who
 from runnel.cli.failure import say, stderr
 from runnel.cli.readiness import say_what_is_awaited
 from runnel.cli.records.produce import AcksChoice
 from runnel.cli.render import count
-from runnel.profile import default_sc
+from runnel.contexts import default_sc
 from schemas.errors import InvalidRequestError
 from schemas.objects.quantities import format_size, parse_size
 from schemas.objects.topic import Compression, Durability

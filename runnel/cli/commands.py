@@ -37,6 +37,9 @@ COMMANDS: Final = {
     "cluster": LazyCommand(
         ".cluster.cluster", "app", "Start, inspect and stop a cluster on this machine."
     ),
+    "context": LazyCommand(
+        ".contexts", "app", "Name clusters, and choose the one that commands talk to."
+    ),
     "sc": LazyCommand(".daemons", "sc_app", "The streaming controller."),
     "spu": LazyCommand(".daemons", "spu_app", "A streaming processing unit."),
     "create": LazyCommand(".objects.apply", "create_app", "Create an object from options."),
@@ -100,7 +103,12 @@ def load(name: str) -> Any:
     lazy = COMMANDS[name]
     with importing(), held_for_imports():
         target = getattr(importlib.import_module(lazy.module, __package__), lazy.name)
-    return _built(name, target)
+        # Here, because `runnel --help` and TAB do without it.
+        from runnel.cli.context_option import offer_context
+
+    command = _built(name, target)
+    offer_context(command)
+    return command
 
 
 class _Commands(TyperGroup):

@@ -1,4 +1,4 @@
-"""Shell completion on TAB: kinds, names of objects, resolutions, paths of fields.
+"""Shell completion on TAB: kinds, names of objects and contexts, resolutions, paths of fields.
 
 The shell waits for the answer at every TAB. So this module asks for names with the standard
 library's small HTTP client, in a thread that it abandons after `PATIENCE_S`. On any error it offers
@@ -58,6 +58,17 @@ def partitions(context: typer.Context, incomplete: str) -> list[str]:
     return _offered("partitions", context.params.get("sc"), incomplete)
 
 
+def contexts(incomplete: str) -> list[str]:
+    """Names of the contexts."""
+
+    def look() -> Iterator[str]:
+        from runnel.contexts import load_contexts
+
+        yield from (one.name for one in load_contexts().known)
+
+    return [name for name in _within(look) if name.startswith(incomplete)]
+
+
 def resolutions(context: typer.Context, incomplete: str) -> list[str]:
     """What objects of the KIND that was given before can be waited for."""
 
@@ -93,8 +104,8 @@ def field_paths(incomplete: str) -> list[str]:
 
 def _offered(kind: str, sc: str | None, incomplete: str) -> list[str]:
     def look() -> Iterator[str]:
+        from runnel.contexts import default_sc
         from runnel.net.address import parse_addresses
-        from runnel.profile import default_sc
         from schemas.objects.kinds import find_kind
 
         address = parse_addresses(sc or default_sc())[0]

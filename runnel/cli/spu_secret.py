@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from runnel.admin.calls import object_path, understood
 from runnel.admin.http import ScClient
-from runnel.cli.context import who
+from runnel.cli.connection import who
+from runnel.contexts import default_sc
 from runnel.loop_thread import LoopThread
 from runnel.net.address import Address, parse_addresses
-from runnel.profile import default_sc
 from schemas.objects.spu import Spu
 
 

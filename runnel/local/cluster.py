@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from runnel.admin.one_shot import OneShotCalls
+from runnel.contexts import forget_cluster, remember_cluster
 from runnel.local import offline_admin
 from runnel.local.etcd import find_etcd
 from runnel.local.plan import OWN_KVS, SPU_GROUP, ClusterPlan, Daemon
@@ -23,7 +24,6 @@ from runnel.local.processes import port_is_free
 from runnel.local.signals import shielded
 from runnel.local.starting import Progress, Startup
 from runnel.local.state import LOCK, ClusterState, DataDirectory, is_ours, remove
-from runnel.profile import Profile, forget_profile, save_profile
 from schemas.daemon.kv_url import without_password
 from schemas.daemon.process import ProcessId, runs_with, stop
 from schemas.errors import (
@@ -163,7 +163,7 @@ class LocalCluster:
             plan = replace(plan, spus=startup.spus)
             self._directory.save(ClusterState.of(plan, startup.processes))
             self.notes = startup.notes
-            save_profile(Profile(sc=plan.sc_address, data_dir=str(self.data_dir)))
+            remember_cluster(plan.cluster, plan.sc_address, self.data_dir)
             if startup.absent:
                 raise RunnelError(_incomplete(plan, startup))
             return True
@@ -262,7 +262,7 @@ class LocalCluster:
                 if not is_ours(path.name) or path.name == LOCK:
                     continue
                 remove(path)
-            forget_profile(self.data_dir)
+            forget_cluster(self.data_dir)
             # While it is held: a process that waits for the lock finds the file gone.
             (self.data_dir / LOCK).unlink(missing_ok=True)
         with suppress(OSError):

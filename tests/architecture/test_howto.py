@@ -6,6 +6,7 @@ Neighbour: `tests/e2e/test_howto.py` runs those that a local cluster can run.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import typer
 import yaml
 
 from runnel.cli.commands import app
+from runnel.contexts import Context, change_contexts
 from tests.architecture.howto import PAGES, Page, Shown
 
 SHOWN = [
@@ -44,7 +46,12 @@ def until_a_shell_takes_over(words: Sequence[str]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("shown", SHOWN)
-def test_a_shown_command_is_accepted(shown: Shown) -> None:
+def test_a_shown_command_is_accepted(
+    shown: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The context of the pages: a name that nobody knows is wrong usage.
+    monkeypatch.setenv("RUNNEL_HOME", str(tmp_path))
+    change_contexts(lambda contexts: contexts.added(Context("prod", "sc.example:9003")))
     words = list(until_a_shell_takes_over(shown.words))
     # These two act while they are parsed.
     if {"--version", "--install-completion"} & set(words):

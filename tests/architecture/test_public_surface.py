@@ -20,7 +20,7 @@ PUBLIC = {
 }
 #: What `spark_io` uses beside: it is delivered with `runnel`, in the same version.
 SPARK_INTERNALS = {
-    "runnel.profile.default_sc",
+    "runnel.contexts.default_sc",
     "runnel.net.address.parse_addresses",
     "runnel.records.arrow_schema.arrow_type",
 }

@@ -132,7 +132,7 @@ def reader(
 
 def test_every_page_is_followed_or_has_no_commands() -> None:
     followed = {
-        "inspect-a-log", "named-consumers", "objects", "read-records", "spu-groups",
+        "contexts", "inspect-a-log", "named-consumers", "objects", "read-records", "spu-groups",
         "transaction-ids", "trouble", "typed-topics",
     }  # fmt: skip
     others = {"more-machines", "etcd", "install"}
@@ -143,6 +143,25 @@ def test_every_exception_is_needed() -> None:
     commands = [f"{command} " for page in PAGES for command in page.commands]
     for start in (*ELSEWHERE, *BEFORE, *ADDED, *CODES):
         assert any(re.match(start, command) for command in commands), start
+
+
+def test_working_with_several_clusters(reader: Callable[[str], Reader], cluster: Command) -> None:
+    page = reader("contexts")
+    (before,) = (one for one in cluster.json("context", "list")["items"] if one["current"])
+    assert (before["name"], before["dataDir"]) == ("local", str(cluster.home / "local"))
+    for shown in page.page.commands:
+        # Both names of the page mean the one cluster there is.
+        words = tuple(word.replace("sc.example:9003", cluster.sc or "") for word in shown.words)
+        printed = page.run(Shown(words))
+        if shown.words[2] == "list":
+            heading, first, second = printed.splitlines()
+            assert heading.split() == ["CURRENT", "NAME", "SC", "DATA", "DIRECTORY"]
+            assert (first.split()[:2], second.split()) == (
+                ["*", "local"],
+                ["prod", cluster.sc, "-"],
+            )
+        assert "decides which cluster" not in printed
+    assert cluster.json("context", "list")["items"] == [before]
 
 
 def test_inspecting_a_log(reader: Callable[[str], Reader]) -> None:

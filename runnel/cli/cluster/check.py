@@ -12,8 +12,8 @@ import typer
 from runnel.cli.arguments import ScOption, TableOutputOption
 from runnel.cli.failure import EXIT_FAILED, EXIT_OK, EXIT_UNREACHABLE
 from runnel.cli.render import TableOutput, print_rows
+from runnel.contexts import default_sc
 from runnel.net.address import parse_addresses
-from runnel.profile import default_sc
 
 
 def check(

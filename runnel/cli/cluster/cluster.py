@@ -13,11 +13,13 @@ import typer
 from runnel.cli.arguments import TableOutputOption
 from runnel.cli.cluster.check import check
 from runnel.cli.cluster.recover import recover
-from runnel.cli.failure import stderr
+from runnel.cli.context_option import data_dir_of_context
+from runnel.cli.contexts import note_override
+from runnel.cli.failure import say, stderr
 from runnel.cli.render import TableOutput, count, print_rows
+from runnel.contexts import current_context, load_contexts, runnel_home
 from runnel.local import offline_admin
 from runnel.local.cluster import LocalCluster
-from runnel.profile import load_profile, runnel_home
 from schemas.daemon.kv_url import without_password
 from schemas.errors import InvalidRequestError, NotFoundError
 
@@ -28,7 +30,8 @@ DataDirOption = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="The cluster's data directory. Default: the one started last, or RUNNEL_HOME/local.",
+        callback=data_dir_of_context,
+        help="The cluster's data directory. Default: that of the context, or RUNNEL_HOME/local.",
         show_default=False,
     ),
 ]
@@ -36,8 +39,9 @@ DataDirOption = Annotated[
 
 def _cluster(data_dir: Path | None) -> LocalCluster:
     if data_dir is None:
-        saved = load_profile().data_dir
-        data_dir = Path(saved) if saved else runnel_home() / "local"
+        context = current_context()
+        local = context is not None and context.data_dir
+        data_dir = Path(local) if local else runnel_home() / "local"
     return LocalCluster(data_dir)
 
 
@@ -69,6 +73,7 @@ def start(
     """
     cluster = _cluster(data_dir)
     plan = cluster.plan(spus, base_port, kv, name)
+    before = load_contexts().current
     spus_text = count(plan.spus, "SPU")
     begin = time.monotonic()
     with stderr().status("starting the cluster") as spinner:
@@ -80,7 +85,16 @@ def start(
     spus_text = count(cluster.require().spus, "SPU")
     print(f"cluster is ready after {took:.1f} s: SC at {plan.sc_address}, {spus_text}")
     _print_notes(cluster.notes)
+    _print_context(before)
     print("next: runnel create topic hello --partitions 3")
+
+
+def _print_context(before: str | None) -> None:
+    """Tell users who have several clusters which one commands talk to now."""
+    now = load_contexts().current
+    if before not in (None, now):
+        say(f"commands use context {now} now; for the one before: runnel context use {before}")
+    note_override()
 
 
 def _print_notes(notes: list[str]) -> None:

@@ -23,9 +23,9 @@ from runnel.admin.client import Admin
 from runnel.admin.http import ScClient
 from runnel.cli.readiness import commits, why_not
 from runnel.cli.render import count
+from runnel.contexts import local_data_dirs
 from runnel.net.address import Address
 from runnel.net.connection import open_connection
-from runnel.profile import load_profile
 from schemas.errors import RunnelError, UnreachableError
 from schemas.objects.partition import Partition, PartitionResolution
 from schemas.objects.quantities import readable_size
@@ -337,10 +337,10 @@ def check_disk(spu: Spu, cluster_uid: str) -> Check | None:
 
 
 def _directories(spu: Spu) -> Iterator[Path]:
-    """The possible log directories of an SPU: the one in its spec, and that of a local cluster."""
+    """The possible log directories of an SPU: the one in its spec, and those of local clusters."""
     if spu.spec.storage.log_dir is not None:
         yield Path(spu.spec.storage.log_dir)
-    if (local := load_profile().data_dir) is not None:
+    for local in local_data_dirs():
         yield Path(local, "spus", spu.name)
 
 

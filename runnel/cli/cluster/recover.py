@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from runnel.cli.arguments import ScOption
-from runnel.cli.context import administered
+from runnel.cli.connection import administered
 from schemas.errors import ConflictError, InvalidRequestError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from runnel.cli.arguments import (
     is_consumers,
     parse_timeout,
 )
-from runnel.cli.context import administered
+from runnel.cli.connection import administered
 from runnel.cli.failure import warn
 from schemas.errors import (
     ConflictError,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from runnel.cli.arguments import KindArgument, NameArgument, ScOption, is_consumers
-from runnel.cli.context import administered, connected
+from runnel.cli.connection import administered, connected
 from runnel.cli.objects.reasons import explain_state
 from runnel.cli.readiness import commits, partitions_of
 from runnel.cli.render import age, object_rows, print_rows

@@ -18,7 +18,7 @@ import typer
 
 from runnel.cli import failure
 from runnel.cli.arguments import FilesOption, KindArgument, NameArgument, ScOption
-from runnel.cli.context import administered
+from runnel.cli.connection import administered
 from runnel.environment import EDITOR
 from schemas.errors import (
     ConflictError,

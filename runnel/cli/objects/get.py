@@ -10,7 +10,7 @@ import typer
 from runnel.admin.one_shot import OneShotReads
 from runnel.cli import completion
 from runnel.cli.arguments import KindArgument, OutputOption, ScOption, SelectorOption, is_consumers
-from runnel.cli.context import administered, who
+from runnel.cli.connection import administered, who
 from runnel.cli.render import Output, print_objects
 from schemas.errors import InvalidRequestError
 from schemas.objects.kinds import find_kind

@@ -15,16 +15,16 @@ from typing import Any, Final
 
 from runnel.admin.client import Admin
 from runnel.admin.http import ScClient
-from runnel.cli.context import who
+from runnel.cli.connection import who
 from runnel.cli.records.output import record_json, shown
 from runnel.cli.render import format_row, print_rows
 from runnel.cli.times import parse_time
+from runnel.contexts import default_sc
 from runnel.local.offline_admin import choose_partition, describe_logs
 from runnel.loop_thread import LoopThread
 from runnel.net.address import parse_addresses
 from runnel.partition.dump import BatchDump
 from runnel.partition.stored_batches import StoredBatch, read_segment, read_segments, segment_files
-from runnel.profile import default_sc
 from schemas.errors import InvalidRequestError, RunnelError
 from schemas.ids import dotted_term, format_term, parse_dotted_term
 from schemas.wire.batch import CODECS, HEADER_SIZE, NO_TRANSACTION, BatchHeader

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from runnel.cli.arguments import OnlyPartitionsOption, ScOption, TableOutputOption, TopicArgument
-from runnel.cli.context import connected
+from runnel.cli.connection import connected
 from runnel.cli.readiness import commits, partitions_of
 from runnel.cli.render import TableOutput, print_rows
 from runnel.cli.times import parse_time

@@ -10,7 +10,7 @@ import typer
 
 from runnel.cli import completion
 from runnel.cli.arguments import ScOption, TableOutputOption, TimeoutOption, parse_timeout
-from runnel.cli.context import administered
+from runnel.cli.connection import administered
 from runnel.cli.partition.segments import segments
 from runnel.cli.render import TableOutput
 from schemas.errors import InvalidRequestError

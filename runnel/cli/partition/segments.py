@@ -10,7 +10,7 @@ import typer
 
 from runnel.cli import completion
 from runnel.cli.arguments import ScOption, TableOutputOption
-from runnel.cli.context import connected
+from runnel.cli.connection import connected
 from runnel.cli.render import TableOutput, print_rows
 from schemas.errors import InvalidRequestError
 from schemas.objects.partition import Partition

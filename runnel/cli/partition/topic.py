@@ -15,7 +15,7 @@ from runnel.cli.arguments import (
     TopicArgument,
     parse_timeout,
 )
-from runnel.cli.context import connected
+from runnel.cli.connection import connected
 from runnel.cli.partition.offsets import offsets
 from runnel.cli.render import print_rows
 from runnel.cli.times import parse_time

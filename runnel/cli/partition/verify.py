@@ -12,9 +12,10 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeE
 
 from runnel.admin.client import Admin
 from runnel.admin.http import ScClient
-from runnel.cli.context import who
+from runnel.cli.connection import who
 from runnel.cli.failure import EXIT_FAILED, EXIT_OK, EXIT_UNREACHABLE, stderr
 from runnel.cli.render import TableOutput, print_rows
+from runnel.contexts import default_sc
 from runnel.local.offline_admin import verify_logs
 from runnel.loop_thread import LoopThread
 from runnel.net.address import parse_addresses
@@ -27,7 +28,6 @@ from runnel.partition.verify import (
     verify_partition,
 )
 from runnel.partition.verify import Progress as Told
-from runnel.profile import default_sc
 
 _HEADINGS = ["PARTITION", "SPU", "RESULT", "SEGMENTS", "INDEXES", "BATCHES", "RECORDS", "BYTES"]
 

@@ -14,7 +14,7 @@ import typer
 
 import runnel
 from runnel.cli.arguments import OnlyPartitionsOption, ScOption, TopicArgument
-from runnel.cli.context import connected
+from runnel.cli.connection import connected
 from runnel.cli.readiness import say_what_is_awaited
 from runnel.cli.records.escapes import ESCAPES, unescaped
 from runnel.cli.records.output import RecordOutput, RecordWriter, print_bytes

@@ -14,7 +14,7 @@ import yaml
 
 from runnel.cli import completion
 from runnel.cli.arguments import OnlyPartitionsOption, ScOption
-from runnel.cli.context import connected
+from runnel.cli.connection import connected
 from runnel.cli.render import Output, age, column_widths, count, format_row, print_rows
 from runnel.cli.times import parse_time
 from schemas.errors import InvalidRequestError

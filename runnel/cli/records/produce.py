@@ -13,7 +13,7 @@ import typer
 
 import runnel
 from runnel.cli.arguments import ScOption, TopicArgument
-from runnel.cli.context import connected
+from runnel.cli.connection import connected
 from runnel.cli.failure import say
 from runnel.cli.readiness import say_what_is_awaited
 from runnel.cli.records.escapes import ESCAPES, unescaped

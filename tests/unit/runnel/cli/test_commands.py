@@ -52,6 +52,7 @@ PRINTING = {
     ("partition", "verify"): ("--all",),
     ("cluster", "check"): (),
     ("cluster", "status"): (),
+    ("context", "list"): (),
 }
 
 

@@ -77,6 +77,19 @@ def test_the_sc_that_is_named_is_asked(
     assert complete(f"runnel get --sc {command.sc.address} topics v") == ["views"]
 
 
+def test_contexts_are_offered_and_asked(
+    complete: Complete, command: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RUNNEL_SC")
+    assert command("context", "add", "prod", "--sc", "127.0.0.1:1", "--use").code == 0
+    assert command("context", "add", "lab", "--sc", command.sc.address).code == 0
+    assert complete("runnel get topics --context ") == ["prod", "lab"]
+    assert complete("runnel context use l") == ["lab"]
+    assert complete("runnel get topics v") == []
+    assert complete("runnel get --context lab topics v") == ["views"]
+    assert complete("runnel get --context gone topics v") == []
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "http://nonsense", "no.such.host.invalid:1"])
 def test_given_no_sc_then_nothing_is_offered_nor_said(
     complete: Complete, monkeypatch: pytest.MonkeyPatch, address: str

@@ -24,7 +24,10 @@ finally:
 #: What is imported for every call.
 _FRAME = {f"runnel.cli.{name}" for name in ("commands", "failure", "interrupts", "main")}
 #: For every command that talks about objects.
-_OBJECTS = {f"runnel.cli.{name}" for name in ("arguments", "completion", "context", "render")}
+_OBJECTS = {
+    f"runnel.cli.{name}"
+    for name in ("arguments", "completion", "connection", "context_option", "render")
+}
 _HEAVY = frozenset(
     {"aiohttp", "asyncio", "numpy", "pandas", "pyarrow", "pydantic", "rich", "uvloop", "yaml"}
 )

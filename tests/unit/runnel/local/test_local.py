@@ -11,7 +11,6 @@ from runnel.local.cluster import LocalCluster
 from runnel.local.etcd import find_etcd, warning_about
 from runnel.local.plan import ClusterPlan
 from runnel.local.state import ClusterState, DataDirectory
-from runnel.profile import Profile, forget_profile, load_profile, save_profile
 from schemas.errors import ConflictError, InvalidRequestError, NotFoundError
 
 
@@ -59,20 +58,6 @@ def test_kv_decides_the_url_and_what_starts_first(kv: str, url: str, first: str)
     assert plan.daemons[0].name == first
     ports = [port for daemon in plan.daemons for port in daemon.ports.values()]
     assert len(set(ports)) == len(ports)
-
-
-def test_profile_is_kept_and_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNNEL_HOME", str(tmp_path / "home"))
-    assert load_profile() == Profile()
-    save_profile(Profile("host:1", str(tmp_path / "a")))
-    assert load_profile() == Profile("host:1", str(tmp_path / "a"))
-    forget_profile(tmp_path / "b")
-    assert load_profile().sc == "host:1"
-    forget_profile(tmp_path / "a")
-    assert load_profile() == Profile()
-    (tmp_path / "home" / "profile.json").write_text("{")
-    with pytest.raises(InvalidRequestError, match="delete it"):
-        load_profile()
 
 
 def test_plan_remembers_what_was_started(tmp_path: Path) -> None:

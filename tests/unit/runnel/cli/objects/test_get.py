@@ -13,7 +13,7 @@ import pytest
 import runnel
 from runnel.admin.answers import HistoryEntry, ReplicaState
 from runnel.admin.watch import EventType, WatchEvent
-from runnel.cli.context import who
+from runnel.cli.connection import who
 from runnel.cli.objects import watch
 from runnel.cli.objects.describe import history_rows, replica_row
 from runnel.cli.objects.reasons import explain_state
@@ -310,8 +310,9 @@ def test_a_mistyped_command_is_answered_with_the_right_one(command: CommandLine)
     assert (done.code, "Did you mean 'describe'?" in done.err) == (2, True)
     listed = command("--help").out
     assert [line.split()[0] for line in listed[listed.index("Commands:") :].splitlines()[1:]] == [
-        "cluster", "sc", "spu", "create", "apply", "diff", "edit", "get", "describe", "explain",
-        "delete", "wait", "topic", "partition", "produce", "consume", "consumer", "bench",
+        "cluster", "context", "sc", "spu", "create", "apply", "diff", "edit", "get", "describe",
+        "explain", "delete", "wait", "topic", "partition", "produce", "consume", "consumer",
+        "bench",
     ]  # fmt: skip
 
 

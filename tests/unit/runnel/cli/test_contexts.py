@@ -1,0 +1,144 @@
+"""``runnel context`` and ``--context``: what users read, and which cluster a command talks to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from typer.core import TyperGroup
+
+from runnel.cli.commands import COMMANDS, load
+from runnel.contexts import load_contexts, remember_cluster, runnel_home
+from tests.unit.runnel.cli.conftest import CommandLine
+
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.fixture
+def contexts(command: CommandLine, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    """The command with a context for its SC, ``real``, and one in use for no SC."""
+    command.sc.add_topic("orders")
+    monkeypatch.delenv("RUNNEL_SC")
+    assert command("context", "add", "real", "--sc", command.sc.address).code == 0
+    assert command("context", "add", "nowhere", "--sc", NOWHERE, "--use").code == 0
+    return command
+
+
+def test_list_use_and_remove(contexts: CommandLine) -> None:
+    listed = contexts("context", "list").out.splitlines()
+    assert [line.split() for line in listed] == [
+        ["CURRENT", "NAME", "SC", "DATA", "DIRECTORY"],
+        ["*", "nowhere", NOWHERE, "-"],
+        ["real", contexts.sc.address, "-"],
+    ]
+    done = contexts("context", "use", "real")
+    assert (done.out, done.err) == (f"context real is in use: SC at {contexts.sc.address}\n", "")
+    assert contexts("get", "topics", "-o", "name").out == "topics/orders\n"
+    items = json.loads(contexts("context", "list", "-o", "json").out)["items"]
+    assert [(item["name"], item["current"]) for item in items] == [
+        ("nowhere", False),
+        ("real", True),
+    ]
+    done = contexts("context", "remove", "real")
+    assert (done.code, done.out) == (0, "context real removed\n")
+    assert "no context is in use" in done.err
+    assert contexts("context", "list").out.count("*") == 0
+
+
+def test_add_takes_a_name_once(contexts: CommandLine) -> None:
+    again = contexts("context", "add", "nowhere", "--sc", NOWHERE)
+    assert (again.code, again.out.splitlines()[0]) == (
+        0,
+        f"context nowhere unchanged: SC at {NOWHERE}",
+    )
+    other = contexts("context", "add", "nowhere", "--sc", "x:1")
+    assert (other.code, "runnel context remove nowhere" in other.err) == (4, True)
+    wrong = contexts("context", "add", "x", "--sc", "http://x")
+    assert (wrong.code, "is a URL" in wrong.err) == (2, True)
+
+
+def test_given_a_name_of_nothing_then_not_found(contexts: CommandLine) -> None:
+    for word in ("use", "remove"):
+        done = contexts("context", word, "rael")
+        assert (done.code, "did you mean real?" in done.err) == (3, True)
+
+
+def test_given_a_local_cluster_then_remove_says_that_its_data_stays(command: CommandLine) -> None:
+    remember_cluster("lab", "localhost:1", runnel_home() / "lab")
+    done = command("context", "remove", "lab")
+    assert f"the data of its cluster stays in {runnel_home() / 'lab'}" in done.err
+
+
+def test_given_a_variable_then_it_is_said_to_decide(
+    contexts: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNEL_CONTEXT", "gone")
+    said = "but RUNNEL_CONTEXT=gone decides which cluster commands talk to\n"
+    for words in (["list"], ["use", "real"]):
+        done = contexts("context", *words)
+        assert (done.code, done.err) == (0, said)
+    assert load_contexts().current == "real"
+    monkeypatch.setenv("RUNNEL_SC", "x:1")
+    assert "but RUNNEL_SC=x:1 decides" in contexts("context", "list").err
+
+
+SC_CHOICES: dict[str, tuple[dict[str, str], list[str], int]] = {
+    "given-nothing-then-the-one-in-use": ({}, [], 5),
+    "given-the-option-then-it": ({}, ["--context", "real"], 0),
+    "given-a-variable-then-it": ({"RUNNEL_CONTEXT": "real"}, [], 0),
+    "given-both-then-the-option": ({"RUNNEL_CONTEXT": "real"}, ["--context", "nowhere"], 5),
+    "given-an-address-in-a-variable-then-the-option": (
+        {"RUNNEL_SC": NOWHERE}, ["--context", "real"], 0,
+    ),
+    "given-an-address-and-a-context-in-variables-then-the-address": (
+        {"RUNNEL_SC": NOWHERE, "RUNNEL_CONTEXT": "real"}, [], 5,
+    ),
+    "given-an-unknown-context": ({}, ["--context", "rael"], 2),
+    "given-two-options": ({}, ["--context", "real", "--sc", NOWHERE], 2),
+    "given-two-options-the-other-way-round": ({}, ["--sc", NOWHERE, "--context", "real"], 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("variables", "options", "code"), SC_CHOICES.values(), ids=SC_CHOICES)
+def test_which_cluster_a_command_talks_to(
+    contexts: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    options: list[str],
+    code: int,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    done = contexts("get", "topics", *options, "-o", "name")
+    assert (done.code, done.out) == (code, "topics/orders\n" if code == 0 else "")
+
+
+def test_given_a_context_then_commands_of_local_clusters_take_its_directory(
+    contexts: CommandLine,
+) -> None:
+    remember_cluster("lab", "localhost:1", runnel_home() / "lab")
+    assert contexts("context", "use", "real").code == 0
+    here = contexts("cluster", "status", "--context", "lab")
+    assert (here.code, f"no cluster in {runnel_home() / 'lab'}" in here.err) == (3, True)
+    elsewhere = contexts("cluster", "status", "--context", "real")
+    assert (elsewhere.code, "was not started on this machine" in elsewhere.err) == (2, True)
+    both = contexts("cluster", "status", "--context", "lab", "--data-dir", "x")
+    assert (both.code, "--context or --data-dir, not both" in both.err) == (2, True)
+
+
+def test_every_command_with_a_cluster_takes_a_context() -> None:
+    left: list[tuple[str, Any]] = [(name, load(name)) for name in COMMANDS]
+    found: set[str] = set()
+    lacking: set[str] = set()
+    while left:
+        path, one = left.pop()
+        if isinstance(one, TyperGroup):
+            left += [(f"{path} {name}", below) for name, below in one.commands.items()]
+            continue
+        options = {name for parameter in one.params for name in parameter.opts}
+        if options & {"--sc", "--data-dir"}:
+            (found if "--context" in options else lacking).add(path)
+    # This one tells what a context is.
+    assert lacking == {"context add"}
+    assert {"get", "cluster status", "bench e2e", "partition verify", "cluster check"} <= found

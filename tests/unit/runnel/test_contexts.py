@@ -1,0 +1,243 @@
+"""Contexts: their table, what earlier versions wrote and read, and what takes precedence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runnel.contexts import (
+    Context,
+    Contexts,
+    change_contexts,
+    combined,
+    current_context,
+    default_sc,
+    forget_cluster,
+    load_contexts,
+    local_data_dirs,
+    remember_cluster,
+)
+from schemas.errors import ConflictError, InvalidRequestError, NotFoundError, RunnelError
+
+LAB = Context("lab", "lab:1")
+PROD = Context("prod", "a:1,b:1")
+LOCAL = Context("local", "localhost:9003", "/d")
+LAB_ENTRY = {"sc": "lab:1", "data_dir": None}
+BOTH = Contexts((LAB, LOCAL), "lab")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RUNNEL_HOME", str(tmp_path / "home"))
+    for name in ("RUNNEL_SC", "RUNNEL_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "home"
+
+
+FILES: dict[str, tuple[Any, Any, Contexts]] = {
+    "given-nothing": (None, None, Contexts()),
+    "given-a-table-only-then-none-is-in-use": (
+        {"contexts": {"lab": LAB_ENTRY}}, None, Contexts((LAB,)),
+    ),
+    "given-both-then-the-named-one-is-in-use": (
+        {"contexts": {"lab": LAB_ENTRY}}, {**LAB_ENTRY, "context": "lab"}, Contexts((LAB,), "lab"),
+    ),
+    "given-a-stale-copy-then-the-table-counts": (
+        {"contexts": {"lab": LAB_ENTRY}}, {"sc": "old:1", "context": "lab"},
+        Contexts((LAB,), "lab"),
+    ),
+    "given-a-profile-that-the-table-lacks-then-it-is-a-context": (
+        None, {**LAB_ENTRY, "context": "lab"}, Contexts((LAB,), "lab"),
+    ),
+    "given-an-earlier-version's-profile-then-it-is-a-context": (
+        None, {"sc": "localhost:9003", "data_dir": "/d"}, Contexts((LOCAL,), "local"),
+    ),
+    "given-an-earlier-version's-profile-of-a-known-cluster-then-its-address-is-updated": (
+        {"contexts": {"mine": {"sc": "localhost:1", "data_dir": "/d"}}},
+        {"sc": "localhost:9003", "data_dir": "/d"},
+        Contexts((Context("mine", "localhost:9003", "/d"),), "mine"),
+    ),
+    "given-an-earlier-version's-profile-of-another-cluster-then-both-are-kept": (
+        {"contexts": {"local": {"sc": "localhost:1", "data_dir": "/e"}}},
+        {"sc": "localhost:9003", "data_dir": "/d"},
+        Contexts(
+            (Context("local", "localhost:1", "/e"), Context("local-2", "localhost:9003", "/d")),
+            "local-2",
+        ),
+    ),
+    "given-an-earlier-version's-profile-without-a-directory-then-the-context-of-its-address": (
+        {"contexts": {"lab": LAB_ENTRY}}, {"sc": "lab:1"}, Contexts((LAB,), "lab"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("table", "profile", "expected"), FILES.values(), ids=FILES)
+def test_what_the_files_say(table: Any, profile: Any, expected: Contexts) -> None:
+    assert combined(table, profile) == expected
+
+
+STEPS: dict[str, tuple[Callable[[Contexts], Contexts], Contexts]] = {
+    "given-an-addition": (lambda c: c.added(PROD), Contexts((LAB, LOCAL, PROD), "lab")),
+    "given-the-same-again-then-nothing-changes": (lambda c: c.added(LAB), BOTH),
+    "given-another-to-use": (lambda c: c.used("local"), Contexts((LAB, LOCAL), "local")),
+    "given-a-removal": (lambda c: c.removed("local"), Contexts((LAB,), "lab")),
+    "given-a-removal-of-the-one-in-use-then-none-is": (
+        lambda c: c.removed("lab"), Contexts((LOCAL,)),
+    ),
+    "given-a-start-of-a-known-directory-then-its-context-is-updated": (
+        lambda c: c.started("other", "localhost:7", "/d"),
+        Contexts((LAB, Context("local", "localhost:7", "/d")), "local"),
+    ),
+    "given-a-start-elsewhere-then-a-new-context": (
+        lambda c: c.started("west", "localhost:7", "/w"),
+        Contexts((LAB, LOCAL, Context("west", "localhost:7", "/w")), "west"),
+    ),
+    "given-a-start-under-a-name-that-is-taken-then-a-number": (
+        lambda c: c.started("lab", "localhost:7", "/w"),
+        Contexts((LAB, LOCAL, Context("lab-2", "localhost:7", "/w")), "lab-2"),
+    ),
+    "given-a-cluster's-name-that-no-context-may-have": (
+        lambda c: c.started("my cluster!", "localhost:7", "/w"),
+        Contexts((LAB, LOCAL, Context("my-cluster-", "localhost:7", "/w")), "my-cluster-"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("step", "expected"), STEPS.values(), ids=STEPS)
+def test_steps(step: Callable[[Contexts], Contexts], expected: Contexts) -> None:
+    assert step(BOTH) == expected
+
+
+REFUSED: dict[str, tuple[Callable[[Contexts], object], type[RunnelError], str]] = {
+    "given-a-typo": (lambda c: c.used("lob"), NotFoundError, "did you mean lab?"),
+    "given-a-removal-of-nothing": (
+        lambda c: c.removed("x"), NotFoundError, "no context 'x'; Known: lab, local",
+    ),
+    "given-another-cluster-of-that-name": (
+        lambda c: c.added(Context("lab", "x:1")), ConflictError, "runnel context remove lab",
+    ),
+    "given-a-bad-name": (lambda c: c.added(Context("a b", "x:1")), InvalidRequestError, "letters"),
+    "given-an-option-for-a-name": (
+        lambda c: c.added(Context("-x", "x:1")), InvalidRequestError, "begin with a letter",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("step", "error", "said"), REFUSED.values(), ids=REFUSED)
+def test_refused_steps(
+    step: Callable[[Contexts], object], error: type[RunnelError], said: str
+) -> None:
+    with pytest.raises(error) as refused:
+        step(BOTH)
+    assert said in str(refused.value)
+
+
+def test_given_no_context_at_all_then_a_name_says_how_to_add_it() -> None:
+    with pytest.raises(NotFoundError, match=r"runnel context add lab --sc HOST:PORT"):
+        Contexts().find("lab")
+
+
+def test_changes_are_stored_and_an_earlier_version_reads_the_one_in_use(home: Path) -> None:
+    change_contexts(lambda contexts: contexts.added(LAB).added(PROD).used("prod"))
+    assert load_contexts() == Contexts((LAB, PROD), "prod")
+    profile = json.loads((home / "profile.json").read_text())
+    assert (profile["sc"], profile["data_dir"]) == ("a:1,b:1", None)
+    change_contexts(lambda contexts: contexts.removed("prod"))
+    assert load_contexts() == Contexts((LAB,))
+    assert not (home / "profile.json").exists()
+
+
+def test_given_a_step_that_is_refused_then_nothing_is_stored(home: Path) -> None:
+    with pytest.raises(NotFoundError):
+        change_contexts(lambda contexts: contexts.added(LAB).used("x"))
+    assert list(home.iterdir()) == []
+
+
+def test_given_an_earlier_version_starts_a_cluster_then_no_context_is_lost(home: Path) -> None:
+    change_contexts(lambda contexts: contexts.added(LAB).used("lab"))
+    (home / "profile.json").write_text('{"sc": "localhost:9003", "data_dir": "/d"}')
+    assert load_contexts() == Contexts((LAB, LOCAL), "local")
+    assert change_contexts(lambda contexts: contexts) == Contexts((LAB, LOCAL), "local")
+    assert load_contexts() == Contexts((LAB, LOCAL), "local")
+
+
+def test_a_started_cluster_is_remembered_and_forgotten(home: Path) -> None:
+    remember_cluster("local", "localhost:1", home / "a")
+    remember_cluster("local", "localhost:2", home / "b")
+    assert load_contexts().current == "local-2"
+    assert local_data_dirs() == [home / "b", home / "a", home / "local"]
+    forget_cluster(home / "c")
+    forget_cluster(home / "a")
+    assert load_contexts() == Contexts(
+        (Context("local-2", "localhost:2", str(home / "b")),), "local-2"
+    )
+    forget_cluster(home / "b")
+    assert load_contexts() == Contexts()
+
+
+def test_given_nothing_to_forget_then_nothing_is_written(home: Path) -> None:
+    forget_cluster(home / "a")
+    assert not home.exists()
+
+
+PRECEDENCE = {
+    "given-neither-then-the-one-in-use": ({}, "a:1,b:1"),
+    "given-a-context-then-it": ({"RUNNEL_CONTEXT": "lab"}, "lab:1"),
+    "given-an-address-then-it": ({"RUNNEL_SC": "x:1"}, "x:1"),
+    "given-both-then-the-address": ({"RUNNEL_SC": "x:1", "RUNNEL_CONTEXT": "lab"}, "x:1"),
+    "given-empty-variables-then-the-one-in-use": (
+        {"RUNNEL_SC": "", "RUNNEL_CONTEXT": ""}, "a:1,b:1",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("variables", "address"), PRECEDENCE.values(), ids=PRECEDENCE)
+def test_precedence(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], address: str
+) -> None:
+    change_contexts(lambda contexts: contexts.added(LAB).added(PROD).used("prod"))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert default_sc() == address
+
+
+def test_given_a_variable_that_names_no_context_then_it_is_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RUNNEL_CONTEXT", "lab")
+    with pytest.raises(InvalidRequestError, match="RUNNEL_CONTEXT: there is no context 'lab'"):
+        default_sc()
+
+
+def test_given_no_contexts_then_the_default_address() -> None:
+    assert (default_sc(), current_context()) == ("localhost:9003", None)
+
+
+DAMAGED = {
+    "given-no-json": "{",
+    "given-a-list": "[]",
+    "given-no-contexts": "{}",
+    "given-a-context-without-an-address": '{"contexts": {"lab": {}}}',
+    "given-a-text-for-a-context": '{"contexts": {"lab": "x"}}',
+    "given-a-list-of-contexts": '{"contexts": [1]}',
+}
+
+
+@pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED)
+def test_damaged_table(home: Path, text: str) -> None:
+    home.mkdir()
+    (home / "contexts.json").write_text(text)
+    with pytest.raises(InvalidRequestError, match="delete"):
+        load_contexts()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"sc": "x", "context": 1}'])
+def test_damaged_profile(home: Path, text: str) -> None:
+    home.mkdir()
+    (home / "profile.json").write_text(text)
+    with pytest.raises(InvalidRequestError, match="delete"):
+        load_contexts()
