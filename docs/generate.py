@@ -22,6 +22,7 @@ from docs.generators import (  # noqa: E402 - found by the line above
     defaults,
     environment,
     json_schemas,
+    metrics,
     openapi,
     python_api,
 )
@@ -32,6 +33,7 @@ GENERATORS: Final[tuple[Callable[[], dict[str, str]], ...]] = (
     defaults.pages,
     environment.pages,
     json_schemas.pages,
+    metrics.pages,
     openapi.pages,
     python_api.pages,
 )

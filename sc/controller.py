@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -39,6 +38,7 @@ from sc.dispatch.reader import KvReader
 from sc.dispatch.spu_updater import SpuUpdater
 from sc.dispatch.work_queue import WorkQueue
 from sc.kv.interface import KV, Delete, KeyValue, ModRevisionIs
+from sc.kv.measured import MeasuredKV
 from sc.leadership import (
     Leadership,
     Recovery,
@@ -47,7 +47,7 @@ from sc.leadership import (
     end_recovery,
     read_back,
 )
-from sc.metrics import ScMetrics
+from sc.metrics.instruments import ScMetrics
 from sc.provisioning import Provisioner, SecretIssuer
 from sc.restored_kv import Divergence, divergence, next_incarnation, refusal
 from sc.spu_secrets import SpuSecrets
@@ -69,7 +69,6 @@ from schemas.errors import (
     UnauthorizedError,
 )
 from schemas.objects.keys import ClusterKeys
-from schemas.objects.partition import Partition, PartitionResolution
 from schemas.objects.spu import Spu
 
 HEARTBEAT_MS = 250
@@ -116,10 +115,10 @@ class Controller:
         require_secrets: bool = False,
         clock_ms: Callable[[], int] = lambda: boottime_ms(),
     ) -> None:
-        self.kv = kv
+        self.metrics = ScMetrics()
+        self.kv = kv = MeasuredKV(kv, self.metrics.kv_request)
         self.keys = ClusterKeys(cluster)
         self.leadership = leadership
-        self.metrics = ScMetrics()
         self._sessions: dict[int, SessionState] = {}
         self._resync_s = resync_s
         self._clock_ms = clock_ms
@@ -253,19 +252,10 @@ class Controller:
         """Whether every object was reconciled since the start: statuses are up to date."""
         return self.queue.worked_off.is_set()
 
-    def gauges(self) -> None:
-        """Bring the gauges up to date, before they are read."""
-        self.metrics.sessions.set(len(self._sessions))
-        self.metrics.queue.set(len(self.queue))
-        self.metrics.revision.set(self.view.store.revision)
-        partitions = self.view.store.objects(Partition)
-        resolutions = Counter(partition.status.resolution for partition in partitions)
-        for resolution in PartitionResolution:
-            self.metrics.partitions.labels(resolution.value).set(resolutions[resolution])
-        self.metrics.unwritable.set(sum(p.status.writable is False for p in partitions))
-        self.metrics.unreadable.set(len(self.reader.unreadable))
-        self.metrics.kv_up.set(not (self.kv_health.away_ms or self.kv_health.unwritable))
-        self.metrics.kv_away.set(self.kv_health.away_ms / 1000)
+    @property
+    def session_count(self) -> int:
+        """How many SPUs are connected now."""
+        return len(self._sessions)
 
     # -- SessionUpdater: what controllers ask of sessions -----------------------------------
 
@@ -506,7 +496,8 @@ class Controller:
                 self.queue.add(Key(kind, name), cause)
 
     async def _send(self, spu_id: int, message: Message) -> None:
-        await self.connections.request(spu_id, message)
+        with self.metrics.session_request(message.type):
+            await self.connections.request(spu_id, message)
 
     async def _remove_strays(self) -> None:
         """Remove ids and tombstones of SPUs that somebody removed by hand, unless they changed.

@@ -44,6 +44,14 @@ class Limits(Model):
     """What the SPU takes from those who reach `http`."""
 
 
+class MetricsConfig(Model):
+    """What `/metrics` shows."""
+
+    per_partition: bool = False
+    """Whether `/metrics` has series for each partition: offsets, size, and how far followers lag.
+    With thousands of partitions these are tens of thousands of series."""
+
+
 class SpuConfig(Model):
     """``runnel spu run -c spu.yaml``."""
 
@@ -72,6 +80,8 @@ class SpuConfig(Model):
     """Where the SPU serves `/metrics` and `/health`."""
     limits: Limits = Limits()
     """What the SPU takes from those who reach its ports."""
+    metrics: MetricsConfig = MetricsConfig()
+    """What `/metrics` shows."""
     log_level: AnyCaseLogLevel = LogLevel.INFO
     """Least severe level that is logged. `--log-level` takes precedence."""
     log_format: LogFormat = LogFormat.AUTO

@@ -61,7 +61,13 @@ async def serve(config: SpuConfig) -> None:
         public = await listener.start(config.public.host, config.public.port)
         stack.push_async_callback(listener.close)
         runner, http = await start_http_server(
-            host, listener, control, config.http.host, config.http.port, config.limits.http
+            host,
+            listener,
+            control,
+            config.http.host,
+            config.http.port,
+            config.limits.http,
+            config.metrics,
         )
         stack.push_async_callback(runner.cleanup)
         log.info(

@@ -40,11 +40,13 @@ from sc.api.requests import (
     read_query,
 )
 from sc.api.routes import DEFAULT_HISTORY, Operation, Route, routes
+from sc.api.scrape import scrape
 from sc.api.selectors import Selection
 from sc.config import Limits
 from sc.controller import KV_AWAY_MS, Controller
 from schemas.causality import caused_by, new_cause
 from schemas.daemon.logs import get_logger
+from schemas.daemon.metrics import CONTENT_TYPE
 from schemas.errors import (
     ErrorCode,
     InvalidRequestError,
@@ -220,8 +222,8 @@ class PublicServer:
         return _json(Health(revision=self._controller.view.store.revision).to_json())
 
     async def _metrics(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
-        self._controller.gauges()
-        return web.Response(body=self._controller.metrics.render(), content_type="text/plain")
+        headers = {hdrs.CONTENT_TYPE: CONTENT_TYPE}
+        return web.Response(body=scrape(self._controller), headers=headers)
 
     async def _cluster(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
         return self._described()

@@ -49,7 +49,7 @@ from sc.controllers.actions import (
 )
 from sc.controllers.preferred_leader import AGAIN_MS
 from sc.dispatch.work_queue import WorkQueue
-from sc.metrics import ScMetrics
+from sc.metrics.instruments import ScMetrics
 from sc.store.view import View
 from schemas.backoff import backoff_ms
 from schemas.causality import caused_by

@@ -8,6 +8,7 @@
     local.py        that core behind asyncio: watches, lease expiry, automatic compaction
     memory.py       nothing on disk: tests, simulations
     sqlite.py       one file, one process: group commit over database.py
+    measured.py     measures the requests to another backend
     etcd/           etcd: several SCs; needs the extra ``etcd``
 """
 

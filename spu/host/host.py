@@ -39,6 +39,7 @@ from spu.host.links import ReplicaNetwork, ScLink, parts_of
 from spu.host.recovery import ReplicaRecovery
 from spu.host.scrubber import Scrubber
 from spu.replica.context import ReplicaContext
+from spu.replica.counters import ReplicaCounters
 from spu.replica.replica import Replica
 from spu.storage.checkpoint_queue import IdleCheckpoints
 from spu.storage.disk_space import SpaceWatch
@@ -93,6 +94,7 @@ class ReplicaHost:
         self._files = FilePool(open_files)
         self._checkpoints = IdleCheckpoints()
         self.space = SpaceWatch(data_dir, storage_size, self._replicas)
+        self.counters = ReplicaCounters()
         self._lock = asyncio.Lock()
         self._recovery = ReplicaRecovery(self._held, self.network, self.space, self._lock, clock_us)
         self._assigner = Assigner(self._held, self._recovery, self.network)
@@ -125,6 +127,7 @@ class ReplicaHost:
             peers=self.network,
             space=self.space,
             checkpoints=self._checkpoints,
+            counters=self.counters,
             record_storage=self._held.record_storage,
         )
         self.peers.found(journal.peers.values())
@@ -183,6 +186,11 @@ class ReplicaHost:
 
     def replicas(self) -> list[Replica]:
         return list(self._replicas.values())
+
+    @property
+    def unreadable_replicas(self) -> int:
+        """How many replicas could not be opened."""
+        return len(self._held.unreadable)
 
     def replica(self, uid: PartitionUid) -> Replica:
         """The replica of a partition. Raises NotFoundError."""

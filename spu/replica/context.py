@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from schemas.ids import PartitionUid
 from spu.net.peer_connection import PeerConnection
+from spu.replica.counters import ReplicaCounters
 from spu.replication.events import RequestElection, RequestLrsChange
 from spu.storage.checkpoint_queue import IdleCheckpoints
 from spu.storage.data_dir import PartitionMeta
@@ -43,3 +44,4 @@ class ReplicaContext:
     record_storage: Callable[[PartitionMeta], None]
     space: SpaceWatch
     checkpoints: IdleCheckpoints
+    counters: ReplicaCounters = field(default_factory=ReplicaCounters)

@@ -11,7 +11,9 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
+from time import perf_counter
 
+from schemas.daemon.latency import LatencyHistogram
 from schemas.daemon.logs import get_logger
 from spu.storage.log import PartitionLog
 from spu.storage.segment import Segment
@@ -25,7 +27,8 @@ class GroupCommit:
     """Runs the sync plans of one log.
 
     ``lac`` returns the last add confirmed for checkpoints, ``clock_us`` wall time; ``synced`` is
-    called after every run, ``failed`` once, with the error, when a run fails.
+    called after every run, ``failed`` once, with the error, when a run fails. ``took`` gets how
+    long each run took.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class GroupCommit:
         clock_us: Callable[[], int],
         synced: Callable[[], None],
         failed: Callable[[BaseException], None],
+        took: LatencyHistogram,
     ) -> None:
         self._log = log
         self._executor = executor
@@ -44,8 +48,9 @@ class GroupCommit:
         self._clock_us = clock_us
         self._synced = synced
         self._failed = failed
+        self._took = took
         self._scheduled = False
-        self._running: asyncio.Future[None] | None = None
+        self._running: asyncio.Future[float] | None = None
         self._retiring: set[asyncio.Future[RetiredFiles]] = set()
         self._stopped = False
         self._held = False
@@ -110,16 +115,17 @@ class GroupCommit:
             return
         plan = self._log.plan_sync(self._lac(), checkpoint=checkpoint)
         loop = asyncio.get_running_loop()
-        self._running = loop.run_in_executor(self._executor, plan.run)
+        self._running = loop.run_in_executor(self._executor, _timed, plan)
         self._running.add_done_callback(partial(self._done, plan))
 
-    def _done(self, plan: SyncPlan, run: asyncio.Future[None]) -> None:
+    def _done(self, plan: SyncPlan, run: asyncio.Future[float]) -> None:
         self._running = None
         error = run.exception()
         if error is not None:
             self._stopped = True
             self._failed(error)
             return
+        self._took.observe(run.result())
         truncated = self._log.synced(plan)
         if truncated:
             self._retire(truncated)
@@ -142,3 +148,10 @@ class GroupCommit:
             _log.warning("could not retire truncated segments", error=str(error))
             return
         self._log.truncated.add(retiring.result())
+
+
+def _timed(plan: SyncPlan) -> float:
+    """Run ``plan`` in a thread; returns the seconds that it took."""
+    began_s = perf_counter()
+    plan.run()
+    return perf_counter() - began_s

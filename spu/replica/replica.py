@@ -26,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Final
 
 from schemas.control.messages import Assignment, Lead, ReplicaReport, ReplicaRole
@@ -207,6 +208,15 @@ class Replica:
         """Bytes of its files, truncated segments included."""
         return self._log.size_bytes + self._log.truncated.size_bytes
 
+    def follower_lags(self) -> dict[int, int]:
+        """If it leads: how many offsets of its log each follower, by its SPU's id, has not
+        acknowledged in this leadership. Else nothing."""
+        leading = self._runner.state.leading
+        if leading is None:
+            return {}
+        leo, start = self._log.leo, self._log.log_start
+        return {one.spu: max(0, leo - max(one.acked, start)) for one in leading.followers}
+
     def free_space(self) -> None:
         """Delete truncated segments now, whatever their grace."""
         self._runner.maintenance.free_space()
@@ -357,6 +367,15 @@ class Replica:
         verified, OffsetOutOfRangeError, NotLeaderError, DivergedError; Damage and OSError, which
         the caller passes to `damaged`.
         """
+        began_s = perf_counter()
+        found = self._find(request, wait=wait)
+        if found.data:
+            counters = self._context.counters
+            histogram = counters.disk_read if wait else counters.cached_read
+            histogram.observe(perf_counter() - began_s)
+        return found
+
+    def _find(self, request: FetchRequest, *, wait: bool) -> Found:
         # Read once: while a thread is in here, the state may change at any time.
         state = self._runner.state
         self._preconditions.require_readable(
@@ -509,6 +528,7 @@ class Replica:
     def _append(self, batch: memoryview, header: BatchHeader, term: int) -> int:
         runner = self._runner
         runner.tell_time()
+        began_s = perf_counter()
         try:
             base_offset = self._log.append(batch, header, term, self._context.clock_us())
         except NoRoomError as error:
@@ -518,6 +538,10 @@ class Replica:
             # Nothing that was acknowledged is lost: a restart finds the log fit.
             runner.halt(f"a write failed: {error}", error)
             raise self._preconditions.failure or error from error
+        counters = self._context.counters
+        counters.append.observe(perf_counter() - began_s)
+        counters.appended_records += header.record_count
+        counters.appended_bytes += header.length
         self.written()
         runner.appended()
         return base_offset

@@ -407,9 +407,11 @@ class ReplicaRunner:
             case LeadsOn(term):
                 _log.debug("leading again", partition=self.meta.name, term=format_term(term))
             case AppendBatches(batches):
-                self._context.space.require_last_room(sum(len(one.data) for one in batches))
+                length = sum(len(one.data) for one in batches)
+                self._context.space.require_last_room(length)
                 now_us = self._context.clock_us()
                 self.log.append_batches([batch.data for batch in batches], now_us)
+                self._context.counters.replicated_bytes += length
                 self._listener.written()
                 self._follow_up()
             case TruncateLog(leo):
@@ -501,6 +503,7 @@ class ReplicaRunner:
             clock_us=self._context.clock_us,
             synced=self._synced,
             failed=self._sync_failed,
+            took=self._context.counters.fsync,
         )
 
     def _replace_log(self, work: Callable[[], None], done: Input) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final, cast
 
 from schemas.daemon.logs import get_logger
@@ -35,6 +34,7 @@ from schemas.wire.protocol import (
 )
 from spu.net.admission import Admission
 from spu.replica.replica import Replica
+from spu.server.counters import ListenerCounters
 from spu.server.pending_request import PendingRequest
 from spu.server.requests import Partitions, Requests
 from spu.server.turns import Turns
@@ -53,18 +53,6 @@ IDLE_LIMIT_S: Final = 300.0
 #: How long a client has to read what was written before the connection was ended.
 _LAST_WORDS_S: Final = 5.0
 _WRITE_HIGH_BYTES: Final = 4 << 20
-
-
-@dataclass(slots=True)
-class ListenerCounters:
-    """Counts of what went through the listener since it started; ``/metrics`` reads them."""
-
-    bytes_in: int = 0
-    bytes_out: int = 0
-    connections: int = 0
-    connections_total: int = 0
-    requests: dict[str, int] = field(default_factory=dict)
-    errors: dict[str, int] = field(default_factory=dict)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -107,7 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writable = True
         self._in_line = False
         self._parse_scheduled = False
-        self._requests = Requests(partitions, self, verifying)
+        self._requests = Requests(partitions, self, verifying, counters.produce)
 
     # asyncio's side
 

@@ -13,7 +13,8 @@ from typing import Final
 
 from schemas.wire.frame_budget import FrameBudget
 from spu.net.admission import Admission
-from spu.server.connection import Connection, ListenerCounters
+from spu.server.connection import Connection
+from spu.server.counters import ListenerCounters
 from spu.server.requests import Partitions
 from spu.server.turns import Turns
 

@@ -13,8 +13,10 @@ import asyncio
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 from typing import Final, Protocol
 
+from schemas.daemon.latency import LatencyHistogram
 from schemas.errors import ProtocolError, RunnelError, UnsupportedError
 from schemas.ids import PartitionUid
 from schemas.wire.batch import Buffer
@@ -86,11 +88,19 @@ class Client(Responder, Protocol):
 
 class Requests:
     """The requests of one connection. Call `resume` when its client reads again, and `close` when
-    it is gone; ``verifying`` is held by one verification of the SPU at a time."""
+    it is gone; ``verifying`` is held by one verification of the SPU at a time, and ``produced``
+    gets the time from each batch to its acknowledgement."""
 
-    def __init__(self, partitions: Partitions, client: Client, verifying: asyncio.Lock) -> None:
+    def __init__(
+        self,
+        partitions: Partitions,
+        client: Client,
+        verifying: asyncio.Lock,
+        produced: LatencyHistogram,
+    ) -> None:
         self._partitions = partitions
         self._client = client
+        self._produce_latency = produced
         self._loop = asyncio.get_running_loop()
         self._fetches = Fetches(partitions.client_reads, client)
         self._subscriptions = Subscriptions(partitions, client)
@@ -173,17 +183,21 @@ class Requests:
     # Produce and offsets
 
     def _produce(self, request: PendingRequest, produce: ProduceRequest, batch: memoryview) -> None:
+        began_s = perf_counter()
         if produce.acks is Acks.NONE:
             # No answer, whatever happens: the client asked for none.
             self._client.drop(request)
         replica = self._partitions.replica(produce.uid)
-        request.waiter = replica.produce(produce, batch, partial(self._produced, request))
+        request.waiter = replica.produce(produce, batch, partial(self._produced, request, began_s))
 
-    def _produced(self, request: PendingRequest, result: ProduceResponse | RunnelError) -> None:
+    def _produced(
+        self, request: PendingRequest, began_s: float, result: ProduceResponse | RunnelError
+    ) -> None:
         if isinstance(result, RunnelError):
             self._client.refuse(request, result)
         else:
             self._client.answer(request, result.pack())
+            self._produce_latency.observe(perf_counter() - began_s)
 
     def _list_offsets(self, request: PendingRequest, asked: ListOffsetsRequest) -> None:
         replica = self._partitions.replica(asked.uid)

@@ -80,6 +80,7 @@ EDGES = {
         "sys": "logs go to stderr",
     },
     "schemas.daemon.trouble": {"pathlib": "reads the log it is given"},
+    "schemas.daemon.latency": {"threading": "observations of several threads"},
     "schemas.daemon.log_lines": {
         "os": "writes lines",
         "threading": "one line at a time, from any thread",

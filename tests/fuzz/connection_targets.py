@@ -56,7 +56,8 @@ from spu.replica.batch_checks import admit
 from spu.replica.replica import Found, Replica
 from spu.replica.waiters import Callback, Listener, Listeners, Waiter
 from spu.server import requests as spu_requests
-from spu.server.connection import Connection, ListenerCounters
+from spu.server.connection import Connection
+from spu.server.counters import ListenerCounters
 from spu.server.turns import Turns
 from spu.storage.log import PartitionLog
 from tests.fuzz import repair

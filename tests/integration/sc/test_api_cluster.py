@@ -28,6 +28,14 @@ async def test_health_metrics_cluster_and_schemas(sc: RunningSc) -> None:
     lines = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if not line.startswith("#"))
     assert lines["runnel_sc_spu_sessions"] == "1.0"
     assert float(lines["runnel_sc_store_revision"]) > 0
+    assert lines['runnel_sc_spus{resolution="online"}'] == "1.0"
+    assert lines['runnel_sc_spus{resolution="offline"}'] == "0.0"
+    assert lines['runnel_sc_topics{resolution="provisioned"}'] == "1.0"
+    assert lines['runnel_sc_topics{resolution="pending"}'] == "0.0"
+    assert lines['runnel_sc_spu_groups{resolution="reserved"}'] == "0.0"
+    assert lines["runnel_sc_under_replicated_partitions"] == "0.0"
+    assert float(lines['runnel_sc_kv_seconds_count{operation="txn"}']) >= 3
+    assert float(lines['runnel_sc_session_request_seconds_count{type="assign"}']) >= 1
     assert float(lines['runnel_sc_actions_total{action="CreatePartitions"}']) == 1
     assert float(lines['runnel_sc_reconcile_seconds_count{kind="Topic"}']) >= 3
     assert float(lines['runnel_sc_http_requests_total{method="POST",status="201"}']) == 2

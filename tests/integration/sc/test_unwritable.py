@@ -52,6 +52,8 @@ async def test_given_too_few_live_replicas_then_it_is_online_and_not_writable(
     async with sc.http.get(f"{sc.public}/metrics") as response:
         metrics = await response.text()
     assert "runnel_sc_unwritable_partitions 1.0" in metrics
+    # Both partitions: neither has a follower that is live.
+    assert "runnel_sc_under_replicated_partitions 2.0" in metrics
     assert 'runnel_sc_partitions{resolution="online"} 2.0' in metrics
     code, out, _ = await bench.command("get", "partitions")
     rows = [line.split()[:6] for line in out.splitlines()]

@@ -27,10 +27,11 @@ from sc.controllers.actions import (
 )
 from sc.dispatch.loop import REFUSED, ControllerLoop
 from sc.dispatch.work_queue import WorkQueue
-from sc.metrics import ScMetrics
+from sc.metrics.instruments import ScMetrics
 from sc.store.local_store import LocalStore
 from sc.store.view import View
 from schemas.causality import current_cause
+from schemas.daemon.metrics import exposition
 from schemas.errors import ConflictError, FencedError, InvalidRequestError, UnreachableError
 from schemas.objects.partition import Partition, PartitionStatus
 from tests.polling import eventually
@@ -163,7 +164,7 @@ async def test_given_lost_compare_and_swap_then_looked_at_anew_after_the_mirror_
         bench.queue.add(A, "c")
         await bench.until(lambda: bench.looks() == 2)
     assert bench.log == ["look a c", "write a c", "wait 9", "look a c"]
-    assert b"runnel_sc_conflicts_total 1.0" in bench.metrics.render()
+    assert b"runnel_sc_conflicts_total 1.0" in exposition(bench.metrics.registry)
 
 
 @pytest.mark.parametrize(

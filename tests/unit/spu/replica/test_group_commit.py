@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from schemas.daemon.latency import LatencyHistogram
 from spu.replica.group_commit import GroupCommit
 from spu.storage import sync_plan
 from spu.storage.checkpoint import read_checkpoint
@@ -33,6 +34,7 @@ async def test_given_a_failed_run_then_there_is_no_other(
             clock_us=lambda: NOW_US,
             synced=lambda: pytest.fail("nothing was synced"),
             failed=failures.append,
+            took=LatencyHistogram(),
         )
         opened.append(batch_of())
         commit.wake()
@@ -57,6 +59,7 @@ async def test_given_a_finish_then_all_is_durable_and_nothing_runs_after_it(
             clock_us=lambda: NOW_US,
             synced=lambda: synced.append(opened.log.durable_leo),
             failed=lambda error: pytest.fail(str(error)),
+            took=LatencyHistogram(),
         )
         opened.append(batch_of())
         await commit.finish()
@@ -87,6 +90,7 @@ async def test_given_records_that_keep_coming_then_a_checkpoint_waits_for_one_ru
             clock_us=lambda: NOW_US,
             synced=more,
             failed=lambda error: pytest.fail(str(error)),
+            took=LatencyHistogram(),
         )
         opened.append(batch_of())
         await commit.checkpoint()

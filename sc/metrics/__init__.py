@@ -1,0 +1,1 @@
+"""What the SC tells Prometheus: definitions of its metrics, and the instruments that count."""

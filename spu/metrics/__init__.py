@@ -1,0 +1,1 @@
+"""What an SPU tells Prometheus: definitions of its metrics, and the collectors that read them."""
