@@ -21,6 +21,7 @@ from sc.provisioning.local import LocalProvisioner
 from schemas.daemon.collector import spare_what_is_there
 from schemas.daemon.daemon import Listen
 from schemas.daemon.kv_url import without_password
+from schemas.daemon.log_ring import LogRing
 from schemas.daemon.logs import configure_logs, get_logger
 from schemas.daemon.open_files import raise_limit
 from schemas.errors import InvalidRequestError, RunnelError
@@ -31,8 +32,11 @@ PRIVATE_SPARE_DESCRIPTORS: Final = 32
 log = get_logger(__name__)
 
 
-async def serve(config: ScConfig) -> None:
-    """Run until a signal asks to stop. Raises RunnelError or OSError when it cannot start."""
+async def serve(config: ScConfig, logs: LogRing | None = None) -> None:
+    """Run until a signal asks to stop; clients may read ``logs``.
+
+    Raises RunnelError or OSError when it cannot start.
+    """
     raise_limit()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -58,7 +62,7 @@ async def serve(config: ScConfig) -> None:
         )
         try:
             hosts = (config.public.host, *config.allowed_hosts)
-            server = PublicServer(controller, version("runnel"), hosts, config.limits)
+            server = PublicServer(controller, version("runnel"), hosts, config.limits, logs)
             public, public_port = await start_public_server(
                 server, config.public.host, config.public.port
             )
@@ -135,7 +139,7 @@ def _leaf(group: BaseException) -> BaseException:
 
 def run(config: ScConfig) -> None:
     """Run the daemon in this process. Raises RunnelError or OSError."""
-    configure_logs("sc", level=config.log_level, form=config.log_format)
+    logs = configure_logs("sc", level=config.log_level, form=config.log_format)
     import uvloop
 
-    uvloop.run(serve(config))
+    uvloop.run(serve(config, logs))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from connection_manager.client import ControllerLink
 from schemas.daemon.collector import held, spare_what_is_there
+from schemas.daemon.log_ring import LogRing
 from schemas.daemon.logs import configure_logs, get_logger
 from schemas.daemon.open_files import raise_limit
 from schemas.daemon.secret_file import DEFAULT_FILE
@@ -32,8 +33,11 @@ def _clock_us() -> int:
     return time.time_ns() // 1_000
 
 
-async def serve(config: SpuConfig) -> None:
-    """Run until a signal asks it to stop. Raises RunnelError or OSError if it cannot start."""
+async def serve(config: SpuConfig, logs: LogRing | None = None) -> None:
+    """Run until a signal asks it to stop; clients may read ``logs``.
+
+    Raises RunnelError or OSError if it cannot start.
+    """
     files = divide(raise_limit())
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -57,7 +61,7 @@ async def serve(config: SpuConfig) -> None:
         spare_what_is_there()
         stack.push_async_callback(host.close)
         private = await host.peers.listen(config.private_host, config.private.port)
-        listener = Listener(host, files.clients, files.unproven)
+        listener = Listener(host, files.clients, files.unproven, logs)
         public = await listener.start(config.public.host, config.public.port)
         stack.push_async_callback(listener.close)
         runner, http = await start_http_server(
@@ -99,7 +103,7 @@ async def serve(config: SpuConfig) -> None:
 
 def run(config: SpuConfig) -> None:
     """Run the daemon in this process. Raises RunnelError or OSError."""
-    configure_logs(f"spu-{config.spu_id}", level=config.log_level, form=config.log_format)
+    logs = configure_logs(f"spu-{config.spu_id}", level=config.log_level, form=config.log_format)
     import uvloop
 
-    uvloop.run(serve(config))
+    uvloop.run(serve(config, logs))

@@ -167,6 +167,22 @@ class Replicas(Model):
     items: tuple[ReplicaAnswer, ...]
 
 
+class LogLines(Model):
+    """The last log lines of the SC, within the bounds of an answer."""
+
+    process: str
+    """The daemon that logged them."""
+    lines: tuple[dict[str, Any], ...]
+    """The lines, the oldest first. Each has `timestamp`, `level`, `event`, `process`, `module`,
+    `cause`, and fields of its own."""
+    next: str
+    """Where the lines end; send it as `after` to get those that follow."""
+    complete: bool
+    """False if lines were left out because an answer is bounded."""
+    kept_since: str | None
+    """The time of the oldest line that the SC still has. Null: it has all since its start."""
+
+
 class Synced(Model):
     """Data of the event `synced`: all that existed has been sent."""
 

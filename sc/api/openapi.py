@@ -14,6 +14,7 @@ from sc.api.answers import (
     ErrorAnswer,
     Health,
     History,
+    LogLines,
     RecoveryRequest,
     Replicas,
     SpuSecret,
@@ -42,6 +43,7 @@ _MODELS: Final[tuple[type[Model], ...]] = (
     ErrorAnswer,
     Health,
     History,
+    LogLines,
     RecoveryRequest,
     Replicas,
     SpuSecret,
@@ -87,6 +89,7 @@ _ANSWERS: Final[dict[Operation, type[Model]]] = {
     Operation.RECOVER: ClusterAnswer,
     Operation.ASSIGNMENTS: Assignments,
     Operation.HISTORY: History,
+    Operation.LOGS: LogLines,
     Operation.REPLICAS: Replicas,
     Operation.ISSUE: SpuSecret,
 }

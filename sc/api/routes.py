@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from schemas.daemon.log_options import LogLevel
+from schemas.daemon.log_ring import DEFAULT_ANSWER_LINES, MAX_ANSWER_LINES
 from schemas.objects.kinds import KINDS
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
@@ -31,6 +33,7 @@ class Operation(Enum):
     SCHEMAS = "schemas"
     OPENAPI = "openapi"
     ASSIGNMENTS = "assignments"
+    LOGS = "logs"
     LIST = "list"
     CREATE = "create"
     GET = "get"
@@ -140,6 +143,24 @@ _HISTORY = Parameter(
     low=1,
     high=MAX_LIMIT,
 )
+_LOGS: Final = (
+    Parameter("since", "Only lines from this time on: ISO 8601, UTC unless it says otherwise."),
+    Parameter("level", f"Only lines of this level or more severe ones: {', '.join(LogLevel)}."),
+    Parameter("cause", "Only lines with this causality id."),
+    Parameter(
+        "limit",
+        f"Most lines of an answer; {DEFAULT_ANSWER_LINES} when left out. Without `after` these are"
+        " the newest ones.",
+        Form.NUMBER,
+        low=1,
+        high=MAX_ANSWER_LINES,
+    ),
+    Parameter(
+        "after",
+        "`next` of an earlier answer: only lines behind it, the oldest of them first. After a"
+        " restart of the SC it counts as left out.",
+    ),
+)
 _TOPIC = Parameter("topic", "Only this topic; may be repeated.", many=True)
 
 
@@ -167,6 +188,7 @@ def routes() -> tuple[Route, ...]:
             query=(_TOPIC, _WATCH),
             errors=(503,),
         ),
+        Route("GET", "/v1/logs", Operation.LOGS, "The last log lines of the SC", query=_LOGS),
         *(route for cls in KINDS for route in _of_kind(cls)),
         Route(
             "POST",

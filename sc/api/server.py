@@ -25,6 +25,7 @@ from sc.api.documents import Documents
 from sc.api.feeds import Feeds
 from sc.api.hosts import accepts
 from sc.api.listing import render
+from sc.api.log_lines import log_lines_text, read_log_query
 from sc.api.merge_patch import MEDIA_TYPE, patched
 from sc.api.objects import ObjectService, WriteOptions
 from sc.api.older_clients import is_older, known_to
@@ -45,6 +46,7 @@ from sc.api.selectors import Selection
 from sc.config import Limits
 from sc.controller import KV_AWAY_MS, Controller
 from schemas.causality import caused_by, new_cause
+from schemas.daemon.log_ring import LogRing
 from schemas.daemon.logs import get_logger
 from schemas.daemon.metrics import CONTENT_TYPE
 from schemas.errors import (
@@ -91,7 +93,7 @@ T = TypeVar("T")
 
 class PublicServer:
     """Serves one controller. ``hosts`` are names of the SC besides those of this machine, which a
-    request may carry in its header ``Host``."""
+    request may carry in its header ``Host``; ``logs`` has the SC's own log lines."""
 
     def __init__(
         self,
@@ -99,6 +101,7 @@ class PublicServer:
         version: str,
         hosts: Iterable[str] = (),
         limits: Limits | None = None,
+        logs: LogRing | None = None,
     ) -> None:
         limits = limits or Limits()
         self._controller = controller
@@ -113,6 +116,7 @@ class PublicServer:
         )
         self._objects = ObjectService(controller)
         self._version = version
+        self._logs = logs or LogRing(1)
         self._hosts = frozenset(name.lower() for name in (socket.gethostname(), *hosts))
         self._documents = Documents()
         self.feeds = Feeds(controller)
@@ -126,6 +130,7 @@ class PublicServer:
             Operation.SCHEMAS: self._schemas,
             Operation.OPENAPI: self._openapi,
             Operation.ASSIGNMENTS: self._assignments,
+            Operation.LOGS: self._log_lines,
             Operation.LIST: self._list,
             Operation.CREATE: self._create,
             Operation.GET: self._get,
@@ -251,6 +256,9 @@ class PublicServer:
         if query.flag("watch"):
             return await self.feeds.assignments(request, topics)
         return _text((await self.feeds.assignments_text(topics)).text)
+
+    async def _log_lines(self, _request: web.Request, _route: Route, query: Query) -> web.Response:
+        return _text(log_lines_text(self._logs, read_log_query(query)))
 
     # -- objects ----------------------------------------------------------------------------
 

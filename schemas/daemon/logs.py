@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import sys
 from collections.abc import MutableMapping
 from functools import partial
@@ -21,6 +22,7 @@ from schemas.daemon.imports import import_without
 from schemas.daemon.installation import name_in_clone
 from schemas.daemon.log_lines import LogLines
 from schemas.daemon.log_options import LogFormat, LogLevel
+from schemas.daemon.log_ring import LogRing
 from schemas.daemon.log_text import FIRST, format_line
 
 # structlog imports Rich where it finds it, to draw tracebacks in terminals: 6 MiB and a tenth of a
@@ -44,14 +46,23 @@ def _order(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mutab
     return {name: event.pop(name) for name in FIRST if name in event} | dict(event)
 
 
-class _Text:
-    """The processor that turns a line into text."""
+def _render_text(
+    _logger: Any, _method: str, event: MutableMapping[str, Any], *, colors: bool
+) -> str:
+    return format_line(event, colors=colors)
 
-    def __init__(self, *, colors: bool) -> None:
-        self._colors = colors
 
-    def __call__(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
-        return format_line(event, colors=self._colors)
+class _Output:
+    """The last processor: keeps a line in the ring as JSON, and renders it for stderr."""
+
+    def __init__(self, ring: LogRing, render: Any) -> None:
+        self._ring = ring
+        self._render = render
+
+    def __call__(self, logger: Any, method: str, event: MutableMapping[str, Any]) -> str:
+        as_json = str(_rendered(logger, method, event))
+        self._ring.append(event, as_json)
+        return as_json if self._render is _rendered else str(self._render(logger, method, event))
 
 
 class _Libraries(logging.Handler):
@@ -79,16 +90,19 @@ def _lost_line(render: Any, process: str, lost: int, why: str) -> str:
 
 def configure_logs(
     process: str, *, level: LogLevel = LogLevel.INFO, form: LogFormat = LogFormat.AUTO
-) -> None:
-    """Send every log of this process to stderr, those of libraries from warnings on.
-    ``process`` is for example ``sc`` or ``spu-3``.
+) -> LogRing:
+    """Send every log of this process to stderr, those of libraries from warnings on, and give the
+    ring that keeps the last lines. ``process`` is for example ``sc`` or ``spu-3``.
 
     Text is coloured on a terminal only, unless ``NO_COLOR`` is set.
     """
     terminal = _is_terminal(sys.stderr)
     if form is LogFormat.AUTO:
         form = LogFormat.TEXT if terminal else LogFormat.JSON
-    render = _Text(colors=terminal and _wants_colors()) if form is LogFormat.TEXT else _rendered
+    render: Any = _rendered
+    if form is LogFormat.TEXT:
+        render = partial(_render_text, colors=terminal and _wants_colors())
+    ring = LogRing(secrets.randbits(48) or 1)
     lines = LogLines(sys.stderr, partial(_lost_line, render, process))
     structlog.configure(
         processors=[
@@ -98,7 +112,7 @@ def configure_logs(
             _add_cause,
             structlog.processors.format_exc_info,
             _order,
-            render,
+            _Output(ring, render),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level.number),
         logger_factory=lambda *_args: lines,
@@ -109,6 +123,7 @@ def configure_logs(
     root.addHandler(_Libraries())
     structlog.contextvars.clear_contextvars()
     structlog.contextvars.bind_contextvars(process=process)
+    return ring
 
 
 def get_logger(module: str) -> structlog.stdlib.BoundLogger:

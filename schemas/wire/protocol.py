@@ -14,8 +14,8 @@ to its request; responses may come in any order.
 
 A connection starts with HELLO and nothing else; a peer that cannot agree on a version gets an
 UNSUPPORTED answer and the connection ends. The layouts of later frames are in
-`schemas.wire.record_requests`, `schemas.wire.subscription_requests` and
-`schemas.wire.log_requests`.
+`schemas.wire.record_requests`, `schemas.wire.subscription_requests`,
+`schemas.wire.log_requests` and `schemas.wire.log_line_requests`.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class Api(IntEnum):
     UNSUBSCRIBE = 8
     CREDIT = 9
     PUSH = 10
+    LIST_LOG_LINES = 11
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, cast
 
+from schemas.daemon.log_ring import LogRing
 from schemas.daemon.logs import get_logger
 from schemas.errors import ProtocolError, RunnelError, UnreachableError
 from schemas.wire.batch import Buffer
@@ -59,7 +60,7 @@ class Connection(asyncio.BufferedProtocol):
     """The protocol of one connection. ``admission`` counts it, ``budget`` bounds its memory,
     ``turns`` its time;
     ``closed`` is called once, when the connection is gone; ``verifying`` is held by one
-    verification of the SPU at a time."""
+    verification of the SPU at a time; ``logs`` has the SPU's own log lines."""
 
     def __init__(
         self,
@@ -70,6 +71,7 @@ class Connection(asyncio.BufferedProtocol):
         turns: Turns,
         closed: Callable[[Connection], None],
         verifying: asyncio.Lock,
+        logs: LogRing,
     ) -> None:
         self._counters = counters
         self._admission = admission
@@ -95,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writable = True
         self._in_line = False
         self._parse_scheduled = False
-        self._requests = Requests(partitions, self, verifying, counters.produce)
+        self._requests = Requests(partitions, self, verifying, counters.produce, logs)
 
     # asyncio's side
 

@@ -11,6 +11,7 @@ import asyncio
 import time
 from typing import Final
 
+from schemas.daemon.log_ring import LogRing
 from schemas.wire.frame_budget import FrameBudget
 from spu.net.admission import Admission
 from spu.server.connection import Connection
@@ -28,16 +29,19 @@ _CLOSE_TIMEOUT_S: Final = 2.0
 
 
 class Listener:
-    """Serves ``partitions`` (a `ReplicaHost`) to clients, and counts in ``counters``."""
+    """Serves ``partitions`` (a `ReplicaHost`) to clients, and counts in ``counters``. ``logs`` has
+    the SPU's own log lines."""
 
     def __init__(
         self,
         partitions: Partitions,
         max_connections: int = MAX_CONNECTIONS,
         max_unproven: int = MAX_UNPROVEN,
+        logs: LogRing | None = None,
     ) -> None:
         self.counters = ListenerCounters()
         self._partitions = partitions
+        self._logs = logs or LogRing(1)
         self._admission = Admission(
             f"SPU {partitions.spu_id}",
             max_connections,
@@ -85,6 +89,7 @@ class Listener:
             self._turns,
             self._gone,
             self._verifying,
+            self._logs,
         )
         self._connections.add(connection)
         self._empty.clear()

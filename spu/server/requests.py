@@ -1,10 +1,11 @@
 """Carries out the requests of one client connection, and answers them.
 
-HELLO agrees on a version of the protocol; every other request names a partition and goes to its
-replica. Requests are carried out as they are parsed, so produce requests of one connection are
-appended in the order in which they arrived. Neighbours: `spu.server.connection` parses requests and
-writes answers; `spu.server.fetches`, `spu.server.subscriptions` and `spu.server.verifications`
-carry out requests that take more than one step.
+HELLO agrees on a version of the protocol, LIST_LOG_LINES reads the SPU's own log lines, and every
+other request names a partition and goes to its replica. Requests are carried out as they are
+parsed, so produce requests of one connection are appended in the order in which they arrived.
+Neighbours: `spu.server.connection` parses requests and writes answers; `spu.server.fetches`,
+`spu.server.subscriptions` and `spu.server.verifications` carry out requests that take more than one
+step; `spu.server.log_lines` answers LIST_LOG_LINES.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from time import perf_counter
 from typing import Final, Protocol
 
 from schemas.daemon.latency import LatencyHistogram
+from schemas.daemon.log_ring import LogRing
 from schemas.errors import ProtocolError, RunnelError, UnsupportedError
 from schemas.ids import PartitionUid
 from schemas.wire.batch import Buffer
+from schemas.wire.log_line_requests import ListLogLinesRequest
 from schemas.wire.log_requests import ListSegmentsRequest, VerifyRequest, VerifyResponse
 from schemas.wire.protocol import (
     MAX_FRAME_BYTES,
@@ -47,6 +50,7 @@ from schemas.wire.subscription_requests import (
 )
 from spu.replica.replica import Replica
 from spu.server.fetches import Fetches
+from spu.server.log_lines import list_log_lines
 from spu.server.pending_request import PendingRequest, Responder
 from spu.server.subscriptions import Subscriptions
 from spu.server.verifications import Verifications
@@ -88,8 +92,8 @@ class Client(Responder, Protocol):
 
 class Requests:
     """The requests of one connection. Call `resume` when its client reads again, and `close` when
-    it is gone; ``verifying`` is held by one verification of the SPU at a time, and ``produced``
-    gets the time from each batch to its acknowledgement."""
+    it is gone; ``verifying`` is held by one verification of the SPU at a time, ``produced`` gets
+    the time from each batch to its acknowledgement, and ``logs`` has the SPU's own log lines."""
 
     def __init__(
         self,
@@ -97,6 +101,7 @@ class Requests:
         client: Client,
         verifying: asyncio.Lock,
         produced: LatencyHistogram,
+        logs: LogRing,
     ) -> None:
         self._partitions = partitions
         self._client = client
@@ -105,6 +110,7 @@ class Requests:
         self._fetches = Fetches(partitions.client_reads, client)
         self._subscriptions = Subscriptions(partitions, client)
         self._verifications = Verifications(partitions, verifying)
+        self._logs = logs
         self._tasks: set[asyncio.Task[tuple[VerifyResponse, bytes]]] = set()
 
     def resume(self) -> None:
@@ -141,6 +147,9 @@ class Requests:
             self._list_segments(request, ListSegmentsRequest.unpack(fixed))
         elif header.api == Api.VERIFY:
             self._verify(request, VerifyRequest.unpack(fixed))
+        elif header.api == Api.LIST_LOG_LINES:
+            asked_lines = ListLogLinesRequest.unpack(fixed)
+            self._client.answer(request, *list_log_lines(self._logs, asked_lines, tail))
         elif header.api in _OF_SUBSCRIPTIONS and len(tail) > MAX_SUBSCRIPTION_BYTES:
             # As Python objects, these rows take many times their bytes.
             raise ProtocolError(

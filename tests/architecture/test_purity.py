@@ -76,11 +76,16 @@ EDGES = {
     "schemas.daemon.logs": {
         "logging": "what libraries log",
         "os": "whether the user wants colours",
+        "secrets": "the id of the ring of lines",
         "structlog": "the logs themselves",
         "sys": "logs go to stderr",
     },
     "schemas.daemon.trouble": {"pathlib": "reads the log it is given"},
     "schemas.daemon.latency": {"threading": "observations of several threads"},
+    "schemas.daemon.log_ring": {
+        "datetime": "the times of lines; it reads no clock",
+        "threading": "lines come from any thread",
+    },
     "schemas.daemon.log_lines": {
         "os": "writes lines",
         "threading": "one line at a time, from any thread",
@@ -129,6 +134,7 @@ VALUES = {
 #: Modules that say they are pure, what else they may use, and why that has no effect.
 CLAIMED_VALUES = {
     "runnel.bench.result": {"pathlib": "the name of a directory; it opens none"},
+    "sc.api.log_lines": {"datetime": "the form of times in requests; it reads no clock"},
     "runnel.local.plan": {"pathlib": "names of files; it opens none"},
 }
 #: Modules that say of a part of them, or of their neighbours, that it is pure.

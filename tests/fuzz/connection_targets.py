@@ -22,6 +22,7 @@ from unittest import mock
 from runnel.net.address import Address
 from runnel.net.connection import Response, SpuConnection
 from runnel.net.push import Subscription
+from schemas.daemon.log_ring import LogRing
 from schemas.errors import (
     ErrorCode,
     NotFoundError,
@@ -271,7 +272,10 @@ async def serve(
     budget = FrameBudget(1 << 20)
     # Without a clock: each input has to come to the same every time.
     turns = Turns(loop.call_soon, lambda: 0.0)
-    end = Connection(spu, counters, admission, budget, turns, closed.append, asyncio.Lock())
+    logs = LogRing(1)
+    logs.append({"level": "info"}, "{}")
+    verifying = asyncio.Lock()
+    end = Connection(spu, counters, admission, budget, turns, closed.append, verifying, logs)
     end.connection_made(transport)
     if greeted:
         _receive(end, pack_frame(Api.HELLO, 0, HelloRequest(1, 1).pack()))

@@ -23,6 +23,7 @@ from schemas.errors import (
     TransactionIdTooLowError,
 )
 from schemas.wire.batch import TRANSACTION_IDS_FLAG, build, build_control, set_offset_and_term
+from schemas.wire.log_line_requests import ListLogLinesRequest, ListLogLinesResponse
 from schemas.wire.log_requests import (
     ListSegmentsRequest,
     ListSegmentsResponse,
@@ -170,6 +171,8 @@ def _frames() -> list[bytes]:
         (Api.LIST_SEGMENTS, ListSegmentsRequest(UID, 1, 2).pack(), b""),
         (Api.LIST_SEGMENTS, ListSegmentsResponse(1, 2, 3).pack(), segments),
         (Api.VERIFY, VerifyRequest(UID, -2, 1, 2, 3).pack(), b""),
+        (Api.LIST_LOG_LINES, ListLogLinesRequest(1, 2, 30).pack(), b"api-1"),
+        (Api.LIST_LOG_LINES, ListLogLinesResponse(1, 2, 3, 1).pack(), b'{"level": "info"}\n'),
         (Api.VERIFY, verified.pack(), json.dumps({"problems": [problem.to_json()]}).encode()),
         (Api.HELLO, HelloResponse(1, 2, 3).pack(), b"cluster"),
         (Api.PRODUCE, ProduceResponse(1, 2).pack(), b""),
@@ -373,6 +376,7 @@ def _served() -> list[bytes]:
         (Api.LIST_OFFSETS, ListOffsetsRequest(UID, 3, PositionBy.TRANSACTION_ID).pack(), b""),
         (Api.LIST_SEGMENTS, ListSegmentsRequest(UID).pack(), b""),
         (Api.VERIFY, VerifyRequest(UID, -2, 0, 0, 0).pack(), b""),
+        (Api.LIST_LOG_LINES, ListLogLinesRequest(0, 9, 10, 1, 0).pack(), b""),
         (Api.SUBSCRIBE, SubscribeRequest(48).pack(), entries),
         (Api.CREDIT, b"", Grant(1, 200).pack() + Grant(2, 1).pack()),
         (Api.UNSUBSCRIBE, b"", pack_numbers([2, 3])),

@@ -26,6 +26,7 @@ from schemas.errors import (
 from schemas.wire import framing
 from schemas.wire.batch import read_header, set_offset_and_term, split_batches, verify
 from schemas.wire.frame_budget import Claim, FrameBudget
+from schemas.wire.log_line_requests import ListLogLinesRequest, ListLogLinesResponse
 from schemas.wire.log_requests import (
     ListSegmentsRequest,
     ListSegmentsResponse,
@@ -83,6 +84,7 @@ _REQUESTS: Final = {
     Api.LIST_OFFSETS: ListOffsetsRequest,
     Api.LIST_SEGMENTS: ListSegmentsRequest,
     Api.VERIFY: VerifyRequest,
+    Api.LIST_LOG_LINES: ListLogLinesRequest,
     Api.SUBSCRIBE: SubscribeRequest,
 }
 _RESPONSES: Final = {
@@ -92,6 +94,7 @@ _RESPONSES: Final = {
     Api.LIST_OFFSETS: ListOffsetsResponse,
     Api.LIST_SEGMENTS: ListSegmentsResponse,
     Api.VERIFY: VerifyResponse,
+    Api.LIST_LOG_LINES: ListLogLinesResponse,
     Api.PUSH: PushResponse,
 }
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from schemas.daemon.log_ring import LogRing
 from spu.replica.replica import Replica
 from spu.server.connection import Connection
 from spu.server.listener import MAX_CONNECTIONS, Listener
@@ -38,9 +39,11 @@ class Served:
 
 
 @asynccontextmanager
-async def serve(spu: Spu, max_connections: int = MAX_CONNECTIONS) -> AsyncIterator[Served]:
+async def serve(
+    spu: Spu, max_connections: int = MAX_CONNECTIONS, *, logs: LogRing | None = None
+) -> AsyncIterator[Served]:
     """Serve an open SPU until the block ends, and close it then."""
-    listener = Listener(spu.host, max_connections)
+    listener = Listener(spu.host, max_connections, logs=logs)
     served = Served(spu, listener, await listener.start("127.0.0.1", 0))
     try:
         yield served

@@ -15,6 +15,7 @@ import structlog
 
 from schemas.causality import caused_by
 from schemas.daemon.log_options import LogFormat, LogLevel
+from schemas.daemon.log_ring import LogQuery
 from schemas.daemon.logs import configure_logs, get_logger
 
 
@@ -137,6 +138,30 @@ def test_time_level_and_event_come_first(capsys: pytest.CaptureFixture[str]) -> 
     get_logger("m").info("leading", partition="orders-0")
     (line,) = lines(capsys)
     assert list(line)[:3] == ["timestamp", "level", "event"]
+
+
+@pytest.mark.parametrize("form", [LogFormat.JSON, LogFormat.TEXT])
+def test_the_ring_keeps_as_json_what_is_logged(
+    form: LogFormat, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ring = configure_logs("sc", form=form)
+    get_logger("m").info("leading", partition="orders-0")
+    get_logger("m").debug("nobody asked for that")
+    logging.getLogger("aiohttp.server").error("bad request")
+    leading, bad = [json.loads(line) for line in ring.read(LogQuery()).lines]
+    assert (leading["event"], leading["partition"]) == ("leading", "orders-0")
+    assert (bad["event"], bad["level"], bad["process"]) == ("bad request", "error", "sc")
+    if form is LogFormat.JSON:
+        assert lines(capsys) == [leading, bad]
+
+
+def test_given_a_log_that_cannot_be_written_then_the_ring_has_its_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    ring = configure_logs("sc")
+    get_logger("m").info("leading")
+    assert len(ring.read(LogQuery()).lines) == 1
 
 
 class Terminal(io.StringIO):

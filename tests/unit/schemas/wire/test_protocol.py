@@ -22,6 +22,7 @@ from schemas.errors import (
 )
 from schemas.ids import PartitionUid
 from schemas.objects.topic import MAX_BATCH_BYTES
+from schemas.wire.log_line_requests import ListLogLinesRequest, ListLogLinesResponse
 from schemas.wire.log_requests import VerifyRequest, VerifyResponse
 from schemas.wire.protocol import (
     FRAME_HEADER,
@@ -84,6 +85,8 @@ PARTS: dict[Any, st.SearchStrategy[Any]] = {
     ListOffsetsResponse: st.builds(
         ListOffsetsResponse, i64, i64, i64, u64, st.sampled_from(PositionBy)
     ),
+    ListLogLinesRequest: st.builds(ListLogLinesRequest, u64, u32, st.integers(0, 255), u64, u64),
+    ListLogLinesResponse: st.builds(ListLogLinesResponse, u64, u64, u64, st.integers(0, 255)),
     VerifyRequest: st.builds(VerifyRequest, uids, i64, i64, i64, u32),
     VerifyResponse: st.builds(
         VerifyResponse,

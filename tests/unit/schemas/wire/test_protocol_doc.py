@@ -14,7 +14,13 @@ import pytest
 from schemas.errors import ErrorCode, NotLeaderError, RetryableError, error_from
 from schemas.ids import PartitionUid
 from schemas.objects.topic import MAX_BATCH_BYTES
-from schemas.wire import log_requests, protocol, record_requests, subscription_requests
+from schemas.wire import (
+    log_line_requests,
+    log_requests,
+    protocol,
+    record_requests,
+    subscription_requests,
+)
 from schemas.wire.batch import (
     CODECS,
     HEADER,
@@ -94,7 +100,13 @@ BLOCKS = {
 #: The fixed parts, and the rows of tails.
 PARTS: dict[str, Any] = {
     name: cls
-    for module in (protocol, record_requests, subscription_requests, log_requests)
+    for module in (
+        protocol,
+        record_requests,
+        subscription_requests,
+        log_requests,
+        log_line_requests,
+    )
     for name, cls in vars(module).items()
     if isinstance(cls, type) and hasattr(cls, "LAYOUT")
 }
