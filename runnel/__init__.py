@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from runnel.produce.delivery import Delivery, TableDelivery
     from runnel.produce.producer import ProducerMetrics
     from runnel.produce.settings import ProducerSettings
+    from runnel.produce.write import Written
     from runnel.records.record import BatchMetadata, Record, RecordMetadata
     from runnel.records.row_values import Misfit, MisfitError
     from schemas.errors import (
@@ -118,6 +119,7 @@ __all__ = [
     "UnreachableError",
     "UnsupportedError",
     "WatchEvent",
+    "Written",
     "aio",
     "connect",
 ]
@@ -144,6 +146,7 @@ _HOMES: Final = {
     "TableDelivery": ".produce.delivery",
     "ProducerMetrics": ".produce.producer",
     "ProducerSettings": ".produce.settings",
+    "Written": ".produce.write",
     "Spu": ".manifests",
     "Topic": ".manifests",
     "BatchMetadata": ".records.record",

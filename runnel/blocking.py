@@ -36,6 +36,7 @@ from runnel.produce.delivery import Batch, TableDelivery
 from runnel.produce.producer import ProducerMetrics, Progress
 from runnel.produce.send import RecordSender
 from runnel.produce.settings import ProducerOptions, ProducerSettings
+from runnel.produce.write import WRITE_TIMEOUT_S, Written
 from runnel.records.record import Record
 from schemas.control.assignments import TopicAssignment
 from schemas.errors import RunnelError
@@ -120,6 +121,39 @@ class Cluster(BlockingAdmin):
             self._inner.open_producer(topic, ProducerSettings(**options), wait_for_room=True)
         )
         return Producer(self._thread, opened)
+
+    @blocking_form_of(client.Cluster.write)
+    def write(
+        self,
+        topic: str,
+        table: Any,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        key_column: str | None = None,
+        timestamp_column: str | None = None,
+        transaction_ids: Any = None,
+        timeout: float = WRITE_TIMEOUT_S,
+        on_progress: Progress | None = None,
+    ) -> Written:
+        """Append a table to a topic, made where it is not there, and wait until all of it is
+        committed: ``cluster.write("orders", frame)``.
+
+        ``on_progress`` is called in the client's thread.
+        """
+        return self._thread.call(
+            self._inner.write(
+                topic,
+                table,
+                partitions=partitions,
+                replication_factor=replication_factor,
+                key_column=key_column,
+                timestamp_column=timestamp_column,
+                transaction_ids=transaction_ids,
+                timeout=timeout,
+                on_progress=on_progress,
+            )
+        )
 
     @blocking_form_of(client.Cluster.consumer)
     def consumer(

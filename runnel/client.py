@@ -54,6 +54,7 @@ from runnel.positions.admin import (
 from runnel.positions.store import PositionStore, Session, check_consumer_name
 from runnel.produce.producer import Producer, Progress
 from runnel.produce.settings import ProducerOptions, ProducerSettings
+from runnel.produce.write import WRITE_TIMEOUT_S, Written, write_table
 from runnel.records.cursor import READ_SCHEMA
 from runnel.records.schema_resolution import ReadColumns, read_schema
 from schemas.columns.topic_schema import TopicSchema
@@ -213,10 +214,7 @@ class Cluster(Admin):
         """The coroutine behind `producer`; see `runnel.produce.producer.Producer` for
         ``wait_for_room``.
         """
-        if is_system_name(topic):
-            raise InvalidRequestError(
-                f"topic {topic!r} is a system topic: only Runnel writes to it"
-            )
+        _check_is_of_users(topic)
         # pyarrow imports pandas before it makes its first array of Python's objects, which can take
         # a second: neither a batch nor the event loop should wait for it.
         await asyncio.to_thread(pa.array, [])
@@ -231,6 +229,55 @@ class Cluster(Admin):
         )
         self._open.add(opened)
         return opened
+
+    async def write(
+        self,
+        topic: str,
+        table: Any,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        key_column: str | None = None,
+        timestamp_column: str | None = None,
+        transaction_ids: Any = None,
+        timeout: float = WRITE_TIMEOUT_S,
+        on_progress: Progress | None = None,
+    ) -> Written:
+        """Append a table to a topic, and wait until all of it is committed.
+
+        ``table`` is what `Producer.send_table` takes: a table of pyarrow, pandas, polars or duckdb,
+        a dict of columns, or rows (dicts, dataclass instances). If the topic is not there, it is
+        made with the columns of the table, typed as `runnel.Topic` does for ``schema=table``, with
+        one partition and one replica unless ``partitions`` and ``replication_factor`` say
+        otherwise; for other settings, `apply` a topic first. Its columns may be null, except the
+        ``timestamp_column``. To a topic that is there, the rows are added if they fit, and what
+        is said of it must be so. Writing the same table again adds the same rows again.
+
+        The index of a pandas frame is a column if it has a name, is left out if it only counts the
+        rows, and refused otherwise. Times without a zone are refused where the column has one.
+
+        Raises MisfitError if rows do not fit the columns of the topic, ConflictError if it has
+        other settings, RecordTooLargeError, InvalidRequestError that names the columns for which
+        there is no type: nothing was created or sent then. DeadlineExceededError if a new topic has
+        no place after ``timeout`` seconds. If records cannot be delivered, an error says how many;
+        the others are committed.
+        """
+        _check_is_of_users(topic)
+        return await write_table(
+            self,
+            self.open_producer,
+            topic,
+            table,
+            {
+                "partitions": partitions,
+                "replication_factor": replication_factor,
+                "key_column": key_column,
+                "timestamp_column": timestamp_column,
+            },
+            transaction_ids=transaction_ids,
+            timeout=timeout,
+            on_progress=on_progress,
+        )
 
     def consumer(
         self,
@@ -529,6 +576,11 @@ class Cluster(Admin):
             closing.push_async_callback(self._sc.close)
             closing.push_async_callback(self._connections.close)
             closing.push_async_callback(self._positions.close)
+
+
+def _check_is_of_users(topic: str) -> None:
+    if is_system_name(topic):
+        raise InvalidRequestError(f"topic {topic!r} is a system topic: only Runnel writes to it")
 
 
 def _check_count(name: str, count: object) -> None:

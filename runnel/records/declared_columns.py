@@ -112,7 +112,7 @@ def column_type_of(type_: pa.DataType) -> ColumnType:
     if is_.is_timestamp(type_):
         return Timestamp("us" if type_.unit == "ns" else type_.unit, type_.tz)
     if is_.is_struct(type_):
-        return Struct(tuple((field.name, column_type_of(field.type)) for field in type_))
+        return Struct(tuple((field.name, _field_type(field)) for field in type_))
     if is_.is_map(type_):
         if column_type_of(type_.key_type) != Scalar("string"):
             raise ValueError(f"keys of maps are strings, not {type_.key_type}; cast them")
@@ -124,7 +124,8 @@ def column_type_of(type_: pa.DataType) -> ColumnType:
             return Scalar(name)
     if is_.is_null(type_):
         raise ValueError(
-            "holds nothing but nulls, so its type is not known; cast it, or declare it"
+            "holds nothing but nulls, so its type is not known; cast it, or declare the topic with"
+            " a dict of names and types"
         )
     if is_.is_time(type_) or is_.is_duration(type_):
         raise ValueError(f"there is no column type for {type_}; cast it to int64")
@@ -132,6 +133,13 @@ def column_type_of(type_: pa.DataType) -> ColumnType:
         raise ValueError(f"there is no column type for {type_}; cast it to {type_.storage_type}")
     # The names of types are listed there.
     return parse_type(str(type_))
+
+
+def _field_type(field: pa.Field) -> ColumnType:
+    try:
+        return column_type_of(field.type)
+    except ValueError as error:
+        raise ValueError(f"field {field.name}: {error}") from error
 
 
 _LISTS: Final = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)

@@ -48,7 +48,7 @@ CODES = {
     r"runnel apply -f orders.yaml": (2,),
 }
 #: What pages call their topics.
-TOPICS = ("orders", "payments", "changes", "clicks")
+TOPICS = ("orders", "payments", "changes", "clicks", "visits")
 ORDERS = {"apiVersion": "runnel/v1", "kind": "Topic", "metadata": {"name": "orders"}}
 
 
@@ -253,12 +253,15 @@ def test_typed_topics_print_what_the_page_shows(
 ) -> None:
     page = reader("typed-topics")
     (manifest,) = page.page.yaml
-    declare, send, read = page.page.python
+    declare, send, write, read = page.page.python
     page.gone("orders")
     page.gone("clicks")
+    page.gone("visits")
     frame = pd.DataFrame({"orderId": [1], "kind": pd.Categorical(["new"])})
     made: dict[str, Any] = {"cluster": page.cluster, "runnel": library, "frame": frame}
     exec(declare, made)  # noqa: S102 - the page's own words
+    exec(write, made)  # noqa: S102 - the same
+    assert (made["written"].records, made["written"].created) == (1, True)
     clicks = page.cluster.get("topic", "clicks")
     assert isinstance(clicks, Topic)
     assert [c.nullable for c in clicks.spec.columns or ()] == [False, False, True, True]

@@ -64,7 +64,7 @@ def test_python_example_in_the_readme_runs(cluster: Command) -> None:
     assert cluster.sc is not None
     code = match[1].replace("localhost:9003", cluster.sc)
     table = pa.table({"key": [b"key", b"other"], "value": [b"1", b"2"]})
-    names: dict[str, object] = {"arrow_table": table}
+    names: dict[str, object] = {"arrow_table": table, "frame": table.to_pandas()}
     exec(code, names)  # noqa: S102 - the README's own words
     assert isinstance(names["table"], pa.Table)
     rows = names["table"].to_pylist()
