@@ -76,7 +76,18 @@ def report(error: BaseException) -> int:
         # Standard error may be closed, too.
         with suppress(OSError):
             console.print(f"[bold red]error:[/] {escape(line)}")
+    if isinstance(error, InvalidRequestError) and "kind" in error.details:
+        from runnel.cli import habits
+
+        _say_what_was_meant(habits.of_kind(error.details["kind"]))
     return exit_code(error)
+
+
+def _say_what_was_meant(answer: str | None) -> None:
+    # Without Rich, as in `_show_usage`.
+    if answer is not None:
+        with suppress(OSError):
+            print(f"hint: {answer}", file=sys.stderr)
 
 
 def say(text: str) -> None:
@@ -157,6 +168,21 @@ def _show_usage(mistake: _UsageMistake) -> None:
     # Without Rich, which takes longer to import than everything else here.
     with suppress(OSError):
         print(*lines, sep="\n", file=sys.stderr)
+    if mistake.ctx is not None:
+        _say_what_was_meant(_meant(mistake, mistake.ctx.command_path.split()[1:]))
+
+
+def _meant(mistake: _UsageMistake, path: list[str]) -> str | None:
+    """What was meant by a command or an option that does not exist."""
+    from runnel.cli import habits
+
+    # What typer raises for one that it does not know, whichever click it bundles.
+    kind = type(mistake).__name__
+    if kind == "NoSuchOption":
+        return habits.of_option(path, getattr(mistake, "option_name", ""))
+    if kind == "UsageError" and mistake.format_message().startswith("No such command"):
+        return habits.of_command(path, sys.argv[1:])
+    return None
 
 
 def _finish_output(code: int) -> int:

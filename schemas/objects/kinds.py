@@ -26,4 +26,4 @@ def find_kind(word: str) -> type[Object]:
     hint = nearest(word, [name for cls in KINDS for name in (cls.kind_name().lower(), cls.PLURAL)])
     known = ", ".join(cls.PLURAL for cls in KINDS)
     meant = f"did you mean {hint}? Known kinds: {known}" if hint else f"known kinds: {known}"
-    raise InvalidRequestError(f"unknown kind {word!r}; {meant}")
+    raise InvalidRequestError(f"unknown kind {word!r}; {meant}", kind=word)

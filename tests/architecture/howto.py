@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import typer
+
+from runnel.cli.commands import app
 from tests.architecture.source import ROOT
 
 FOLDER = ROOT / "docs" / "howto"
@@ -54,6 +59,26 @@ def _commands(block: str) -> list[Shown]:
         Shown(tuple(shlex.split(command, comments=True)), tuple(printed))
         for command, printed in found
     ]
+
+
+def parse(words: Sequence[str]) -> None:
+    """Parse a command without running it. Raises click's errors for wrong usage."""
+    command: Any = typer.main.get_command(app)
+    name, arguments, parent = "runnel", list(words[1:]), None
+    while True:
+        context = command.make_context(name, arguments, parent=parent)
+        rest = [*context._protected_args, *context.args]
+        if not hasattr(command, "resolve_command") or not rest:
+            return
+        name, command, arguments = command.resolve_command(context, rest)
+        parent = context
+
+
+def until_a_shell_takes_over(words: Sequence[str]) -> Iterator[str]:
+    for word in words:
+        if word in ("|", ">", "||", "&&"):
+            return
+        yield word
 
 
 PAGES = [Page(path) for path in sorted(FOLDER.glob("*.md"))]

@@ -5,17 +5,13 @@ Neighbour: `tests/e2e/test_howto.py` runs those that a local cluster can run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 import yaml
 
-from runnel.cli.commands import app
 from runnel.contexts import Context, change_contexts
-from tests.architecture.howto import PAGES, Page, Shown
+from tests.architecture.howto import PAGES, Page, Shown, parse, until_a_shell_takes_over
 
 SHOWN = [
     pytest.param(shown, id=f"{page.name}: {shown}")
@@ -23,26 +19,6 @@ SHOWN = [
     for shown in page.commands
     if "…" not in str(shown)
 ]
-
-
-def parse(words: Sequence[str]) -> None:
-    """Parse a command without running it. Raises click's errors for wrong usage."""
-    command: Any = typer.main.get_command(app)
-    name, arguments, parent = "runnel", list(words[1:]), None
-    while True:
-        context = command.make_context(name, arguments, parent=parent)
-        rest = [*context._protected_args, *context.args]
-        if not hasattr(command, "resolve_command") or not rest:
-            return
-        name, command, arguments = command.resolve_command(context, rest)
-        parent = context
-
-
-def until_a_shell_takes_over(words: Sequence[str]) -> Iterator[str]:
-    for word in words:
-        if word in ("|", ">", "||", "&&"):
-            return
-        yield word
 
 
 @pytest.mark.parametrize("shown", SHOWN)

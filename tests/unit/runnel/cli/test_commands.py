@@ -31,7 +31,7 @@ def test_help_lists_all_commands_in_the_order_of_the_table(command: CommandLine)
     ("typed", "answer"),
     [
         ("aplly", "No such command 'aplly'. Did you mean 'apply'?"),
-        ("topics", "No such command 'topics'. Did you mean 'topic'?"),
+        ("topics", "No such command 'topics'. Did you mean 'topic'?\nhint: runnel get topics"),
         ("xyz", "No such command 'xyz'."),
     ],
     ids=["given-a-command-is-near", "given-a-group-is-near", "given-none-is-near"],
