@@ -39,7 +39,6 @@ from connection_manager.turned_away import TurnedAway
 from schemas.causality import caused_by, new_cause
 from schemas.control.messages import (
     MIN_SESSION_VERSION,
-    OBSTACLES_PROTOCOL,
     PARTS_PROTOCOL,
     PROTOCOLS,
     SESSION_VERSION,
@@ -59,10 +58,12 @@ from schemas.control.messages import (
     Welcome,
     decode_envelope,
     misread,
+    understands,
 )
 from schemas.control.parts import MAX_PART_BYTES
 from schemas.control.proof import Exchange
 from schemas.control.session_end import SessionEnd
+from schemas.control.statistics import Statistics
 from schemas.daemon.logs import get_logger
 from schemas.errors import (
     RetryableError,
@@ -119,6 +120,8 @@ class SessionEvents(Protocol):
     def reported(self, spu_id: int, generation: int, report: Report) -> None: ...
 
     def asked(self, spu_id: int, generation: int, ask: SpuRequest) -> None: ...
+
+    def told(self, spu_id: int, statistics: Statistics) -> None: ...
 
     async def asked_peers(
         self, spu_id: int, generation: int, asked: FindPeers, *, proven: bool
@@ -436,6 +439,8 @@ class ConnectionManager:
                     self._events.reported(hello.spu_id, generation, body)
                 case SpuRequest():
                     self._events.asked(hello.spu_id, generation, body)
+                case Statistics():
+                    self._events.told(hello.spu_id, body)
                 case FindPeers():
                     await self._events.asked_peers(
                         hello.spu_id, generation, body, proven=proof is not None
@@ -469,8 +474,7 @@ class ConnectionManager:
 def _max_message_bytes(request: web.Request) -> int:
     """The largest message that the SC takes from an SPU with this request."""
     offered = request.headers.get(hdrs.SEC_WEBSOCKET_PROTOCOL, "")
-    names = {name.strip() for name in offered.split(",")}
-    in_parts = not names.isdisjoint((OBSTACLES_PROTOCOL, PARTS_PROTOCOL))
+    in_parts = any(understands(name.strip(), PARTS_PROTOCOL) for name in offered.split(","))
     return MAX_PART_BYTES if in_parts else MAX_OLDER_SPU_MESSAGE_BYTES
 
 

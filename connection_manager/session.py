@@ -190,6 +190,13 @@ class Session:
             code = reply.error.get("code", "INTERNAL")
             raise error_from(code, str(reply.error.get("message")), reply.error.get("details"))
 
+    async def notify(self, body: Message) -> None:
+        """Send a message that gets no reply. Raises UnreachableError when the session has ended;
+        whether the message arrives is unknown."""
+        if self._closed is not None:
+            raise UnreachableError(f"session with {self.peer} ended: {self._closed}")
+        await self._send(Envelope(cause=current_cause(), body=body))
+
     async def _send(self, envelope: Envelope) -> None:
         try:
             await self._socket.send_str(envelope.encode())

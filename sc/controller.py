@@ -51,6 +51,8 @@ from sc.metrics.instruments import ScMetrics
 from sc.provisioning import Provisioner, SecretIssuer
 from sc.restored_kv import Divergence, divergence, next_incarnation, refusal
 from sc.spu_secrets import SpuSecrets
+from sc.statistics.board import Board
+from sc.statistics.seconds import Seconds
 from sc.store.codec import CONTROLLERS
 from sc.store.local_store import Change, ObjectChanged
 from sc.store.suspicions import TICK_MS
@@ -59,6 +61,7 @@ from schemas.causality import current_cause, new_cause
 from schemas.control.messages import FindPeers, Hello, Message, Report, SpuRequest
 from schemas.control.proof import Exchange
 from schemas.control.session_end import SessionEnd
+from schemas.control.statistics import Statistics
 from schemas.daemon.collector import held
 from schemas.daemon.logs import get_logger
 from schemas.errors import (
@@ -121,7 +124,8 @@ class Controller:
         self.leadership = leadership
         self._sessions: dict[int, SessionState] = {}
         self._resync_s = resync_s
-        self._clock_ms = clock_ms
+        #: Milliseconds of a clock that grows also while the host is suspended.
+        self.clock_ms = clock_ms
         self._grace_ms = grace_ms
         #: Held while a recovery begins or ends.
         self._changing_office = asyncio.Lock()
@@ -155,6 +159,9 @@ class Controller:
             self.view, self._sessions, self.queue.add, now_ms=self.now_ms
         )
         self.dispatcher.listen(self._note_election)
+        self.statistics = Board(self.view.store)
+        self.seconds = Seconds(clock_ms, self.statistics.close_second)
+        self.dispatcher.listen(self._note_deletion)
         self.reader = KvReader(
             kv,
             self.keys,
@@ -219,6 +226,7 @@ class Controller:
                 group.create_task(self._watch_own_lag(), name="lag")
                 group.create_task(self._until_recovered(), name="recovery")
                 group.create_task(self._watch_kv(), name="kv health")
+                group.create_task(self.seconds.run(), name="statistics")
         finally:
             self.queue.close()
             self.connections.close()
@@ -238,7 +246,7 @@ class Controller:
         It is asked for before something is decided. If the SC lags then, it may be to blame for
         what it did not hear, so this is the place to notice that.
         """
-        now_ms = self._clock_ms()
+        now_ms = self.clock_ms()
         self.view.observe(now_ms)
         return now_ms
 
@@ -330,6 +338,7 @@ class Controller:
     ) -> None:
         self._spus.closed(spu_id, generation)
         self.dispatcher.closed(spu_id, generation, end, quiet)
+        self.statistics.away(spu_id)
 
     def reported(self, spu_id: int, generation: int, report: Report) -> None:
         self.dispatcher.reported(spu_id, generation, report)
@@ -340,6 +349,9 @@ class Controller:
         for election in ask.elections:
             log.info("asked for an election", spu=spu_id, uid=election.uid, why=election.reason)
         self.dispatcher.asked(spu_id, generation, ask)
+
+    def told(self, spu_id: int, statistics: Statistics) -> None:
+        self.statistics.told(spu_id, statistics, self.clock_ms())
 
     async def asked_peers(
         self, spu_id: int, generation: int, asked: FindPeers, *, proven: bool
@@ -421,6 +433,10 @@ class Controller:
     def _note_election(self, change: Change) -> None:
         if self.view.recovering and isinstance(change, ObjectChanged):
             self._elected.set()
+
+    def _note_deletion(self, change: Change) -> None:
+        if isinstance(change, ObjectChanged) and change.new is None:
+            self.statistics.forget(change.object)
 
     def _deposed_by(self, current: KeyValue) -> bool:
         if current.value == self.leadership.holder.encode():

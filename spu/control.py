@@ -33,6 +33,7 @@ from schemas.control.messages import (
     SpuRequest,
     Tombstone,
     Welcome,
+    understands,
 )
 from schemas.control.parts import question_parts, report_parts, request_parts
 from schemas.daemon.logs import get_logger
@@ -77,6 +78,13 @@ class SpuControl:
     @property
     def connected(self) -> bool:
         return self._session is not None and not self._session.closed
+
+    def session_with(self, protocol: str) -> Session | None:
+        """The open session, if its SC knows what came with ``protocol``."""
+        session = self._session
+        if session is None or session.closed or not understands(session.protocol, protocol):
+            return None
+        return session
 
     def attach(self, host: ReplicaHost) -> None:
         """Set the host to serve; it speaks to the SC by `report`, `ask` and `find_peers`."""
@@ -145,7 +153,7 @@ class SpuControl:
     def _obstacles(self, session: Session) -> Obstacles | None:
         """The obstacles, if the SC of this session is to be told of a change."""
         found = self._replica_host.obstacles
-        if session.protocol != OBSTACLES_PROTOCOL or found == self._told_obstacles:
+        if not understands(session.protocol, OBSTACLES_PROTOCOL) or found == self._told_obstacles:
             return None
         self._told_obstacles = found
         return found

@@ -24,6 +24,7 @@ from spu.control import SpuControl
 from spu.host.host import ReplicaHost
 from spu.http import start_http_server
 from spu.server.listener import Listener
+from spu.statistics import tell_statistics
 from spu.storage.file_limits import divide
 
 log = get_logger(__name__)
@@ -88,6 +89,7 @@ async def serve(config: SpuConfig, logs: LogRing | None = None) -> None:
         tasks = [
             asyncio.create_task(link.run(), name="controller link"),
             asyncio.create_task(control.send(), name="reports"),
+            asyncio.create_task(tell_statistics(host, listener, control), name="statistics"),
             asyncio.create_task(stop.wait(), name="stop signal"),
         ]
         try:

@@ -183,6 +183,114 @@ class LogLines(Model):
     """The time of the oldest line that the SC still has. Null: it has all since its start."""
 
 
+class RateSeries(Model):
+    """One number by second, the oldest first; the last one is of the second of ``at``."""
+
+    name: str
+    """Name of the field."""
+    values: tuple[float, ...]
+    """Values."""
+
+
+class SpuStatistics(Model):
+    """What one SPU counts. Counters begin at 0 with its process."""
+
+    name: str
+    """Name of the SPU."""
+    spu: int
+    """Its id."""
+    connected: bool
+    """Whether it has a session with the SC. If not, its numbers are the last ones that it told."""
+    told_ms: int
+    """For how many milliseconds the numbers have not changed."""
+    received_bytes: int
+    """Counter: bytes from clients."""
+    sent_bytes: int
+    """Counter: bytes to clients."""
+    requests: int
+    """Counter: requests of clients."""
+    errors: int
+    """Counter: requests that it answered with an error."""
+    received_bytes_per_second: float
+    """In the last second."""
+    sent_bytes_per_second: float
+    """In the last second."""
+    requests_per_second: float
+    """In the last second."""
+    connections: int
+    """Clients connected now."""
+    log_bytes: int
+    """Bytes of its logs."""
+    free_bytes: int
+    """Free bytes of its disk, in steps of a thousandth of it."""
+    disk_bytes: int
+    """Bytes of its disk."""
+    series: tuple[RateSeries, ...] = ()
+    """The rates of the last seconds, if they were asked for."""
+
+
+class TopicStatistics(Model):
+    """The partitions of one topic together."""
+
+    name: str
+    """Name of the topic."""
+    partitions: int
+    """Partitions that it has."""
+    offsets: int
+    """Offsets from the first that is kept to the last that is committed: about as many records."""
+    log_bytes: int
+    """Bytes of the leaders' logs."""
+    offsets_per_second: float
+    """Committed in the last second."""
+    bytes_per_second: float
+    """By which the leaders' logs grew in the last second."""
+    series: tuple[RateSeries, ...] = ()
+    """The rates of the last seconds, if they were asked for."""
+
+
+class ReplicaStatistics(Model):
+    """One replica, by the last numbers of its SPU."""
+
+    spu: int
+    """The SPU that holds it."""
+    log_end: int
+    """The next offset of its log."""
+    log_bytes: int
+    """Bytes of its log."""
+
+
+class PartitionStatistics(Model):
+    """One partition: the offsets of its leader, or, without one, of the replica that knows most."""
+
+    name: str
+    """Name of the partition."""
+    log_start: int
+    """The first offset that it keeps."""
+    committed_end: int
+    """The offset after the last committed one."""
+    log_end: int
+    """The next offset of the leader's log."""
+    log_bytes: int
+    """Bytes of the leader's log."""
+    replicas: tuple[ReplicaStatistics, ...]
+    """Its replicas in the order of its spec, as far as their SPUs told."""
+
+
+class StatisticsAnswer(Model):
+    """Numbers of SPUs, of topics, and of the partitions of the topics that were asked for."""
+
+    at: int
+    """When the second of these rates ended: milliseconds since 1970 in UTC."""
+    spus: tuple[SpuStatistics, ...]
+    """SPUs that have told their numbers to this SC."""
+    topics: tuple[TopicStatistics, ...]
+    """Topics."""
+    partitions: tuple[PartitionStatistics, ...]
+    """Partitions."""
+    next: str | None = None
+    """The `continue` of the next page of topics. Left out on the last page."""
+
+
 class Synced(Model):
     """Data of the event `synced`: all that existed has been sent."""
 

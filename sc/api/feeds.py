@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final, TypeVar
@@ -52,6 +52,9 @@ T = TypeVar("T")
 
 Show = Callable[[str], str]
 """The JSON of an object as the reader can read it."""
+
+Follow = Callable[["EventStream"], Coroutine[None, None, None]]
+"""Sends on a stream until there is no more to send."""
 
 log = get_logger(__name__)
 
@@ -147,7 +150,7 @@ class Feeds:
             finally:
                 end()
 
-        return await self._run(request, follow)
+        return await self.run(request, follow)
 
     async def assignments_text(self, topics: frozenset[str]) -> _AssignmentsText:
         """The assignments of the topics now, computed once for all that ask between two changes."""
@@ -174,11 +177,13 @@ class Feeds:
     async def objects(
         self,
         request: web.Request,
-        cls: type[Object],
+        kinds: Sequence[type[Object]],
         selection: Selection,
         after: int | None,
+        beside: Follow | None = None,
     ) -> web.StreamResponse:
-        """Changes of a kind after a revision; without one, all objects and then their changes.
+        """Changes of some kinds after a revision; without one, all objects and then their changes.
+        ``beside`` sends something else on the same stream, until this ends.
 
         Raises CompactedError when changes after ``after`` are gone.
         """
@@ -190,17 +195,18 @@ class Feeds:
             try:
                 began = after
                 if began is None:
-                    began = await self._state(stream, cls, selection, show)
-                await self._changes(stream, cls, selection, began, show)
+                    began = await self._state(stream, kinds, selection, show)
+                await self._changes(stream, kinds, selection, began, show)
             except CompactedError as error:
                 gone = Compacted(first_available=error.first_available)
                 await stream.send([("compacted", json.dumps(gone.to_json()))])
 
-        return await self._run(request, follow)
+        async def follow_both(stream: EventStream) -> None:
+            await until_first(follow(stream), *([] if beside is None else [beside(stream)]))
 
-    async def _run(
-        self, request: web.Request, follow: Callable[[EventStream], Awaitable[None]]
-    ) -> web.StreamResponse:
+        return await self.run(request, follow_both)
+
+    async def run(self, request: web.Request, follow: Follow) -> web.StreamResponse:
         """Answer with what ``follow`` sends, until it or the server ends."""
         if self._ended:
             raise NotReadyError("this SC is stopping; ask another one, or this one when it is back")
@@ -232,12 +238,21 @@ class Feeds:
         return response
 
     async def _state(
-        self, stream: EventStream, cls: type[Object], selection: Selection, show: Show
+        self,
+        stream: EventStream,
+        kinds: Sequence[type[Object]],
+        selection: Selection,
+        show: Show,
     ) -> int:
         """Send the present state, and give its revision."""
         store = self._controller.view.store
         revision = store.revision
-        existing = [o for o in store.objects(cls) if selection.matches(o.name, o.metadata.labels)]
+        existing: list[Object] = [
+            o
+            for cls in kinds
+            for o in store.objects(cls)
+            if selection.matches(o.name, o.metadata.labels)
+        ]
         for start in range(0, len(existing), _SENT_AT_ONCE):
             some = existing[start : start + _SENT_AT_ONCE]
             await stream.send([("added", show(json.dumps(obj.to_json()))) for obj in some])
@@ -248,32 +263,37 @@ class Feeds:
     async def _changes(
         self,
         stream: EventStream,
-        cls: type[Object],
+        kinds: Sequence[type[Object]],
         selection: Selection,
         after: int,
         show: Show,
     ) -> None:
         """Send every change after a revision. Ends only with an error."""
         controller = self._controller
-        async with controller.kv.watch(controller.keys.kind(cls.PLURAL), after + 1) as watch:
+        keys = controller.keys
+        prefix = keys.kind(kinds[0].PLURAL) if len(kinds) == 1 else keys.objects
+        async with controller.kv.watch(prefix, after + 1) as watch:
             while True:
                 batch = await stream.while_waiting(partial(anext, watch))
                 revision = batch.revision
-                selected = self._selected(batch, cls, selection)
+                selected = self._selected(batch, kinds, selection)
                 events = [(name, show(text)) for name, text in selected]
                 # A reader that then reads the API finds at least what the event told it.
                 await stream.while_waiting(partial(controller.dispatcher.applied, revision))
                 await stream.send(events, revision)
 
     def _selected(
-        self, batch: WatchBatch, cls: type[Object], selection: Selection
+        self, batch: WatchBatch, kinds: Sequence[type[Object]], selection: Selection
     ) -> Iterator[tuple[str, str]]:
         """Events of a batch for a reader. An object that leaves its selection counts as deleted."""
+        by_plural = {cls.PLURAL: cls for cls in kinds}
         for event in batch.events:
             new = event.kv if isinstance(event, PutEvent) else None
             old = event.previous
             key = event.kv.key if isinstance(event, PutEvent) else event.key
-            if selection.name is not None and not key.endswith(f"/{selection.name}"):
+            plural, name = self._controller.keys.parse_object(key) or ("", "")
+            cls = by_plural.get(plural)
+            if cls is None or selection.name not in (None, name):
                 continue
             if old is None and (new is None or new.version > 1):
                 raise CompactedError(
@@ -289,6 +309,19 @@ class Feeds:
                 yield ("modified" if known else "added"), now.text
             elif before is not None and selection.matches(before.name, before.labels):
                 yield "deleted", before.text
+
+
+async def until_first(*works: Coroutine[None, None, None]) -> None:
+    """Do several things at once until one of them has ended, and raise what it raised."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def concerns(change: Change, topics: frozenset[str]) -> bool:

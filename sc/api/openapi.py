@@ -18,6 +18,7 @@ from sc.api.answers import (
     RecoveryRequest,
     Replicas,
     SpuSecret,
+    StatisticsAnswer,
     Synced,
 )
 from sc.api.merge_patch import MEDIA_TYPE
@@ -47,6 +48,7 @@ _MODELS: Final[tuple[type[Model], ...]] = (
     RecoveryRequest,
     Replicas,
     SpuSecret,
+    StatisticsAnswer,
     Synced,
     Truncation,
     UncleanElection,
@@ -91,6 +93,7 @@ _ANSWERS: Final[dict[Operation, type[Model]]] = {
     Operation.HISTORY: History,
     Operation.LOGS: LogLines,
     Operation.REPLICAS: Replicas,
+    Operation.STATISTICS: StatisticsAnswer,
     Operation.ISSUE: SpuSecret,
 }
 
@@ -170,10 +173,10 @@ def _parameters(route: Route) -> Iterator[Json]:
             "description": parameter.description,
             "schema": _parameter_schema(parameter),
         }
-    if route.operation is Operation.LIST:
+    if route.operation in (Operation.LIST, Operation.WATCH):
         yield _header(
             LAST_EVENT_HEADER,
-            "With watch: only changes after this revision.",
+            "In a watch: only changes after this revision.",
             {"type": "integer", "minimum": 0, "maximum": MAX_REVISION},
         )
     if route.writes:
@@ -219,6 +222,8 @@ def _content(route: Route) -> Json:
     match route.operation:
         case Operation.METRICS:
             return {"text/plain": {"schema": {"type": "string"}}}
+        case Operation.WATCH:
+            return events
         case Operation.SCHEMAS | Operation.OPENAPI:
             return {_JSON: {"schema": {"type": "object"}}}
         case Operation.ASSIGNMENTS:

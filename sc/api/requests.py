@@ -10,9 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from sc.api.routes import MAX_HEADER, MAX_REVISION, Form, Parameter, Route
+from sc.api.routes import MAX_HEADER, MAX_REVISION, STATISTICS, Form, Parameter, Route
 from sc.store.codec import CONTROLLERS
 from schemas.errors import InvalidRequestError, NotFoundError
+from schemas.objects.kinds import KINDS
+from schemas.objects.metadata import Object
 from schemas.objects.quantities import check_name
 from schemas.objects.spelling import nearest
 
@@ -93,6 +95,22 @@ def read_last_event(header: str | None) -> int | None:
     if not is_number(header, 0, MAX_REVISION):
         raise InvalidRequestError(f"{LAST_EVENT_HEADER}: {header!r} is not a resourceVersion")
     return int(header)
+
+
+def read_kinds(text: str | None) -> tuple[tuple[type[Object], ...], bool]:
+    """Kinds to watch, and whether statistics, too. Raises InvalidRequestError."""
+    known = [*(cls.PLURAL for cls in KINDS), STATISTICS]
+    names = [name.strip() for name in (text or "").split(",") if name.strip()]
+    if not names:
+        raise InvalidRequestError(f"kinds: say which to watch: {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            hint = nearest(name, known)
+            raise InvalidRequestError(
+                f"kinds: {name!r} is none of {', '.join(known)}"
+                + (f"; did you mean {hint}?" if hint is not None else "")
+            )
+    return tuple(cls for cls in KINDS if cls.PLURAL in names), STATISTICS in names
 
 
 def read_media_type(header: str | None) -> str:

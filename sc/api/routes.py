@@ -19,6 +19,10 @@ MAX_LIMIT: Final = 10_000
 """Most objects of one page, and the highest limit of a history."""
 DEFAULT_HISTORY: Final = 20
 MAX_REVISION: Final = 2**63 - 1
+MAX_SECONDS: Final = 900
+"""Seconds of which the SC keeps rates."""
+STATISTICS: Final = "stats"
+"""What asks for statistics among the kinds of a watch."""
 MAX_HEADER: Final = 256
 """Most characters of a name or of a causality id in a header."""
 
@@ -34,6 +38,8 @@ class Operation(Enum):
     OPENAPI = "openapi"
     ASSIGNMENTS = "assignments"
     LOGS = "logs"
+    STATISTICS = "statistics"
+    WATCH = "watch"
     LIST = "list"
     CREATE = "create"
     GET = "get"
@@ -162,6 +168,25 @@ _LOGS: Final = (
     ),
 )
 _TOPIC = Parameter("topic", "Only this topic; may be repeated.", many=True)
+_SECONDS = Parameter(
+    "seconds",
+    "Also the rates of so many seconds, one by one.",
+    Form.NUMBER,
+    low=1,
+    high=MAX_SECONDS,
+)
+_TOPICS_LIMIT = Parameter("limit", "Most topics of one page.", Form.NUMBER, low=1, high=MAX_LIMIT)
+_AFTER_TOPIC = Parameter("continue", "The `next` of the previous page.")
+_KINDS = Parameter(
+    "kinds",
+    f"What to send, joined by commas: {', '.join(cls.PLURAL for cls in KINDS)}, and {STATISTICS},"
+    " which are sent once a second if they changed.",
+)
+_SINCE = Parameter(
+    "resourceVersion",
+    "Only changes after this one. The header Last-Event-ID takes precedence.",
+    Form.NUMBER,
+)
 
 
 def routes() -> tuple[Route, ...]:
@@ -189,6 +214,21 @@ def routes() -> tuple[Route, ...]:
             errors=(503,),
         ),
         Route("GET", "/v1/logs", Operation.LOGS, "The last log lines of the SC", query=_LOGS),
+        Route(
+            "GET",
+            "/v1/stats",
+            Operation.STATISTICS,
+            "The latest numbers of SPUs and topics, and of the partitions of the topics named",
+            query=(_TOPIC, _SECONDS, _TOPICS_LIMIT, _AFTER_TOPIC),
+        ),
+        Route(
+            "GET",
+            "/v1/watch",
+            Operation.WATCH,
+            "One stream of server-sent events for several kinds and for statistics",
+            query=(_KINDS, _TOPIC, _SINCE),
+            errors=(410, 503),
+        ),
         *(route for cls in KINDS for route in _of_kind(cls)),
         Route(
             "POST",

@@ -36,13 +36,15 @@ from sc.api.requests import (
     Query,
     read_by,
     read_cause,
+    read_kinds,
     read_last_event,
     read_name,
     read_query,
 )
-from sc.api.routes import DEFAULT_HISTORY, Operation, Route, routes
+from sc.api.routes import DEFAULT_HISTORY, STATISTICS, Operation, Route, routes
 from sc.api.scrape import scrape
 from sc.api.selectors import Selection
+from sc.api.statistics import StatisticsView, Wanted
 from sc.config import Limits
 from sc.controller import KV_AWAY_MS, Controller
 from schemas.causality import caused_by, new_cause
@@ -120,6 +122,7 @@ class PublicServer:
         self._hosts = frozenset(name.lower() for name in (socket.gethostname(), *hosts))
         self._documents = Documents()
         self.feeds = Feeds(controller)
+        self._views = StatisticsView(controller)
         self.app = web.Application(middlewares=[serving, self._middleware])
         self.app.on_shutdown.append(self._end_feeds)
         answers: dict[Operation, Answer] = {
@@ -131,6 +134,8 @@ class PublicServer:
             Operation.OPENAPI: self._openapi,
             Operation.ASSIGNMENTS: self._assignments,
             Operation.LOGS: self._log_lines,
+            Operation.STATISTICS: self._statistics,
+            Operation.WATCH: self._watch,
             Operation.LIST: self._list,
             Operation.CREATE: self._create,
             Operation.GET: self._get,
@@ -260,6 +265,31 @@ class PublicServer:
     async def _log_lines(self, _request: web.Request, _route: Route, query: Query) -> web.Response:
         return _text(log_lines_text(self._logs, read_log_query(query)))
 
+    async def _statistics(self, _request: web.Request, _route: Route, query: Query) -> web.Response:
+        wanted = Wanted(
+            topics=frozenset(query.all("topic")),
+            seconds=query.number("seconds") or 0,
+            limit=query.number("limit"),
+            after=query.text("continue") or "",
+        )
+        if wanted.topics and (wanted.limit is not None or wanted.after):
+            raise InvalidRequestError("limit and continue: topics that are named have no pages")
+        found = await self._views.all(wanted)
+        return _text(found.model_dump_json(by_alias=True, exclude_none=True))
+
+    async def _watch(self, request: web.Request, _route: Route, query: Query) -> web.StreamResponse:
+        kinds, with_statistics = read_kinds(query.text("kinds"))
+        last = read_last_event(request.headers.get(LAST_EVENT_HEADER))
+        after = query.number("resourceVersion") if last is None else last
+        topics = frozenset(query.all("topic"))
+        if topics and not with_statistics:
+            raise InvalidRequestError(f"topic: only {STATISTICS} can be of some topics; add it")
+        send = partial(self._views.follow, topics=topics)
+        if not kinds:
+            return await self.feeds.run(request, send)
+        beside = send if with_statistics else None
+        return await self.feeds.objects(request, kinds, Selection(), after, beside)
+
     # -- objects ----------------------------------------------------------------------------
 
     async def _list(self, request: web.Request, route: Route, query: Query) -> web.StreamResponse:
@@ -277,7 +307,7 @@ class PublicServer:
             # A browser that reconnects repeats the URL, and says in the header how far it got.
             last = read_last_event(request.headers.get(LAST_EVENT_HEADER))
             after = after if last is None else last
-            return await self.feeds.objects(request, cls, selection, after)
+            return await self.feeds.objects(request, (cls,), selection, after)
         if after is not None:
             raise InvalidRequestError("resourceVersion: allowed with watch=true only")
         if limit is None:

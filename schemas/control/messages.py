@@ -12,7 +12,8 @@ Then the SC sends the complete `AssignPartitions` of the SPU, `LeadPartitions` f
 leads and `DeleteReplicas` for tombstones. The SPU sends `Report` whenever a replica's state
 changes, `SpuRequest` when a leader needs another live replica set or another leader, and
 `FindPeers` when it does not know how to reach another SPU.
-Messages are batched per SPU. Either side may start a request; both send `Heartbeat`.
+Messages are batched per SPU. Either side may start a request; both send `Heartbeat`, and an SPU
+sends `Statistics`, which need no reply.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from schemas.control.statistics import Statistics
 from schemas.ids import PartitionUid, StorageId, Term
 from schemas.model import CaselessEnum, Model
 from schemas.objects.partition import LiveReplica
@@ -37,8 +39,10 @@ PARTS_PROTOCOL: Final = "runnel.session.parts"
 #: That of one which also reports what keeps records from being committed. An SC that does not
 #: select it is of an older version, and refuses reports with fields that it does not know.
 OBSTACLES_PROTOCOL: Final = "runnel.session.obstacles"
-#: What an SPU offers, the newest first.
-PROTOCOLS: Final = (OBSTACLES_PROTOCOL, PARTS_PROTOCOL, IDENTIFY_PROTOCOL)
+#: That of one which also tells what it counts (`schemas.control.statistics`).
+STATISTICS_PROTOCOL: Final = "runnel.session.statistics"
+#: What an SPU offers, the newest first: each end that knows one knows those after it.
+PROTOCOLS: Final = (STATISTICS_PROTOCOL, OBSTACLES_PROTOCOL, PARTS_PROTOCOL, IDENTIFY_PROTOCOL)
 #: Peers that a report says are unreachable, and characters of the reason and of the host.
 MAX_UNREACHABLE: Final = 64
 MAX_REASON: Final = 200
@@ -280,7 +284,7 @@ class Obstacles(Model):
 class Report(Model):
     """SPU → SC request: replicas whose state changed, deletions that are done, and the free space
     of its disk and the obstacles if they changed. ``obstacles`` is for an SC that has selected
-    `OBSTACLES_PROTOCOL`."""
+    `OBSTACLES_PROTOCOL` or a later one."""
 
     type: Literal["report"] = "report"
     replicas: tuple[ReplicaReport, ...] = ()
@@ -368,6 +372,7 @@ Message = Annotated[
     | SpuRequest
     | FindPeers
     | Peers
+    | Statistics
     | Reply,
     Field(discriminator="type"),
 ]
@@ -383,6 +388,12 @@ class Envelope(Model):
 
     def encode(self) -> str:
         return self.model_dump_json(by_alias=True, exclude_none=True)
+
+
+def understands(protocol: str | None, needed: str) -> bool:
+    """Whether an end that selected ``protocol`` knows what came with ``needed``, one of
+    `PROTOCOLS`; an older one selected none."""
+    return protocol in PROTOCOLS[: PROTOCOLS.index(needed) + 1]
 
 
 #: More than this are only counted: to describe each takes time.

@@ -29,6 +29,7 @@ from schemas.control.messages import (
     ReplicaReport,
     Tombstone,
 )
+from schemas.control.statistics import ReplicaNumbers
 from schemas.daemon.logs import get_logger
 from schemas.errors import NotFoundError
 from schemas.ids import PartitionUid
@@ -36,6 +37,7 @@ from spu.host.assigning import Assigner
 from spu.host.deleting import Deleter
 from spu.host.held_replicas import HeldReplicas
 from spu.host.links import ReplicaNetwork, ScLink, parts_of
+from spu.host.numbers import ChangedNumbers
 from spu.host.recovery import ReplicaRecovery
 from spu.host.scrubber import Scrubber
 from spu.replica.context import ReplicaContext
@@ -82,6 +84,8 @@ class ReplicaHost:
         self._link = link
         #: What keeps records of its replicas from being committed, as of the last tick.
         self.obstacles = Obstacles()
+        #: What changed about its replicas, as of their last ticks.
+        self.numbers = ChangedNumbers()
         self._clock_us = clock_us
         self._storage = ThreadPoolExecutor(_STORAGE_THREADS, "runnel-storage")
         self.read_threads = ThreadPoolExecutor(_READ_THREADS, "runnel-read")
@@ -184,6 +188,10 @@ class ReplicaHost:
         found = [replica.report() for replica in self._replicas.values()]
         return found + list(self._held.unreadable.values())
 
+    def changed_numbers(self, at_most: int) -> tuple[ReplicaNumbers, ...]:
+        """The numbers of replicas that changed since they were told; they count as told now."""
+        return self.numbers.take(at_most, self._replicas)
+
     def replicas(self) -> list[Replica]:
         return list(self._replicas.values())
 
@@ -274,6 +282,7 @@ class ReplicaHost:
     def _tick(self, replica: Replica) -> None:
         try:
             replica.tick(self._clock_us())
+            self.numbers.note(replica.numbers())
         except Exception as error:
             # The others get their ticks all the same.
             _log.error("a tick failed", partition=replica.meta.name, exc_info=error)

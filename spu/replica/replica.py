@@ -30,6 +30,7 @@ from time import perf_counter
 from typing import Final
 
 from schemas.control.messages import Assignment, Lead, ReplicaReport, ReplicaRole
+from schemas.control.statistics import ReplicaNumbers
 from schemas.errors import (
     ConflictError,
     NotFoundError,
@@ -226,6 +227,12 @@ class Replica:
         return self._status.report()
 
     # Orders of the SC, and messages of peers
+
+    def numbers(self) -> ReplicaNumbers:
+        """Its numbers for the SC."""
+        return ReplicaNumbers(
+            self.meta.uid, self.log_start, self.lac + 1, self._log.leo, self._log.size_bytes
+        )
 
     def begin(self, *, unclean_boot: bool) -> None:
         """Go on with the hard state from before the restart. Call this first, assigned or not, so

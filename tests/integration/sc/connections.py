@@ -29,6 +29,7 @@ from schemas.control.messages import (
 )
 from schemas.control.proof import Exchange, Verifier
 from schemas.control.session_end import SessionEnd
+from schemas.control.statistics import Statistics
 from schemas.errors import RunnelError, UnauthorizedError
 
 STAMP = Stamp(revision=2, office="office")
@@ -97,6 +98,9 @@ class Events:
     def asked(self, spu_id: int, generation: int, ask: SpuRequest) -> None:
         self.log.append(("asked", spu_id, generation))
         self.asks.append(ask)
+
+    def told(self, spu_id: int, statistics: Statistics) -> None:
+        self.log.append(("told", spu_id, statistics.spu.requests))
 
     async def asked_peers(
         self, spu_id: int, generation: int, asked: FindPeers, *, proven: bool

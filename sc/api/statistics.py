@@ -1,0 +1,194 @@
+"""Statistics as the API shows them: SPUs, topics and partitions with their latest numbers.
+
+All is read from memory (`sc.statistics.board`). What SPUs have not told, because they are older or
+away, is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sc.api.answers import (
+    PartitionStatistics,
+    RateSeries,
+    ReplicaStatistics,
+    SpuStatistics,
+    StatisticsAnswer,
+    TopicStatistics,
+)
+from sc.api.feeds import EventStream
+from sc.api.routes import STATISTICS
+from sc.controller import Controller
+from sc.statistics.board import Changes
+from sc.statistics.series import Series
+from schemas.ids import PartitionUid
+from schemas.objects.partition import Partition
+from schemas.objects.spu import Spu
+from schemas.objects.topic import Topic
+
+_AT_ONCE: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for: these topics and their partitions, or a page of all topics. ``seconds``:
+    of how many the series are to tell."""
+
+    topics: frozenset[str] = frozenset()
+    seconds: int = 0
+    limit: int | None = None
+    after: str = ""
+
+
+class StatisticsView:
+    """The statistics of one SC."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    async def all(self, wanted: Wanted) -> StatisticsAnswer:
+        """What is asked for, as of now."""
+        store = self._controller.view.store
+        if wanted.topics:
+            names = [name for name in sorted(wanted.topics) if store.get(Topic, name) is not None]
+        else:
+            names = sorted(t.name for t in store.objects(Topic) if t.name > wanted.after)
+        page = names[: wanted.limit]
+        partitions = []
+        if wanted.topics:
+            for name in page:
+                partitions += store.partitions_of(Topic.kind_name(), name)
+        return StatisticsAnswer(
+            at=self._at(),
+            spus=tuple(self._spus(store.objects(Spu), wanted.seconds)),
+            topics=tuple([one async for one in self._topics(page, wanted.seconds)]),
+            partitions=tuple([one async for one in self._partitions(partitions)]),
+            next=page[-1] if len(page) < len(names) else None,
+        )
+
+    async def changed(self, changes: Changes, topics: frozenset[str]) -> StatisticsAnswer | None:
+        """What changed, of these topics or of all; None if nothing did."""
+        store = self._controller.view.store
+        ids, uids = changes.spus, changes.partitions
+        spus = [s for s in store.objects(Spu) if ids is None or s.spec.spu_id in ids]
+        found: Iterable[Partition]
+        if uids is None:
+            found = store.objects(Partition)
+        else:
+            found = (p for uid in uids if (p := store.partition_by_uid(uid)) is not None)
+        partitions = [p for p in found if not topics or p.spec.owner.name in topics]
+        names = {p.spec.owner.name for p in partitions}
+        names |= {name for name in changes.topics or () if not topics or name in topics}
+        if not spus and not partitions and not names:
+            return None
+        return StatisticsAnswer(
+            at=self._at(),
+            spus=tuple(self._spus(spus, 0)),
+            topics=tuple([one async for one in self._topics(sorted(names), 0)]),
+            partitions=tuple([one async for one in self._partitions(partitions)]),
+        )
+
+    async def follow(self, stream: EventStream, *, topics: frozenset[str]) -> None:
+        """Send statistics: all, and then once a second what changed. A slow reader gets the
+        changes of several seconds at once."""
+        version = -1
+        while True:
+            changes = self._controller.statistics.changes_since(version)
+            version = changes.version
+            found = await self.changed(changes, topics)
+            if found is not None:
+                await stream.send([(STATISTICS, found.model_dump_json(by_alias=True))])
+            await stream.while_waiting(self._controller.seconds.end)
+
+    def _at(self) -> int:
+        passed_ms = self._controller.clock_ms() - self._second * 1000
+        return time.time_ns() // 1_000_000 - passed_ms
+
+    @property
+    def _second(self) -> int:
+        return self._controller.statistics.second
+
+    def _spus(self, spus: Sequence[Spu], seconds: int) -> Iterable[SpuStatistics]:
+        now_ms, board = self._controller.clock_ms(), self._controller.statistics
+        for spu in spus:
+            found = board.spu(spu.spec.spu_id)
+            if found is None:
+                continue
+            rates = {
+                "receivedBytesPerSecond": found.received,
+                "sentBytesPerSecond": found.sent,
+                "requestsPerSecond": found.requests,
+            }
+            yield SpuStatistics(
+                name=spu.name,
+                spu=spu.spec.spu_id,
+                connected=found.connected,
+                told_ms=now_ms - found.told_ms,
+                received_bytes_per_second=found.received.at(self._second),
+                sent_bytes_per_second=found.sent.at(self._second),
+                requests_per_second=found.requests.at(self._second),
+                series=self._series(rates, seconds),
+                **found.numbers.model_dump(),
+            )
+
+    async def _topics(self, names: Iterable[str], seconds: int) -> AsyncIterator[TopicStatistics]:
+        store, board = self._controller.view.store, self._controller.statistics
+        for number, name in enumerate(names):
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+            partitions = store.partitions_of(Topic.kind_name(), name)
+            numbers = [one for p in partitions if (one := board.partition(p)) is not None]
+            rates = board.topic(name)
+            series = {}
+            if rates is not None:
+                series = {
+                    "offsetsPerSecond": rates.records,
+                    "bytesPerSecond": rates.written_bytes,
+                }
+            yield TopicStatistics(
+                name=name,
+                partitions=len(partitions),
+                offsets=sum(max(0, one.committed_end - one.log_start) for one in numbers),
+                log_bytes=sum(one.log_bytes for one in numbers),
+                offsets_per_second=rates.records.at(self._second) if rates else 0,
+                bytes_per_second=rates.written_bytes.at(self._second) if rates else 0,
+                series=self._series(series, seconds),
+            )
+
+    async def _partitions(
+        self, partitions: Iterable[Partition]
+    ) -> AsyncIterator[PartitionStatistics]:
+        board = self._controller.statistics
+        for number, partition in enumerate(partitions):
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+            numbers = board.partition(partition)
+            if numbers is None:
+                continue
+            replicas = board.replicas(PartitionUid(partition.uid))
+            yield PartitionStatistics(
+                name=partition.name,
+                log_start=numbers.log_start,
+                committed_end=numbers.committed_end,
+                log_end=numbers.log_end,
+                log_bytes=numbers.log_bytes,
+                replicas=tuple(
+                    ReplicaStatistics(
+                        spu=spu, log_end=replicas[spu].log_end, log_bytes=replicas[spu].log_bytes
+                    )
+                    for spu in partition.spec.replicas
+                    if spu in replicas
+                ),
+            )
+
+    def _series(self, rates: dict[str, Series], seconds: int) -> tuple[RateSeries, ...]:
+        if not seconds:
+            return ()
+        return tuple(
+            RateSeries(name=name, values=tuple(series.last(self._second, seconds)))
+            for name, series in rates.items()
+        )

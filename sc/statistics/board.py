@@ -1,0 +1,234 @@
+"""The latest numbers of SPUs and replicas, and the rates that follow from them. Pure.
+
+Time is a number of milliseconds that grows. `Board.close_second` is called once a second: what was
+told since the call before is the change of that second. Every number has a version, which grows by
+one with each second: a reader that says which version it has seen gets only what changed since.
+
+Bounds: numbers are kept for replicas that SPUs say they hold and that the store knows, series for
+all SPUs and for the `MAX_TOPICS` topics that had records last.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from sc.statistics.series import Series
+from sc.store.local_store import LocalStore
+from schemas.control.statistics import ReplicaNumbers, SpuNumbers, Statistics
+from schemas.ids import PartitionUid
+from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition
+from schemas.objects.spu import Spu
+from schemas.objects.topic import Topic
+
+MAX_TOPICS: Final = 1_000
+#: For so many seconds the board knows what changed; a reader that is further behind gets all.
+_REMEMBERED_S: Final = 30
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class SpuBoard:
+    """One SPU: its numbers, when it told them last, and the changes of its counters by second."""
+
+    numbers: SpuNumbers
+    told_ms: int
+    connected: bool = True
+    received: Series = field(default_factory=Series)
+    sent: Series = field(default_factory=Series)
+    requests: Series = field(default_factory=Series)
+    before: SpuNumbers | None = None
+    """The numbers at the end of the second before."""
+
+
+@dataclass(slots=True)
+class TopicBoard:
+    """One topic: records and bytes that were committed, by second.
+
+    Control records have offsets, too: a rate counts them.
+    """
+
+    records: Series = field(default_factory=Series)
+    written_bytes: Series = field(default_factory=Series)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What changed in a while: ids of SPUs, names of topics, uids of partitions; None: anything."""
+
+    version: int
+    spus: frozenset[int] | None
+    topics: frozenset[str] | None
+    partitions: frozenset[PartitionUid] | None
+
+
+@dataclass(slots=True)
+class _Second:
+    """What happened since the last second ended."""
+
+    spus: set[int] = field(default_factory=set)
+    partitions: set[PartitionUid] = field(default_factory=set)
+    committed: dict[PartitionUid, int] = field(default_factory=dict)
+    written: dict[PartitionUid, int] = field(default_factory=dict)
+
+
+class Board:
+    """The numbers of one cluster."""
+
+    def __init__(self, store: LocalStore) -> None:
+        self._store = store
+        self._spus: dict[int, SpuBoard] = {}
+        self._replicas: dict[PartitionUid, dict[int, ReplicaNumbers]] = {}
+        self._topics: dict[str, TopicBoard] = {}
+        self._active: set[str] = set()
+        self._now = _Second()
+        self._past: deque[Changes] = deque(maxlen=_REMEMBERED_S)
+        self.version = 0
+        #: The second that ended last.
+        self.second = 0
+
+    # -- what comes in ------------------------------------------------------------------------
+
+    def told(self, spu_id: int, statistics: Statistics, now_ms: int) -> None:
+        """An SPU has told its numbers."""
+        found = self._spus.get(spu_id)
+        if found is None:
+            self._spus[spu_id] = found = SpuBoard(statistics.spu, now_ms)
+        found.numbers, found.told_ms, found.connected = statistics.spu, now_ms, True
+        self._now.spus.add(spu_id)
+        for numbers in statistics.replicas:
+            self._told_of(spu_id, numbers)
+
+    def away(self, spu_id: int) -> None:
+        """An SPU has no session any more: its numbers are those of the past."""
+        if (found := self._spus.get(spu_id)) is not None:
+            found.connected = False
+            self._now.spus.add(spu_id)
+
+    def _told_of(self, spu_id: int, numbers: ReplicaNumbers) -> None:
+        replicas = self._replicas.setdefault(numbers.uid, {})
+        before = replicas.get(spu_id)
+        replicas[spu_id] = numbers
+        now = self._now
+        now.partitions.add(numbers.uid)
+        partition = self._store.partition_by_uid(numbers.uid)
+        if before is None or partition is None or partition.status.leader != spu_id:
+            return
+        more = max(0, numbers.committed_end - before.committed_end)
+        # Retention makes a log smaller: what it took is not known, so this is the least.
+        grown = max(0, numbers.log_bytes - before.log_bytes)
+        now.committed[numbers.uid] = now.committed.get(numbers.uid, 0) + more
+        now.written[numbers.uid] = now.written.get(numbers.uid, 0) + grown
+
+    def close_second(self, second: int) -> None:
+        """This second is over: compute its rates. What was told of partitions and SPUs that do not
+        exist any more is forgotten."""
+        if second <= self.second:
+            return
+        elapsed = second - self.second if self.second else 1
+        now, self._now = self._now, _Second()
+        for spu in self._spus.values():
+            _close(spu, second, elapsed)
+        topics = self._close_topics(now, second, elapsed)
+        gone = [uid for uid in now.partitions if self._store.partition_by_uid(uid) is None]
+        for uid in gone:
+            self._replicas.pop(uid, None)
+        for spu_id in [one for one in now.spus if self._store.spu(one) is None]:
+            self._spus.pop(spu_id, None)
+        self.version += 1
+        self.second = second
+        self._past.append(
+            Changes(self.version, frozenset(now.spus), topics, frozenset(now.partitions))
+        )
+
+    def _close_topics(self, now: _Second, second: int, elapsed: int) -> frozenset[str]:
+        """Rates of the topics that have any; names of those whose rate may have changed."""
+        records: dict[str, int] = {}
+        written: dict[str, int] = {}
+        for uid, count in now.committed.items():
+            partition = self._store.partition_by_uid(uid)
+            if partition is None:
+                continue
+            topic = partition.spec.owner.name
+            records[topic] = records.get(topic, 0) + count
+            written[topic] = written.get(topic, 0) + now.written[uid]
+        for topic, count in records.items():
+            # The newest are last.
+            found = self._topics.pop(topic, None) or TopicBoard()
+            self._topics[topic] = found
+            found.records.set(second, count / elapsed)
+            found.written_bytes.set(second, written[topic] / elapsed)
+        while len(self._topics) > MAX_TOPICS:
+            del self._topics[next(iter(self._topics))]
+        changed = frozenset(records) | self._active
+        self._active = set(records)
+        return changed
+
+    def forget(self, gone: Object) -> None:
+        """An object was deleted."""
+        match gone:
+            case Spu():
+                self._spus.pop(gone.spec.spu_id, None)
+            case Topic():
+                self._topics.pop(gone.name, None)
+            case Partition():
+                self._replicas.pop(PartitionUid(gone.uid), None)
+            case _:
+                pass
+
+    # -- what goes out ------------------------------------------------------------------------
+
+    def spu(self, spu_id: int) -> SpuBoard | None:
+        """The numbers of an SPU; None before it told any."""
+        return self._spus.get(spu_id)
+
+    def topic(self, name: str) -> TopicBoard | None:
+        """The rates of a topic; None if it had no records for long."""
+        return self._topics.get(name)
+
+    def replicas(self, uid: PartitionUid) -> dict[int, ReplicaNumbers]:
+        """The numbers of a partition's replicas, by SPU."""
+        return self._replicas.get(uid, {})
+
+    def partition(self, partition: Partition) -> ReplicaNumbers | None:
+        """The numbers of a partition: its leader's, or else those of the replica that knows the
+        most records to be committed."""
+        found = self.replicas(PartitionUid(partition.uid))
+        if (leader := partition.status.leader) is not None and leader in found:
+            return found[leader]
+        return max(found.values(), key=lambda numbers: numbers.committed_end, default=None)
+
+    def changes_since(self, version: int) -> Changes:
+        """What changed after a version."""
+        later = [changes for changes in self._past if changes.version > version]
+        if len(later) != self.version - version:
+            return Changes(self.version, None, None, None)
+        return Changes(
+            self.version,
+            _union(changes.spus for changes in later),
+            _union(changes.topics for changes in later),
+            _union(changes.partitions for changes in later),
+        )
+
+
+def _union(sets: Iterable[frozenset[T] | None]) -> frozenset[T]:
+    return frozenset(one for found in sets for one in found or ())
+
+
+def _close(spu: SpuBoard, second: int, elapsed: int) -> None:
+    before, numbers = spu.before, spu.numbers
+    spu.before = numbers
+    if before is None:
+        return
+    for series, new, old in (
+        (spu.received, numbers.received_bytes, before.received_bytes),
+        (spu.sent, numbers.sent_bytes, before.sent_bytes),
+        (spu.requests, numbers.requests, before.requests),
+    ):
+        # A process that started again counts from 0.
+        if new != old:
+            series.set(second, max(0, new - old if new >= old else new) / elapsed)

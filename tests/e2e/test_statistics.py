@@ -1,0 +1,33 @@
+"""What a running cluster counts, as a program on another host would ask for it."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from typing import Any
+
+from tests.e2e.conftest import Command
+from tests.polling import eventually
+
+
+async def test_records_show_up_in_the_numbers_of_every_replica(cluster: Command) -> None:
+    cluster("create", "topic", "counted", "--partitions", "1", "--replication-factor", "2")
+    cluster.run("produce", "counted", stdin="".join(f"{n}\n" for n in range(100)))
+    found: dict[str, Any] = {}
+
+    def arrived() -> bool:
+        nonlocal found
+        address = f"http://{cluster.sc}/v1/stats?topic=counted&seconds=30"
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            found = json.load(answer)
+        ends = [r["logEnd"] for p in found["partitions"] for r in p["replicas"]]
+        return len(ends) == 2 and min(ends) >= 100
+
+    await eventually(arrived)
+    (partition,) = found["partitions"]
+    assert partition["committedEnd"] >= 100
+    (topic,) = found["topics"]
+    assert topic["logBytes"] == partition["logBytes"] > 100
+    assert [spu["connected"] for spu in found["spus"]] == [True, True]
+    assert sum(spu["receivedBytes"] for spu in found["spus"]) > 100
+    cluster("delete", "topic", "counted")
