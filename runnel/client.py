@@ -25,6 +25,7 @@ import pyarrow as pa
 from runnel.admin.answers import ClusterInfo, PartitionOffsets
 from runnel.admin.calls import understood
 from runnel.admin.client import Admin
+from runnel.admin.health import health_rows
 from runnel.admin.http import ScClient
 from runnel.consume.consumer import Consumer
 from runnel.consume.settings import ConsumerSettings
@@ -60,6 +61,7 @@ from runnel.records.schema_resolution import ReadColumns, read_schema
 from schemas.columns.topic_schema import TopicSchema
 from schemas.control.assignments import TopicAssignment
 from schemas.errors import InvalidRequestError, NotFoundError, UnreachableError
+from schemas.objects.html import Row, html_table
 from schemas.objects.quantities import readable_size
 from schemas.objects.system_topics import POSITIONS, is_system_name
 from schemas.objects.topic import Topic
@@ -154,6 +156,16 @@ class Cluster(Admin):
 
     def __repr__(self) -> str:
         return f"<runnel.Cluster {self.info.cluster!r} at {self._sc.address}>"
+
+    def _repr_html_(self) -> str:
+        # A notebook asks in its own event loop, which must not wait for an SC.
+        return html_table(*self._identity())
+
+    def _identity(self) -> tuple[str, list[Row]]:
+        return f"Runnel cluster {self.info.cluster}", [
+            ("address", str(self._sc.address)),
+            ("version", self.info.version),
+        ]
 
     async def close(self) -> None:
         """Close all producers (flushing them) and consumers, then the connections.
@@ -576,6 +588,12 @@ class Cluster(Admin):
             closing.push_async_callback(self._sc.close)
             closing.push_async_callback(self._connections.close)
             closing.push_async_callback(self._positions.close)
+
+
+async def health_html(cluster: Cluster) -> str:
+    """What a notebook shows of a cluster; takes `runnel.admin.health.HEALTH_TIMEOUT_S` at most."""
+    caption, rows = cluster._identity()
+    return html_table(caption, [*rows, *await health_rows(cluster)])
 
 
 def _check_is_of_users(topic: str) -> None:

@@ -12,6 +12,7 @@ import functools
 import inspect
 import itertools
 import textwrap
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any, Self
 
@@ -44,6 +45,13 @@ class Model(BaseModel):
             if described is not None:
                 described["description"] = text
         return schema
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        # What is as by default says nothing, and would hide the rest.
+        for name, value in super().__repr_args__():
+            field = type(self).model_fields.get(name or "")
+            if field is None or value != field.get_default(call_default_factory=True):
+                yield name, value
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON data; fields that are None are left out."""

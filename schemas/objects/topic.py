@@ -27,6 +27,7 @@ from schemas.columns.topic_schema import (
     check_timestamp_column,
 )
 from schemas.model import CaselessEnum, Model
+from schemas.objects.html import html_table
 from schemas.objects.metadata import Object, Status
 from schemas.objects.quantities import DurationMs, Millis, Size
 
@@ -269,6 +270,21 @@ class Topic(Object):
     kind: Literal["Topic"] = "Topic"
     spec: TopicSpec = TopicSpec()
     status: TopicStatus = TopicStatus()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: asks nobody, so it is as of the moment of the object."""
+        spec, status = self.spec, self.status
+        state = str(status.resolution)
+        shown = {
+            "state": f"{state}: {status.reason}" if status.reason else state,
+            "writable": "no: some partitions commit no records" if status.writable is False else "",
+            "partitions": f"{spec.partition_count}, replicas of each: {spec.replica_count}",
+            "key column": spec.key_column,
+            "timestamp column": spec.timestamp_column,
+        }
+        rows = [(name, text) for name, text in shown.items() if text]
+        rows += [(c.name, str(c).removeprefix(f"{c.name} ")) for c in spec.columns or ()]
+        return html_table(f"topic {self.name}", rows)
 
 
 def partition_name(topic: str, index: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -313,6 +314,35 @@ def test_what_a_notebook_shows(served: Served) -> None:
         consumer = cluster.consumer("orders", "earliest", "latest", [0])
         assert repr(consumer) == "<runnel.Consumer of 'orders' at {0: 0}>"
     assert repr(cluster) == "<runnel.Cluster, closed>"
+    assert cluster._repr_html_() == "<code>&lt;runnel.Cluster, closed&gt;</code>"
+
+
+def text_of(html: str) -> list[str]:
+    """The text of the caption and of the cells."""
+    return [text for text in re.split(r"<[^>]*>", html) if text]
+
+
+def test_a_notebook_shows_what_is_well(served: Served) -> None:
+    with runnel.connect(served.sc.address) as cluster:
+        cluster.apply(runnel.Topic("orders"))
+        cluster.apply(runnel.Spu("left", 7))
+        served.sc.add_partition("orders")
+        assert text_of(cluster._repr_html_()) == [
+            "Runnel cluster test", "address", served.sc.address, "version", "0.1.0",
+            "SPUs", "0 of 1 well, 1 init", "topics", "1 of 1 well", "partitions", "1 of 1 well",
+        ]  # fmt: skip
+
+
+def test_given_no_sc_then_a_notebook_says_so() -> None:
+    thread = LoopThread("sc")
+    sc = FakeSc()
+    thread.call(sc.start())
+    with runnel.connect(sc.address) as cluster:
+        thread.call(sc.stop())
+        shown = text_of(cluster._repr_html_())
+        assert shown[5] == "SPUs"
+        assert shown[6].startswith(f"no SC answers at {sc.address}")
+    thread.stop()
 
 
 def test_given_a_closed_client_then_calls_say_so(served: Served) -> None:
