@@ -17,7 +17,8 @@ schemas/daemon/metrics.py. Do not edit. -->
 # Metrics
 
 Every daemon serves its metrics in Prometheus' text format at `/metrics`: the SC at its public port
-(9003), an SPU at its HTTP port (9007).
+(9003), an SPU at its HTTP port (9007). [Monitor a cluster](../howto/monitoring.md) has a
+configuration of Prometheus, alerts, and a dashboard for Grafana.
 
 Names and labels of metrics stay as they are ([versioning](versioning.md)). A histogram has the
 series `…_bucket`, `…_sum` and `…_count`, and all histograms have the same buckets, from 10 µs to
