@@ -8,7 +8,7 @@ import typer
 
 from runnel.cli import completion
 from runnel.cli.context_option import sc_of_context
-from runnel.cli.render import Output, TableOutput
+from runnel.cli.render import TableOutput
 from schemas.errors import InvalidRequestError
 from schemas.objects.quantities import parse_duration_ms
 
@@ -37,7 +37,16 @@ RecursiveOption = Annotated[
     bool,
     typer.Option("-R", "--recursive", help="Of a directory, take also the directories below."),
 ]
-OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print.")]
+OutputOption = Annotated[
+    str,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FORMAT",
+        help="How to print: table, wide, yaml, json, name, or jsonpath=TEMPLATE as in kubectl.",
+        autocompletion=completion.outputs,
+    ),
+]
 TableOutputOption = Annotated[
     TableOutput, typer.Option("-o", "--output", help="How to print: table or json.")
 ]

@@ -24,17 +24,24 @@ def kinds(incomplete: str) -> list[str]:
     """Kinds as ``get`` takes them: plurals, or singulars if no plural begins like the word."""
     from schemas.objects.kinds import KINDS
 
-    lower = incomplete.lower()
-    plurals = [name for name in _kinds_and_consumers() if name.startswith(lower)]
-    return plurals or [
-        cls.kind_name().lower() for cls in KINDS if cls.kind_name().lower().startswith(lower)
+    before, comma, last = incomplete.lower().rpartition(",")
+    found = [name for name in _kinds_and_consumers() if name.startswith(last)] or [
+        cls.kind_name().lower() for cls in KINDS if cls.kind_name().lower().startswith(last)
     ]
+    return [before + comma + name for name in found]
 
 
 def _kinds_and_consumers() -> list[str]:
     from schemas.objects.kinds import KINDS
 
     return [*(cls.PLURAL for cls in KINDS), "consumers"]
+
+
+def outputs(incomplete: str) -> list[str]:
+    """What ``get -o`` takes."""
+    from runnel.cli.render import Output
+
+    return [name for name in (*Output, "jsonpath=") if name.startswith(incomplete)]
 
 
 def names(context: typer.Context, incomplete: str) -> list[str]:

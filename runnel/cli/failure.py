@@ -174,15 +174,15 @@ def _show_usage(mistake: _UsageMistake) -> None:
 
 def _meant(mistake: _UsageMistake, path: list[str]) -> str | None:
     """What was meant by a command or an option that does not exist."""
+    # What typer raises for one that it does not know, whichever click it bundles.
+    option = type(mistake).__name__ == "NoSuchOption"
+    if not option and not mistake.format_message().startswith("No such command"):
+        return None
     from runnel.cli import habits
 
-    # What typer raises for one that it does not know, whichever click it bundles.
-    kind = type(mistake).__name__
-    if kind == "NoSuchOption":
+    if option:
         return habits.of_option(path, getattr(mistake, "option_name", ""))
-    if kind == "UsageError" and mistake.format_message().startswith("No such command"):
-        return habits.of_command(path, sys.argv[1:])
-    return None
+    return habits.of_command(path, sys.argv[1:])
 
 
 def _finish_output(code: int) -> int:

@@ -6,13 +6,20 @@ import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
 
+from schemas.errors import InvalidRequestError
 from schemas.ids import format_term
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition, is_writable
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup
 from schemas.objects.topic import Topic
+
+if TYPE_CHECKING:
+    from runnel.cli.jsonpath import Template
+
+_JSONPATH: Final = "jsonpath"
 
 
 class Output(StrEnum):
@@ -21,6 +28,25 @@ class Output(StrEnum):
     YAML = "yaml"
     JSON = "json"
     NAME = "name"
+
+
+def parse_output(text: str) -> Output | Template:
+    """What ``-o`` names. Raises InvalidRequestError."""
+    name, equals, template = text.partition("=")
+    if name == _JSONPATH:
+        if not template:
+            raise InvalidRequestError(
+                "-o jsonpath: write the template behind it: -o jsonpath='{.items[*].metadata.name}'"
+            )
+        from runnel.cli.jsonpath import parse_template
+
+        return parse_template(template)
+    if equals or name not in set(Output):
+        known = ", ".join(Output)
+        raise InvalidRequestError(
+            f"-o, --output: {text!r} is not one of {known}, jsonpath=TEMPLATE"
+        )
+    return Output(name)
 
 
 class TableOutput(StrEnum):
@@ -145,12 +171,24 @@ def format_row(row: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(cells).rstrip()
 
 
-def print_objects(objects: Sequence[Object], output: Output, *, one: bool) -> None:
-    """Print objects of one kind; ``one`` where a single one was asked for by name."""
+def print_document(document: dict[str, Any], template: Template) -> None:
+    """Print what a template makes of the document that ``-o json`` prints; as kubectl, without a
+    newline at the end."""
+    print(template.render(document), end="")
+
+
+def print_objects(objects: Sequence[Object], output: Output | Template, *, one: bool) -> None:
+    """Print objects, tables of them for each kind; ``one`` where a single one was asked for by
+    name."""
+    if output is Output.JSON or not isinstance(output, Output):
+        data = [obj.to_json() for obj in objects]
+        document = data[0] if one else {"items": data}
+        if not isinstance(output, Output):
+            print_document(document, output)
+        else:
+            print(json.dumps(document, indent=2))
+        return
     match output:
-        case Output.JSON:
-            data = [obj.to_json() for obj in objects]
-            print(json.dumps(data[0] if one else {"items": data}, indent=2))
         case Output.YAML:
             from schemas.objects.manifest.manifest import dump_yaml
 
@@ -159,5 +197,16 @@ def print_objects(objects: Sequence[Object], output: Output, *, one: bool) -> No
             for obj in objects:
                 print(f"{type(obj).PLURAL}/{obj.name}")
         case Output.TABLE | Output.WIDE:
-            headings, rows = object_rows(objects, wide=output is Output.WIDE)
-            print_rows(headings, rows)
+            _print_tables(objects, wide=output is Output.WIDE)
+
+
+def _print_tables(objects: Sequence[Object], *, wide: bool) -> None:
+    """A table for each kind; if there are several, names say the kind, as `delete` takes them."""
+    kinds = list(dict.fromkeys(type(obj) for obj in objects))
+    for number, kind in enumerate(kinds):
+        headings, rows = object_rows([o for o in objects if type(o) is kind], wide=wide)
+        if len(kinds) > 1:
+            rows = [[f"{kind.kind_name().lower()}/{row[0]}", *row[1:]] for row in rows]
+        if number:
+            print()
+        print_rows(headings, rows)

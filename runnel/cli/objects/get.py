@@ -3,27 +3,46 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from runnel.admin.one_shot import OneShotReads
 from runnel.cli import completion
-from runnel.cli.arguments import KindArgument, OutputOption, ScOption, SelectorOption, is_consumers
+from runnel.cli.arguments import OutputOption, ScOption, SelectorOption, is_consumers
 from runnel.cli.connection import administered, who
-from runnel.cli.render import Output, print_objects
+from runnel.cli.render import Output, parse_output, print_objects
 from schemas.errors import InvalidRequestError
 from schemas.objects.kinds import find_kind
 
+if TYPE_CHECKING:
+    from runnel.cli.jsonpath import Template
+    from schemas.objects.metadata import Object
+
 
 def get(
-    kind: KindArgument,
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND[,KIND…]",
+            help="spus, topics, partitions, consumers, …",
+            autocompletion=completion.kinds,
+        ),
+    ],
     name: Annotated[
         str | None,
         typer.Argument(help="One object. Default: all.", autocompletion=completion.names),
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = Output.TABLE.value,
     selector: SelectorOption = "",
+    sort_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Sort by a field, for example .spec.partitions.",
+            show_default=False,
+        ),
+    ] = None,
     watch: Annotated[
         bool, typer.Option("-w", "--watch", help="Watch: print a line for every change.")
     ] = False,
@@ -33,33 +52,57 @@ def get(
     sc: ScOption = None,
 ) -> None:
     """List objects of a kind, or one object; or named consumers and their lag."""
+    form = parse_output(output)
+    if watch and sort_by is not None:
+        raise InvalidRequestError("-w prints changes as they come: leave --sort-by out")
     if is_consumers(kind):
-        if selector:
-            raise InvalidRequestError("-l: consumers have no labels")
+        if selector or sort_by is not None:
+            raise InvalidRequestError("consumers are no objects: leave -l and --sort-by out")
         from runnel.cli.records.consumers import follow_consumers, print_consumers
 
         if watch:
-            follow_consumers(name, output, sc)
-        print_consumers(name, output, sc)
+            follow_consumers(name, form, sc)
+        print_consumers(name, form, sc)
         return
-    cls = find_kind(kind)
+    kinds = list(dict.fromkeys(find_kind(word) for word in kind.split(",")))
+    if len(kinds) > 1 and (name is not None or watch):
+        raise InvalidRequestError("with NAME or -w, give one kind")
     if name is not None and selector:
         raise InvalidRequestError("give NAME or -l, not both")
     if watch:
-        # A watch needs a client that stays connected.
-        from runnel.cli.objects.watch import follow
-
-        with administered(sc) as cluster:
-            if name is not None:
-                # Raises NotFoundError if there is none of that name.
-                cluster.get(kind, name)
-            follow(cluster, cls, name, selector, output, system=show_system)
+        _follow(kinds[0], name, form, selector, system=show_system, sc=sc)
     reads = OneShotReads(sc, who())
     if name is not None:
-        print_objects([reads.get(kind, name)], output, one=True)
+        print_objects([reads.get(kind, name)], form, one=True)
         return
-    objects = reads.list(kind, selector, show_system=show_system)
-    if not objects and output in (Output.TABLE, Output.WIDE):
-        print(f"no {cls.PLURAL} found", file=sys.stderr)
-        return
-    print_objects(objects, output, one=False)
+    objects: list[Object] = []
+    for cls in kinds:
+        found = reads.list(cls.PLURAL, selector, show_system=show_system)
+        if not found and form in (Output.TABLE, Output.WIDE):
+            print(f"no {cls.PLURAL} found", file=sys.stderr)
+        objects += found
+    if sort_by is not None:
+        from runnel.cli.objects.order import sorted_by
+
+        objects = sorted_by(objects, sort_by)
+    if objects or form not in (Output.TABLE, Output.WIDE):
+        print_objects(objects, form, one=False)
+
+
+def _follow(
+    cls: type[Object],
+    name: str | None,
+    form: Output | Template,
+    selector: str,
+    *,
+    system: bool,
+    sc: str | None,
+) -> None:
+    # A watch needs a client that stays connected.
+    from runnel.cli.objects.watch import follow
+
+    with administered(sc) as cluster:
+        if name is not None:
+            # Raises NotFoundError if there is none of that name.
+            cluster.get(cls.PLURAL, name)
+        follow(cluster, cls, name, selector, form, system=system)

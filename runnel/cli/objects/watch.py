@@ -16,6 +16,7 @@ from schemas.objects.metadata import Object
 
 if TYPE_CHECKING:
     from runnel.admin.blocking import BlockingAdmin
+    from runnel.cli.jsonpath import Template
 
 
 def follow(
@@ -23,7 +24,7 @@ def follow(
     cls: type[Object],
     name: str | None,
     selector: str,
-    output: Output,
+    output: Output | Template,
     *,
     system: bool,
 ) -> NoReturn:
@@ -65,10 +66,11 @@ class EventPrinter:
     """Prints objects and changes to standard output, each at once.
 
     Tables have one more column than without ``-w``: EVENT, empty for objects that existed at the
-    start. ``-o json`` is one object a line: ``{"type": "added", "revision": 7, "object": {…}}``.
+    start. ``-o json`` is one object a line: ``{"type": "added", "revision": 7, "object": {…}}``. A
+    template is about the object alone, as in kubectl.
     """
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output | Template) -> None:
         self._output = output
         self._widths: list[int] = []
 
@@ -83,6 +85,9 @@ class EventPrinter:
     def change(self, event: WatchEvent) -> None:
         """Print one change."""
         obj = event.object
+        if not isinstance(self._output, Output):
+            print(self._output.render(obj.to_json()), end="", flush=True)
+            return
         match self._output:
             case Output.JSON:
                 line = {"type": event.type, "revision": event.revision, "object": obj.to_json()}

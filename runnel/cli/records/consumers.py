@@ -15,11 +15,20 @@ import yaml
 from runnel.cli import completion
 from runnel.cli.arguments import OnlyPartitionsOption, ScOption
 from runnel.cli.connection import connected
-from runnel.cli.render import Output, age, column_widths, count, format_row, print_rows
+from runnel.cli.render import (
+    Output,
+    age,
+    column_widths,
+    count,
+    format_row,
+    print_document,
+    print_rows,
+)
 from runnel.cli.times import parse_time
 from schemas.errors import InvalidRequestError
 
 if TYPE_CHECKING:
+    from runnel.cli.jsonpath import Template
     from runnel.net.offsets import Start
     from runnel.positions.admin import NamedConsumer, PartitionProgress
 
@@ -71,10 +80,13 @@ def reset(
         print(f"opened by {done.fenced}, who is fenced at the next commit", file=sys.stderr)
 
 
-def print_consumers(name: str | None, output: Output, sc: str | None) -> None:
+def print_consumers(name: str | None, output: Output | Template, sc: str | None) -> None:
     """``get consumers [NAME]``."""
     with connected(sc) as cluster:
         found = cluster.consumers(name)
+    if not isinstance(output, Output):
+        print_document({"items": list(map(_json, found))}, output)
+        return
     match output:
         case Output.JSON:
             print(json.dumps({"items": list(map(_json, found))}, indent=2))
@@ -96,7 +108,7 @@ def print_consumers(name: str | None, output: Output, sc: str | None) -> None:
             print_rows(["NAME", "TOPIC", "PARTITION", *_PROGRESS], rows)
 
 
-def follow_consumers(name: str | None, output: Output, sc: str | None) -> NoReturn:
+def follow_consumers(name: str | None, output: Output | Template, sc: str | None) -> NoReturn:
     """``get consumers -w``: all consumers, then a line for each that has moved, until interrupted.
 
     Positions change with every record and there is no watch on them, so this polls.

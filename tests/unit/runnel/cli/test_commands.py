@@ -9,6 +9,7 @@ import pytest
 from typer.core import TyperCommand, TyperGroup
 
 from runnel.cli.commands import COMMANDS, load
+from runnel.cli.render import Output
 from tests.unit.runnel.cli.conftest import CommandLine
 
 
@@ -65,7 +66,9 @@ def printing_commands() -> Iterator[tuple[tuple[str, ...], list[str]]]:
             left += [((*path, name), below) for name, below in command.commands.items()]
         for option in command.params:
             if "-o" in option.opts:
-                yield path, [str(one) for one in option.type_descriptor.annotation]
+                formats = option.type_descriptor.annotation
+                # A template is no member of an enumeration.
+                yield path, [str(one) for one in (Output if formats is str else formats)]
 
 
 def test_every_format_in_the_help_is_taken(command: CommandLine) -> None:

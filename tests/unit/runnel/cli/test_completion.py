@@ -56,6 +56,8 @@ OFFERED = {
     "given-a-field-of-nothing-then-nothing": ("runnel explain topic.spoc.re", []),
     "given-a-kind-to-explain": ("runnel explain stre", ["stream"]),
     "given-an-output": ("runnel get t -o y", ["yaml"]),
+    "given-the-output-that-takes-a-template": ("runnel get t -o js", ["json", "jsonpath="]),
+    "given-a-second-kind": ("runnel get topics,part", ["topics,partitions"]),
 }  # fmt: skip
 
 
