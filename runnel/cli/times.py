@@ -30,3 +30,19 @@ def parse_time(text: str, now: datetime, option: str = "--at") -> datetime:
             f"{option}: {text!r} is not a time; write 2026-01-31T12:00:00, or -1h for an hour ago"
         ) from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """The time of ``--since``: ``10m`` is ten minutes before ``now``, and all that `parse_time`
+    takes. Raises InvalidRequestError."""
+    if re.fullmatch(r"([0-9]+(\.[0-9]+)?(ms|[wdhms]))+", text):
+        text = f"-{text}"
+    try:
+        return parse_time(text, now, "--since")
+    except InvalidRequestError as error:
+        if "is not a time" not in error.message:
+            raise
+        raise InvalidRequestError(
+            f"--since: {text!r} is neither a duration nor a time; write 10m for the last ten"
+            " minutes, or 2026-01-31T12:00:00"
+        ) from None

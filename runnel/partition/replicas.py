@@ -6,15 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from runnel.admin.client import Admin
-from runnel.net.address import Address
-from runnel.net.connection import SpuConnection, open_connection
-from schemas.errors import NotFoundError, RunnelError, UnreachableError
+from runnel.net.connection import SpuConnection
+from runnel.net.spus import connect_to
+from schemas.errors import NotFoundError, UnreachableError
 from schemas.ids import PartitionUid
 from schemas.objects.partition import Partition
 from schemas.objects.spelling import nearest
-from schemas.objects.spu import Spu, SpuResolution
-
-CONNECT_TIMEOUT_S = 5.0
+from schemas.objects.spu import Spu
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +42,11 @@ class Located:
             raise UnreachableError(f"SPU {spu_id} is not registered")
         if spu_id in self.away:
             raise UnreachableError(self.away[spu_id])
-        public = spu.spec.public_endpoint
         try:
-            connection = await open_connection(Address(public.host, public.port), CONNECT_TIMEOUT_S)
-        except RunnelError as error:
-            state = spu.status.resolution
-            away = f"SPU {spu_id} is {state.value}: " if state is not SpuResolution.ONLINE else ""
-            self.away[spu_id] = f"{away}{error.message}"
-            raise UnreachableError(self.away[spu_id]) from error
-        if connection.spu_id != spu_id:
-            await connection.close()
-            raise UnreachableError(
-                f"SPU {connection.spu_id} answers at {connection.address}, not SPU {spu_id}; check"
-                f" spec.publicEndpoint: runnel get spu {spu.name} -o yaml"
-            )
-        return connection
+            return await connect_to(spu)
+        except UnreachableError as error:
+            self.away[spu_id] = error.message
+            raise
 
 
 async def locate(admin: Admin, names: Iterable[str]) -> list[Located]:

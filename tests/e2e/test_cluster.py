@@ -78,6 +78,16 @@ def test_start_again_changes_nothing_and_status_lists_every_daemon(cluster: Comm
     assert "sc-0, spu-0" in cluster.fails("cluster", "logs", "spu-9", code=3)
 
 
+def test_lines_of_all_daemons_are_gathered_by_time(cluster: Command) -> None:
+    gathered = cluster("cluster", "logs", "--since", "1h", "-o", "json").splitlines()
+    lines = [json.loads(line) for line in gathered]
+    assert {"sc", "spu-0", "spu-1"} <= {line["process"] for line in lines}
+    times = [line["timestamp"] for line in lines]
+    assert times == sorted(times)
+    (connected, *_) = [line["cause"] for line in lines if line["event"] == "SPU connected"]
+    assert connected in cluster("cluster", "logs", "--cause", connected)
+
+
 def test_a_killed_spu_is_started_again_and_survives_its_sc(runnel: Command) -> None:
     base = free_base_port(runnel.home / "local", 2)
     runnel("cluster", "start", "--base-port", str(base), "--spus", "2")

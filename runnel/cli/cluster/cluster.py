@@ -5,44 +5,24 @@ from __future__ import annotations
 import json
 import sys
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from runnel.cli.arguments import TableOutputOption
 from runnel.cli.cluster.check import check
+from runnel.cli.cluster.local import DataDirOption, local_cluster
+from runnel.cli.cluster.logs import logs
 from runnel.cli.cluster.recover import recover
-from runnel.cli.context_option import data_dir_of_context
 from runnel.cli.contexts import note_override
 from runnel.cli.failure import say, stderr
 from runnel.cli.render import TableOutput, count, print_rows
-from runnel.contexts import current_context, load_contexts, runnel_home
+from runnel.contexts import load_contexts
 from runnel.local import offline_admin
-from runnel.local.cluster import LocalCluster
 from schemas.daemon.kv_url import without_password
-from schemas.errors import InvalidRequestError, NotFoundError
+from schemas.errors import InvalidRequestError
 
 app = typer.Typer(help="Start, inspect and stop a cluster on this machine.", no_args_is_help=True)
-FOLLOW_POLL_S = 0.2
-
-DataDirOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        callback=data_dir_of_context,
-        help="The cluster's data directory. Default: that of the context, or RUNNEL_HOME/local.",
-        show_default=False,
-    ),
-]
-
-
-def _cluster(data_dir: Path | None) -> LocalCluster:
-    if data_dir is None:
-        context = current_context()
-        local = context is not None and context.data_dir
-        data_dir = Path(local) if local else runnel_home() / "local"
-    return LocalCluster(data_dir)
 
 
 @app.command()
@@ -71,7 +51,7 @@ def start(
 
     A cluster that is started again keeps its data and settings.
     """
-    cluster = _cluster(data_dir)
+    cluster = local_cluster(data_dir)
     plan = cluster.plan(spus, base_port, kv, name)
     before = load_contexts().current
     spus_text = count(plan.spus, "SPU")
@@ -136,7 +116,7 @@ def migrate(
                 source, kv, name, spinner.update
             )
         else:
-            cluster = _cluster(data_dir)
+            cluster = local_cluster(data_dir)
             moved = cluster.migrate(kv, spinner.update)
             notes = cluster.notes
     took = time.monotonic() - begin
@@ -157,7 +137,7 @@ def status(
     output: TableOutputOption = TableOutput.TABLE,
 ) -> None:
     """Show the daemons with their ids, pids, ports and states."""
-    found = _cluster(data_dir).status()
+    found = local_cluster(data_dir).status()
     if output is TableOutput.JSON:
         print(json.dumps(found, indent=2))
         return
@@ -178,7 +158,7 @@ def status(
 @app.command()
 def stop(data_dir: DataDirOption = None) -> None:
     """Stop the local cluster; its data stays."""
-    cluster = _cluster(data_dir)
+    cluster = local_cluster(data_dir)
     with stderr().status("stopping the cluster"):
         stopped = cluster.stop()
     if stopped:
@@ -197,7 +177,7 @@ def delete(
     ] = False,
 ) -> None:
     """Stop the local cluster and delete all its data."""
-    cluster = _cluster(data_dir)
+    cluster = local_cluster(data_dir)
     cluster.require_something()
     if not yes:
         if not sys.stdin.isatty():
@@ -207,42 +187,6 @@ def delete(
     print(f"deleted {cluster.data_dir}")
 
 
-@app.command()
-def logs(
-    daemon: Annotated[str | None, typer.Argument(help="sc-0, spu-0, … Default: all.")] = None,
-    lines: Annotated[
-        int, typer.Option("-n", "--lines", min=0, help="Print the last N lines.")
-    ] = 50,
-    follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Keep printing new lines.")
-    ] = False,
-    data_dir: DataDirOption = None,
-) -> None:
-    """Print what the daemons logged."""
-    cluster = _cluster(data_dir)
-    names = cluster.log_names()
-    if daemon is not None:
-        if daemon not in names:
-            known = ", ".join(names) or "none: the cluster was never started"
-            raise NotFoundError(f"there is no log of {daemon!r}; logs: {known}")
-        names = [daemon]
-    positions = {}
-    for name in names:
-        if len(names) > 1:
-            print(f"==> {name} <==")
-        for line in cluster.log_tail(name, lines):
-            print(line)
-        positions[name] = cluster.log_file(name).stat().st_size
-    while follow:
-        for name, position in positions.items():
-            with cluster.log_file(name).open("rb") as file:
-                file.seek(position)
-                fresh = file.read()
-            positions[name] = position + len(fresh)
-            for line in fresh.decode(errors="replace").splitlines():
-                print(f"{name}: {line}" if len(names) > 1 else line, flush=True)
-        time.sleep(FOLLOW_POLL_S)
-
-
+app.command()(logs)
 app.command()(check)
 app.command()(recover)

@@ -10,6 +10,8 @@ from typing import Any, cast
 
 from aiohttp import web
 
+from sc.api.log_lines import log_lines_text, read_log_query
+from sc.api.requests import Query
 from schemas.control.assignments import (
     Assignments,
     Endpoint,
@@ -17,6 +19,7 @@ from schemas.control.assignments import (
     ReplicaEndpoint,
     TopicAssignment,
 )
+from schemas.daemon.log_ring import LogRing
 from schemas.errors import (
     CompactedError,
     ConflictError,
@@ -61,6 +64,8 @@ class FakeSc:
         #: SPUs that an operator believed.
         self.recovered: list[int] = []
         self.history: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        #: Its own log lines; None as of an earlier version.
+        self.log_ring: LogRing | None = LogRing(1)
         self.watches = 0
         #: So many of the next watches are turned away.
         self.watches_refused = 0
@@ -98,6 +103,7 @@ class FakeSc:
         app.router.add_get("/v1/cluster", self._cluster)
         app.router.add_post("/v1/cluster/recover", self._recover)
         app.router.add_get("/v1/assignments", self._assignments)
+        app.router.add_get("/v1/logs", self._log_lines)
         app.router.add_get("/v1/{plural}", self._list)
         app.router.add_post("/v1/{plural}", self._create)
         app.router.add_get("/v1/{plural}/{name}", self._get)
@@ -400,6 +406,14 @@ class FakeSc:
         if request.query.get("dryRun") != "true":
             self._remove(found)
         return web.json_response(found.to_json(), status=202)
+
+    async def _log_lines(self, request: web.Request) -> web.Response:
+        if self.log_ring is None:
+            raise NotFoundError("there is no /v1/logs")
+        asked = read_log_query(Query({name: [value] for name, value in request.query.items()}))
+        return web.Response(
+            text=log_lines_text(self.log_ring, asked), content_type="application/json"
+        )
 
     async def _system_topic(self, request: web.Request) -> web.Response:
         name = f"_{request.match_info['name']}"

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from schemas.daemon.log_ring import LogRing
 from schemas.errors import (
     ConflictError,
     NotLeaderError,
@@ -23,6 +24,7 @@ from schemas.errors import (
     UnsupportedError,
 )
 from schemas.wire.batch import BatchHeader, read_header, set_offset_and_term, verify_client_part
+from schemas.wire.log_line_requests import ListLogLinesRequest
 from schemas.wire.protocol import PREFIX, Api, HelloResponse, pack_error, pack_frame, unpack_frame
 from schemas.wire.record_requests import (
     LATEST,
@@ -44,6 +46,7 @@ from schemas.wire.subscription_requests import (
     SubscriptionEntry,
     unpack_numbers,
 )
+from spu.server.log_lines import list_log_lines
 from tests.unit.runnel.fake_sc import CLUSTER_UID
 
 
@@ -139,6 +142,8 @@ class FakeSpu:
         self.produce_script: deque[Step | RunnelError] = deque()
         self.fetch_script: deque[Step | RunnelError] = deque()
         self.cluster_uid = CLUSTER_UID
+        #: Its own log lines; None as of an earlier version.
+        self.log_ring: LogRing | None = LogRing(2)
         #: A follower serves fetches that allow it, and nothing else.
         self.leads = True
         #: A leader that has committed nothing tells no offsets.
@@ -264,6 +269,9 @@ class FakeSpu:
                     self.credits[grant.number] += grant.credit
                     self.most_credit = max(self.most_credit, self.credits[grant.number])
                 self._spawn(self.grown())
+            case Api.LIST_LOG_LINES if self.log_ring is not None:
+                asked = ListLogLinesRequest.unpack(fixed)
+                answer(*list_log_lines(self.log_ring, asked, tail))
             case Api.UNSUBSCRIBE if self.pushes:
                 for number in unpack_numbers(tail):
                     self.unsubscribed.append(number)

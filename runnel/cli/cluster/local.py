@@ -1,0 +1,31 @@
+"""Which local cluster a command is about: ``--data-dir``, else that of the context."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runnel.cli.context_option import data_dir_of_context
+from runnel.contexts import current_context, runnel_home
+from runnel.local.cluster import LocalCluster
+
+DataDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        callback=data_dir_of_context,
+        help="The cluster's data directory. Default: that of the context, or RUNNEL_HOME/local.",
+        show_default=False,
+    ),
+]
+
+
+def local_cluster(data_dir: Path | None) -> LocalCluster:
+    """The cluster in a directory, by default in that of the context in use."""
+    if data_dir is None:
+        context = current_context()
+        local = context is not None and context.data_dir
+        data_dir = Path(local) if local else runnel_home() / "local"
+    return LocalCluster(data_dir)

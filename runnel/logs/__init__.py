@@ -1,0 +1,1 @@
+"""Log lines of all daemons of a cluster."""
