@@ -79,6 +79,11 @@ COMMANDS: Final = {
         "wait",
         "Wait until an object has a resolution, is deleted, or is writable.",
     ),
+    "top": LazyCommand(
+        ".top.command",
+        "top",
+        "Show the cluster live: its health, what needs a person, SPUs and topics with their rates.",
+    ),
     "topic": LazyCommand(".partition.topic", "app", "Show the offsets of a topic, or truncate it."),
     "partition": LazyCommand(
         ".partition.partition", "app", "Elect the leader of a partition, or inspect its log."

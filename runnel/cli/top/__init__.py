@@ -1,0 +1,1 @@
+"""``runnel top``: the cluster live in a terminal."""

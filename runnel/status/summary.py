@@ -1,0 +1,232 @@
+"""A cluster at a glance: its health, what needs a person, its SPUs and its topics. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from runnel.status.state import ClusterState
+from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition, PartitionResolution
+from schemas.objects.spu import Spu, SpuResolution
+from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
+from schemas.objects.topic import Topic, TopicResolution
+
+
+class Severity(IntEnum):
+    """How bad a problem is, the worst first."""
+
+    UNAVAILABLE = 0
+    """Records cannot be read, or not be written."""
+    DEGRADED = 1
+    """All works, but one more failure may end that."""
+    NOTICE = 2
+    """Something that was asked for is not done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What needs a person: an object, its state in a word, and the reason in its status."""
+
+    severity: Severity
+    kind: str
+    name: str
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Counts of a cluster. ``unwritable`` partitions have a leader, and ``under_replicated`` ones
+    have fewer live replicas than replicas."""
+
+    spus: int
+    spus_online: int
+    topics: int
+    partitions: int
+    offline: int
+    unwritable: int
+    under_replicated: int
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing is missing."""
+        bad = self.offline + self.unwritable + self.under_replicated
+        return self.spus_online == self.spus and not bad
+
+    def __str__(self) -> str:
+        return (
+            f"{self.spus_online}/{self.spus} SPUs online · topics: {self.topics:,} ·"
+            f" partitions: {self.partitions:,}, {self.offline:,} offline,"
+            f" {self.unwritable:,} not writable, {self.under_replicated:,} under-replicated"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SpuLine:
+    """One SPU. Rates are per second; numbers are None where it has told none."""
+
+    name: str
+    spu_id: int
+    place: str
+    state: str
+    leads: int
+    holds: int
+    received_bytes: float | None
+    sent_bytes: float | None
+    requests: float | None
+    connections: int | None
+    log_bytes: int | None
+    disk_used: float | None
+    """The used share of its disk, 0 to 1."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLine:
+    """One topic. Rates are per second; numbers are None where no leader has told any."""
+
+    name: str
+    partitions: int
+    replicas: int
+    state: str
+    offsets_per_second: float | None
+    bytes_per_second: float | None
+    offsets: int | None
+    log_bytes: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Everything that a first look shows. Problems are sorted, the worst first."""
+
+    health: Health
+    problems: tuple[Problem, ...]
+    spus: tuple[SpuLine, ...]
+    topics: tuple[TopicLine, ...]
+
+
+def summarize(state: ClusterState, *, system: bool = False) -> Summary:
+    """The summary of a state. ``system``: with the topics of the system."""
+    spus = state.objects(Spu, system=True)
+    # Partitions of the system are as important as others.
+    partitions = state.objects(Partition, system=True)
+    shown = state.objects(Topic, system=system)
+    problems = [
+        *_spu_problems(spus),
+        *_partition_problems(partitions),
+        *_topic_problems(state.objects(Topic, system=True)),
+        *_group_problems(state.objects(SpuGroup, system=True)),
+    ]
+    return Summary(
+        health=_health(spus, len(shown), partitions),
+        problems=tuple(sorted(problems, key=lambda p: (p.severity, p.kind, p.name))),
+        spus=tuple(_spu_lines(state, spus, partitions)),
+        topics=tuple(_topic_lines(state, shown)),
+    )
+
+
+def _health(spus: list[Spu], topics: int, partitions: list[Partition]) -> Health:
+    offline = sum(p.status.resolution is PartitionResolution.OFFLINE for p in partitions)
+    return Health(
+        spus=len(spus),
+        spus_online=sum(spu.status.resolution is SpuResolution.ONLINE for spu in spus),
+        topics=topics,
+        partitions=len(partitions),
+        offline=offline,
+        unwritable=sum(p.status.writable is False for p in partitions),
+        under_replicated=sum(map(is_under_replicated, partitions)),
+    )
+
+
+def is_under_replicated(partition: Partition) -> bool:
+    """Whether a partition has fewer live replicas than replicas."""
+    return len(partition.status.lrs) < len(partition.spec.replicas)
+
+
+def _problem(severity: Severity, obj: Object, state: str) -> Problem:
+    return Problem(severity, obj.kind, obj.name, state, obj.status.reason or "")
+
+
+def _spu_problems(spus: list[Spu]) -> Iterator[Problem]:
+    for spu in spus:
+        resolution = spu.status.resolution
+        if resolution is not SpuResolution.ONLINE:
+            yield _problem(Severity.DEGRADED, spu, resolution.value)
+        elif spu.status.reason:
+            yield _problem(Severity.NOTICE, spu, resolution.value)
+
+
+def _partition_problems(partitions: list[Partition]) -> Iterator[Problem]:
+    for partition in partitions:
+        if partition.status.resolution is PartitionResolution.OFFLINE:
+            yield _problem(Severity.UNAVAILABLE, partition, "offline")
+        elif partition.status.writable is False:
+            yield _problem(Severity.UNAVAILABLE, partition, "not writable")
+        elif is_under_replicated(partition):
+            yield _problem(Severity.DEGRADED, partition, "under-replicated")
+
+
+def _topic_problems(topics: list[Topic]) -> Iterator[Problem]:
+    for topic in topics:
+        resolution = topic.status.resolution
+        if resolution is not TopicResolution.PROVISIONED:
+            yield _problem(Severity.NOTICE, topic, resolution.value)
+        elif topic.status.reason and topic.status.writable is not False:
+            # What keeps its partitions from being written is said of each of them.
+            yield _problem(Severity.NOTICE, topic, resolution.value)
+
+
+def _group_problems(groups: list[SpuGroup]) -> Iterator[Problem]:
+    for group in groups:
+        if group.status.resolution is SpuGroupResolution.INVALID or group.status.reason:
+            yield _problem(Severity.NOTICE, group, group.status.resolution.value)
+
+
+def _spu_lines(
+    state: ClusterState, spus: list[Spu], partitions: list[Partition]
+) -> Iterator[SpuLine]:
+    leads = Counter(p.status.leader for p in partitions)
+    holds: dict[int, int] = defaultdict(int)
+    for partition in partitions:
+        for spu_id in partition.spec.replicas:
+            holds[spu_id] += 1
+    for spu in spus:
+        numbers = state.numbers("spus", spu.name)
+        total = numbers.get("diskBytes") or 0
+        yield SpuLine(
+            name=spu.name,
+            spu_id=spu.spec.spu_id,
+            place="/".join(part for part in (spu.spec.region, spu.spec.rack) if part),
+            state=spu.status.resolution.value,
+            leads=leads[spu.spec.spu_id],
+            holds=holds[spu.spec.spu_id],
+            received_bytes=numbers.get("receivedBytesPerSecond"),
+            sent_bytes=numbers.get("sentBytesPerSecond"),
+            requests=numbers.get("requestsPerSecond"),
+            connections=numbers.get("connections"),
+            log_bytes=numbers.get("logBytes"),
+            disk_used=1 - numbers["freeBytes"] / total if total else None,
+            reason=spu.status.reason or "",
+        )
+
+
+def _topic_lines(state: ClusterState, topics: list[Topic]) -> Iterator[TopicLine]:
+    for topic in topics:
+        numbers = state.numbers("topics", topic.name)
+        yield TopicLine(
+            name=topic.name,
+            partitions=topic.spec.partition_count,
+            replicas=topic.spec.replica_count,
+            state="not writable"
+            if topic.status.writable is False
+            else topic.status.resolution.value,
+            offsets_per_second=numbers.get("offsetsPerSecond"),
+            bytes_per_second=numbers.get("bytesPerSecond"),
+            offsets=numbers.get("offsets"),
+            log_bytes=numbers.get("logBytes"),
+            reason=topic.status.reason or "",
+        )
