@@ -54,6 +54,16 @@ COMMANDS: Final = {
         "edit",
         "Change an object in an editor: RUNNEL_EDITOR, else EDITOR, else vi.",
     ),
+    "label": LazyCommand(
+        ".objects.label",
+        "label",
+        "Set labels of objects, or remove them: team=a sets one, team- removes it.",
+    ),
+    "scale": LazyCommand(
+        ".objects.scale",
+        "scale",
+        "Change the number of SPUs of a group, or of partitions of a topic.",
+    ),
     "get": LazyCommand(
         ".objects.get",
         "get",

@@ -34,7 +34,8 @@ _VERBS: Final = {
         ("describe", "describe desc inspect info"),
         ("delete", "delete del rm remove destroy unregister"),
         ("edit", "edit alter update set modify change patch replace"),
-        ("edit", "alter-config set-config add-partitions"),
+        ("edit", "alter-config set-config"),
+        ("scale", "scale resize add-partitions"),
         ("produce", "produce pub publish send write push put"),
         ("consume", "consume sub subscribe read cat tail poll fetch"),
         ("reset", "reset seek reset-offsets"),
@@ -174,14 +175,20 @@ def _of_noun(noun: str, word: str, names: Sequence[str]) -> str | None:
             return f"runnel get {singular} {name}" if names else f"runnel get {plural}"
         case (("create" | "edit"), "consumer"):
             return f"runnel consume TOPIC --name {name}"
-        case (("create" | "edit" | "delete"), "partition"):
-            return "runnel edit topic NAME"
+        case (("create" | "edit" | "scale"), "partition"):
+            return "runnel scale topic NAME --partitions N"
+        case "scale", "topic":
+            return f"runnel scale topic {name} --partitions N"
+        case "scale", ("spu" | "spugroup"):
+            return f"runnel scale spugroup {name} --replicas N"
         case "create", _:
             return f"runnel create topic {name}" if singular == "topic" else _FROM_FILE
         case "describe", "consumer":
             return f"runnel get consumer {name}"
         case (("produce" | "consume"), "topic"):
             return f"runnel {verb} {name if names else 'TOPIC'}"
+        case "delete", "partition":
+            return None
         case (("describe" | "delete" | "edit"), _):
             return f"runnel {verb} {singular} {name}"
         case "reset", "consumer":

@@ -59,6 +59,26 @@ def test_dry_runs_of_create_and_delete(cluster: Command) -> None:
     assert ("topics/dry" in names, "topics/differ" in names) == (False, True)
 
 
+def test_scale_and_label(cluster: Command) -> None:
+    cluster("create", "topic", "scaled", "--label", "team=a")
+    assert cluster("scale", "topic", "scaled", "--partitions", "3", "--dry-run") == (
+        "topic/scaled scaled from 1 to 3 partitions (dry run)\n"
+    )
+    cluster("scale", "topic", "scaled", "--partitions", "2")
+    cluster("wait", "partition", "scaled-1", "--for", "online")
+    fewer = cluster.fails("scale", "topic", "scaled", "--partitions", "1", code=2)
+    assert "cannot shrink from 2 to 1" in fewer
+    assert cluster("scale", "spugroup", "spu", "--replicas", "3", "--dry-run") == (
+        "spugroup/spu scaled from 2 to 3 SPUs (dry run)\n"
+    )
+    assert cluster("label", "topic", "scaled", "team-", "tier=gold") == "topic/scaled labeled\n"
+    assert cluster("get", "topics", "-l", "tier=gold,!team", "-o", "name") == "topics/scaled\n"
+    cluster.fails("label", "partition", "scaled-0", "tier=gold", code=2)
+    by_size = r'jsonpath={range .items[?(@.spec.partitions>=2)]}{.metadata.name}{"\n"}{end}'
+    assert "scaled" in cluster("get", "topics", "-o", by_size).splitlines()
+    cluster("delete", "topic", "scaled")
+
+
 def test_edit_and_who_did_it(
     cluster: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
