@@ -49,6 +49,9 @@ class StatisticsView:
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
+        #: What readers of changes got since the last second ended, by what they had seen.
+        self._computed: dict[tuple[int, frozenset[str]], asyncio.Task[str | None]] = {}
+        self._computed_at = -1
 
     async def all(self, wanted: Wanted) -> StatisticsAnswer:
         """What is asked for, as of now."""
@@ -97,12 +100,28 @@ class StatisticsView:
         changes of several seconds at once."""
         version = -1
         while True:
-            changes = self._controller.statistics.changes_since(version)
-            version = changes.version
-            found = await self.changed(changes, topics)
-            if found is not None:
-                await stream.send([(STATISTICS, found.model_dump_json(by_alias=True))])
+            text, version = await self._news(version, topics)
+            if text is not None:
+                await stream.send([(STATISTICS, text)])
             await stream.while_waiting(self._controller.seconds.end)
+
+    async def _news(self, version: int, topics: frozenset[str]) -> tuple[str | None, int]:
+        """What changed after a version, as JSON, and the version that it leads to. It is computed
+        once for all readers that have seen the same."""
+        now = self._controller.statistics.version
+        if self._computed_at != now:
+            self._computed, self._computed_at = {}, now
+        task = self._computed.get((version, topics))
+        if task is None:
+            changes = self._controller.statistics.changes_since(version)
+            task = asyncio.create_task(self._text(changes, topics), name="statistics")
+            self._computed[version, topics] = task
+        # One reader that goes away does not take the answer from the others.
+        return await asyncio.shield(task), now
+
+    async def _text(self, changes: Changes, topics: frozenset[str]) -> str | None:
+        found = await self.changed(changes, topics)
+        return None if found is None else found.model_dump_json(by_alias=True)
 
     def _at(self) -> int:
         passed_ms = self._controller.clock_ms() - self._second * 1000
@@ -137,10 +156,14 @@ class StatisticsView:
 
     async def _topics(self, names: Iterable[str], seconds: int) -> AsyncIterator[TopicStatistics]:
         store, board = self._controller.view.store, self._controller.statistics
-        for number, name in enumerate(names):
-            if number % _AT_ONCE == 0:
-                await asyncio.sleep(0)
+        added = 0
+        for name in names:
             partitions = store.partitions_of(Topic.kind_name(), name)
+            added += len(partitions) + 1
+            if added >= _AT_ONCE:
+                # Heartbeats of SPUs do not wait for it.
+                added = 0
+                await asyncio.sleep(0)
             numbers = [one for p in partitions if (one := board.partition(p)) is not None]
             rates = board.topic(name)
             series = {}

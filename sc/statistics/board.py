@@ -94,7 +94,10 @@ class Board:
     # -- what comes in ------------------------------------------------------------------------
 
     def told(self, spu_id: int, statistics: Statistics, now_ms: int) -> None:
-        """An SPU has told its numbers."""
+        """An SPU has told its numbers. What the store does not know is passed over: it was deleted,
+        and the SPU has not heard of that yet."""
+        if self._store.spu(spu_id) is None:
+            return
         found = self._spus.get(spu_id)
         if found is None:
             self._spus[spu_id] = found = SpuBoard(statistics.spu, now_ms)
@@ -110,13 +113,15 @@ class Board:
             self._now.spus.add(spu_id)
 
     def _told_of(self, spu_id: int, numbers: ReplicaNumbers) -> None:
+        partition = self._store.partition_by_uid(numbers.uid)
+        if partition is None:
+            return
         replicas = self._replicas.setdefault(numbers.uid, {})
         before = replicas.get(spu_id)
         replicas[spu_id] = numbers
         now = self._now
         now.partitions.add(numbers.uid)
-        partition = self._store.partition_by_uid(numbers.uid)
-        if before is None or partition is None or partition.status.leader != spu_id:
+        if before is None or partition.status.leader != spu_id:
             return
         more = max(0, numbers.committed_end - before.committed_end)
         # Retention makes a log smaller: what it took is not known, so this is the least.
@@ -125,8 +130,7 @@ class Board:
         now.written[numbers.uid] = now.written.get(numbers.uid, 0) + grown
 
     def close_second(self, second: int) -> None:
-        """This second is over: compute its rates. What was told of partitions and SPUs that do not
-        exist any more is forgotten."""
+        """This second is over: compute its rates."""
         if second <= self.second:
             return
         elapsed = second - self.second if self.second else 1
@@ -134,11 +138,6 @@ class Board:
         for spu in self._spus.values():
             _close(spu, second, elapsed)
         topics = self._close_topics(now, second, elapsed)
-        gone = [uid for uid in now.partitions if self._store.partition_by_uid(uid) is None]
-        for uid in gone:
-            self._replicas.pop(uid, None)
-        for spu_id in [one for one in now.spus if self._store.spu(one) is None]:
-            self._spus.pop(spu_id, None)
         self.version += 1
         self.second = second
         self._past.append(

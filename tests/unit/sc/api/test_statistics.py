@@ -1,0 +1,94 @@
+"""Statistics for many readers: computed once, and not in one go."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from sc.api.feeds import EventStream
+from sc.api.statistics import StatisticsView
+from sc.controller import Controller
+from sc.statistics.board import Board, Changes
+from sc.store.local_store import LocalStore
+from schemas.control.statistics import ReplicaNumbers, SpuNumbers, Statistics
+from schemas.ids import PartitionUid
+from tests.polling import eventually
+from tests.unit.sc.builders import partition_of, spu_of, topic_of
+
+PARTITIONS = 2_000
+
+
+@pytest.fixture
+def board() -> Board:
+    store = LocalStore()
+    partitions = [partition_of("t", index, (1,), leader=1) for index in range(PARTITIONS)]
+    for obj in (spu_of(1), topic_of("t"), *partitions):
+        store.put(obj)
+    found = Board(store)
+    rows = tuple(ReplicaNumbers(PartitionUid(p.uid), 0, 1, 1, 1) for p in partitions)
+    found.told(1, Statistics(spu=SpuNumbers(), replicas=rows), 0)
+    found.close_second(1)
+    return found
+
+
+def view_of(board: Board) -> StatisticsView:
+    controller = SimpleNamespace(
+        statistics=board,
+        view=SimpleNamespace(store=board._store),
+        clock_ms=lambda: 2_000,
+        seconds=SimpleNamespace(end=asyncio.Event().wait),
+    )
+    return StatisticsView(cast(Controller, controller))
+
+
+class Reader:
+    """A stream that writes down what it is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    async def send(self, events: list[tuple[str, str]]) -> None:
+        self.sent += [text for _, text in events]
+
+    async def while_waiting(self, wait: Any) -> None:
+        await wait()
+
+
+async def test_readers_that_saw_the_same_get_the_same_and_it_is_computed_once(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view, computed = view_of(board), list[Changes]()
+    real = view.changed
+
+    async def counted(changes: Changes, topics: frozenset[str]) -> Any:
+        computed.append(changes)
+        return await real(changes, topics)
+
+    monkeypatch.setattr(view, "changed", counted)
+    readers = [Reader() for _ in range(3)]
+    following = [
+        asyncio.create_task(view.follow(cast(EventStream, one), topics=frozenset()))
+        for one in readers
+    ]
+    # One that goes away early does not take it from the others.
+    await asyncio.sleep(0)
+    following[0].cancel()
+    await eventually(lambda: all(one.sent for one in readers[1:]))
+    for task in following:
+        task.cancel()
+    await asyncio.gather(*following, return_exceptions=True)
+    assert len(computed) == 1
+    assert readers[1].sent[0] is readers[2].sent[0]
+    assert readers[1].sent[0].count('"committedEnd"') == PARTITIONS
+
+
+async def test_others_have_their_turn_while_many_partitions_are_added_up(board: Board) -> None:
+    view, turns = view_of(board), 0
+    done = asyncio.create_task(view.changed(board.changes_since(-1), frozenset()))
+    while not done.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns > PARTITIONS / 256
