@@ -32,7 +32,10 @@ def test_help_lists_all_commands_in_the_order_of_the_table(command: CommandLine)
     ("typed", "answer"),
     [
         ("aplly", "No such command 'aplly'. Did you mean 'apply'?"),
-        ("topics", "No such command 'topics'. Did you mean 'topic'?\nhint: runnel get topics"),
+        (
+            "topics",
+            "No such command 'topics'. Did you mean 'topic', 'top'?\nhint: runnel get topics",
+        ),
         ("xyz", "No such command 'xyz'."),
     ],
     ids=["given-a-command-is-near", "given-a-group-is-near", "given-none-is-near"],
@@ -46,12 +49,14 @@ def test_mistyped_command(command: CommandLine, typed: str, answer: str) -> None
 #: Commands that take ``-o``, with arguments under which they look at it. No topic exists.
 PRINTING = {
     ("get",): ("topics",),
+    ("top",): ("--once",),
     ("consume",): ("orders", "--no-follow"),
     ("topic", "offsets"): ("orders",),
     ("partition", "dump"): ("orders-0",),
     ("partition", "segments"): ("orders-0",),
     ("partition", "verify"): ("--all",),
     ("cluster", "check"): (),
+    ("cluster", "logs"): (),
     ("cluster", "status"): (),
     ("context", "list"): (),
 }
