@@ -10,6 +10,9 @@ from typer.core import TyperGroup
 
 from runnel.cli.commands import COMMANDS, load
 from runnel.contexts import load_contexts, remember_cluster, runnel_home
+from runnel.local.cluster import LocalCluster
+from runnel.local.plan import ClusterPlan
+from runnel.local.state import ClusterState
 from tests.unit.runnel.cli.conftest import CommandLine
 
 NOWHERE = "127.0.0.1:1"
@@ -125,6 +128,34 @@ def test_given_a_context_then_commands_of_local_clusters_take_its_directory(
     assert (elsewhere.code, "was not started on this machine" in elsewhere.err) == (2, True)
     both = contexts("cluster", "status", "--context", "lab", "--data-dir", "x")
     assert (both.code, "--context or --data-dir, not both" in both.err) == (2, True)
+
+
+def test_given_a_context_elsewhere_then_commands_of_local_clusters_say_what_they_are_about(
+    contexts: CommandLine,
+) -> None:
+    done = contexts("cluster", "status")
+    said = f"the cluster of context nowhere is elsewhere; this is about {runnel_home() / 'local'}"
+    assert (done.code, done.err.splitlines()[0]) == (3, said)
+
+
+def test_given_another_context_in_use_then_start_says_which_one_commands_use_now(
+    contexts: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(self: LocalCluster, plan: ClusterPlan, _progress: object) -> bool:
+        remember_cluster(plan.cluster, plan.sc_address, self.data_dir)
+        return True
+
+    monkeypatch.setattr(LocalCluster, "start", started)
+    monkeypatch.setattr(LocalCluster, "require", lambda _self: ClusterState(spus=1))
+    lab = str(runnel_home() / "lab")
+    said = "commands use context lab now; for the one before: runnel context use nowhere\n"
+    first = contexts("cluster", "start", "--name", "lab", "--data-dir", lab)
+    assert (first.code, said in first.err) == (0, True)
+    again = contexts("cluster", "start", "--name", "lab")
+    assert (again.code, "context" in again.err) == (0, False)
+    assert load_contexts().current == "lab"
+    monkeypatch.setenv("RUNNEL_SC", "x:1")
+    assert "but RUNNEL_SC=x:1 decides" in contexts("cluster", "start", "--name", "lab").err
 
 
 def test_every_command_with_a_cluster_takes_a_context() -> None:
