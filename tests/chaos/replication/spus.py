@@ -23,10 +23,12 @@ ENDS_WITHIN_S = 60.0
 
 @dataclass
 class Fleet:
-    """A cluster whose SPUs the test starts, as processes on hosts of their own would be."""
+    """A cluster whose SPUs the test starts, as processes on hosts of their own would be.
+    ``settings`` are further lines of every spu.yaml."""
 
     command: Command
     base: int = 0
+    settings: str = ""
     proxies: list[PeerProxy] = field(default_factory=list)
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -69,6 +71,7 @@ controller: 127.0.0.1:{self.base + 1}
 public: {{host: 127.0.0.1, port: {public}}}
 private: {{host: 127.0.0.1, port: {public + 1}}}
 http: {{host: 127.0.0.1, port: {public + 2}}}
+{self.settings}
 """
             )
             self.start_spu(spu)

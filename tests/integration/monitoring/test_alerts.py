@@ -1,6 +1,6 @@
 """The alerts of ``examples/monitoring``, by `promtool`: each fires for its cause and for no other.
 
-`test_scrape.py` tries them on a real cluster.
+`tests/chaos/monitoring` tries them on a real cluster.
 """
 
 from __future__ import annotations
