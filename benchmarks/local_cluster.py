@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from runnel.local.cluster import LocalCluster
+from runnel.local.cluster import ClusterDaemons
 from runnel.local.processes import free_base_port
 
 
@@ -18,7 +18,7 @@ def local_cluster(spus: int = 1) -> Iterator[str]:
     """Address of the SC of a fresh cluster in a temporary directory."""
     directory = Path(tempfile.mkdtemp(prefix="runnel-bench-"))
     os.environ["RUNNEL_HOME"] = str(directory)
-    cluster = LocalCluster(directory / "cluster")
+    cluster = ClusterDaemons(directory / "cluster")
     plan = cluster.plan(spus, free_base_port(cluster.data_dir, spus), None)
     try:
         cluster.start(plan, lambda _step: None)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from runnel.admin.watch import WatchEvent
     from runnel.blocking import Cluster, Consumer, Producer, connect
     from runnel.consume.settings import ConsumerSettings
+    from runnel.local_cluster import LocalCluster
     from runnel.manifests import Spu, Topic
     from runnel.net.offsets import Start, Stop, TransactionId
     from runnel.partition.segments import Segments
@@ -83,6 +84,7 @@ __all__ = [
     "History",
     "HistoryEntry",
     "InvalidRequestError",
+    "LocalCluster",
     "ManifestError",
     "Misfit",
     "MisfitError",
@@ -134,6 +136,7 @@ _HOMES: Final = {
     "Consumer": ".blocking",
     "Producer": ".blocking",
     "connect": ".blocking",
+    "LocalCluster": ".local_cluster",
     "ConsumerSettings": ".consume.settings",
     "Start": ".net.offsets",
     "Stop": ".net.offsets",

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 import runnel
 from benchmarks.peers.peer import PATIENCE_S, TOPIC, Setup
-from runnel.local.cluster import LocalCluster
+from runnel.local.cluster import ClusterDaemons
 from runnel.local.processes import free_base_port
 from schemas.objects.partition import Partition
 
@@ -22,7 +22,7 @@ class RunnelPeer:
     name = "Runnel"
 
     def __init__(self) -> None:
-        self._local: LocalCluster | None = None
+        self._local: ClusterDaemons | None = None
         self._cluster: runnel.Cluster | None = None
 
     def version(self) -> str:
@@ -30,7 +30,7 @@ class RunnelPeer:
 
     def start(self, setup: Setup) -> None:
         os.environ["RUNNEL_HOME"] = str(setup.directory)
-        local = self._local = LocalCluster(setup.directory / "cluster")
+        local = self._local = ClusterDaemons(setup.directory / "cluster")
         base = free_base_port(local.data_dir, setup.brokers)
         plan = local.plan(setup.brokers, base, None)
         local.start(plan, lambda _step: None)

@@ -39,7 +39,7 @@ values that calls return, is shared with [runnel]({blocking}).
 
 #: Sections of the page and the packages whose names they hold, the first that fits.
 _SECTIONS: Final = (
-    ("Connect", ("runnel.Cluster", "runnel.connect")),
+    ("Connect", ("runnel.Cluster", "runnel.connect", "runnel.LocalCluster")),
     ("Produce", ("runnel.Producer", "runnel.produce")),
     ("Consume", ("runnel.Consumer", "runnel.consume", "runnel.positions", "runnel.net")),
     ("Records", ("runnel.records",)),

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from runnel.contexts import local_data_dirs
-from runnel.local.cluster import LocalCluster
+from runnel.local.cluster import ClusterDaemons
 from runnel.net.address import Address, parse_address
 from schemas.errors import RunnelError
 
@@ -42,7 +42,7 @@ def find_local(addresses: Iterable[Address], spus: Iterable[str]) -> LocalDaemon
     ports = {address.port for address in addresses if address.host in here}
     for data_dir in local_data_dirs():
         with suppress(RunnelError):
-            status = LocalCluster(data_dir).status()
+            status = ClusterDaemons(data_dir).status()
             if parse_address(status["address"]).port in ports:
                 return _daemons(status, set(spus))
     return None

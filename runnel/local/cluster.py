@@ -38,8 +38,12 @@ from schemas.errors import (
 from schemas.objects.spu import SpuResolution
 
 
-class LocalCluster:
-    """The cluster in one data directory, running or not."""
+class IncompleteError(RunnelError):
+    """The cluster runs, but without some of its SPUs."""
+
+
+class ClusterDaemons:
+    """The daemons of the cluster in one data directory, running or not."""
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir.expanduser().absolute()
@@ -110,14 +114,16 @@ class LocalCluster:
             )
         return plan
 
-    def start(self, plan: ClusterPlan, progress: Progress) -> bool:
+    def start(self, plan: ClusterPlan, progress: Progress, *, remember: bool = True) -> bool:
         """Start the daemons that do not run yet, and wait until the cluster takes records.
+
+        ``remember``: the cluster becomes the context in use.
 
         False if everything ran already, and is online. Raises ConflictError (a port is in use, it
         runs with other settings, or the KV holds another cluster of this name), UnreachableError (a
         daemon died, with the end of its log), DeadlineExceededError, NotFoundError (no program
-        etcd). Raises RunnelError if some SPUs did not come although the cluster has been started
-        before; the others run on then, and the SC goes on trying to start those.
+        etcd). Raises IncompleteError if some SPUs did not come although the cluster has been
+        started before; the others run on then, and the SC goes on trying to start those.
         """
         self._directory.check()
         with self._directory.exclusive():
@@ -163,9 +169,10 @@ class LocalCluster:
             plan = replace(plan, spus=startup.spus)
             self._directory.save(ClusterState.of(plan, startup.processes))
             self.notes = startup.notes
-            remember_cluster(plan.cluster, plan.sc_address, self.data_dir)
+            if remember:
+                remember_cluster(plan.cluster, plan.sc_address, self.data_dir)
             if startup.absent:
-                raise RunnelError(_incomplete(plan, startup))
+                raise IncompleteError(_incomplete(plan, startup))
             return True
 
     # -- move ---------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import typer
 from runnel.cli.context_option import data_dir_of_context
 from runnel.cli.failure import say
 from runnel.contexts import current_context, runnel_home
-from runnel.local.cluster import LocalCluster
+from runnel.local.cluster import ClusterDaemons
 
 DataDirOption = Annotated[
     Path | None,
@@ -23,13 +23,13 @@ DataDirOption = Annotated[
 ]
 
 
-def local_cluster(data_dir: Path | None) -> LocalCluster:
+def local_cluster(data_dir: Path | None) -> ClusterDaemons:
     """The cluster in a directory, by default in that of the context in use."""
     if data_dir is None:
         context = current_context()
         if context is not None and context.data_dir is not None:
-            return LocalCluster(Path(context.data_dir))
+            return ClusterDaemons(Path(context.data_dir))
         data_dir = runnel_home() / "local"
         if context is not None:
             say(f"the cluster of context {context.name} is elsewhere; this is about {data_dir}")
-    return LocalCluster(data_dir)
+    return ClusterDaemons(data_dir)

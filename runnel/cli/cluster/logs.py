@@ -25,7 +25,7 @@ from runnel.cli.failure import EXIT_UNREACHABLE, say, warn
 from runnel.cli.render import TableOutput
 from runnel.cli.times import parse_since
 from runnel.contexts import default_sc
-from runnel.local.cluster import LocalCluster
+from runnel.local.cluster import ClusterDaemons
 from schemas.daemon.log_options import LogLevel
 from schemas.daemon.log_text import format_line
 from schemas.errors import InvalidRequestError, NotFoundError, UnreachableError
@@ -211,7 +211,7 @@ def _print(lines: Iterable[dict[str, object]], output: TableOutput) -> None:
         print(format_line(line, colors=colors, process_width=width), flush=True)
 
 
-def _print_files(cluster: LocalCluster, daemon: str | None, lines: int, *, follow: bool) -> None:
+def _print_files(cluster: ClusterDaemons, daemon: str | None, lines: int, *, follow: bool) -> None:
     """Print the ends of the files of all local daemons, or of one. Raises NotFoundError."""
     names = cluster.log_names()
     if daemon is not None:

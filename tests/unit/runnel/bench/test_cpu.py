@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from runnel.bench.cpu import LocalDaemons, Meter, find_local
-from runnel.local.cluster import LocalCluster
+from runnel.local.cluster import ClusterDaemons
 from runnel.net.address import parse_addresses
 from schemas.errors import NotFoundError
 
@@ -69,14 +69,14 @@ def test_find_local(
     expected: LocalDaemons | None,
 ) -> None:
     monkeypatch.setenv("RUNNEL_HOME", str(tmp_path))
-    monkeypatch.setattr(LocalCluster, "status", lambda _self: found)
+    monkeypatch.setattr(ClusterDaemons, "status", lambda _self: found)
     assert find_local(parse_addresses(sc), online) == expected
 
 
 def test_given_no_local_cluster_then_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RUNNEL_HOME", str(tmp_path))
     with pytest.raises(NotFoundError):
-        LocalCluster(tmp_path / "local").status()
+        ClusterDaemons(tmp_path / "local").status()
     assert find_local(parse_addresses("localhost:9003"), []) is None
 
 

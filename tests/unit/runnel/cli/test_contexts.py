@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from runnel.cli.commands import COMMANDS, load
 from runnel.contexts import load_contexts, remember_cluster, runnel_home
-from runnel.local.cluster import LocalCluster
+from runnel.local.cluster import ClusterDaemons
 from runnel.local.plan import ClusterPlan
 from runnel.local.state import ClusterState
 from tests.unit.runnel.cli.conftest import CommandLine
@@ -141,12 +141,12 @@ def test_given_a_context_elsewhere_then_commands_of_local_clusters_say_what_they
 def test_given_another_context_in_use_then_start_says_which_one_commands_use_now(
     contexts: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def started(self: LocalCluster, plan: ClusterPlan, _progress: object) -> bool:
+    def started(self: ClusterDaemons, plan: ClusterPlan, _progress: object) -> bool:
         remember_cluster(plan.cluster, plan.sc_address, self.data_dir)
         return True
 
-    monkeypatch.setattr(LocalCluster, "start", started)
-    monkeypatch.setattr(LocalCluster, "require", lambda _self: ClusterState(spus=1))
+    monkeypatch.setattr(ClusterDaemons, "start", started)
+    monkeypatch.setattr(ClusterDaemons, "require", lambda _self: ClusterState(spus=1))
     lab = str(runnel_home() / "lab")
     said = "commands use context lab now; for the one before: runnel context use nowhere\n"
     first = contexts("cluster", "start", "--name", "lab", "--data-dir", lab)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runnel.local.cluster import LocalCluster
+from runnel.local.cluster import ClusterDaemons
 from runnel.local.etcd import find_etcd, warning_about
 from runnel.local.plan import ClusterPlan
 from runnel.local.state import ClusterState, DataDirectory
@@ -61,7 +61,7 @@ def test_kv_decides_the_url_and_what_starts_first(kv: str, url: str, first: str)
 
 
 def test_plan_remembers_what_was_started(tmp_path: Path) -> None:
-    cluster = LocalCluster(tmp_path)
+    cluster = ClusterDaemons(tmp_path)
     assert cluster.plan().spus == 1
     (tmp_path / "cluster.json").write_text(
         '{"base_port": 19000, "spus": 3, "kv": "sqlite", "processes": {}}'
@@ -116,4 +116,4 @@ def test_versions_with_known_faults_are_warned_of(
 
 def test_nothing_to_stop_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no cluster"):
-        LocalCluster(tmp_path).stop()
+        ClusterDaemons(tmp_path).stop()
