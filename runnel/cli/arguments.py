@@ -86,6 +86,11 @@ def is_consumers(kind: str) -> bool:
     return kind.lower() in {"consumer", "consumers"}
 
 
+def is_events(kind: str) -> bool:
+    """Whether a KIND argument means events, which are not objects of the SC."""
+    return kind.lower() in {"event", "events"}
+
+
 def parse_timeout(text: str) -> float:
     """Seconds of a duration option. Raises InvalidRequestError."""
     try:

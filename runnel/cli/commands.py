@@ -67,12 +67,17 @@ COMMANDS: Final = {
     "get": LazyCommand(
         ".objects.get",
         "get",
-        "List objects of a kind, or one object; or named consumers and their lag.",
+        "List objects of a kind, or one object; or named consumers, or events.",
     ),
     "describe": LazyCommand(
         ".objects.describe",
         "describe",
         "Show one object in full: the reason for its state, its parts, and its history.",
+    ),
+    "trace": LazyCommand(
+        ".trace",
+        "trace",
+        "Show what one causality id led to: changes of objects, and log lines of all daemons.",
     ),
     "explain": LazyCommand(
         ".objects.explain",

@@ -25,16 +25,16 @@ def kinds(incomplete: str) -> list[str]:
     from schemas.objects.kinds import KINDS
 
     before, comma, last = incomplete.lower().rpartition(",")
-    found = [name for name in _kinds_and_consumers() if name.startswith(last)] or [
+    found = [name for name in _listed() if name.startswith(last)] or [
         cls.kind_name().lower() for cls in KINDS if cls.kind_name().lower().startswith(last)
     ]
     return [before + comma + name for name in found]
 
 
-def _kinds_and_consumers() -> list[str]:
+def _listed() -> list[str]:
     from schemas.objects.kinds import KINDS
 
-    return [*(cls.PLURAL for cls in KINDS), "consumers"]
+    return [*(cls.PLURAL for cls in KINDS), "consumers", "events"]
 
 
 def outputs(incomplete: str) -> list[str]:

@@ -140,6 +140,28 @@ class History(Model):
     history tells of more than 500 writes."""
 
 
+class EventItem(HistoryItem):
+    """One change of an object. Of a deletion, the writer and the cause are those of the write that
+    asked for it, null and `-` if there was none."""
+
+    kind: str
+    """Kind of the object."""
+    name: str
+    """Its name."""
+    change: Literal["created", "modified", "deleted"]
+    """What was done to it."""
+
+
+class Events(Model):
+    """The last changes of all objects, the newest last."""
+
+    items: tuple[EventItem, ...]
+    complete: bool
+    """False if older events were left out for `limit`."""
+    first_revision: str | None
+    """The revision of the oldest event that the SC has; null if there is none."""
+
+
 class ReplicaAnswer(Model):
     """One replica of a partition, by the report of its SPU."""
 

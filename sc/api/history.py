@@ -52,7 +52,7 @@ async def history(kv: KV, key: str, label: str, limit: int) -> History:
         pass
     if not found:
         raise NotFoundError(f"{label} does not exist")
-    items = [_item(new, old) for new, old in zip(found, [*found[1:], None], strict=True)]
+    items = [history_item(new, old) for new, old in zip(found, [*found[1:], None], strict=True)]
     listed = found[: min(limit, MOST_READ)]
     return History(
         items=tuple(items[: len(listed)]),
@@ -93,7 +93,9 @@ def changed_fields(old: dict[str, Any] | None, new: dict[str, Any]) -> tuple[str
     return tuple(path for path in _differences(old, new, "") if path not in _COUNTERS)
 
 
-def _item(new: KeyValue, old: KeyValue | None) -> HistoryItem:
+def history_item(new: KeyValue, old: KeyValue | None) -> HistoryItem:
+    """What a write did; ``old`` is the version before it. Raises InvalidRequestError where one does
+    not parse."""
     data, write = split_write(new.value)
     created = new.mod_revision == new.create_revision
     changed: tuple[str, ...] = ()

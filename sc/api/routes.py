@@ -18,6 +18,7 @@ from schemas.objects.topic import Topic
 MAX_LIMIT: Final = 10_000
 """Most objects of one page, and the highest limit of a history."""
 DEFAULT_HISTORY: Final = 20
+DEFAULT_EVENTS: Final = 200
 MAX_REVISION: Final = 2**63 - 1
 MAX_SECONDS: Final = 900
 """Seconds of which the SC keeps rates."""
@@ -38,6 +39,7 @@ class Operation(Enum):
     OPENAPI = "openapi"
     ASSIGNMENTS = "assignments"
     LOGS = "logs"
+    EVENTS = "events"
     STATISTICS = "statistics"
     WATCH = "watch"
     LIST = "list"
@@ -167,6 +169,18 @@ _LOGS: Final = (
         " restart of the SC it counts as left out.",
     ),
 )
+_EVENTS: Final = (
+    Parameter("for", "Only events of this object: KIND/NAME."),
+    Parameter("since", "Only events from this time on: ISO 8601, UTC unless it says otherwise."),
+    Parameter("cause", "Only events with this causality id."),
+    Parameter(
+        "limit",
+        f"Most events to list, the newest ones; {DEFAULT_EVENTS} when left out.",
+        Form.NUMBER,
+        low=1,
+        high=MAX_LIMIT,
+    ),
+)
 _TOPIC = Parameter("topic", "Only this topic; may be repeated.", many=True)
 _SECONDS = Parameter(
     "seconds",
@@ -214,6 +228,7 @@ def routes() -> tuple[Route, ...]:
             errors=(503,),
         ),
         Route("GET", "/v1/logs", Operation.LOGS, "The last log lines of the SC", query=_LOGS),
+        Route("GET", "/v1/events", Operation.EVENTS, "The last changes of objects", query=_EVENTS),
         Route(
             "GET",
             "/v1/stats",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -22,10 +23,11 @@ from sc.api.answers import Health, RecoveryRequest, SpuSecret
 from sc.api.bodies import Bodies, BodyError
 from sc.api.cluster import cluster_answer
 from sc.api.documents import Documents
+from sc.api.events import EventQuery, EventRing, read_about
 from sc.api.feeds import Feeds
 from sc.api.hosts import accepts
 from sc.api.listing import render
-from sc.api.log_lines import log_lines_text, read_log_query
+from sc.api.log_lines import log_lines_text, read_log_query, read_since
 from sc.api.merge_patch import MEDIA_TYPE, patched
 from sc.api.objects import ObjectService, WriteOptions
 from sc.api.older_clients import is_older, known_to
@@ -41,7 +43,7 @@ from sc.api.requests import (
     read_name,
     read_query,
 )
-from sc.api.routes import DEFAULT_HISTORY, STATISTICS, Operation, Route, routes
+from sc.api.routes import DEFAULT_EVENTS, DEFAULT_HISTORY, STATISTICS, Operation, Route, routes
 from sc.api.scrape import scrape
 from sc.api.selectors import Selection
 from sc.api.statistics import StatisticsView, Wanted
@@ -125,6 +127,8 @@ class PublicServer:
         self._views = StatisticsView(controller)
         self.app = web.Application(middlewares=[serving, self._middleware])
         self.app.on_shutdown.append(self._end_feeds)
+        self._event_ring = EventRing()
+        self.app.cleanup_ctx.append(self._following_events)
         answers: dict[Operation, Answer] = {
             Operation.HEALTH: self._health,
             Operation.METRICS: self._metrics,
@@ -134,6 +138,7 @@ class PublicServer:
             Operation.OPENAPI: self._openapi,
             Operation.ASSIGNMENTS: self._assignments,
             Operation.LOGS: self._log_lines,
+            Operation.EVENTS: self._events,
             Operation.STATISTICS: self._statistics,
             Operation.WATCH: self._watch,
             Operation.LIST: self._list,
@@ -169,6 +174,13 @@ class PublicServer:
 
     async def _end_feeds(self, _app: web.Application) -> None:
         self.feeds.end()
+
+    async def _following_events(self, _app: web.Application) -> AsyncIterator[None]:
+        following = self._event_ring.follow(self._controller.kv, self._controller.keys)
+        task = asyncio.create_task(following, name="events")
+        yield
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
     @web.middleware
     async def _middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -289,6 +301,16 @@ class PublicServer:
             return await self.feeds.run(request, send)
         beside = send if with_statistics else None
         return await self.feeds.objects(request, kinds, Selection(), after, beside)
+
+    async def _events(self, _request: web.Request, _route: Route, query: Query) -> web.Response:
+        asked = EventQuery(
+            read_about(query.text("for")),
+            read_since(query.text("since")),
+            query.text("cause"),
+            query.number("limit") or DEFAULT_EVENTS,
+        )
+        found = await self._event_ring.read(asked)
+        return _json(found.model_dump(mode="json", by_alias=True))
 
     # -- objects ----------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import typer
 
 from runnel.admin.one_shot import OneShotReads
 from runnel.cli import completion
-from runnel.cli.arguments import OutputOption, ScOption, SelectorOption, is_consumers
+from runnel.cli.arguments import OutputOption, ScOption, SelectorOption, is_consumers, is_events
 from runnel.cli.connection import administered, who
 from runnel.cli.render import Output, parse_output, print_objects
 from schemas.errors import InvalidRequestError
@@ -25,7 +25,7 @@ def get(
         str,
         typer.Argument(
             metavar="KIND[,KIND…]",
-            help="spus, topics, partitions, consumers, …",
+            help="spus, topics, partitions, consumers, events, …",
             autocompletion=completion.kinds,
         ),
     ],
@@ -49,10 +49,39 @@ def get(
     show_system: Annotated[
         bool, typer.Option("--show-system", help="Include system objects: _positions.")
     ] = False,
+    about: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="KIND/NAME",
+            help="Of events: only those of this object.",
+            show_default=False,
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION|TIME",
+            help="Of events: only those since then: 10m ago, or 2026-01-31T12:00:00 (UTC).",
+            show_default=False,
+        ),
+    ] = None,
     sc: ScOption = None,
 ) -> None:
-    """List objects of a kind, or one object; or named consumers and their lag."""
+    """List objects of a kind, or one object; or named consumers, or events.
+
+    Events are the last changes of all objects, the newest last: who made them, when, and why.
+    """
     form = parse_output(output)
+    if is_events(kind):
+        if name is not None or selector or sort_by is not None or watch:
+            raise InvalidRequestError("events are no objects: leave NAME, -l, --sort-by and -w out")
+        from runnel.cli.objects.events import print_events
+
+        print_events(about, since, form, sc)
+        return
+    if about is not None or since is not None:
+        raise InvalidRequestError("--for and --since choose events: runnel get events")
     if watch and sort_by is not None:
         raise InvalidRequestError("-w prints changes as they come: leave --sort-by out")
     if is_consumers(kind):

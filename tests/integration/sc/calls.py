@@ -27,9 +27,11 @@ async def call(
     body: object = None,
     *,
     by: str | None = None,
+    cause: str | None = None,
 ) -> tuple[int, JSON]:
     """Status and JSON of one request; patches go as merge patches."""
     headers = {} if by is None else {"X-Runnel-By": by}
+    headers |= {} if cause is None else {"X-Runnel-Cause": cause}
     kind = MERGE_PATCH if method == "PATCH" else "application/json"
     data = None if body is None else json.dumps(body).encode()
     return await send(sc, method, path, data, {"Content-Type": kind, **headers})

@@ -64,6 +64,8 @@ class FakeSc:
         #: SPUs that an operator believed.
         self.recovered: list[int] = []
         self.history: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        #: What it answers at ``/v1/events``; None as of an earlier version.
+        self.events: list[dict[str, Any]] | None = []
         #: Its own log lines; None as of an earlier version.
         self.log_ring: LogRing | None = LogRing(1)
         self.watches = 0
@@ -104,6 +106,7 @@ class FakeSc:
         app.router.add_post("/v1/cluster/recover", self._recover)
         app.router.add_get("/v1/assignments", self._assignments)
         app.router.add_get("/v1/logs", self._log_lines)
+        app.router.add_get("/v1/events", self._list_events)
         app.router.add_get("/v1/{plural}", self._list)
         app.router.add_post("/v1/{plural}", self._create)
         app.router.add_get("/v1/{plural}/{name}", self._get)
@@ -406,6 +409,14 @@ class FakeSc:
         if request.query.get("dryRun") != "true":
             self._remove(found)
         return web.json_response(found.to_json(), status=202)
+
+    async def _list_events(self, request: web.Request) -> web.Response:
+        if self.events is None:
+            raise NotFoundError("there is no /v1/events")
+        self.seen.queries.append(dict(request.query))
+        cause = request.query.get("cause")
+        items = [item for item in self.events if cause in (None, item["cause"])]
+        return web.json_response({"items": items, "complete": True, "firstRevision": "1"})
 
     async def _log_lines(self, request: web.Request) -> web.Response:
         if self.log_ring is None:

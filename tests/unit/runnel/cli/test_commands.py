@@ -59,6 +59,7 @@ PRINTING = {
     ("cluster", "logs"): (),
     ("cluster", "status"): (),
     ("context", "list"): (),
+    ("trace",): ("api-1",),
 }
 
 
