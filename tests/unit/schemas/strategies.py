@@ -8,7 +8,17 @@ from __future__ import annotations
 
 import types
 from enum import Enum
-from typing import Annotated, Any, Literal, NewType, Union, cast, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NewType,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import annotated_types
 from hypothesis import strategies as st
@@ -67,6 +77,9 @@ def field(cls: type[BaseModel], name: str, info: FieldInfo) -> st.SearchStrategy
 def _annotated(annotation: Any, metadata: list[Any]) -> st.SearchStrategy[Any]:
     if get_origin(annotation) is Annotated:
         annotation, *inner = get_args(annotation)
+        inner = [
+            found for i in inner for found in (i.metadata if isinstance(i, FieldInfo) else [i])
+        ]
         return _annotated(annotation, [*inner, *metadata])
     if isinstance(annotation, NewType):
         return _annotated(annotation.__supertype__, metadata)
@@ -97,6 +110,10 @@ def _annotated(annotation: Any, metadata: list[Any]) -> st.SearchStrategy[Any]:
         return st.none()
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return model(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, tuple):
+        # A named tuple.
+        fields = get_type_hints(annotation, include_extras=True)
+        return st.builds(annotation, **{n: _annotated(hint, []) for n, hint in fields.items()})
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return st.sampled_from(annotation)
     if annotation is bool:
