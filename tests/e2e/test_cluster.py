@@ -88,6 +88,18 @@ def test_lines_of_all_daemons_are_gathered_by_time(cluster: Command) -> None:
     assert connected in cluster("cluster", "logs", "--cause", connected)
 
 
+def test_a_request_is_traced_through_all_daemons(cluster: Command) -> None:
+    cluster("create", "topic", "traced", "--partitions", "1")
+    cluster("wait", "topic", "traced", "--for", "provisioned")
+    events = cluster.json("get", "events", "--for", "topic/traced")["items"]
+    assert (events[0]["change"], events[-1]["resolution"]) == ("created", "provisioned")
+    traced = cluster("trace", events[0]["cause"], "-o", "json").splitlines()
+    steps = [json.loads(line) for line in traced]
+    assert {"topic/traced", "partition/traced-0"} <= {step["object"] for step in steps}
+    assert any(step["process"].startswith("spu-") for step in steps)
+    cluster("delete", "topic", "traced")
+
+
 def test_a_killed_spu_is_started_again_and_survives_its_sc(runnel: Command) -> None:
     base = free_base_port(runnel.home / "local", 2)
     runnel("cluster", "start", "--base-port", str(base), "--spus", "2")
