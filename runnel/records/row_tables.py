@@ -19,7 +19,7 @@ from runnel.records.arrow_schema import arrow_schema, rows_batch
 from runnel.records.converters import shown
 from runnel.records.row_values import Misfit, MisfitError, Row, RowReader
 from runnel.records.sources import as_rows, as_table
-from runnel.records.tables import ZONE_HINT
+from runnel.records.tables import ZONE_HINT, decode_dictionary
 from schemas.columns.topic_schema import Column, names
 from schemas.errors import InvalidRequestError
 from schemas.objects.spelling import nearest
@@ -239,7 +239,7 @@ def _kind(type_: pa.DataType) -> str | None:
 def cast(array: pa.Array, target: pa.DataType) -> pa.Array:
     """The same values in another type of their kind. Raises ArrowException, ValueError."""
     if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+        array = decode_dictionary(array)
     if array.type == target:
         return array
     found = array.cast(target)

@@ -189,6 +189,20 @@ def binary_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
     return lengths
 
 
+def decode_dictionary(array: pa.DictionaryArray) -> pa.Array:
+    """The values that categories stand for.
+
+    Arrow looks nothing up in views of text or bytes, which the categories of polars are, so those
+    get another layout first.
+    """
+    values = array.dictionary
+    if pa.types.is_string_view(values.type):
+        values = values.cast(pa.large_string())
+    elif pa.types.is_binary_view(values.type):
+        values = values.cast(pa.large_binary())
+    return values.take(array.indices)
+
+
 class SizedRows(NamedTuple):
     """Rows, and the bytes of each of them: measured once on their way into batches."""
 
@@ -288,7 +302,7 @@ def _cast_parts(chunk: pa.Array) -> Iterator[pa.Array]:
         yield from _cast_parts(chunk.slice(half))
         return
     if pa.types.is_dictionary(chunk.type):
-        chunk = chunk.dictionary_decode()
+        chunk = decode_dictionary(chunk)
     try:
         yield chunk.cast(pa.binary())
     except pa.ArrowNotImplementedError:
