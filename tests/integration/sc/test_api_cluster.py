@@ -22,6 +22,7 @@ async def test_health_metrics_cluster_and_schemas(sc: RunningSc) -> None:
     async with online(sc, 1):
         await created(sc, "Topic", "t", {})
         await sc.until("topics", "t", "provisioned")
+        await sc.until("partitions", "t-0", "online")
         async with sc.http.get(f"{sc.public}/metrics") as response:
             assert response.content_type == "text/plain"
             metrics = await response.text()

@@ -539,8 +539,9 @@ async def test_given_a_frame_that_stops_while_others_have_their_turn_then_it_end
 async def test_given_thousands_of_requests_then_others_have_their_turn_meanwhile(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A slice is one request.
+    # In one turn of the event loop one request is served.
     monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    monkeypatch.setattr(turns, "ROUND_S", 0.0)
     count, unknown = 2_000, 99
     async with await Client.connect(served.port) as many, await Client.connect(served.port) as one:
         many.writer.write(b"".join(pack_frame(unknown, 1, b"")) * count)
