@@ -187,6 +187,11 @@ def change_contexts(step: Callable[[Contexts], Contexts]) -> Contexts:
     home = runnel_home()
     with _alone(home):
         after = step(load_contexts())
+        if not after.known:
+            # The profile first: alone, it would become a context again.
+            (home / "profile.json").unlink(missing_ok=True)
+            (home / "contexts.json").unlink(missing_ok=True)
+            return after
         entries = {one.name: {"sc": one.sc, "data_dir": one.data_dir} for one in after.known}
         write_json(home / "contexts.json", {"contexts": entries})
         used = after.in_use()

@@ -179,6 +179,14 @@ def test_a_started_cluster_is_remembered_and_forgotten(home: Path) -> None:
     assert load_contexts() == Contexts()
 
 
+def test_given_the_last_one_is_removed_then_no_file_is_left(home: Path) -> None:
+    remember_cluster("local", "localhost:9003", Path("/d"))
+    assert {path.name for path in home.iterdir()} == {"contexts.json", "profile.json"}
+    forget_cluster(Path("/d"))
+    assert list(home.iterdir()) == []
+    assert load_contexts() == Contexts()
+
+
 def test_given_nothing_to_forget_then_nothing_is_written(home: Path) -> None:
     forget_cluster(home / "a")
     assert not home.exists()
