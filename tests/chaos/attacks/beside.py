@@ -16,7 +16,8 @@ from pathlib import Path
 
 import runnel as library
 from schemas.errors import InvalidRequestError
-from tests.chaos.replication.clients import TOPIC
+from tests.chaos.attacks.scene import until
+from tests.chaos.replication.clients import TOPIC, check_acknowledged
 
 #: Records a second: a load that leaves most of two cores to the attacker.
 RATE = 500
@@ -120,6 +121,15 @@ class Neighbours:
             number = int(record.value or b"")
             self.read[record.key or b""].append(number)
             self.seen.add(number)
+
+
+def check_nothing_lost(neighbours: Neighbours) -> None:
+    """The consumer has read what was acknowledged, once and in order per key."""
+    assert neighbours.errors == []
+    acknowledged = {key: list(numbers) for key, numbers in tuple(neighbours.acknowledged.items())}
+    newest = {numbers[-1] for numbers in acknowledged.values()}
+    until(lambda: newest <= neighbours.seen, "what was acknowledged is read", 10)
+    check_acknowledged(acknowledged, neighbours.read)
 
 
 @dataclass

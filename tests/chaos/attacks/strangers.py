@@ -13,7 +13,7 @@ import re
 import resource
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, cycle, repeat
@@ -326,9 +326,22 @@ async def announce_large_frames(exposed: Exposed, _seconds: float, answers: Answ
         finally:
             writer.close()
 
-    attempts = [drip(name, *kind) for name, kind in kinds.items() for _ in range(40)]
-    # The private port has only 32 places for strangers: some are told so.
-    await asyncio.gather(*attempts, return_exceptions=True)
+    def forty(name: str) -> list[Coroutine[Any, Any, None]]:
+        return [drip(name, *kinds[name]) for _ in range(40)]
+
+    async def one_kind_after_the_other(names: list[str]) -> None:
+        # The private port has only 32 places for strangers. Some of each kind are told so; those
+        # of one kind must not take all places from the next.
+        for name in names:
+            await asyncio.gather(*forty(name), return_exceptions=True)
+            await asyncio.sleep(0.5)
+
+    public_kinds = [name for name in kinds if name.startswith("9005")]
+    await asyncio.gather(
+        *(one for name in public_kinds for one in forty(name)),
+        one_kind_after_the_other([name for name in kinds if name not in public_kinds]),
+        return_exceptions=True,
+    )
 
 
 async def crowd_the_binary_ports(exposed: Exposed, _seconds: float, answers: Answers) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import pytest
 
 import runnel
-from tests.chaos.attacks.beside import Neighbours, Watch, used
+from tests.chaos.attacks.beside import Neighbours, Watch, check_nothing_lost, used
 from tests.chaos.attacks.scene import Scene, expose_an_absent_spu, scene_in, until
 from tests.chaos.attacks.strangers import attack
 from tests.chaos.replication.clients import check_acknowledged, read_back
@@ -226,15 +226,6 @@ def check_answers(case: Case, answers: Counter[str]) -> None:
         assert any(re.fullmatch(pattern, answer) for pattern in case.answers), answer
     for pattern in case.answers:
         assert any(re.fullmatch(pattern, answer) for answer in answers), pattern
-
-
-def check_nothing_lost(neighbours: Neighbours) -> None:
-    """The consumer has read what was acknowledged, once and in order per key."""
-    assert neighbours.errors == []
-    acknowledged = {key: list(numbers) for key, numbers in tuple(neighbours.acknowledged.items())}
-    newest = {numbers[-1] for numbers in acknowledged.values()}
-    until(lambda: newest <= neighbours.seen, "what was acknowledged is read", 10)
-    check_acknowledged(acknowledged, neighbours.read)
 
 
 @contextmanager

@@ -23,9 +23,9 @@ from pathlib import Path
 
 import runnel
 from schemas.wire.protocol import PREFIX, Api, HelloRequest, pack_frame
-from tests.chaos.attacks.beside import Neighbours, Noticed, used
+from tests.chaos.attacks.beside import Neighbours, Noticed, check_nothing_lost, used
 from tests.chaos.attacks.scene import scene_in, until
-from tests.chaos.replication.clients import TOPIC, check_acknowledged
+from tests.chaos.replication.clients import TOPIC
 
 CLIENTS = 1_000
 READERS_OF_FEEDS = 60
@@ -83,8 +83,7 @@ def run(home: Path) -> Outcome:
         until(lambda: used(sc)[1] < sc_descriptors + 20, "their feeds are gone", PATIENCE_S)
         newcomer.join(PATIENCE_S)
         over = time.perf_counter()
-        assert neighbours.errors == []
-        check_acknowledged(neighbours.acknowledged, neighbours.read)
+        check_nothing_lost(neighbours)
         for one in held:
             one.close()
         quiet, loud = neighbours.between(began, vanished), neighbours.between(vanished, over)
