@@ -27,8 +27,9 @@ from runnel.net.metadata import LeaderCache
 from runnel.net.pool import ConnectionPool
 from runnel.net.routing import RetryPolicy, TopicRoute
 from runnel.produce.accumulator import Accumulator
+from runnel.produce.counts import SendCounts
 from runnel.produce.delivery import Batch, Outcome
-from runnel.produce.sender import PartitionSender, SendCounts, SenderSettings
+from runnel.produce.sender import PartitionSender, SenderSettings
 from runnel.produce.settings import LINGER_MS, MAX_IN_FLIGHT, ProducerSettings
 from schemas.control.assignments import Assignments, Endpoint, PartitionLeader, TopicAssignment
 from schemas.ids import PartitionUid

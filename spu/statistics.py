@@ -8,14 +8,18 @@ from typing import Final
 
 from connection_manager.session import Session
 from schemas.causality import caused_by, new_cause
-from schemas.control.messages import STATISTICS_PROTOCOL
+from schemas.control.messages import LATENCIES_PROTOCOL, STATISTICS_PROTOCOL, understands
 from schemas.control.statistics import MAX_REPLICAS, SpuNumbers, Statistics
+from schemas.daemon.latency import RecentLatencies
 from schemas.errors import RunnelError
 from spu.control import SpuControl
 from spu.host.host import ReplicaHost
 from spu.server.listener import Listener
 
 INTERVAL_S: Final = 1.0
+#: Percentiles are those of so many intervals.
+_RECENT: Final = 10
+_PERCENTILE: Final = 0.99
 #: Free space of a disk that others use changes all the time: a smaller part of it is no news.
 _STEPS_OF_DISK: Final = 1 << 10
 
@@ -41,8 +45,14 @@ async def tell_statistics(host: ReplicaHost, listener: Listener, control: SpuCon
     they may take several seconds; later ones are what changed."""
     told_to: Session | None = None
     told: SpuNumbers | None = None
+    appends = RecentLatencies(host.counters.append, _RECENT)
+    fsyncs = RecentLatencies(host.counters.fsync, _RECENT)
     while True:
         await asyncio.sleep(INTERVAL_S)
+        latencies = {
+            "append_p99_us": _microseconds(appends.read(_PERCENTILE)),
+            "fsync_p99_us": _microseconds(fsyncs.read(_PERCENTILE)),
+        }
         session = control.session_with(STATISTICS_PROTOCOL)
         if session is not told_to:
             host.numbers.forget()
@@ -54,9 +64,15 @@ async def tell_statistics(host: ReplicaHost, listener: Listener, control: SpuCon
         except OSError:
             # The disk does not even say its size; the host's ticks log that.
             continue
+        if understands(session.protocol, LATENCIES_PROTOCOL):
+            now = now.model_copy(update=latencies)
         changed = host.changed_numbers(MAX_REPLICAS)
         if not changed and now == told:
             continue
         told = now
         with caused_by(new_cause("statistics")), contextlib.suppress(RunnelError):
             await session.notify(Statistics(spu=now, replicas=changed))
+
+
+def _microseconds(latency_s: float | None) -> int | None:
+    return None if latency_s is None else round(latency_s * 1e6)

@@ -100,6 +100,7 @@ class ClusterInfo:
     cluster: str
     cluster_uid: str
     version: str
+    dashboard: str | None = None
 
 
 def parse_history_entry(item: Mapping[str, Any]) -> HistoryEntry:

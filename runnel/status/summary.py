@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -81,6 +81,12 @@ class SpuLine:
     log_bytes: int | None
     disk_used: float | None
     """The used share of its disk, 0 to 1."""
+    append_p99_us: int | None
+    """The 99th percentile of its appends in the last seconds, in microseconds."""
+    fsync_p99_us: int | None
+    """That of its group commits."""
+    unreachable: tuple[int, ...]
+    """Ids of the SPUs that it has to connect to and cannot."""
     reason: str
 
 
@@ -125,8 +131,27 @@ def summarize(state: ClusterState, *, system: bool = False) -> Summary:
         health=_health(spus, len(shown), partitions),
         problems=tuple(sorted(problems, key=lambda p: (p.severity, p.kind, p.name))),
         spus=tuple(_spu_lines(state, spus, partitions)),
-        topics=tuple(_topic_lines(state, shown)),
+        topics=tuple(topic_lines(state, shown)),
     )
+
+
+def topic_lines(state: ClusterState, topics: Iterable[Topic]) -> Iterator[TopicLine]:
+    """A line for each of these topics."""
+    for topic in topics:
+        numbers = state.numbers("topics", topic.name)
+        yield TopicLine(
+            name=topic.name,
+            partitions=topic.spec.partition_count,
+            replicas=topic.spec.replica_count,
+            state="not writable"
+            if topic.status.writable is False
+            else topic.status.resolution.value,
+            offsets_per_second=numbers.get("offsetsPerSecond"),
+            bytes_per_second=numbers.get("bytesPerSecond"),
+            offsets=numbers.get("offsets"),
+            log_bytes=numbers.get("logBytes"),
+            reason=topic.status.reason or "",
+        )
 
 
 def _health(spus: list[Spu], topics: int, partitions: list[Partition]) -> Health:
@@ -197,6 +222,8 @@ def _spu_lines(
     for spu in spus:
         numbers = state.numbers("spus", spu.name)
         total = numbers.get("diskBytes") or 0
+        # Those of an SPU that is away were measured long ago.
+        latencies = numbers if numbers.get("connected") else {}
         yield SpuLine(
             name=spu.name,
             spu_id=spu.spec.spu_id,
@@ -210,23 +237,8 @@ def _spu_lines(
             connections=numbers.get("connections"),
             log_bytes=numbers.get("logBytes"),
             disk_used=1 - numbers["freeBytes"] / total if total else None,
+            append_p99_us=latencies.get("appendP99Us"),
+            fsync_p99_us=latencies.get("fsyncP99Us"),
+            unreachable=tuple(peer["spu"] for peer in numbers.get("unreachablePeers", ())),
             reason=spu.status.reason or "",
-        )
-
-
-def _topic_lines(state: ClusterState, topics: list[Topic]) -> Iterator[TopicLine]:
-    for topic in topics:
-        numbers = state.numbers("topics", topic.name)
-        yield TopicLine(
-            name=topic.name,
-            partitions=topic.spec.partition_count,
-            replicas=topic.spec.replica_count,
-            state="not writable"
-            if topic.status.writable is False
-            else topic.status.resolution.value,
-            offsets_per_second=numbers.get("offsetsPerSecond"),
-            bytes_per_second=numbers.get("bytesPerSecond"),
-            offsets=numbers.get("offsets"),
-            log_bytes=numbers.get("logBytes"),
-            reason=topic.status.reason or "",
         )

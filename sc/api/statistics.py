@@ -19,12 +19,14 @@ from sc.api.answers import (
     SpuStatistics,
     StatisticsAnswer,
     TopicStatistics,
+    UnreachablePeerStatistics,
 )
 from sc.api.feeds import EventStream
 from sc.api.routes import STATISTICS
 from sc.controller import Controller
 from sc.statistics.board import Changes
 from sc.statistics.series import Series
+from sc.store.view import SessionState
 from schemas.ids import PartitionUid
 from schemas.objects.partition import Partition
 from schemas.objects.spu import Spu
@@ -133,6 +135,7 @@ class StatisticsView:
 
     def _spus(self, spus: Sequence[Spu], seconds: int) -> Iterable[SpuStatistics]:
         now_ms, board = self._controller.clock_ms(), self._controller.statistics
+        sessions = self._controller.view.sessions
         for spu in spus:
             found = board.spu(spu.spec.spu_id)
             if found is None:
@@ -141,6 +144,8 @@ class StatisticsView:
                 "receivedBytesPerSecond": found.received,
                 "sentBytesPerSecond": found.sent,
                 "requestsPerSecond": found.requests,
+                "appendP99Us": found.append_p99_us,
+                "fsyncP99Us": found.fsync_p99_us,
             }
             yield SpuStatistics(
                 name=spu.name,
@@ -150,6 +155,7 @@ class StatisticsView:
                 received_bytes_per_second=found.received.at(self._second),
                 sent_bytes_per_second=found.sent.at(self._second),
                 requests_per_second=found.requests.at(self._second),
+                unreachable_peers=_unreachable(sessions.get(spu.spec.spu_id)),
                 series=self._series(rates, seconds),
                 **found.numbers.model_dump(),
             )
@@ -215,3 +221,14 @@ class StatisticsView:
             RateSeries(name=name, values=tuple(series.last(self._second, seconds)))
             for name, series in rates.items()
         )
+
+
+def _unreachable(session: SessionState | None) -> tuple[UnreachablePeerStatistics, ...]:
+    if session is None:
+        return ()
+    return tuple(
+        UnreachablePeerStatistics(
+            spu=peer.spu_id, host=peer.host, port=peer.port, reason=peer.reason
+        )
+        for _, peer in sorted(session.unreachable.items())
+    )

@@ -33,7 +33,8 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class SpuBoard:
-    """One SPU: its numbers, when it told them last, and the changes of its counters by second."""
+    """One SPU: its numbers, when it told them last, and by second the changes of its counters and
+    its latencies."""
 
     numbers: SpuNumbers
     told_ms: int
@@ -41,6 +42,8 @@ class SpuBoard:
     received: Series = field(default_factory=Series)
     sent: Series = field(default_factory=Series)
     requests: Series = field(default_factory=Series)
+    append_p99_us: Series = field(default_factory=Series)
+    fsync_p99_us: Series = field(default_factory=Series)
     before: SpuNumbers | None = None
     """The numbers at the end of the second before."""
 
@@ -110,6 +113,11 @@ class Board:
         """An SPU has no session any more: its numbers are those of the past."""
         if (found := self._spus.get(spu_id)) is not None:
             found.connected = False
+            self._now.spus.add(spu_id)
+
+    def seen_otherwise(self, spu_id: int) -> None:
+        """What readers see of an SPU beside its numbers has changed."""
+        if spu_id in self._spus:
             self._now.spus.add(spu_id)
 
     def _told_of(self, spu_id: int, numbers: ReplicaNumbers) -> None:
@@ -220,6 +228,12 @@ def _union(sets: Iterable[frozenset[T] | None]) -> frozenset[T]:
 
 def _close(spu: SpuBoard, second: int, elapsed: int) -> None:
     before, numbers = spu.before, spu.numbers
+    for latency, value in (
+        (spu.append_p99_us, numbers.append_p99_us),
+        (spu.fsync_p99_us, numbers.fsync_p99_us),
+    ):
+        if value is not None and spu.connected:
+            latency.set(second, value)
     spu.before = numbers
     if before is None:
         return

@@ -41,8 +41,14 @@ PARTS_PROTOCOL: Final = "runnel.session.parts"
 OBSTACLES_PROTOCOL: Final = "runnel.session.obstacles"
 #: That of one which also tells what it counts (`schemas.control.statistics`).
 STATISTICS_PROTOCOL: Final = "runnel.session.statistics"
+#: That of one which also tells how long its appends and fsyncs take. An SC that does not select it
+#: is of an older version, and refuses statistics with fields that it does not know.
+LATENCIES_PROTOCOL: Final = "runnel.session.latencies"
 #: What an SPU offers, the newest first: each end that knows one knows those after it.
-PROTOCOLS: Final = (STATISTICS_PROTOCOL, OBSTACLES_PROTOCOL, PARTS_PROTOCOL, IDENTIFY_PROTOCOL)
+PROTOCOLS: Final = (
+    *(LATENCIES_PROTOCOL, STATISTICS_PROTOCOL, OBSTACLES_PROTOCOL),
+    *(PARTS_PROTOCOL, IDENTIFY_PROTOCOL),
+)
 #: Peers that a report says are unreachable, and characters of the reason and of the host.
 MAX_UNREACHABLE: Final = 64
 MAX_REASON: Final = 200

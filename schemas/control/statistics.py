@@ -49,6 +49,11 @@ class SpuNumbers(Model):
     """Free bytes of its disk, the reserve included, in steps of a thousandth of the disk."""
     disk_bytes: Count = 0
     """Bytes of its disk."""
+    append_p99_us: Count | None = None
+    """The 99th percentile of its appends of clients' batches in the last ten seconds, in
+    microseconds. None without any; for an SC that has selected `LATENCIES_PROTOCOL`."""
+    fsync_p99_us: Count | None = None
+    """That of its group commits."""
 
 
 class Statistics(Model):

@@ -40,6 +40,7 @@ class ChangedNumbers:
         return tuple(taken)
 
     def forget(self) -> None:
-        """Nothing is told: there is another SC, or it has lost what it knew."""
-        self._told.clear()
-        self._changed.clear()
+        """Nothing is told: there is another SC, or it has lost what it knew. All that is known is
+        to be told again: idle replicas would note their numbers only seconds later."""
+        self._changed = self._told | self._changed
+        self._told = {}

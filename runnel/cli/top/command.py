@@ -46,7 +46,8 @@ def top(
 ) -> None:
     """Show the cluster live: its health, what needs a person, SPUs and topics with their rates.
 
-    Rates are those of the last second. Topics with the highest rates come first.
+    Rates are those of the last second. Topics with the highest rates come first. Numbers of records
+    are those of offsets, of which Runnel needs some itself: a new topic has one.
     """
     address = default_sc() if sc is None else sc
     live = sys.stdout.isatty() and not once and output is TableOutput.TABLE

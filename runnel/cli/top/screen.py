@@ -17,10 +17,10 @@ from schemas.objects.quantities import readable_size
 FEWEST = 3
 _SPU_HEADINGS = (
     *("SPU", "ID", "STATE", "LEADS", "HOLDS", "IN/S", "OUT/S", "REQUESTS/S", "CLIENTS"),
-    *("LOGS", "DISK USED", "RACK"),
+    *("APPEND P99", "FSYNC P99", "LOGS", "DISK USED", "CANNOT REACH", "RACK"),
 )
 _TOPIC_HEADINGS = (
-    *("TOPIC", "PARTITIONS", "REPLICAS", "STATE", "RECORDS/S", "BYTES/S", "RECORDS", "SIZE"),
+    *("TOPIC", "PARTITIONS", "REPLICAS", "STATE", "~RECORDS/S", "BYTES/S", "~RECORDS", "SIZE"),
 )
 _PROBLEM_HEADINGS = ("NEEDS ATTENTION", "STATE", "REASON")
 
@@ -137,8 +137,11 @@ def _spu(spu: SpuLine) -> Sequence[str]:
         _bytes(spu.sent_bytes),
         _number(spu.requests),
         _number(spu.connections),
+        _latency(spu.append_p99_us),
+        _latency(spu.fsync_p99_us),
         _bytes(spu.log_bytes),
         "-" if spu.disk_used is None else f"{spu.disk_used:.0%}",
+        ",".join(map(str, spu.unreachable)) or "-",
         spu.place or "-",
     )
 
@@ -158,6 +161,10 @@ def _topic(topic: TopicLine) -> Sequence[str]:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
+
+
+def _latency(value_us: int | None) -> str:
+    return "-" if value_us is None else f"{value_us / 1000:,.2f} ms"
 
 
 def _bytes(value: float | None) -> str:

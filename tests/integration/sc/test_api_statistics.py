@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from schemas.control.messages import Obstacles, Report, UnreachablePeer
 from schemas.control.statistics import ReplicaNumbers, SpuNumbers, Statistics
 from schemas.errors import UnreachableError
 from schemas.ids import PartitionUid
@@ -65,6 +66,35 @@ async def test_numbers_of_spus_topics_and_partitions(sc: RunningSc) -> None:
     (partition,) = found["partitions"]
     assert (partition["name"], partition["committedEnd"]) == ("orders-0", 130)
     assert partition["replicas"] == [{"spu": 1, "logEnd": 130, "logBytes": 1_300}]
+
+
+async def test_latencies_of_spus_and_the_peers_that_they_cannot_reach(sc: RunningSc) -> None:
+    async with SimulatedSpu(1, sc.private) as one, SimulatedSpu(2, sc.private) as two:
+        await connected(sc, one)
+        await connected(sc, two)
+        assert one.session is not None
+        assert two.session is not None
+        slow = SpuNumbers(append_p99_us=120, fsync_p99_us=9_950)
+        await one.session.notify(Statistics(spu=slow))
+        await two.session.notify(Statistics(spu=SpuNumbers()))
+        async with feed(sc, "/v1/watch?kinds=spus,stats") as watch:
+            while len((await watch.next()).data.get("spus", ())) < 2:
+                pass
+            # The numbers that came before are shown: only the report is news.
+            await sc.controller.seconds.end()
+            await sc.controller.seconds.end()
+            expected = {"spu": 2, "host": "edge-2", "port": 9006, "reason": "no answer"}
+            peer = UnreachablePeer(spu_id=2, host="edge-2", port=9006, reason="no answer")
+            await one.session.request(Report(obstacles=Obstacles(unreachable=(peer,))))
+            shown: list[dict[str, Any]] = []
+            while not any(spu["unreachablePeers"] == [expected] for spu in shown):
+                shown = (await watch.next()).data.get("spus", [])
+            assert [spu["name"] for spu in shown] == ["spu-1"]
+        found = await stats(sc, "?seconds=2")
+    first, second = found["spus"]
+    assert (first["appendP99Us"], first["fsyncP99Us"]) == (120, 9_950)
+    assert {series["name"] for series in first["series"]} >= {"appendP99Us", "fsyncP99Us"}
+    assert second.get("appendP99Us") is None, "an older SPU does not say"
 
 
 async def test_topics_page_by_page(sc: RunningSc) -> None:

@@ -9,7 +9,12 @@ from typing import cast
 import pytest
 
 from connection_manager.session import Session
-from schemas.control.messages import STATISTICS_PROTOCOL, Message
+from schemas.control.messages import (
+    LATENCIES_PROTOCOL,
+    STATISTICS_PROTOCOL,
+    Envelope,
+    Message,
+)
 from schemas.control.statistics import MAX_REPLICAS, ReplicaNumbers, Statistics
 from schemas.errors import UnreachableError
 from schemas.ids import PartitionUid
@@ -17,6 +22,7 @@ from spu import statistics
 from spu.control import SpuControl
 from spu.host.host import ReplicaHost
 from spu.host.numbers import ChangedNumbers
+from spu.replica.counters import ReplicaCounters
 from spu.server.counters import ListenerCounters
 from spu.server.listener import Listener
 from spu.storage.disk_space import Space
@@ -34,6 +40,7 @@ class Host:
 
     numbers: ChangedNumbers = field(default_factory=ChangedNumbers)
     space: Watch = field(default_factory=Watch)
+    counters: ReplicaCounters = field(default_factory=ReplicaCounters)
 
     def note(self, end: int) -> None:
         self.numbers.note(ReplicaNumbers(PartitionUid("p"), 0, end, end, end))
@@ -52,6 +59,7 @@ class Ear:
 
     heard: list[Statistics] = field(default_factory=list)
     ended: bool = False
+    protocol: str | None = LATENCIES_PROTOCOL
 
     async def notify(self, body: Message) -> None:
         if self.ended:
@@ -107,3 +115,32 @@ async def test_each_session_is_told_everything_once_and_then_what_changed(
     await eventually(lambda: any(told.replicas for told in second.heard))
     assert not telling.done()
     telling.cancel()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "knows"), [(LATENCIES_PROTOCOL, True), (STATISTICS_PROTOCOL, False)]
+)
+async def test_recent_latencies_are_told_to_an_sc_that_knows_them(
+    monkeypatch: pytest.MonkeyPatch, protocol: str, knows: bool
+) -> None:
+    monkeypatch.setattr(statistics, "INTERVAL_S", 0.001)
+    ear = Ear(protocol=protocol)
+    host, port, control = Host(), Port(), Control(ear)
+    telling = asyncio.create_task(
+        statistics.tell_statistics(
+            cast(ReplicaHost, host), cast(Listener, port), cast(SpuControl, control)
+        )
+    )
+    await eventually(lambda: bool(ear.heard))
+    host.counters.append.observe(0.001)
+    host.counters.fsync.observe(0.01)
+    port.counters.requests["PRODUCE"] = 1
+    await eventually(lambda: ear.heard[-1].spu.requests == 1)
+    # They are recent for ten intervals, and then there is one message without them.
+    await eventually(lambda: len(control.asked) > 40)
+    telling.cancel()
+    told = {(one.spu.append_p99_us, one.spu.fsync_p99_us) for one in ear.heard}
+    assert told == ({(None, None), (995, 9_950)} if knows else {(None, None)})
+    assert (ear.heard[-1].spu.append_p99_us, ear.heard[-1].spu.fsync_p99_us) == (None, None)
+    plain = Envelope(cause="c", body=ear.heard[-1]).encode()
+    assert "P99" not in plain, "an older SC refuses fields that it does not know"

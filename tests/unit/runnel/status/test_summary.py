@@ -123,11 +123,16 @@ def test_spus_have_what_they_lead_and_hold_and_what_they_told() -> None:
         "spus": [
             {
                 "name": "spu-1",
+                "connected": True,
                 "receivedBytesPerSecond": 5.0,
                 "connections": 2,
                 "freeBytes": 25,
                 "diskBytes": 100,
-            }
+                "appendP99Us": 120,
+                "fsyncP99Us": 9_950,
+                "unreachablePeers": [{"spu": 2, "host": "h", "port": 1, "reason": "no answer"}],
+            },
+            {"name": "spu-2", "connected": False, "appendP99Us": 7},
         ]
     }
     found = summary_of(*GOOD, led(1), numbers=numbers)
@@ -135,6 +140,8 @@ def test_spus_have_what_they_lead_and_hold_and_what_they_told() -> None:
     assert (one.leads, one.holds, one.received_bytes, one.connections) == (2, 2, 5.0, 2)
     assert one.disk_used == 0.75
     assert (other.leads, other.holds, other.received_bytes, other.disk_used) == (0, 2, None, None)
+    assert (one.append_p99_us, one.fsync_p99_us, one.unreachable) == (120, 9_950, (2,))
+    assert (other.append_p99_us, other.unreachable) == (None, ()), "it is away: that was long ago"
 
 
 def test_partitions_of_the_system_count_and_its_topics_are_not_shown() -> None:

@@ -37,7 +37,7 @@ def board() -> Board:
 def view_of(board: Board) -> StatisticsView:
     controller = SimpleNamespace(
         statistics=board,
-        view=SimpleNamespace(store=board._store),
+        view=SimpleNamespace(store=board._store, sessions={}),
         clock_ms=lambda: 2_000,
         seconds=SimpleNamespace(end=asyncio.Event().wait),
     )

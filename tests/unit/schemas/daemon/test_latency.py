@@ -8,7 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from prometheus_client import CollectorRegistry, Histogram
 
-from schemas.daemon.latency import LATENCY_BOUNDS_S, LatencyHistogram, SharedLatencyHistogram
+from schemas.daemon.latency import (
+    LATENCY_BOUNDS_S,
+    LatencyHistogram,
+    RecentLatencies,
+    SharedLatencyHistogram,
+    quantile_s,
+)
 
 CASES = {
     "nothing": (),
@@ -53,3 +59,33 @@ def test_given_several_threads_then_a_shared_one_loses_nothing() -> None:
     finally:
         sys.setswitchinterval(before)
     assert histogram.count == histogram.sum_s == 8_000
+
+
+def in_buckets(**counts: int) -> list[int]:
+    """Counts by the number of the bucket, as in ``b3=2``."""
+    return [counts.get(f"b{index}", 0) for index in range(len(LATENCY_BOUNDS_S) + 1)]
+
+
+@pytest.mark.parametrize(
+    ("counts", "fraction", "expected"),
+    [
+        pytest.param(in_buckets(), 0.99, None, id="given-nothing-then-none"),
+        pytest.param(in_buckets(b0=1), 1.0, 0.000_01, id="given-the-first-bucket-then-its-bound"),
+        pytest.param(in_buckets(b6=100), 0.5, 0.000_75, id="given-one-bucket-then-inside-of-it"),
+        pytest.param(in_buckets(b6=99, b12=1), 0.99, 0.001, id="given-1-of-100-slow-then-fast"),
+        pytest.param(in_buckets(b6=98, b12=2), 0.99, 0.075, id="given-2-of-100-slow-then-slow"),
+        pytest.param(in_buckets(b19=1), 0.99, 10.0, id="given-above-all-bounds-then-the-last-one"),
+    ],
+)
+def test_quantile(counts: list[int], fraction: float, expected: float | None) -> None:
+    assert quantile_s(counts, fraction) == (None if expected is None else pytest.approx(expected))
+
+
+def test_recent_latencies_forget_what_is_older_than_their_readings() -> None:
+    histogram = LatencyHistogram()
+    histogram.observe(5.0)
+    recent = RecentLatencies(histogram, 3)
+    assert recent.read(0.99) is None, "what was there before is not recent"
+    histogram.observe(0.001)
+    found = [recent.read(1.0) for _ in range(4)]
+    assert found == [*[pytest.approx(0.001)] * 3, None]

@@ -45,10 +45,16 @@ def test_a_replica_that_the_spu_no_longer_holds_is_not_told() -> None:
     assert told(changed) == [("a", 1)]
 
 
-def test_another_sc_is_told_everything() -> None:
+def test_another_sc_is_told_everything_at_once_though_nothing_changes_any_more() -> None:
     changed = ChangedNumbers()
     changed.note(numbers_of("a", 1))
-    assert told(changed) == [("a", 1)]
+    changed.note(numbers_of("b", 1))
+    assert told(changed) == [("a", 1), ("b", 1)]
+    changed.note(numbers_of("b", 2))
+    changed.note(numbers_of("c", 1))
+    changed.note(numbers_of("gone", 1))
     changed.forget()
+    # An idle replica notes its numbers again; they are told all the same, and once.
     changed.note(numbers_of("a", 1))
-    assert told(changed) == [("a", 1)]
+    assert told(changed) == [("a", 1), ("b", 2), ("c", 1)]
+    assert told(changed) == []

@@ -1,4 +1,5 @@
 """The lines of ``runnel top``, and how they share a small screen."""
+# ruff: noqa: E501 - the picture is as wide as it is
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ cluster at x
 NEEDS ATTENTION  STATE    REASON
 partition/p-0    offline  why
 
-SPU    ID  STATE   LEADS  HOLDS  IN/S     OUT/S    REQUESTS/S  CLIENTS  LOGS     DISK USED  RACK
-spu-0  0   online  1      2      1.0 KiB  0 bytes  5           2        4.0 KiB  50%        r/a
+SPU    ID  STATE   LEADS  HOLDS  IN/S     OUT/S    REQUESTS/S  CLIENTS  APPEND P99  FSYNC P99  LOGS     DISK USED  CANNOT REACH  RACK
+spu-0  0   online  1      2      1.0 KiB  0 bytes  5           2        0.12 ms     -          4.0 KiB  50%        2,3           r/a
 
-TOPIC  PARTITIONS  REPLICAS  STATE        RECORDS/S  BYTES/S  RECORDS  SIZE
-t001   3           2         provisioned  1          1 byte   1,200    2.0 KiB
-t000   3           2         provisioned  0          0 bytes  1,200    2.0 KiB
+TOPIC  PARTITIONS  REPLICAS  STATE        ~RECORDS/S  BYTES/S  ~RECORDS  SIZE
+t001   3           2         provisioned  1           1 byte   1,200     2.0 KiB
+t000   3           2         provisioned  0           0 bytes  1,200     2.0 KiB
 """
 
 
@@ -29,7 +30,8 @@ def topic_line(name: str, rate: float | None = None) -> TopicLine:
 
 
 def spu_line(name: str = "spu-0", state: str = "online") -> SpuLine:
-    return SpuLine(name, 0, "r/a", state, 1, 2, 1_024.0, 0.0, 5.0, 2, 4_096, 0.5, "")
+    rates = (1_024.0, 0.0, 5.0, 2)
+    return SpuLine(name, 0, "r/a", state, 1, 2, *rates, 4_096, 0.5, 120, None, (2, 3), "")
 
 
 def summary_of(

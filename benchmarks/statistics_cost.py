@@ -1,0 +1,221 @@
+"""What statistics and an open dashboard cost: throughput, latency and idle processor time.
+
+    python -m benchmarks.statistics_cost [--partitions 3] [--pairs 7] [--seconds 5] [--json]
+
+One SC and one SPU. In each round the SC runs once without statistics (it selects the subprotocol
+before them, as an older SC does, and so the SPU tells none), once with them, and once with them and
+a dashboard to which a browser is connected that shows all tables. The order is drawn anew each
+round, and the ratios are of one round, so that what drifts on the machine touches all alike.
+
+With more than 3 partitions, the others are in a topic of their own. Records are written to all of
+them, latency is measured on 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import aiohttp
+
+from benchmarks.many_partitions import until
+from benchmarks.own_daemons import OwnDaemons, own_daemons
+from runnel.admin.http import ScClient
+from runnel.client import Cluster
+from runnel.manifests import Topic
+from schemas.errors import RunnelError
+from schemas.objects.partition import PartitionResolution
+
+MODES: Final = ("without", "with", "dashboard")
+FEW: Final = 3
+RATE: Final = 1_000
+_SETTLE_S: Final = 3.0
+_FILES: Final = 4_096
+#: As an SC before statistics: it selects the subprotocol before theirs.
+_WITHOUT: Final = """
+import runpy, sys
+import connection_manager.manager as manager
+from schemas.control.messages import OBSTACLES_PROTOCOL, PROTOCOLS
+manager.PROTOCOLS = PROTOCOLS[PROTOCOLS.index(OBSTACLES_PROTOCOL):]
+sys.argv[0] = "sc"
+runpy.run_module("sc", run_name="__main__")
+"""
+
+
+@dataclass
+class Figures:
+    """What one run found: records per second, milliseconds, processor seconds per second."""
+
+    records_per_s: float = 0.0
+    p99_ms: float = 0.0
+    idle_cpu: float = 0.0
+
+
+@dataclass
+class Bench:
+    """One pair of daemons, and the figures by mode, a round each."""
+
+    daemons: OwnDaemons
+    partitions: int
+    seconds: float
+    found: dict[str, list[Figures]] = field(default_factory=lambda: {mode: [] for mode in MODES})
+
+    async def run(self, pairs: int) -> None:
+        """All rounds."""
+        sc = self.daemons.sc
+        commands = dict.fromkeys(MODES, sc.command)
+        commands["without"] = [*sc.command[:2], "-c", _WITHOUT, *sc.command[4:]]
+        await self._create()
+        for number in range(pairs):
+            for mode in random.sample(MODES, len(MODES)):
+                sc.end(signal.SIGTERM)
+                sc.command = commands[mode]
+                sc.start()
+                await until("restart of the SC", self._online, self.daemons)
+                with self._dashboard(mode) as port:
+                    figures = await self._measure(port)
+                self.found[mode].append(figures)
+                print(f"round {number + 1} of {pairs}, {mode}: {figures}", file=sys.stderr)
+
+    async def _create(self) -> None:
+        async def healthy() -> bool:
+            try:
+                async with await Cluster.connect(self.daemons.sc_address) as cluster:
+                    await cluster.apply(self.daemons.manifest)
+            except RunnelError:
+                return False
+            return True
+
+        await until("start of the SC", healthy, self.daemons)
+        self.daemons.spu.start()
+        async with await Cluster.connect(self.daemons.sc_address) as cluster:
+            await cluster.apply(Topic("few", partitions=FEW))
+            if self.partitions > FEW:
+                await cluster.apply(Topic("many", partitions=self.partitions - FEW))
+        await until("creation", self._online, self.daemons)
+
+    async def _online(self) -> bool:
+        sc = ScClient.parse(self.daemons.sc_address)
+        try:
+            spus = (await sc.call("GET", "/v1/spus"))["items"]
+            topics = (await sc.call("GET", "/v1/assignments"))["topics"]
+        except RunnelError:
+            return False
+        finally:
+            await sc.close()
+        found = [part for topic in topics for part in topic["partitions"]]
+        online = [p for p in found if p["resolution"] == PartitionResolution.ONLINE.value]
+        there = all(spu["status"]["resolution"] == "online" for spu in spus)
+        return there and len(online) == self.partitions
+
+    @contextmanager
+    def _dashboard(self, mode: str) -> Iterator[int | None]:
+        if mode != "dashboard":
+            yield None
+            return
+        options = ("--sc", self.daemons.sc_address, "--port", "0", "--log-format", "json")
+        with subprocess.Popen(
+            [sys.executable, "-P", "-m", "dashboard", *options], stderr=subprocess.PIPE
+        ) as process:
+            assert process.stderr is not None
+            try:
+                line = json.loads(process.stderr.readline())
+                yield int(line["url"].rpartition(":")[2])
+            finally:
+                process.terminate()
+
+    async def _measure(self, port: int | None) -> Figures:
+        browser = None if port is None else asyncio.create_task(self._browse(port))
+        try:
+            await asyncio.sleep(_SETTLE_S)
+            figures = Figures()
+            before, began = self._cpu_s(), time.perf_counter()
+            await asyncio.sleep(self.seconds)
+            figures.idle_cpu = (self._cpu_s() - before) / (time.perf_counter() - began)
+            topic = "many" if self.partitions > FEW else "few"
+            produced = await self._bench("produce", "--topic", topic)
+            figures.records_per_s = produced["records_per_s"]
+            delivered = await self._bench("e2e", "--topic", "few", "--rate", str(RATE))
+            figures.p99_ms = delivered["latency_ms"]["p99"]
+            return figures
+        finally:
+            if browser is not None:
+                browser.cancel()
+                await asyncio.gather(browser, return_exceptions=True)
+
+    def _cpu_s(self) -> float:
+        return self.daemons.sc.cpu_s + self.daemons.spu.cpu_s
+
+    async def _browse(self, port: int) -> None:
+        """Take all tables, as a browser does."""
+        tables = ["health", "problems", "spus", "topics", "partitions", "topic:few"]
+        async with (
+            aiohttp.ClientSession() as session,
+            session.ws_connect(f"ws://127.0.0.1:{port}/live", max_msg_size=0) as socket,
+        ):
+            await socket.send_json({"tables": tables})
+            async for _ in socket:
+                pass
+
+    async def _bench(self, *arguments: str) -> Any:
+        command = [sys.executable, "-P", "-m", "runnel.cli.main", "bench", *arguments]
+        command += ["--seconds", str(self.seconds), "--sc", self.daemons.sc_address, "--json"]
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        out, error = await process.communicate()
+        if process.returncode:
+            raise RuntimeError(error.decode())
+        return json.loads(out)
+
+
+def ratios(found: dict[str, list[Figures]], mode: str) -> dict[str, float]:
+    """Medians of the ratios to the same round without statistics, and of the idle time."""
+    pairs = list(zip(found["without"], found[mode], strict=True))
+    return {
+        "throughput": statistics.median(b.records_per_s / a.records_per_s for a, b in pairs),
+        "p99": statistics.median(b.p99_ms / a.p99_ms for a, b in pairs),
+        "idle_cpu_without": statistics.median(a.idle_cpu for a, _ in pairs),
+        "idle_cpu": statistics.median(b.idle_cpu for _, b in pairs),
+    }
+
+
+async def _main(arguments: argparse.Namespace) -> None:
+    with own_daemons(_FILES) as daemons:
+        bench = Bench(daemons, arguments.partitions, arguments.seconds)
+        await bench.run(arguments.pairs)
+    result = {mode: ratios(bench.found, mode) for mode in MODES[1:]}
+    if arguments.json:
+        print(json.dumps(result, indent=2))
+        return
+    print(f"{arguments.partitions:,} partitions, medians of {arguments.pairs} rounds")
+    for mode, found in result.items():
+        print(
+            f"{mode:9}  throughput ×{found['throughput']:.3f}  p99 ×{found['p99']:.3f}"
+            f"  idle {found['idle_cpu_without']:.3f} → {found['idle_cpu']:.3f} of a core"
+        )
+
+
+def main() -> None:
+    """Measure, and print the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--partitions", type=int, default=FEW)
+    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--json", action="store_true")
+    asyncio.run(_main(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
