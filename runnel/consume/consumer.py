@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from runnel.consume.auto_commit import AutoCommit
 from runnel.consume.chunk_queue import ChunkQueue
+from runnel.consume.counts import ConsumerMetrics, FetchCounts
 from runnel.consume.delivered import FetchedChunk, ReadState
 from runnel.consume.readers import PartitionReaders, ReadChunk
 from runnel.consume.settings import ConsumerSettings
@@ -52,7 +53,8 @@ class Consumer:
     schema of a route's topic, as far as it is known. ``session``: that of a named consumer.
     ``timeout``: iterating ends when no record has come for so many seconds. ``find_range``: asked
     for the range to read instead of ``wanted``, once the topic is found. ``opened`` and ``closed``
-    are told when there is something to close, and when there is not.
+    are told when there is something to close, and when there is not. ``total``: the counts of all
+    consumers, to which its own are added.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Consumer:
         closed: Callable[[Consumer], None] = lambda _consumer: None,
         timeout: float | None = None,
         find_range: Callable[[], Awaitable[Range]] | None = None,
+        total: FetchCounts | None = None,
     ) -> None:
         self.topic = topic
         self._opened_in = OpenedIn()
@@ -77,6 +80,7 @@ class Consumer:
         self._wanted = wanted
         self.timeout = check_timeout(timeout)
         self._find_range = find_range
+        self._counts = FetchCounts(total)
         self._settings = settings
         self._on_opened = opened
         self._on_closed = closed
@@ -106,6 +110,15 @@ class Consumer:
     def name(self) -> str | None:
         """The name that it commits under, if it has one."""
         return self._session.name if self._session is not None else None
+
+    @property
+    def metrics(self) -> ConsumerMetrics:
+        """Counts since the consumer was opened. For any thread."""
+        ends = self._readers.ends() if self._readers is not None else {}
+        position = self.position()
+        return self._counts.metrics(
+            {p: max(0, end - position[p]) for p, end in ends.items() if p in position}
+        )
 
     async def start(self) -> None:
         """Find the partitions and their offsets, and begin to fetch. Does so only once.
@@ -441,7 +454,9 @@ class Consumer:
         self.state.rows = rows
         if self._find_range is not None:
             self._wanted = await self._find_range()
-        readers = PartitionReaders(route, self._settings, self._ask_schema, self.state, self._queue)
+        readers = PartitionReaders(
+            route, self._settings, self._ask_schema, self.state, self._queue, self._counts
+        )
         await readers.open(self._wanted, self._session)
         self._readers = readers
         if self._wanted.follows_added:

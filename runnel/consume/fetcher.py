@@ -38,6 +38,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from runnel.consume.counts import FetchCounts
 from runnel.consume.race import Fetched, FetchSource, Race, Wanted
 from runnel.consume.speculation import Speculation
 from runnel.net.connection import SpuConnection
@@ -89,7 +90,8 @@ class FetchSettings:
 class PartitionFetcher:
     """See the module's text. Call `close` at the end.
 
-    ``random`` gives numbers in [0, 1); ``lac`` is the highest known last add confirmed.
+    ``random`` gives numbers in [0, 1); ``lac`` is the highest known last add confirmed. All
+    fetchers of one consumer count in its ``counts``.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class PartitionFetcher:
         self._turn = random()
         self._avoided_until: dict[int, float] = {}
         self._lac = lac
+        self.counts = FetchCounts()
         # The term of a leader that a follower has overtaken, and the call it has yet to answer.
         self._silent: tuple[Term, asyncio.Task[Fetched]] | None = None
         # The subscription at the leader of a term.
@@ -139,6 +142,7 @@ class PartitionFetcher:
             try:
                 return await self._round(offset, term, deadline - loop.time())
             except RunnelError as error:
+                self.counts.refused(error)
                 if not may_retry(error):
                     raise
                 if loop.time() >= deadline:
@@ -149,6 +153,11 @@ class PartitionFetcher:
                     ) from error
             left_s = deadline - loop.time()
             attempt = await self._route.pause(self._partition, attempt, left_s)
+
+    @property
+    def end(self) -> int | None:
+        """The offset after the last record that is known to be committed; None if none is."""
+        return self._lac + 1 if self._lac >= 0 else None
 
     @property
     def fetch_bytes(self) -> int:
@@ -257,8 +266,13 @@ class PartitionFetcher:
         await asyncio.wait([subscription.expect(known=True)], timeout=_SOON_S)
         if subscription.ready and not subscription.ended:
             self._speculation.asked()
-            self._speculation.answered((loop.time() - began_at) * 1000)
+            self._came_after(loop.time() - began_at)
         return subscription.ready
+
+    def _came_after(self, seconds: float) -> None:
+        """Records that were known to exist have come."""
+        self._speculation.answered(seconds * 1000)
+        self.counts.took(seconds)
 
     def _taken(self, frame: Pushed) -> Fetched:
         self._lac = frame.lac
@@ -336,7 +350,7 @@ class PartitionFetcher:
                 pushed = await self._ask_to_push(source, connection, wanted)
                 if pushed is not None:
                     if wanted.known and len(pushed.data):
-                        self._speculation.answered((loop.time() - began_at) * 1000)
+                        self._came_after(loop.time() - began_at)
                     return pushed
             if connection.subscriptions.silent:
                 # Any answer shows that it is reachable.
@@ -361,7 +375,7 @@ class PartitionFetcher:
         if len(response.tail):
             self._heard = True
             if wanted.known:
-                self._speculation.answered((loop.time() - began_at) * 1000)
+                self._came_after(loop.time() - began_at)
         if isinstance(source, PartitionLeader):
             self._lac = answer.lac
             return Fetched(response.tail, answer.lac, None)

@@ -125,6 +125,7 @@ class PartitionReader:
             if cursor.position == before and not cursor.finished:
                 continue
             self.from_earliest = False
+            self.fetcher.counts.received(sum(b.num_rows for b in found), len(fetched.data))
             return FetchedChunk(cursor.partition, found, cursor.position)
 
     async def _fetch_verified(self, damage: CorruptBatchError) -> Fetched | None:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from runnel.consume.chunk_queue import ChunkQueue
+from runnel.consume.counts import FetchCounts
 from runnel.consume.delivered import FetchedChunk, ReadState
 from runnel.consume.fetcher import FetchSettings, PartitionFetcher
 from runnel.consume.reader import PartitionReader
@@ -58,12 +59,14 @@ class PartitionReaders:
         ask_schema: Callable[[TopicRoute], Awaitable[TopicSchema | None]],
         state: ReadState,
         queue: ChunkQueue[ReadChunk],
+        counts: FetchCounts,
     ) -> None:
         self._route = route
         self._settings = settings
         self._ask_schema = ask_schema
         self._state = state
         self._queue = queue
+        self._counts = counts
         self._speculation = Speculation()
         self._columns = ReadColumns(state.rows) if state.rows is not None else None
         self._partitions: set[int] = set()
@@ -109,6 +112,11 @@ class PartitionReaders:
             if partition not in self._partitions:
                 self._partitions.add(partition)
                 self._run(self._read_added(partition), partition)
+
+    def ends(self) -> dict[int, int]:
+        """Where the partitions end that are read, as of their last answers. For any thread."""
+        found = {partition: reader.fetcher.end for partition, reader in list(self._readers.items())}
+        return {partition: end for partition, end in found.items() if end is not None}
 
     def cancel(self) -> list[asyncio.Task[None]]:
         """Stop reading; gives the tasks that are ending."""
@@ -234,10 +242,12 @@ class PartitionReaders:
         cursor = start.cursor
         self._state.begin(cursor.partition, cursor.position, searching=cursor.searching)
         cursor.columns = self._columns
+        fetcher = self._fetcher(start)
+        fetcher.counts = self._counts
         reader = PartitionReader(
             cursor,
             self._route,
-            self._fetcher(start),
+            fetcher,
             self._give_up_s,
             lambda _chunk: None,
             from_earliest=start.from_earliest,

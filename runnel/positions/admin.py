@@ -88,9 +88,10 @@ class ConsumerReset:
 
 
 async def list_consumers(
-    store: PositionStore, find_route: FindRoute, name: str | None
+    store: PositionStore, find_route: FindRoute, name: str | None, *, bounds: bool = True
 ) -> tuple[NamedConsumer, ...]:
-    """All readings, or those of one name. Raises NotFoundError for an unknown name."""
+    """All readings, or those of one name. Without ``bounds`` no SPU is asked where partitions begin
+    and end. Raises NotFoundError for an unknown name."""
     state = await store.everything()
     if name is not None:
         _require(state, name)
@@ -101,9 +102,10 @@ async def list_consumers(
         for _, topic, reading in chosen
         if _is_there(routes[topic], reading)
     }
-    bounds = dict(zip(asked, await asyncio.gather(*map(_bounds, asked.values())), strict=True))
+    find = _bounds if bounds else _no_bounds
+    found = dict(zip(asked, await asyncio.gather(*map(find, asked.values())), strict=True))
     return tuple(
-        _seen(consumer, topic, reading, bounds.get((topic, reading.topic_uid)))
+        _seen(consumer, topic, reading, found.get((topic, reading.topic_uid)))
         for consumer, topic, reading in chosen
     )
 
@@ -211,6 +213,10 @@ async def _bounds(route: TopicRoute | None) -> dict[int, ListOffsetsResponse | N
 
     indexes = range(route.partition_count)
     return dict(zip(indexes, await asyncio.gather(*map(one, indexes)), strict=True))
+
+
+async def _no_bounds(route: TopicRoute | None) -> dict[int, ListOffsetsResponse | None]:
+    return {} if route is None else dict.fromkeys(range(route.partition_count))
 
 
 def _seen(

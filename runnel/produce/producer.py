@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from threading import get_ident
 from time import monotonic, time_ns
@@ -25,10 +24,11 @@ from runnel.fork import OpenedIn
 from runnel.net.partition_count import follow_partition_count
 from runnel.net.routing import TopicRoute
 from runnel.produce.accumulator import Accumulator
+from runnel.produce.counts import ProducerMetrics, SendCounts
 from runnel.produce.delivery import Batch, Outcome, TableDelivery
 from runnel.produce.send import RecordSender
 from runnel.produce.send_buffer import SendBuffer
-from runnel.produce.sender import PartitionSender, SendCounts, SenderSettings
+from runnel.produce.sender import PartitionSender, SenderSettings
 from runnel.produce.settings import LINGER_MS, ProducerSettings
 from runnel.produce.typed_accumulator import RowLayout, TypedAccumulator
 from runnel.produce.typed_send_buffer import TypedSendBuffer
@@ -52,24 +52,12 @@ _HOLD_SHARE: Final = 0.1
 _LAST_TRY_S: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerMetrics:
-    """Counts since the producer was opened; bytes are as sent, after compression."""
-
-    records_sent: int
-    bytes_sent: int
-    batches_sent: int
-    records_failed: int
-    retries: int
-    buffered_bytes: int
-
-
 class Producer(RecordSender):
     """See the module's text.
 
     ``rows``: the schema of a typed topic. ``random_id``: 64 random bits, not 0.
     ``wait_for_room``: `send` waits while the buffer is full instead of raising; only for callers
-    outside of the event loop.
+    outside of the event loop. ``total``: the counts of all producers, to which its own are added.
     """
 
     def __init__(
@@ -81,6 +69,7 @@ class Producer(RecordSender):
         rows: TopicSchema | None = None,
         wait_for_room: bool = False,
         closed: Callable[[Producer], None] = lambda _producer: None,
+        total: SendCounts | None = None,
     ) -> None:
         self.settings = settings
         self._opened_in = OpenedIn()
@@ -126,7 +115,7 @@ class Producer(RecordSender):
             delivery_timeout_ms=settings.delivery_timeout_ms,
             request_timeout_ms=settings.request_timeout_ms,
         )
-        self._counts = SendCounts()
+        self._counts = SendCounts(total)
         self._senders: dict[int, PartitionSender] = {}
         growth = follow_partition_count(
             route, settings.metadata_max_age_ms / 1000, self._send_buffer.grow
@@ -156,15 +145,7 @@ class Producer(RecordSender):
     @property
     def metrics(self) -> ProducerMetrics:
         """Counts since the producer was opened."""
-        counts = self._counts
-        return ProducerMetrics(
-            counts.records,
-            counts.bytes,
-            counts.batches,
-            counts.failed_records,
-            counts.retries,
-            self._send_buffer.buffered_bytes(),
-        )
+        return self._counts.metrics(self._send_buffer.buffered_bytes())
 
     async def send_table(
         self,

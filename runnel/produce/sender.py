@@ -33,6 +33,7 @@ from typing import Final
 
 from runnel.net.connection import Response
 from runnel.net.routing import TopicRoute, may_retry
+from runnel.produce.counts import SendCounts
 from runnel.produce.delivery import Batch
 from schemas.errors import (
     LOST_RECORDS,
@@ -72,17 +73,6 @@ class SenderSettings:
     max_in_flight: int
     delivery_timeout_ms: int
     request_timeout_ms: int
-
-
-@dataclass(slots=True)
-class SendCounts:
-    """Counts of a producer."""
-
-    records: int = 0
-    bytes: int = 0
-    batches: int = 0
-    retries: int = 0
-    failed_records: int = 0
 
 
 @dataclass(slots=True)
@@ -214,7 +204,7 @@ class PartitionSender:
         try:
             call = await self._write(attempted)
         except RunnelError as error:
-            attempted.error = self.route.judge(self.index, error)
+            attempted.error = self._judged(error)
             return attempted
         if call is None:
             self._window.pop()
@@ -256,6 +246,7 @@ class PartitionSender:
     def _judged(self, error: BaseException) -> RunnelError:
         if not isinstance(error, RunnelError):
             raise error
+        self.counts.refused(error)
         return self.route.judge(self.index, error)
 
     async def _recover(self) -> None:
@@ -302,7 +293,7 @@ class PartitionSender:
                     left_s = self._deadline(head) - self.clock()
                     attempt = await self.route.pause(self.index, attempt, left_s)
                 at_once = False
-                self.counts.retries += 1
+                self.counts.repeated()
                 self._forget_lost(head, error)
             error = await self._once(head)
             if error is None:
@@ -316,7 +307,7 @@ class PartitionSender:
         try:
             call = await self._write(head)
         except RunnelError as failure:
-            head.error = self.route.judge(self.index, failure)
+            head.error = self._judged(failure)
             return head.error
         if call is None:
             self._finish(head, -1)
@@ -324,7 +315,7 @@ class PartitionSender:
         try:
             response = await call
         except RunnelError as failure:
-            head.error = self.route.judge(self.index, failure)
+            head.error = self._judged(failure)
             head.uncertain |= _may_stand(head.error)
             return head.error
         self._succeed(head, response)
@@ -419,14 +410,14 @@ class PartitionSender:
         self._finish(attempted, answer.base_offset)
 
     def _finish(self, attempted: _Attempted, base_offset: int) -> None:
-        self.counts.records += attempted.batch.count
-        self.counts.bytes += sum(map(len, attempted.pieces))
-        self.counts.batches += 1
-        attempted.batch.outcome.set_result(base_offset)
-        self.settled(attempted.batch)
+        batch = attempted.batch
+        size = sum(map(len, attempted.pieces))
+        self.counts.delivered(batch.count, size, self.clock() - batch.opened_at)
+        batch.outcome.set_result(base_offset)
+        self.settled(batch)
 
     def _fail(self, batch: Batch, error: RunnelError) -> None:
-        self.counts.failed_records += batch.count
+        self.counts.failed(batch.count)
         batch.outcome.set_exception(error)
         self.settled(batch)
 

@@ -71,7 +71,8 @@ class Written:
 
     def __str__(self) -> str:
         made = ", which was created" if self.created else ""
-        return f"{self.records} records to topic {self.topic}{made}"
+        noun = "record" if self.records == 1 else "records"
+        return f"{self.records} {noun} to topic {self.topic}{made}"
 
 
 async def write_table(

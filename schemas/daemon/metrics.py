@@ -28,13 +28,10 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from schemas.daemon.latency import LatencyHistogram
+from schemas.daemon.latency import Latencies, LatencyHistogram
 
 #: The media type of what `exposition` returns.
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-# For each series there would be a second one that nobody asks for, with the time of its creation.
-disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,9 @@ class MetricDefinition:
             family.add_metric(labels, value)
         return family
 
-    def latencies(self, histograms: Mapping[tuple[str, ...], LatencyHistogram]) -> Metric:
+    def latencies(
+        self, histograms: Mapping[tuple[str, ...], LatencyHistogram | Latencies]
+    ) -> Metric:
         """A histogram: the observations for every tuple of values of the labels."""
         family = HistogramMetricFamily(self.name, self.help, labels=self.labels)
         for labels, histogram in histograms.items():
@@ -117,6 +116,9 @@ class _BuildInfo(Collector):
 
 def daemon_registry(version: str, collectors: Iterable[Collector] = ()) -> CollectorRegistry:
     """A registry that knows the build ``version`` and this process, and collects ``collectors``."""
+    # For each series there would be a second one that nobody asks for: the time of its creation.
+    # This acts on the whole process, so an import alone must not do it: clients import this, too.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     registry.register(_BuildInfo(version))
     for collector in collectors:

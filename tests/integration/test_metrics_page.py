@@ -10,7 +10,16 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from dashboard.config import DashboardConfig
+from dashboard.metrics import DASHBOARD_METRICS
+from dashboard.server import DashboardServer
+from runnel.metrics.definitions import (
+    CONSUMER_METRICS,
+    NAMED_CONSUMER_METRICS,
+    PRODUCER_METRICS,
+)
 from sc.metrics.definitions import SC_METRICS
+from schemas.daemon.daemon import Listen
 from schemas.daemon.metrics import BUILD_INFO, PROCESS_METRICS, MetricDefinition
 from spu.config import MetricsConfig
 from spu.control import SpuControl
@@ -70,13 +79,31 @@ async def test_given_an_spu_then_the_page_lists_what_it_serves(
 
 
 @pytest.mark.parametrize(
-    "one", [*SC_METRICS, *SPU_METRICS, *PARTITION_METRICS], ids=lambda one: str(one.name)
+    "one",
+    [
+        *(*SC_METRICS, *SPU_METRICS, *PARTITION_METRICS),
+        *(*PRODUCER_METRICS, *CONSUMER_METRICS, *NAMED_CONSUMER_METRICS),
+    ],
+    ids=lambda one: str(one.name),
 )
 def test_given_a_metric_then_its_name_follows_the_conventions(one: MetricDefinition) -> None:
     """Counters end in ``_total``, nothing else does; times are seconds, sizes bytes; the help is
     one or more sentences."""
-    assert one.name.startswith(("runnel_sc_", "runnel_spu_"))
+    processes = ("runnel_sc_", "runnel_spu_", "runnel_producer_", "runnel_consumer_")
+    assert one.name.startswith((*processes, "runnel_named_consumer_"))
     assert one.name.endswith("_total") == (one.kind == "counter")
     assert one.name.endswith("_seconds") or one.kind != "histogram"
     assert not one.name.endswith(("_ms", "_us", "_mib", "_percent"))
     assert one.help.endswith(".")
+
+
+async def test_given_a_dashboard_then_the_page_lists_what_it_serves(sc: RunningSc) -> None:
+    config = DashboardConfig(sc=sc.public.removeprefix("http://"), http=Listen(port=0))
+    server = DashboardServer(config)
+    runner, port = await server.start()
+    try:
+        found = await shown(f"http://127.0.0.1:{port}/metrics")
+    finally:
+        await runner.cleanup()
+        await server.close()
+    compare(found, (*DASHBOARD_METRICS, *NAMED_CONSUMER_METRICS, *BOTH))

@@ -16,7 +16,7 @@ from typing import Any, Final
 from runnel.admin.client import Admin
 from runnel.admin.http import ScClient
 from runnel.cli.connection import who
-from runnel.cli.records.output import record_json, shown
+from runnel.cli.records.output import shown
 from runnel.cli.render import format_row, print_rows
 from runnel.cli.times import parse_time
 from runnel.contexts import default_sc
@@ -25,6 +25,7 @@ from runnel.loop_thread import LoopThread
 from runnel.net.address import parse_addresses
 from runnel.partition.dump import BatchDump
 from runnel.partition.stored_batches import StoredBatch, read_segment, read_segments, segment_files
+from runnel.records.as_json import record_json
 from schemas.errors import InvalidRequestError, RunnelError
 from schemas.ids import dotted_term, format_term, parse_dotted_term
 from schemas.wire.batch import CODECS, HEADER_SIZE, NO_TRANSACTION, BatchHeader

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import math
 import sys
-from collections.abc import Iterator
-from datetime import UTC, date
-from decimal import Decimal
+from datetime import UTC
 from enum import StrEnum
 from typing import Any, Final
 
 import pyarrow as pa
 
+from runnel.records.as_json import compact_json, places_of, record_json, rows_json, typed_json
 from schemas.columns.topic_schema import READER_COLUMNS
 from schemas.errors import InvalidRequestError
-from schemas.wire.payload import TRANSACTION_ID
 
 #: Of columns in a table, by their Arrow types.
 _WIDTHS: Final = {"bool": 5, "int8": 4, "int16": 6, "uint8": 3, "uint16": 5, "date32[day]": 10}
@@ -106,7 +102,7 @@ class RecordWriter:
             columns = "  ".join(f"{f.name:{w}}" for f, w in zip(fields, widths, strict=True))
             lines.append(place.format("PARTITION", "OFFSET", "TIMESTAMP") + columns.rstrip())
             self._header_printed = True
-        for row, values in zip(_places(batch), rows_json(batch), strict=True):
+        for row, values in zip(places_of(batch), rows_json(batch), strict=True):
             when = row["timestamp"].astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
             cells = (
                 f"{_cell(value):{width}}"
@@ -121,69 +117,6 @@ def print_bytes(data: bytes) -> None:
     """Write to standard output at once."""
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
-
-
-def _places(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = batch.select(READER_COLUMNS).to_pylist()
-    return found
-
-
-def rows_json(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The columns of typed records in JSON, in the form that ``runnel produce`` takes.
-
-    Decimals are text, for their digits; so are dates and times, and binary in base64.
-    """
-    rows = batch.select(range(len(READER_COLUMNS), batch.num_columns))
-    return [
-        {name: value_json(value) for name, value in row.items()}
-        for row in rows.to_pylist(maps_as_pydicts="strict")
-    ]
-
-
-def typed_json(
-    topic: str, batch: pa.RecordBatch, *, with_ids: bool = False
-) -> Iterator[dict[str, Any]]:
-    """Typed records as JSON: their place, and their columns under ``value``.
-
-    ``with_ids``: the last column holds transaction ids.
-    """
-    ids: list[int | None] = [None] * batch.num_rows
-    if with_ids:
-        width = batch.num_columns - 1
-        ids, batch = batch.column(width).to_pylist(), batch.select(range(width))
-    for place, row, transaction_id in zip(_places(batch), rows_json(batch), ids, strict=True):
-        yield {
-            "topic": topic,
-            "partition": place["partition"],
-            "offset": place["offset"],
-            "timestamp": place["timestamp"].astimezone(UTC).isoformat(timespec="microseconds"),
-            **({} if transaction_id is None else {"transactionId": transaction_id}),
-            "value": row,
-        }
-
-
-def value_json(value: Any) -> Any:
-    """One value of a column for JSON; a value that JSON cannot express becomes text."""
-    match value:
-        case float() if not math.isfinite(value):
-            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-        case Decimal():
-            return format(value, "f")
-        case date():
-            return value.isoformat()
-        case bytes():
-            return base64.b64encode(value).decode()
-        case list():
-            return [value_json(item) for item in value]
-        case dict():
-            return {name: value_json(part) for name, part in value.items()}
-        case _:
-            return value
-
-
-def compact_json(data: Any) -> str:
-    """JSON on one line, without spaces."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
 def _cell(value: Any) -> str:
@@ -202,32 +135,3 @@ def shown(data: bytes | None) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def record_json(topic: str, row: dict[str, Any]) -> dict[str, Any]:
-    """One record as JSON. Bytes that are not UTF-8 come in base64, under ``valueBase64``.
-
-    Headers stay a list: their order counts, and a key may stand there twice.
-    """
-    found: dict[str, Any] = {
-        "topic": topic,
-        "partition": row["partition"],
-        "offset": row["offset"],
-        "timestamp": row["timestamp"].astimezone(UTC).isoformat(timespec="microseconds"),
-    }
-    if row.get(TRANSACTION_ID.name) is not None:
-        found["transactionId"] = row[TRANSACTION_ID.name]
-    for name in ("key", "value"):
-        found |= _bytes_json(name, row[name])
-    if row["headers"]:
-        found["headers"] = [
-            {"key": h["key"], **_bytes_json("value", h["value"])} for h in row["headers"]
-        ]
-    return found
-
-
-def _bytes_json(name: str, data: bytes | None) -> dict[str, str | None]:
-    try:
-        return {name: data.decode() if data is not None else None}
-    except UnicodeDecodeError:
-        return {f"{name}Base64": base64.b64encode(data or b"").decode()}

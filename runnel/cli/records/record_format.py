@@ -18,7 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from runnel.cli.records.escapes import unescaped
-from runnel.cli.records.output import compact_json, rows_json
+from runnel.records.as_json import compact_json, rows_json
 from schemas.columns.topic_schema import READER_COLUMNS, TopicSchema
 from schemas.errors import InvalidRequestError
 

@@ -8,8 +8,10 @@ are of seconds. `tests/integration/monitoring` holds the times as they are shipp
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
+import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -56,7 +58,15 @@ TOPICS = {
 class Scene:
     """The cluster, the etcd below it, and the Prometheus beside it."""
 
-    def __init__(self, fleet: Fleet, etcd: Member, server: Prometheus, slow_disk: Path) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        etcd: Member,
+        server: Prometheus,
+        slow_disk: Path,
+        dashboard: subprocess.Popen[bytes],
+    ) -> None:
+        self.dashboard = dashboard
         self.fleet = fleet
         self.etcd = etcd
         self.server = server
@@ -87,23 +97,48 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
         fleet = Fleet(command, settings="storageSize: 24Mi\nscrubPeriod: 5s")
         try:
             fleet.start()
+            # Each SPU is to lead a partition that nobody else holds.
+            fleet.until(lambda: online(fleet) == SPUS, "all SPUs are online")
             for topic, options in TOPICS.items():
                 command("create", "topic", topic, *options)
             fleet.until(lambda: fleet.is_whole("strict"), "the topics are replicated")
-            with prometheus(configuration(tmp_path / "prometheus", fleet)) as server:
-                yield Scene(fleet, etcd, server, slow_disk)
+            with (
+                dashboard(fleet) as (served, port),
+                prometheus(configuration(tmp_path / "prometheus", fleet, port)) as server,
+            ):
+                yield Scene(fleet, etcd, server, slow_disk, served)
         finally:
             etcd.resume()
             fleet.stop()
 
 
-def configuration(directory: Path, fleet: Fleet) -> Path:
-    """The shipped rules with short times, and a scrape of every daemon twice a second."""
+def online(fleet: Fleet) -> int:
+    """How many SPUs are online."""
+    spus = fleet.command.json("get", "spus")["items"]
+    return sum(spu["status"]["resolution"] == "online" for spu in spus)
+
+
+@contextmanager
+def dashboard(fleet: Fleet) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A dashboard of the cluster, and its port."""
+    options = ("--sc", fleet.address, "--port", "0")
+    with fleet.command.start("dashboard", *options, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        try:
+            url = json.loads(process.stderr.readline())["url"]
+            yield process, int(url.rpartition(":")[2])
+        finally:
+            process.kill()
+
+
+def configuration(directory: Path, fleet: Fleet, port: int) -> Path:
+    """The shipped rules with short times, and a scrape of every daemon twice a second; ``port`` is
+    the dashboard's."""
     directory.mkdir()
     rules = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))
     for rule in rules["groups"][0]["rules"]:
         rule["for"] = "1s"
-        rule["expr"] = re.sub(r"\[5m\]", "[10s]", rule["expr"])
+        rule["expr"] = re.sub(r"\[(5|10)m\]", "[10s]", rule["expr"])
     (directory / "alerts.yaml").write_text(yaml.safe_dump(rules))
     spus = [f"127.0.0.1:{fleet.base + 12 + 3 * spu}" for spu in range(SPUS)]
     path = directory / "prometheus.yml"
@@ -117,6 +152,13 @@ def configuration(directory: Path, fleet: Fleet) -> Path:
         "scrape_configs": [
             {"job_name": "runnel-sc", "static_configs": [{"targets": [f"127.0.0.1:{fleet.base}"]}]},
             {"job_name": "runnel-spu", "static_configs": [{"targets": spus}]},
+            {
+                "job_name": "runnel-dashboard",
+                # It asks the cluster, and waits a while for one that does not answer.
+                "scrape_interval": "3s",
+                "scrape_timeout": "3s",
+                "static_configs": [{"targets": [f"127.0.0.1:{port}"]}],
+            },
         ],
     }
     path.write_text(yaml.safe_dump(content))
@@ -124,7 +166,7 @@ def configuration(directory: Path, fleet: Fleet) -> Path:
 
 
 def test_given_each_cause_then_its_alerts_fire_and_stop(scene: Scene) -> None:
-    scene.fleet.until(lambda: scene.server.healthy() == SPUS + 1, "all daemons are scraped")
+    scene.fleet.until(lambda: scene.server.healthy() == SPUS + 2, "all daemons are scraped")
     scene.is_quiet()
     an_spu_is_gone(scene)
     objects_do_not_parse(scene)
@@ -132,7 +174,9 @@ def test_given_each_cause_then_its_alerts_fire_and_stop(scene: Scene) -> None:
     sc_and_an_spu_are_gone(scene)
     fsyncs_are_slow(scene)
     disks_are_full(scene)
+    a_consumer_is_stuck(scene)
     a_replica_is_damaged(scene)
+    the_dashboard_is_gone(scene)
     assert scene.fired == shipped().keys()
 
 
@@ -229,7 +273,7 @@ def disks_are_full(scene: Scene) -> None:
     record = os.urandom(500_000)
     with library.connect(scene.fleet.address) as cluster:
         writer = cluster.producer("full")
-        for _ in range(150):
+        for _ in range(200):
             writer.send(record)
         scene.fires("RunnelRecordsRefused", "RunnelDiskAlmostFull", "RunnelPartitionsUnwritable")
         scene.fleet.command("delete", "topic", "full")
@@ -250,3 +294,24 @@ def a_replica_is_damaged(scene: Scene) -> None:
     files = (scene.fleet.home / f"spu-{leader}" / "partitions" / uid).glob("*.log")
     flip(max(files, key=lambda path: path.stat().st_size))
     scene.fires("RunnelDamageFound", "RunnelReplicasUnfit", "RunnelPartitionsOffline")
+
+
+def a_consumer_is_stuck(scene: Scene) -> None:
+    """It has read the first records, and handles the second for ever."""
+    with library.connect(scene.fleet.address) as cluster:
+        with cluster.producer("replicated") as writer:
+            for _ in range(100):
+                writer.send(b"x")
+        with cluster.consumer("replicated", name="billing") as reader:
+            next(iter(reader))
+            reader.commit()
+            scene.fires("RunnelConsumerStuck")
+    # It is closed, and does not count any more.
+    scene.is_quiet()
+
+
+def the_dashboard_is_gone(scene: Scene) -> None:
+    """The damage of before goes on, and its alerts with it."""
+    before = scene.server.firing()
+    scene.dashboard.kill()
+    scene.fires("RunnelDashboardDown", *before)

@@ -14,15 +14,25 @@ from typing import Any
 import pytest
 import yaml
 
+from dashboard.metrics import DASHBOARD_METRICS
+from runnel.metrics.definitions import NAMED_CONSUMER_METRICS
 from sc.metrics.definitions import SC_METRICS
 from spu.metrics.definitions import PARTITION_METRICS, SPU_METRICS
 from tests.integration.monitoring.prometheus_server import require_program
 
 MONITORING = Path(__file__).parents[3] / "examples" / "monitoring"
 ALERTS = MONITORING / "alerts.yaml"
-DEFINED = {one.name: one for one in (*SC_METRICS, *SPU_METRICS, *PARTITION_METRICS)}
+DEFINED = {
+    one.name: one
+    for one in (
+        *(SC_METRICS + SPU_METRICS + PARTITION_METRICS),
+        *(DASHBOARD_METRICS + NAMED_CONSUMER_METRICS),
+    )
+}
 SC = 'instance="sc:9003",job="runnel-sc"'
 SPU = 'instance="spu:9007",job="runnel-spu"'
+DASHBOARD = 'instance="dashboard:9009",job="runnel-dashboard"'
+CONSUMER = f'{DASHBOARD},consumer="billing",topic="orders"'
 #: A minute is one sample; so long is a cluster watched.
 MINUTES = 20
 GIB = 1 << 30
@@ -53,6 +63,13 @@ WELL: dict[str, str] = {
     f'runnel_spu_fsync_seconds_bucket{{{SPU},le="0.01"}}': "+100",
     f'runnel_spu_fsync_seconds_bucket{{{SPU},le="1.0"}}': "+100",
     f'runnel_spu_fsync_seconds_bucket{{{SPU},le="+Inf"}}': "+100",
+    f"up{{{DASHBOARD}}}": "1",
+    f"runnel_named_consumer_open{{{CONSUMER}}}": "1",
+    # It reads and is never at the end; another partition is idle.
+    f'runnel_named_consumer_lag_records{{{CONSUMER},partition="0"}}': "50",
+    f'runnel_named_consumer_committed_offset{{{CONSUMER},partition="0"}}': "+100",
+    f'runnel_named_consumer_lag_records{{{CONSUMER},partition="1"}}': "0",
+    f'runnel_named_consumer_committed_offset{{{CONSUMER},partition="1"}}': "7",
 }
 
 
@@ -87,6 +104,10 @@ CAUSES = {
     "RunnelRecordsRefused": Cause({f"runnel_spu_refuses_records{{{SPU}}}": "1"}, 0),
     "RunnelDiskAlmostFull": Cause({f"runnel_spu_available_bytes{{{SPU}}}": f"{GIB // 2}"}, 5),
     "RunnelDamageFound": Cause({f"runnel_spu_scrub_damaged_replicas_total{{{SPU}}}": "1"}, 0),
+    "RunnelDashboardDown": Cause({f"up{{{DASHBOARD}}}": "0"}, 5),
+    "RunnelConsumerStuck": Cause(
+        {f'runnel_named_consumer_committed_offset{{{CONSUMER},partition="0"}}': "+0"}, 14
+    ),
     "RunnelFsyncSlow": Cause({f'runnel_spu_fsync_seconds_bucket{{{SPU},le="0.01"}}': "+90"}, 6),
 }
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import uuid
 from datetime import UTC, datetime
+from typing import NoReturn
 
 import pytest
 
 from runnel.aio import Consumer, ConsumerSettings
+from runnel.positions import admin
 from runnel.positions.admin import NamedConsumer, PartitionProgress
 from schemas.errors import (
     DivergedError,
@@ -520,6 +522,25 @@ async def test_given_no_positions_then_looking_does_not_make_them(world: World) 
         with pytest.raises(NotFoundError, match="'billing' does not exist"):
             await call("billing")
     assert ("topics", POSITIONS) not in world.sc.objects
+
+
+async def test_given_no_bounds_are_wanted_then_no_leader_is_asked_for_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(world, partitions=2)
+    assert len(await rest(world)) == 8
+    whole = await only(world)
+
+    async def asked(*_: object) -> NoReturn:
+        raise AssertionError("a leader was asked for bounds")
+
+    monkeypatch.setattr(admin, "list_offsets", asked)
+    with pytest.raises(AssertionError, match="was asked"):
+        await only(world)
+    (found,) = await world.cluster.consumers("billing", bounds=False)
+    assert [p.committed for p in found.partitions] == [p.committed for p in whole.partitions]
+    assert [(p.end, p.lag) for p in found.partitions] == [(None, None)] * 2
+    assert not found.topic_gone
 
 
 async def test_given_no_positions_then_opening_makes_them(world: World) -> None:

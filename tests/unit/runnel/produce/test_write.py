@@ -63,6 +63,7 @@ async def test_a_new_topic_gets_the_columns(world: World, source: Callable[[], A
     again = await world.cluster.write("orders", source())
     assert (again.created, again.offsets) == (False, {0: range(3, 6)})
     assert str(again) == "3 records to topic orders"
+    assert str(await world.cluster.write("orders", TABLE[:1])) == "1 record to topic orders"
 
 
 async def test_what_is_said_of_a_new_topic(world: World) -> None:

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runnel.cli.records.output import value_json
 from runnel.records.arrow_schema import row_sizes, rows_batch
+from runnel.records.as_json import value_json
 from runnel.records.converters import Source
 from runnel.records.row_values import MisfitError, RowReader, parse_json_row
 from schemas.columns.topic_schema import Column, TopicSchema

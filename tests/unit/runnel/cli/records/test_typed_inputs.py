@@ -13,9 +13,10 @@ import pyarrow.parquet
 import pytest
 
 from runnel.cli.records.inputs import CHUNK_LINES
-from runnel.cli.records.output import RecordOutput, RecordWriter, rows_json, typed_json, value_json
+from runnel.cli.records.output import RecordOutput, RecordWriter
 from runnel.cli.records.typed_inputs import MAX_REPORTED, LineReader, Unfit, check_file, read_pieces
 from runnel.records.arrow_schema import rows_batch
+from runnel.records.as_json import rows_json, typed_json, value_json
 from runnel.records.schema_resolution import read_schema
 from schemas.columns.topic_schema import Column, TopicSchema
 from schemas.errors import InvalidRequestError, NotFoundError
