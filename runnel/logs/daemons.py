@@ -18,6 +18,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
 from runnel.admin.calls import ScCalls, understood
+from runnel.admin.client import Admin
+from runnel.admin.http import ScClient
 from runnel.net.connection import SpuConnection
 from runnel.net.spus import connect_to
 from schemas.daemon.log_options import LogLevel
@@ -75,7 +77,7 @@ class _Source(Protocol):
 
 
 @dataclass(slots=True)
-class Gathered:
+class LogLines:
     """Lines of all daemons that answered, the oldest first.
 
     ``away`` says by name why a daemon did not answer, and ``notes`` what is missing of others.
@@ -95,9 +97,9 @@ class DaemonLogs:
         self._after: dict[str, LogPosition] = {}
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
-    async def read(self, wanted: Wanted) -> Gathered:
+    async def read(self, wanted: Wanted) -> LogLines:
         """The lines that all daemons have; from the second call on, those that came since."""
-        gathered = Gathered()
+        gathered = LogLines()
         await asyncio.gather(*(self._read(source, wanted, gathered) for source in self._sources))
         gathered.lines = sorted(gathered.lines, key=line_time)
         gathered.notes.sort()
@@ -108,7 +110,7 @@ class DaemonLogs:
         """End all connections."""
         await asyncio.gather(*(source.close() for source in self._sources))
 
-    async def _read(self, source: _Source, wanted: Wanted, gathered: Gathered) -> None:
+    async def _read(self, source: _Source, wanted: Wanted, gathered: LogLines) -> None:
         after = self._after.get(source.name)
         async with self._slots:
             try:
@@ -133,6 +135,17 @@ class DaemonLogs:
             gathered.notes.append(
                 f"{source.name} keeps no lines from before {answer.kept_since.isoformat()}"
             )
+
+
+async def read_logs(sc: ScClient, wanted: Wanted, spus: Sequence[str] = ()) -> LogLines:
+    """Lines of the SC and all SPUs, or of these SPUs alone, by name or id. Raises NotFoundError for
+    an unknown SPU, UnreachableError if no SC answers."""
+    known = [obj for obj in await Admin(sc).list("spus") if isinstance(obj, Spu)]
+    daemons = DaemonLogs(None if spus else sc, choose(known, spus))
+    try:
+        return await daemons.read(wanted)
+    finally:
+        await daemons.close()
 
 
 def choose(spus: Sequence[Spu], names: Sequence[str]) -> list[Spu]:

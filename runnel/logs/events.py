@@ -35,6 +35,7 @@ class ObjectEvent:
         return f"{self.kind.lower()}/{self.name}"
 
     def to_json(self) -> dict[str, Any]:
+        """The event as ``-o json`` prints it."""
         return {
             "revision": str(self.revision),
             "at": self.at,
@@ -55,9 +56,10 @@ async def list_events(
     about: str | None = None,
     since: datetime | None = None,
     cause: str | None = None,
+    after: int | None = None,
     limit: int | None = None,
 ) -> tuple[ObjectEvent, ...]:
-    """The newest events, the newest last. ``about`` is ``KIND/NAME``.
+    """The newest events, the newest last. ``about`` is ``KIND/NAME``, ``after`` a revision.
 
     Raises InvalidRequestError; NotFoundError from an SC of an earlier version.
     """
@@ -65,6 +67,7 @@ async def list_events(
         "for": about,
         "since": None if since is None else since.isoformat(),
         "cause": cause,
+        "after": None if after is None else str(after),
         "limit": None if limit is None else str(limit),
     }
     asked = {name: value for name, value in query.items() if value is not None}

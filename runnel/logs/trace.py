@@ -15,12 +15,11 @@ from typing import Any, Final
 
 from runnel.admin.client import Admin
 from runnel.admin.http import ScClient
-from runnel.logs.daemons import DaemonLogs, LogLine, Wanted, line_time
+from runnel.logs.daemons import LogLine, Wanted, line_time, read_logs
 from runnel.logs.events import ObjectEvent, list_events
 from schemas.daemon.log_ring import MAX_ANSWER_LINES
 from schemas.errors import NotFoundError
 from schemas.objects.kinds import BY_KIND
-from schemas.objects.spu import Spu
 
 #: Most objects whose history is read, and most writes of each that are looked at.
 _MOST_OBJECTS: Final = 50
@@ -32,7 +31,7 @@ _OUTERMOST: Final = frozenset({"topic", "spugroup", "stream", "scope", "pipeline
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """One line of a log, or one change of an object (then ``process`` is ``sc``)."""
 
     at: datetime
@@ -49,6 +48,7 @@ class Step:
         return 0 if self.object is None or self.object.split("/")[0] in _OUTERMOST else 1
 
     def to_json(self) -> dict[str, Any]:
+        """The step as ``-o json`` prints it."""
         what = self.what
         named = {"change": what.to_json()} if isinstance(what, ObjectEvent) else {"line": what}
         return {
@@ -63,7 +63,7 @@ class Step:
 class Trace:
     """The steps in the order of their times. ``away`` says by name why a daemon did not answer."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[TraceStep, ...]
     away: dict[str, str]
     notes: tuple[str, ...]
 
@@ -71,12 +71,7 @@ class Trace:
 async def trace(sc: ScClient, cause: str) -> Trace:
     """Gather what has a causality id. Raises UnreachableError if no SC answers."""
     admin = Admin(sc)
-    spus = [obj for obj in await admin.list("spus") if isinstance(obj, Spu)]
-    daemons = DaemonLogs(sc, spus)
-    try:
-        gathered = await daemons.read(Wanted(cause=cause, limit=MAX_ANSWER_LINES))
-    finally:
-        await daemons.close()
+    gathered = await read_logs(sc, Wanted(cause=cause, limit=MAX_ANSWER_LINES))
     notes = list(gathered.notes)
     events: tuple[ObjectEvent, ...] = ()
     try:
@@ -105,9 +100,11 @@ async def trace(sc: ScClient, cause: str) -> Trace:
                 for entry in history.entries
                 if entry.cause == cause and (kind, name, entry.revision) not in known
             ]
-    steps = [Step(line_time(line), _process(line), _object(line), line) for line in gathered.lines]
+    steps = [
+        TraceStep(line_time(line), _process(line), _object(line), line) for line in gathered.lines
+    ]
     steps += [
-        Step(line_time({"timestamp": event.at}), "sc", event.object, event)
+        TraceStep(line_time({"timestamp": event.at}), "sc", event.object, event)
         for event in sorted(found, key=lambda event: event.revision)
     ]
     # A change comes before what was logged about it in the same millisecond.

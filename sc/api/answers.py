@@ -81,6 +81,8 @@ class ClusterAnswer(Model):
     """Uid of the cluster; it never changes."""
     version: str
     """Version of the SC."""
+    dashboard: str | None = None
+    """Address of the cluster's dashboard, if the SC's configuration names one."""
     revision: int
     """The KV revision that this SC shows."""
     office: Stamp
@@ -214,6 +216,19 @@ class RateSeries(Model):
     """Values."""
 
 
+class UnreachablePeerStatistics(Model):
+    """An SPU that another one has to connect to and has not reached for a while."""
+
+    spu: int
+    """Its id."""
+    host: str
+    """The host at which the other one tries to reach it."""
+    port: int
+    """The port there."""
+    reason: str
+    """Why the last attempt failed."""
+
+
 class SpuStatistics(Model):
     """What one SPU counts. Counters begin at 0 with its process."""
 
@@ -247,8 +262,15 @@ class SpuStatistics(Model):
     """Free bytes of its disk, in steps of a thousandth of it."""
     disk_bytes: int
     """Bytes of its disk."""
+    append_p99_us: int | None = None
+    """The 99th percentile of its appends of clients' batches to logs, in microseconds, over the
+    last ten seconds. Left out or null if there were none, and of SPUs of earlier versions."""
+    fsync_p99_us: int | None = None
+    """That of its group commits: fsyncs of a log's files."""
+    unreachable_peers: tuple[UnreachablePeerStatistics, ...] = ()
+    """SPUs that it cannot reach now; those that are away are among them."""
     series: tuple[RateSeries, ...] = ()
-    """The rates of the last seconds, if they were asked for."""
+    """The rates and percentiles of the last seconds, if they were asked for."""
 
 
 class TopicStatistics(Model):

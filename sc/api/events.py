@@ -41,13 +41,14 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EventQuery:
-    """Which events: of one object, from a time on (microseconds), of one cause; the newest
-    ``limit`` of them."""
+    """Which events: of one object, from a time on (microseconds), of one cause, after a revision;
+    the newest ``limit`` of them."""
 
     about: tuple[type[Object], str] | None = None
     since_us: int = 0
     cause: str | None = None
     limit: int = DEFAULT_EVENTS
+    after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,8 @@ class EventRing:
         for number, kept in enumerate(reversed(tuple(self._kept)), start=1):
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
+            if kept.revision <= query.after:
+                break
             item = _matching(kept, query)
             if item is None:
                 continue

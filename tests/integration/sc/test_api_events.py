@@ -63,6 +63,8 @@ async def test_given_filters_then_only_those(sc: RunningSc) -> None:
     assert not await events(sc, "?cause=api")
     assert not await events(sc, "?since=2100-01-01")
     assert await events(sc, "?since=2001-01-01")
+    known = (await events(sc))[-2]["revision"]
+    assert [item["revision"] > known for item in await events(sc, f"?after={known}")] == [True]
     _status, answer = await call(sc, "GET", "/v1/events?limit=1")
     assert (len(answer["items"]), answer["complete"]) == (1, False)
 

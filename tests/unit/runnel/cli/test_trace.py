@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
+from aiohttp import web
 
+from runnel.logs.spans import trace_id
+from runnel.loop_thread import LoopThread
 from tests.unit.runnel.cli.cluster.test_logs import log, spu_at
 from tests.unit.runnel.cli.conftest import CommandLine
 from tests.unit.runnel.cli.objects.test_events import event
@@ -93,3 +99,103 @@ def test_given_no_such_id_then_an_error(cause: str, code: int, command: CommandL
     done = command("trace", cause)
     assert (done.code, done.out) == (code, "")
     assert "error: " in done.err
+
+
+@dataclass
+class Collector:
+    """Takes traces as OTLP over HTTP, and answers as it is told."""
+
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    status: int = 200
+    answer: str = "{}"
+    port: int = 0
+
+    async def start(self) -> web.AppRunner:
+        app = web.Application()
+        app.router.add_post("/v1/traces", self._take)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.port = runner.addresses[0][1]
+        return runner
+
+    async def _take(self, request: web.Request) -> web.Response:
+        assert request.content_type == "application/json"
+        self.requests.append(await request.json())
+        return web.Response(status=self.status, text=self.answer)
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    thread, found = LoopThread("collector"), Collector()
+    runner = thread.call(found.start())
+    yield found
+    thread.call(runner.cleanup())
+    thread.stop()
+
+
+@pytest.mark.usefixtures("daemons")
+def test_given_a_collector_then_it_gets_the_trace(
+    command: CommandLine, collector: Collector
+) -> None:
+    done = command("trace", "api-1", "--otlp", f"http://127.0.0.1:{collector.port}")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == f"sent as trace {trace_id('api-1')}\n"
+    (request,) = collector.requests
+    shown = {
+        entry["resource"]["attributes"][0]["value"]["stringValue"]: [
+            span["name"] for scope in entry["scopeSpans"] for span in scope["spans"]
+        ]
+        for entry in request["resourceSpans"]
+    }
+    assert shown == {
+        "sc": ["api-1", "topic/orders", "partition/orders-0"],
+        "spu-1": ["partition/orders-0"],
+    }
+
+
+@pytest.mark.usefixtures("daemons")
+@pytest.mark.parametrize(
+    ("status", "answer", "code", "message"),
+    [
+        (503, "later", 5, "answers 503: later"),
+        (404, "no such page", 2, "does not take spans of OTLP as JSON: it answers 404"),
+        (200, "<html>", 2, "is no collector of OTLP: it answers <html>"),
+        (
+            *(200, '{"partialSuccess": {"rejectedSpans": "2", "errorMessage": "full"}}'),
+            *(2, "refused 2 spans: full"),
+        ),
+        (200, '{"partialSuccess": {}}', 0, ""),
+        (200, "", 0, ""),
+    ],
+)
+def test_what_a_collector_answers(
+    status: int,
+    answer: str,
+    code: int,
+    message: str,
+    command: CommandLine,
+    collector: Collector,
+) -> None:
+    collector.status, collector.answer = status, answer
+    done = command("trace", "api-1", "--otlp", f"http://127.0.0.1:{collector.port}/v1/traces")
+    assert done.code == code, done.err
+    assert message in done.err
+    assert bool(done.out) == (code == 0)
+
+
+@pytest.mark.usefixtures("daemons")
+@pytest.mark.parametrize(
+    ("url", "code", "message"),
+    [
+        ("http://127.0.0.1:1", 5, "no collector answers at http://127.0.0.1:1/v1/traces"),
+        ("localhost:4318", 2, "is no URL of a collector; write http://HOST:4318"),
+        ("http://[x", 2, "is no URL"),
+        ("http://ann:hidden@127.0.0.1:1", 5, "no collector answers at http://127.0.0.1:1/"),
+    ],
+)
+def test_no_collector(url: str, code: int, message: str, command: CommandLine) -> None:
+    done = command("trace", "api-1", "--otlp", url)
+    assert (done.code, done.out) == (code, "")
+    assert message in done.err
+    assert "hidden" not in done.err

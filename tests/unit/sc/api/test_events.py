@@ -38,6 +38,15 @@ async def test_given_more_than_fits_then_the_oldest_are_forgotten(
     assert (found.first_revision, found.complete) == (expected[0], True)
 
 
+@pytest.mark.parametrize(("after", "expected"), [(0, ["1", "2", "2", "3"]), (2, ["3"]), (3, [])])
+async def test_given_a_revision_then_later_ones(after: int, expected: list[str]) -> None:
+    ring = EventRing()
+    for revision in (1, 2, 2, 3):
+        put(ring, revision)
+    found = await ring.read(EventQuery(after=after))
+    assert ([item.revision for item in found.items], found.complete) == (expected, True)
+
+
 async def test_given_a_value_that_does_not_parse_then_left_out() -> None:
     ring = EventRing()
     put(ring, 1, b"{")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from runnel.cli.objects import events
+from runnel.logs.events import list_events
+from schemas.errors import OverloadedError
 from tests.unit.runnel.cli.conftest import CommandLine
 from tests.unit.runnel.fake_sc import FakeSc
 
@@ -66,8 +70,8 @@ def test_given_options_then_the_sc_is_asked_for_these(command: CommandLine, sc: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["events", "orders"], "events are no objects: leave NAME, -l, --sort-by and -w out"),
-        (["events", "-w"], "events are no objects: leave NAME, -l, --sort-by and -w out"),
+        (["events", "orders"], "events are no objects: leave NAME, -l and --sort-by out"),
+        (["events", "-w", "-o", "yaml"], "-o: events are printed as table, wide or json"),
         (["events", "-o", "yaml"], "-o: events are printed as table, wide or json"),
         (["events", "--since", "x"], "--since: 'x' is neither a duration nor a time"),
         (["topics", "--since", "1h"], "--for and --since choose events: runnel get events"),
@@ -84,3 +88,64 @@ def test_given_an_sc_of_an_earlier_version_then_said(command: CommandLine, sc: F
     done = command("get", "events")
     assert done.code == 3
     assert "the SC is of an earlier version, which lists no events; upgrade it" in done.err
+
+
+def turns(monkeypatch: pytest.MonkeyPatch, *steps: Callable[[], object]) -> None:
+    """``-w`` waits this often, and each time something happens; then it is interrupted."""
+    left = list(steps)
+
+    def wait(seconds: float) -> None:
+        assert seconds == events.LOOK_S
+        if not left:
+            raise KeyboardInterrupt
+        left.pop(0)()
+
+    monkeypatch.setattr(events, "sleep", wait)
+
+
+def test_given_w_then_new_events_are_printed_as_they_come(
+    command: CommandLine, sc: FakeSc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = sc.events = [event(1), event(2)]
+    more = [event(3, change="deleted"), event(3, name="second")]
+    turns(monkeypatch, lambda: None, lambda: kept.extend(more), lambda: None)
+    done = command("get", "events", "-w", "--for", "topic/orders")
+    assert done.code == 130
+    shown = [line.split()[:3] for line in done.out.splitlines()]
+    assert shown[0] == ["TIME", "OBJECT", "CHANGE"]
+    assert [line[1:] for line in shown[1:]] == [
+        ["topic/orders", "modified"],
+        ["topic/orders", "modified"],
+        ["topic/orders", "deleted"],
+        ["topic/second", "modified"],
+    ]
+    asked = [query.get("after") for query in sc.seen.queries]
+    assert asked == [None, "2", "2", "3"]
+
+
+def test_given_w_and_json_then_an_object_a_line(
+    command: CommandLine, sc: FakeSc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sc.events = [event(1), event(2)]
+    turns(monkeypatch)
+    done = command("get", "events", "-w", "-o", "json")
+    assert [json.loads(line)["revision"] for line in done.out.splitlines()] == ["1", "2"]
+
+
+def test_given_w_and_an_sc_that_is_away_then_said_once_and_asked_again(
+    command: CommandLine, sc: FakeSc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = sc.events = []
+    answers = [(), OverloadedError("busy"), OverloadedError("busy"), None]
+
+    async def scripted(*arguments: Any, **options: Any) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return await list_events(*arguments, **options)
+
+    monkeypatch.setattr(events, "list_events", scripted)
+    turns(monkeypatch, lambda: None, lambda: None, lambda: kept.append(event(7)))
+    done = command("get", "events", "-w")
+    assert done.err.count("busy; asking again") == 1
+    assert "topic/orders" in done.out
