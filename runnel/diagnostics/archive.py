@@ -1,0 +1,132 @@
+"""The archive: a gzipped tar of text files, bounded in size, in which no secret is.
+
+Every text passes the `Redactor` on its way in. Of a text that is too long the beginning and the end
+are kept. Once the archive is full, further files are left out, and the manifest names them. The
+archive is written beside its final name and gets that name when it is complete, so an interrupted
+command leaves nothing behind, and only the user who runs the command may read it.
+
+Neighbours: `runnel.diagnostics.contents` says which files there are; `runnel.diagnostics.collect`
+fills them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from runnel.diagnostics.contents import MANIFEST, README, readme
+from runnel.diagnostics.redaction import Redactor
+from schemas.errors import ConflictError
+
+#: Most bytes of one file, and of all files together, before compression.
+MAX_FILE_BYTES: Final = 8 << 20
+MAX_TOTAL_BYTES: Final = 256 << 20
+_CUT: Final = "\n[… {bytes:,} bytes were left out here …]\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One file of the archive, and how many bytes of it were left out."""
+
+    path: str
+    bytes: int
+    cut_bytes: int
+
+
+class Archive:
+    """An archive that is being written. Use `open_archive`."""
+
+    def __init__(self, tar: tarfile.TarFile, folder: str, redactor: Redactor, at: datetime) -> None:
+        self._tar = tar
+        self._folder = folder
+        self._at = at
+        self._left = MAX_TOTAL_BYTES
+        self.redactor = redactor
+        self.kept: list[Kept] = []
+        #: What is not there, and why.
+        self.missing: dict[str, str] = {}
+
+    def add(self, path: str, text: str) -> None:
+        """Add a text, without its secrets. Raises OSError."""
+        data = self.redactor.text(text).encode(errors="replace")
+        kept, cut = shortened(data, MAX_FILE_BYTES)
+        if len(kept) > self._left:
+            self.miss(path, f"the archive is full ({MAX_TOTAL_BYTES >> 20} MiB)")
+            return
+        self._left -= len(kept)
+        self.kept.append(Kept(path, len(kept), cut))
+        self._write(path, kept)
+
+    def add_json(self, path: str, value: Any) -> None:
+        """Add a JSON document, without its secrets. Raises OSError."""
+        clean = self.redactor.structure(value)
+        self.add(path, json.dumps(clean, indent=2, ensure_ascii=False, default=str) + "\n")
+
+    def miss(self, path: str, why: str) -> None:
+        """Say in the manifest why something is not there."""
+        self.missing[path] = self.redactor.text(why)
+
+    def close(self) -> None:
+        """Add the manifest and the README. Raises OSError."""
+        document = {
+            "at": self._at.isoformat(),
+            "files": [asdict(kept) for kept in self.kept],
+            "missing": self.missing,
+            "secretsRemoved": self.redactor.removed,
+        }
+        self._write(MANIFEST, (json.dumps(document, indent=2) + "\n").encode())
+        cut = [kept.path for kept in self.kept if kept.cut_bytes]
+        self._write(
+            README, readme(self._at.isoformat(timespec="seconds"), self.missing, cut).encode()
+        )
+
+    def _write(self, path: str, data: bytes) -> None:
+        info = tarfile.TarInfo(f"{self._folder}/{path}")
+        info.size = len(data)
+        info.mode = 0o600
+        info.mtime = int(self._at.timestamp())
+        self._tar.addfile(info, io.BytesIO(data))
+
+
+@contextmanager
+def open_archive(file: Path, redactor: Redactor, at: datetime) -> Iterator[Archive]:
+    """An archive that is ``file`` when it is left without an error.
+
+    Raises ConflictError if the file exists, and OSError if it cannot be written.
+    """
+    if file.exists():
+        raise ConflictError(f"{file} exists already; name another file with -o, or remove it")
+    partial = file.with_name(f".{file.name}.partial")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        with (
+            os.fdopen(descriptor, "wb") as stream,
+            tarfile.open(fileobj=stream, mode="w:gz") as tar,
+        ):
+            folder = file.name.removesuffix(".tar.gz").removesuffix(".tgz")
+            archive = Archive(tar, folder, redactor, at)
+            yield archive
+            archive.close()
+        partial.replace(file)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()
+        raise
+
+
+def shortened(data: bytes, most: int) -> tuple[bytes, int]:
+    """At most about so many bytes, of the beginning and of the end, and how many were left out."""
+    if len(data) <= most:
+        return data, 0
+    # The end says what happened last, the beginning how it began.
+    head, tail = most // 4, most - most // 4
+    cut = len(data) - head - tail
+    return data[:head] + _CUT.format(bytes=cut).encode() + data[-tail:], cut
