@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 #: Packages whose names are too common to be at the top of a user's environment.
-MOVED: Final = ("schemas", "connection_manager", "sc", "spu", "spark_io")
+MOVED: Final = ("schemas", "connection_manager", "sc", "spu", "spark_io", "dashboard")
 #: Where they are in a wheel: package, and package below it.
 ABOVE: Final = ("runnel", "_internal")
 

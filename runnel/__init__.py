@@ -24,19 +24,26 @@ if TYPE_CHECKING:
     from runnel.admin.answers import ApplyResult, History, HistoryEntry, PartitionOffsets
     from runnel.admin.watch import WatchEvent
     from runnel.blocking import Cluster, Consumer, Producer, connect
+    from runnel.consume.counts import ConsumerMetrics
     from runnel.consume.settings import ConsumerSettings
     from runnel.local_cluster import LocalCluster
+    from runnel.logs.daemons import LogLines
+    from runnel.logs.events import ObjectEvent
+    from runnel.logs.trace import Trace, TraceStep
     from runnel.manifests import Spu, Topic
+    from runnel.metrics.collector import ClientCollector
+    from runnel.metrics.counts import ClientMetrics
     from runnel.net.offsets import Start, Stop, TransactionId
     from runnel.partition.segments import Segments
     from runnel.partition.truncate import Truncated
     from runnel.positions.admin import ConsumerReset, NamedConsumer
+    from runnel.produce.counts import ProducerMetrics
     from runnel.produce.delivery import Delivery, TableDelivery
-    from runnel.produce.producer import ProducerMetrics
     from runnel.produce.settings import ProducerSettings
     from runnel.produce.write import Written
     from runnel.records.record import BatchMetadata, Record, RecordMetadata
     from runnel.records.row_values import Misfit, MisfitError
+    from schemas.daemon.latency import Latencies
     from schemas.errors import (
         CompactedError,
         ConflictError,
@@ -70,10 +77,13 @@ if TYPE_CHECKING:
 __all__ = [
     "ApplyResult",
     "BatchMetadata",
+    "ClientCollector",
+    "ClientMetrics",
     "Cluster",
     "CompactedError",
     "ConflictError",
     "Consumer",
+    "ConsumerMetrics",
     "ConsumerReset",
     "ConsumerSettings",
     "CorruptBatchError",
@@ -84,7 +94,9 @@ __all__ = [
     "History",
     "HistoryEntry",
     "InvalidRequestError",
+    "Latencies",
     "LocalCluster",
+    "LogLines",
     "ManifestError",
     "Misfit",
     "MisfitError",
@@ -93,6 +105,7 @@ __all__ = [
     "NotFoundError",
     "NotLeaderError",
     "NotReadyError",
+    "ObjectEvent",
     "OffsetOutOfRangeError",
     "OverloadedError",
     "PartitionOffsets",
@@ -114,6 +127,8 @@ __all__ = [
     "TableDelivery",
     "TerminalError",
     "Topic",
+    "Trace",
+    "TraceStep",
     "TransactionId",
     "TransactionIdTooLowError",
     "Truncated",
@@ -143,11 +158,18 @@ _HOMES: Final = {
     "TransactionId": ".net.offsets",
     "Segments": ".partition.segments",
     "Truncated": ".partition.truncate",
+    "ConsumerMetrics": ".consume.counts",
+    "LogLines": ".logs.daemons",
+    "ObjectEvent": ".logs.events",
+    "Trace": ".logs.trace",
+    "TraceStep": ".logs.trace",
+    "ClientCollector": ".metrics.collector",
+    "ClientMetrics": ".metrics.counts",
     "ConsumerReset": ".positions.admin",
     "NamedConsumer": ".positions.admin",
     "Delivery": ".produce.delivery",
     "TableDelivery": ".produce.delivery",
-    "ProducerMetrics": ".produce.producer",
+    "ProducerMetrics": ".produce.counts",
     "ProducerSettings": ".produce.settings",
     "Written": ".produce.write",
     "Spu": ".manifests",
@@ -183,6 +205,10 @@ def _found(name: str) -> Any:
         found = _version()
     elif name == "aio":
         found = importlib.import_module(".aio", __name__)
+    elif name == "Latencies":
+        from schemas.daemon.latency import Latencies
+
+        found = Latencies
     elif name in _HOMES:
         found = getattr(importlib.import_module(_HOMES[name], __name__), name)
     elif name in __all__:

@@ -17,7 +17,8 @@ from runnel.consume.consumer import Consumer
 from runnel.consume.settings import ConsumerSettings
 from runnel.contexts import default_sc
 from runnel.net.offsets import TransactionId
-from runnel.produce.producer import Producer, ProducerMetrics
+from runnel.produce.counts import ProducerMetrics
+from runnel.produce.producer import Producer
 from runnel.produce.settings import ProducerSettings
 
 __all__ = [

@@ -24,22 +24,29 @@ from runnel.admin.answers import ClusterInfo, PartitionOffsets
 from runnel.admin.blocking import BlockingAdmin
 from runnel.client import DEFAULT_READ_BYTES
 from runnel.consume import consumer
+from runnel.consume.counts import ConsumerMetrics
 from runnel.consume.delivered import FetchedChunk
 from runnel.consume.settings import ConsumerSettings
 from runnel.contexts import default_sc
+from runnel.logs.daemons import LogLines
+from runnel.logs.events import ObjectEvent
+from runnel.logs.trace import Trace
 from runnel.loop_thread import ClosedError, LoopThread, blocking_form_of
+from runnel.metrics.counts import ClientMetrics
 from runnel.net.offsets import Start, Stop, TransactionId
 from runnel.partition.segments import Segments
 from runnel.partition.truncate import Before, Truncated
 from runnel.positions.admin import ConsumerReset, NamedConsumer
 from runnel.produce import producer
+from runnel.produce.counts import ProducerMetrics
 from runnel.produce.delivery import Batch, TableDelivery
-from runnel.produce.producer import ProducerMetrics, Progress
+from runnel.produce.producer import Progress
 from runnel.produce.send import RecordSender
 from runnel.produce.settings import ProducerOptions, ProducerSettings
 from runnel.produce.write import WRITE_TIMEOUT_S, Written
 from runnel.records.record import Record
 from schemas.control.assignments import TopicAssignment
+from schemas.daemon.log_ring import MAX_ANSWER_LINES
 from schemas.errors import RunnelError
 
 
@@ -205,9 +212,54 @@ class Cluster(BlockingAdmin):
         return Consumer(self._thread, self._thread.call(open_it()))
 
     @blocking_form_of(client.Cluster.consumers)
-    def consumers(self, name: str | None = None) -> tuple[NamedConsumer, ...]:
+    def consumers(
+        self, name: str | None = None, *, bounds: bool = True
+    ) -> tuple[NamedConsumer, ...]:
         """Named consumers and their positions in each topic: all, or those of one name."""
-        return self._thread.call(self._inner.consumers(name))
+        return self._thread.call(self._inner.consumers(name, bounds=bounds))
+
+    @blocking_form_of(client.Cluster.events)
+    def events(
+        self,
+        about: str | None = None,
+        *,
+        since: datetime | timedelta | None = None,
+        cause: str | None = None,
+        limit: int | None = None,
+    ) -> tuple[ObjectEvent, ...]:
+        """The last changes of all objects, or of one (``about="topic/orders"``), the newest last:
+        who made them, when, and why.
+        """
+        return self._thread.call(self._inner.events(about, since=since, cause=cause, limit=limit))
+
+    @blocking_form_of(client.Cluster.logs)
+    def logs(
+        self,
+        *,
+        since: datetime | timedelta | None = None,
+        level: str = "debug",
+        cause: str | None = None,
+        spus: Sequence[str] = (),
+        limit: int = MAX_ANSWER_LINES,
+    ) -> LogLines:
+        """The last log lines of the SC and all SPUs, or of ``spus`` by name or id, the oldest
+        first.
+        """
+        return self._thread.call(
+            self._inner.logs(since=since, level=level, cause=cause, spus=spus, limit=limit)
+        )
+
+    @blocking_form_of(client.Cluster.trace)
+    def trace(self, cause: str) -> Trace:
+        """What one causality id led to: log lines of all daemons and changes of objects, in the
+        order of time.
+        """
+        return self._thread.call(self._inner.trace(cause))
+
+    @property
+    def metrics(self) -> ClientMetrics:
+        """Counts of all producers and consumers that this client has opened."""
+        return self._inner.metrics
 
     @blocking_form_of(client.Cluster.reset_consumer)
     def reset_consumer(
@@ -391,6 +443,11 @@ class Consumer:
     def topic(self) -> str:
         """The name of its topic."""
         return self._inner.topic
+
+    @property
+    def metrics(self) -> ConsumerMetrics:
+        """Counts since the consumer was opened."""
+        return self._inner.metrics
 
     def __iter__(self) -> Iterator[Record]:
         state = self._inner.state

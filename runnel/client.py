@@ -15,22 +15,27 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AsyncExitStack
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
-from runnel.admin.answers import ClusterInfo, PartitionOffsets
+from runnel.admin.answers import ClusterInfo, PartitionOffsets, text_or_none
 from runnel.admin.calls import understood
 from runnel.admin.client import Admin
 from runnel.admin.health import health_rows
 from runnel.admin.http import ScClient
 from runnel.consume.consumer import Consumer
+from runnel.consume.counts import FetchCounts
 from runnel.consume.settings import ConsumerSettings
 from runnel.consume.table import load_table, too_much
 from runnel.consume.tail import find_tail
+from runnel.logs.daemons import LogLines, Wanted, read_logs
+from runnel.logs.events import ObjectEvent, list_events
+from runnel.logs.trace import Trace, trace
+from runnel.metrics.counts import ClientMetrics, client_metrics
 from runnel.net.metadata import LeaderCache
 from runnel.net.offsets import (
     Range,
@@ -53,6 +58,7 @@ from runnel.positions.admin import (
     reset_consumer,
 )
 from runnel.positions.store import PositionStore, Session, check_consumer_name
+from runnel.produce.counts import SendCounts
 from runnel.produce.producer import Producer, Progress
 from runnel.produce.settings import ProducerOptions, ProducerSettings
 from runnel.produce.write import WRITE_TIMEOUT_S, Written, write_table
@@ -60,6 +66,8 @@ from runnel.records.cursor import READ_SCHEMA
 from runnel.records.schema_resolution import ReadColumns, read_schema
 from schemas.columns.topic_schema import TopicSchema
 from schemas.control.assignments import TopicAssignment
+from schemas.daemon.log_options import LogLevel
+from schemas.daemon.log_ring import MAX_ANSWER_LINES
 from schemas.errors import InvalidRequestError, NotFoundError, UnreachableError
 from schemas.objects.html import Row, html_table
 from schemas.objects.quantities import readable_size
@@ -122,6 +130,9 @@ class Cluster(Admin):
         super().__init__(sc, self._leaders.forget)
         self._connections = ConnectionPool(info.cluster_uid, random)
         self._open: set[Producer | Consumer] = set()
+        # By topic: what all producers and consumers counted, those that are closed included.
+        self._sent: dict[str, SendCounts] = {}
+        self._fetched: dict[str, FetchCounts] = {}
         # A consumer at its end may be read on after a seek; its user need not close it.
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         # By the topic's uid: the schema that the SC sent last.
@@ -147,7 +158,10 @@ class Cluster(Admin):
             answer = await sc.call("GET", "/v1/cluster")
             with understood("its name"):
                 info = ClusterInfo(
-                    str(answer["cluster"]), str(answer["clusterUid"]), str(answer["version"])
+                    str(answer["cluster"]),
+                    str(answer["clusterUid"]),
+                    str(answer["version"]),
+                    text_or_none(answer.get("dashboard")),
                 )
             return cls(sc, info)
         except BaseException:
@@ -162,10 +176,13 @@ class Cluster(Admin):
         return html_table(*self._identity())
 
     def _identity(self) -> tuple[str, list[Row]]:
-        return f"Runnel cluster {self.info.cluster}", [
+        rows: list[Row] = [
             ("address", str(self._sc.address)),
             ("version", self.info.version),
         ]
+        if self.info.dashboard is not None:
+            rows.append(("dashboard", self.info.dashboard))
+        return f"Runnel cluster {self.info.cluster}", rows
 
     async def close(self) -> None:
         """Close all producers (flushing them) and consumers, then the connections.
@@ -209,6 +226,55 @@ class Cluster(Admin):
     ) -> None:
         await self.leave(error)
 
+    @property
+    def metrics(self) -> ClientMetrics:
+        """Counts of all producers and consumers that this client has opened. For any thread."""
+        return client_metrics(self._sent, self._fetched, list(self._open))
+
+    # What happened
+
+    async def events(
+        self,
+        about: str | None = None,
+        *,
+        since: datetime | timedelta | None = None,
+        cause: str | None = None,
+        limit: int | None = None,
+    ) -> tuple[ObjectEvent, ...]:
+        """The last changes of all objects, or of one (``about="topic/orders"``), the newest last:
+        who made them, when, and why.
+
+        ``since``: from that time on, or the time so long ago. ``cause``: a causality id. ``limit``:
+        the newest so many, 200 unless given. Raises InvalidRequestError, and NotFoundError from an
+        SC of an earlier version.
+        """
+        return await list_events(
+            self._sc, about=about, since=_time_of(since), cause=cause, limit=limit
+        )
+
+    async def logs(
+        self,
+        *,
+        since: datetime | timedelta | None = None,
+        level: str = "debug",
+        cause: str | None = None,
+        spus: Sequence[str] = (),
+        limit: int = MAX_ANSWER_LINES,
+    ) -> LogLines:
+        """The last log lines of the SC and all SPUs, or of ``spus`` by name or id, the oldest
+        first.
+
+        ``since`` and ``cause`` as in `events`. ``level``: lines of this level and more severe ones.
+        ``limit``: the newest so many of each daemon. A daemon that does not answer is named in
+        ``away``. Raises NotFoundError for an unknown SPU, InvalidRequestError.
+        """
+        return await read_logs(self._sc, Wanted(_time_of(since), _level(level), cause, limit), spus)
+
+    async def trace(self, cause: str) -> Trace:
+        """What one causality id led to: log lines of all daemons and changes of objects, in the
+        order of time. Empty if no daemon knows it any more."""
+        return await trace(self._sc, cause)
+
     # Records
 
     def producer(self, topic: str, **options: Unpack[ProducerOptions]) -> Opening[Producer]:
@@ -238,6 +304,7 @@ class Cluster(Admin):
             random_id=secrets.randbits(64) or 1,
             wait_for_room=wait_for_room,
             closed=self._open.discard,
+            total=self._sent.setdefault(topic, SendCounts()),
         )
         self._open.add(opened)
         return opened
@@ -347,16 +414,20 @@ class Cluster(Admin):
             closed=self._open.discard,
             timeout=timeout,
             find_range=find_range,
+            total=self._fetched.setdefault(topic, FetchCounts()),
         )
         self._consumers.add(consumer)
         return consumer
 
-    async def consumers(self, name: str | None = None) -> tuple[NamedConsumer, ...]:
+    async def consumers(
+        self, name: str | None = None, *, bounds: bool = True
+    ) -> tuple[NamedConsumer, ...]:
         """Named consumers and their positions in each topic: all, or those of one name.
 
-        Raises NotFoundError for an unknown name. Creates nothing.
+        Without ``bounds`` the ends and the lag of partitions are None, and no SPU is asked for
+        them. Raises NotFoundError for an unknown name. Creates nothing.
         """
-        return await list_consumers(self._positions, self._route, name)
+        return await list_consumers(self._positions, self._route, name, bounds=bounds)
 
     async def reset_consumer(
         self, name: str, topic: str, to: Start, partitions: Iterable[int] | None = None
@@ -604,3 +675,14 @@ def _check_is_of_users(topic: str) -> None:
 def _check_count(name: str, count: object) -> None:
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
         raise InvalidRequestError(f"{name} is {count!r}; give a number of records")
+
+
+def _time_of(since: datetime | timedelta | None) -> datetime | None:
+    return datetime.now(UTC) - since if isinstance(since, timedelta) else since
+
+
+def _level(name: str) -> LogLevel:
+    try:
+        return LogLevel(name)
+    except ValueError:
+        raise InvalidRequestError(f"level: {name!r} is none of {', '.join(LogLevel)}") from None

@@ -50,7 +50,8 @@ class LocalCluster:
     It has one SPU unless ``spus`` says otherwise, and listens on free ports of loopback, or from
     ``base_port`` on. What it stores is temporary, unless ``data_dir`` names a directory: that one
     is kept, and the next cluster there has the same data and as many SPUs. ``kv`` is ``sqlite`` or
-    ``etcd``. In a notebook, use `connect` and `close` instead of ``with``; for asyncio, call
+    ``etcd``. With ``dashboard=True`` it serves one to browsers, and a notebook that shows a client
+    links to it. In a notebook, use `connect` and `close` instead of ``with``; for asyncio, call
     `start` and `runnel.aio.connect` with `address`.
 
     The cluster ends when this process ends, even if it is killed. In a fork of the process, `close`
@@ -66,10 +67,11 @@ class LocalCluster:
         base_port: int | None = None,
         kv: str | None = None,
         name: str | None = None,
+        dashboard: bool = False,
     ) -> None:
         if spus is not None and not 0 <= spus <= MAX_SPUS:
             raise InvalidRequestError(f"spus is {spus}; 0 to {MAX_SPUS} is possible")
-        self._wanted = (spus, base_port, kv, name)
+        self._wanted = (spus, base_port, kv, name, dashboard)
         self._kept = None if data_dir is None else Path(data_dir).expanduser().absolute()
         self._data_dir = self._kept
         self._supervisor: subprocess.Popen[bytes] | None = None

@@ -79,6 +79,9 @@ class ScConfig(Model):
     provisioning: LocalProvisioning | None = None
     """With it the SC starts the SPUs of SpuGroups, as processes of its own host. Without it the SC
     starts none, and SpuGroups are invalid."""
+    dashboard: str | None = None
+    """Address of the cluster's [dashboard](dashboard-yaml.md), such as `http://status.example:9009`,
+    which the SC tells to clients: notebooks show it. The SC itself does not use it."""
     limits: Limits = Limits()
     """What the SC takes from those who reach its ports."""
     log_level: AnyCaseLogLevel = LogLevel.INFO

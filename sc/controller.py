@@ -342,6 +342,8 @@ class Controller:
 
     def reported(self, spu_id: int, generation: int, report: Report) -> None:
         self.dispatcher.reported(spu_id, generation, report)
+        if report.obstacles is not None:
+            self.statistics.seen_otherwise(spu_id)
 
     def asked(self, spu_id: int, generation: int, ask: SpuRequest) -> None:
         for change in ask.lrs:

@@ -62,7 +62,14 @@ async def serve(config: ScConfig, logs: LogRing | None = None) -> None:
         )
         try:
             hosts = (config.public.host, *config.allowed_hosts)
-            server = PublicServer(controller, version("runnel"), hosts, config.limits, logs)
+            server = PublicServer(
+                controller,
+                version("runnel"),
+                hosts,
+                config.limits,
+                logs,
+                dashboard=config.dashboard,
+            )
             public, public_port = await start_public_server(
                 server, config.public.host, config.public.port
             )

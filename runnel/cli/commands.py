@@ -42,6 +42,9 @@ COMMANDS: Final = {
     ),
     "sc": LazyCommand(".daemons", "sc_app", "The streaming controller."),
     "spu": LazyCommand(".daemons", "spu_app", "A streaming processing unit."),
+    "dashboard": LazyCommand(
+        ".dashboard", "dashboard", "Serve the cluster's dashboard to browsers."
+    ),
     "create": LazyCommand(".objects.apply", "create_app", "Create an object from options."),
     "apply": LazyCommand(
         ".objects.apply",

@@ -19,7 +19,7 @@ from runnel.admin.one_shot import OneShotCalls
 from runnel.contexts import forget_cluster, remember_cluster
 from runnel.local import offline_admin
 from runnel.local.etcd import find_etcd
-from runnel.local.plan import OWN_KVS, SPU_GROUP, ClusterPlan, Daemon
+from runnel.local.plan import DASHBOARD, OWN_KVS, SPU_GROUP, ClusterPlan, Daemon
 from runnel.local.processes import port_is_free
 from runnel.local.signals import shielded
 from runnel.local.starting import Progress, Startup
@@ -78,6 +78,8 @@ class ClusterDaemons:
         base_port: int | None = None,
         kv: str | None = None,
         name: str | None = None,
+        *,
+        dashboard: bool | None = None,
     ) -> ClusterPlan:
         """The plan of a start: the arguments, else the settings of the last start here, else
         defaults.
@@ -93,6 +95,7 @@ class ClusterDaemons:
             spus=last.spus if spus is None else spus,
             kv=last.kv if kv is None else kv,
             cluster=last.name if name is None else name,
+            with_dashboard=last.dashboard if dashboard is None else dashboard,
         )
         if before is None:
             return plan
@@ -139,7 +142,10 @@ class ClusterDaemons:
             running = {s.name: s for s in self._directory.spus() if self._directory.runs(s)}
             wanted = {f"{SPU_GROUP}-{i}": plan.spu_ports(i) for i in range(plan.spus)}
             absent = [(name, ports) for name, ports in wanted.items() if name not in running]
+            lacks_dashboard = plan.with_dashboard and DASHBOARD not in alive
             if not missing and not absent and not _some_away(plan, wanted):
+                if lacks_dashboard:
+                    self._add_dashboard(plan, alive, progress)
                 return False
             if plan.kv == "etcd":
                 find_etcd()
@@ -165,6 +171,8 @@ class ClusterDaemons:
                         self._directory.forget()
                         _erase_external(plan)
                 raise
+            if lacks_dashboard:
+                startup.bring_up_dashboard()
             # Also if we started no daemon, but the SC started SPUs.
             plan = replace(plan, spus=startup.spus)
             self._directory.save(ClusterState.of(plan, startup.processes))
@@ -174,6 +182,14 @@ class ClusterDaemons:
             if startup.absent:
                 raise IncompleteError(_incomplete(plan, startup))
             return True
+
+    def _add_dashboard(
+        self, plan: ClusterPlan, alive: dict[str, ProcessId], progress: Progress
+    ) -> None:
+        """Start the dashboard beside a cluster that runs."""
+        startup = Startup(self._directory, plan, ClusterState.of(plan, alive), progress)
+        startup.bring_up_dashboard()
+        self.notes = startup.notes
 
     # -- move ---------------------------------------------------------------------------------
 
@@ -280,7 +296,7 @@ class ClusterDaemons:
         alive = state.alive(self.data_dir)
         # The SC would start its SPUs again, even while it stops, so stop it before them; its KV
         # goes last.
-        stop(process for name, process in alive.items() if name.startswith("sc-"))
+        stop(process for name, process in alive.items() if name.startswith(("sc-", DASHBOARD)))
         spus = {s.name: s.process for s in self._directory.spus() if self._directory.runs(s)}
         stop(spus.values())
         stop(process for name, process in alive.items() if name.startswith("etcd-"))
@@ -322,6 +338,7 @@ class ClusterDaemons:
             "dataDir": str(self.data_dir),
             "kv": without_password(plan.kv),
             "etcd": [daemon(plan.etcd, "running")] if plan.kv == "etcd" else [],
+            "dashboard": [daemon(plan.dashboard, "running")] if plan.with_dashboard else [],
             "sc": [daemon(plan.sc, "running" if resolutions is not None else "starting")],
             "spus": [
                 row(s.spu_id, s.name, s.ports, s.process, (resolutions or {}).get(s.name, unknown))

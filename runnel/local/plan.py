@@ -1,8 +1,8 @@
 """The plan of a local cluster: which daemons, which ports, which files. Pure.
 
 Ports follow one rule: SC k (from 0) listens at ``base + 2k`` and the next port, SPU i (from 0) at
-``base + 10 + 3i`` and the next two; etcd, if the cluster has its own, at ``base + 8`` and
-the next port.
+``base + 10 + 3i`` and the next two; the dashboard at ``base + 6``; etcd, if the cluster has its
+own, at ``base + 8`` and the next port.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ DEFAULT_SPUS = 1
 DEFAULT_NAME = "local"
 DEFAULT_KV = "sqlite"
 SPU_GROUP = "spu"
+DASHBOARD = "dashboard"
 OWN_KVS = ("sqlite", "etcd")
 MAX_SPUS = 1_000
 HOST = "127.0.0.1"
@@ -33,7 +34,7 @@ class Daemon:
     """One process: its name (also for its log and configuration), and the ports it listens on."""
 
     name: str
-    program: Literal["sc", "etcd"]
+    program: Literal["sc", "etcd", "dashboard"]
     ports: dict[str, int]
     config: dict[str, object]
 
@@ -50,6 +51,7 @@ class ClusterPlan:
     spus: int = DEFAULT_SPUS
     kv: str = DEFAULT_KV
     cluster: str = DEFAULT_NAME
+    with_dashboard: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.spus <= MAX_SPUS:
@@ -116,7 +118,23 @@ class ClusterPlan:
             "private": {"host": HOST, "port": private},
             "provisioning": {"directory": str(self.data_dir)},
         }
+        if self.with_dashboard:
+            config["dashboard"] = self.dashboard_url
         return Daemon("sc-0", "sc", {"public": public, "private": private}, config)
+
+    @property
+    def dashboard(self) -> Daemon:
+        """The process that serves the dashboard; started only ``with_dashboard``."""
+        port = self.base_port + 6
+        config: dict[str, object] = {
+            "sc": self.sc_address,
+            "http": {"host": HOST, "port": port},
+        }
+        return Daemon(DASHBOARD, "dashboard", {"http": port}, config)
+
+    @property
+    def dashboard_url(self) -> str:
+        return f"http://{HOST}:{self.dashboard.ports['http']}"
 
     def spu_ports(self, number: int) -> dict[str, int]:
         """Where SPU ``number`` listens."""

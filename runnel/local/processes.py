@@ -22,7 +22,8 @@ def command_of(daemon: Daemon, config: Path) -> list[str]:
     """The command line of a daemon. Raises NotFoundError if there is no such program."""
     if daemon.program == "etcd":
         return [str(find_etcd()), f"--config-file={config}"]
-    return program_command(Program.SC, "-c", str(config))
+    program = Program.SC if daemon.program == "sc" else Program.DASHBOARD
+    return program_command(program, "-c", str(config))
 
 
 def start_daemon(daemon: Daemon, config: Path, log: Path) -> ProcessId:
@@ -64,7 +65,8 @@ def free_base_port(data_dir: Path, spus: int, among: range = SERVER_PORTS) -> in
     random.SystemRandom().shuffle(bases)
     for base in bases:
         plan = ClusterPlan(data_dir, base_port=base, spus=spus, kv="etcd")
-        uses = [*(d.ports for d in plan.daemons), *(plan.spu_ports(i) for i in range(spus))]
+        daemons = (*plan.daemons, plan.dashboard)
+        uses = [*(d.ports for d in daemons), *(plan.spu_ports(i) for i in range(spus))]
         if all(port_is_free(port) for ports in uses for port in ports.values()):
             return base
     raise ConflictError(f"no free ports for {spus} SPUs between {among.start} and {among.stop}")

@@ -13,8 +13,8 @@ import yaml
 
 from runnel.admin.one_shot import OneShotCalls
 from runnel.local.etcd import find_etcd, warning_about
-from runnel.local.plan import HOST, SPU_GROUP, ClusterPlan, Daemon
-from runnel.local.processes import start_daemon
+from runnel.local.plan import DASHBOARD, HOST, SPU_GROUP, ClusterPlan, Daemon
+from runnel.local.processes import port_is_free, start_daemon
 from runnel.local.state import ClusterState, DataDirectory
 from schemas.daemon.process import ProcessId, is_alive
 from schemas.daemon.trouble import last_trouble
@@ -78,6 +78,21 @@ class Startup:
         with self._limit():
             self._bring_up(OneShotCalls(self._plan.sc_address, "runnel cluster start"), missing)
 
+    def bring_up_dashboard(self) -> None:
+        """Start the dashboard if it does not run. The cluster is whole without it: what is in the
+        way becomes a note."""
+        daemon = self._plan.dashboard
+        if daemon.name in self._state.processes:
+            return
+        port = daemon.ports["http"]
+        if not port_is_free(port):
+            self.notes.append(
+                f"there is no dashboard: port {port} is in use; on another port:"
+                f" runnel dashboard --port {port + 10_000 if port < 50_000 else 0}"
+            )
+            return
+        self._launch(daemon)
+
     def bring_up_etcd(self) -> None:
         """Start the cluster's own etcd alone. Raises as `bring_up` does."""
         with self._limit():
@@ -124,7 +139,8 @@ class Startup:
 
     def _launch(self, daemon: Daemon) -> None:
         self._progress(f"starting {daemon.name}")
-        (self._directory.path / daemon.name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        if daemon.program != "dashboard":
+            (self._directory.path / daemon.name).mkdir(mode=0o700, parents=True, exist_ok=True)
         config = self._directory.config_file(daemon.name)
         # For this user only: a KV's URL may hold a password.
         config.touch(0o600)
@@ -268,7 +284,7 @@ class Startup:
 
     def _check_alive(self) -> None:
         for name, process in self._state.processes.items():
-            if not is_alive(process):
+            if name != DASHBOARD and not is_alive(process):
                 said = self._last_trouble(name) or "it said nothing"
                 log = self._directory.log_file(name)
                 raise RunnelError(f"{name} ended: {said}\nIts log is {log}")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from runnel.local.plan import (
+    DASHBOARD,
     DEFAULT_BASE_PORT,
     DEFAULT_KV,
     DEFAULT_NAME,
@@ -38,6 +39,7 @@ class ClusterState:
     spus: int = DEFAULT_SPUS
     kv: str = DEFAULT_KV
     name: str = DEFAULT_NAME
+    dashboard: bool = True
     processes: dict[str, ProcessId] = field(default_factory=dict)
 
     def alive(self, data_dir: Path) -> dict[str, ProcessId]:
@@ -47,17 +49,17 @@ class ClusterState:
             n: process for n, process in self.processes.items() if runs_with(process, data_dir)
         }
         # A killed command may have had no time to record the processes that it started.
-        configs = {name: data_dir / f"{name}.yaml" for name in ("etcd-0", "sc-0")}
+        configs = {name: data_dir / f"{name}.yaml" for name in ("etcd-0", "sc-0", DASHBOARD)}
         if missing := {name: path for name, path in configs.items() if name not in found}:
             found.update(processes_of(missing))
         return found
 
     def plan(self, data_dir: Path) -> ClusterPlan:
-        return ClusterPlan(data_dir, self.base_port, self.spus, self.kv, self.name)
+        return ClusterPlan(data_dir, self.base_port, self.spus, self.kv, self.name, self.dashboard)
 
     @classmethod
     def of(cls, plan: ClusterPlan, processes: dict[str, ProcessId]) -> ClusterState:
-        return cls(plan.base_port, plan.spus, plan.kv, plan.cluster, processes)
+        return cls(plan.base_port, plan.spus, plan.kv, plan.cluster, plan.with_dashboard, processes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,11 @@ class DataDirectory:
 
     def save(self, state: ClusterState) -> None:
         """Save the state, readable by this user only, because a KV's URL may hold a password."""
-        write_json(self._state_file, asdict(state), mode=0o600)
+        saved = asdict(state)
+        if state.dashboard:
+            # Versions without a dashboard read the file, too.
+            del saved["dashboard"]
+        write_json(self._state_file, saved, mode=0o600)
 
     def forget(self) -> None:
         self._state_file.unlink(missing_ok=True)
@@ -193,5 +199,5 @@ def remove(path: Path) -> None:
 
 def is_ours(name: str) -> bool:
     """Whether a name in a data directory belongs to a local cluster."""
-    pattern = r"cluster\.(json|tmp)|lock|logs|spus|(sc|etcd)-\d+(\.yaml)?"
+    pattern = r"cluster\.(json|tmp)|lock|logs|spus|(sc|etcd)-\d+(\.yaml)?|dashboard\.yaml"
     return bool(re.fullmatch(pattern, name))

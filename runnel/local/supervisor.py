@@ -37,6 +37,7 @@ class Order:
     base_port: int | None
     kv: str | None
     name: str | None
+    dashboard: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +79,16 @@ def _run(daemons: ClusterDaemons, order: Order) -> None:
             f"the cluster in {daemons.data_dir} runs already: use it with"
             f" runnel.connect({address!r}), or stop it with: runnel cluster stop"
         )
+
+    def wanted(port: int | None) -> tuple[int | None, int | None, str | None, str | None]:
+        return order.spus, port, order.kv, order.name
+
     ours = True
     try:
-        plan = daemons.plan(order.spus, order.base_port, order.kv, order.name)
+        plan = daemons.plan(*wanted(order.base_port), dashboard=order.dashboard)
         if order.base_port is None:
             port = free_base_port(daemons.data_dir, plan.spus)
-            plan = daemons.plan(order.spus, port, order.kv, order.name)
+            plan = daemons.plan(*wanted(port), dashboard=order.dashboard)
         daemons.start(plan, _ignore, remember=False)
         _say(Answer(plan.sc_address, plan.spus))
         threading.Event().wait()

@@ -13,7 +13,9 @@ MOST_UNREADABLE: Final = 100
 MAX_WHY: Final = 300
 
 
-def cluster_answer(controller: Controller, version: str) -> ClusterAnswer:
+def cluster_answer(
+    controller: Controller, version: str, dashboard: str | None = None
+) -> ClusterAnswer:
     """The cluster as this SC, of this version, sees it."""
     leadership = controller.leadership
     begun = leadership.identity.recovery
@@ -21,6 +23,7 @@ def cluster_answer(controller: Controller, version: str) -> ClusterAnswer:
         cluster=controller.keys.cluster,
         cluster_uid=leadership.cluster_uid,
         version=version,
+        dashboard=dashboard,
         revision=controller.view.store.revision,
         office=leadership.stamp,
         recovering=controller.view.recovering,

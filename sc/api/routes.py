@@ -173,6 +173,7 @@ _EVENTS: Final = (
     Parameter("for", "Only events of this object: KIND/NAME."),
     Parameter("since", "Only events from this time on: ISO 8601, UTC unless it says otherwise."),
     Parameter("cause", "Only events with this causality id."),
+    Parameter("after", "Only events of later revisions than this one.", Form.NUMBER),
     Parameter(
         "limit",
         f"Most events to list, the newest ones; {DEFAULT_EVENTS} when left out.",

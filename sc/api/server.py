@@ -25,7 +25,6 @@ from sc.api.cluster import cluster_answer
 from sc.api.documents import Documents
 from sc.api.events import EventQuery, EventRing, read_about
 from sc.api.feeds import Feeds
-from sc.api.hosts import accepts
 from sc.api.listing import render
 from sc.api.log_lines import log_lines_text, read_log_query, read_since
 from sc.api.merge_patch import MEDIA_TYPE, patched
@@ -50,6 +49,7 @@ from sc.api.statistics import StatisticsView, Wanted
 from sc.config import Limits
 from sc.controller import KV_AWAY_MS, Controller
 from schemas.causality import caused_by, new_cause
+from schemas.daemon.hosts import accepts
 from schemas.daemon.log_ring import LogRing
 from schemas.daemon.logs import get_logger
 from schemas.daemon.metrics import CONTENT_TYPE
@@ -97,7 +97,8 @@ T = TypeVar("T")
 
 class PublicServer:
     """Serves one controller. ``hosts`` are names of the SC besides those of this machine, which a
-    request may carry in its header ``Host``; ``logs`` has the SC's own log lines."""
+    request may carry in its header ``Host``; ``logs`` has the SC's own log lines; ``dashboard`` is
+    the address that it tells clients."""
 
     def __init__(
         self,
@@ -106,6 +107,8 @@ class PublicServer:
         hosts: Iterable[str] = (),
         limits: Limits | None = None,
         logs: LogRing | None = None,
+        *,
+        dashboard: str | None = None,
     ) -> None:
         limits = limits or Limits()
         self._controller = controller
@@ -119,7 +122,7 @@ class PublicServer:
             )
         )
         self._objects = ObjectService(controller)
-        self._version = version
+        self._version, self._dashboard = version, dashboard
         self._logs = logs or LogRing(1)
         self._hosts = frozenset(name.lower() for name in (socket.gethostname(), *hosts))
         self._documents = Documents()
@@ -257,7 +260,7 @@ class PublicServer:
         return self._described()
 
     def _described(self) -> web.Response:
-        answer = cluster_answer(self._controller, self._version)
+        answer = cluster_answer(self._controller, self._version, self._dashboard)
         return _json(answer.model_dump(mode="json", by_alias=True))
 
     async def _schemas(self, _request: web.Request, _route: Route, _query: Query) -> web.Response:
@@ -308,6 +311,7 @@ class PublicServer:
             read_since(query.text("since")),
             query.text("cause"),
             query.number("limit") or DEFAULT_EVENTS,
+            query.number("after") or 0,
         )
         found = await self._event_ring.read(asked)
         return _json(found.model_dump(mode="json", by_alias=True))

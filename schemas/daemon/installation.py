@@ -27,6 +27,7 @@ class Program(Enum):
     SC_ADMIN = ("sc", "admin")
     SPU = ("spu",)
     SPU_ADMIN = ("spu", "admin")
+    DASHBOARD = ("dashboard",)
 
 
 def program_command(program: Program, *arguments: str) -> list[str]:

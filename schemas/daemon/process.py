@@ -93,15 +93,18 @@ def processes_of(configs: dict[str, Path]) -> dict[str, ProcessId]:
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or [""]
         name = by_argument.get(command[-1])
-        if name is not None and (_is_sc(command) or command[-1].startswith("--config-file=")):
+        if name is not None and (_is_ours(command) or command[-1].startswith("--config-file=")):
             with contextlib.suppress(psutil.NoSuchProcess):
                 found[name] = ProcessId(process.pid, started_at(process.pid))
     return {name: process for name, process in found.items() if is_alive(process)}
 
 
-def _is_sc(command: list[str]) -> bool:
+def _is_ours(command: list[str]) -> bool:
     # ``runnel sc run`` becomes the daemon a moment later, in the same process.
-    return "sc" in command or runs_program(command, Program.SC)
+    by_name = "sc" in command or "dashboard" in command
+    return by_name or any(
+        runs_program(command, program) for program in (Program.SC, Program.DASHBOARD)
+    )
 
 
 def spu_processes() -> dict[str, ProcessId]:

@@ -14,6 +14,7 @@ PACKAGES = (
     "connection_manager",
     "sc",
     "spu",
+    "dashboard",
     "runnel",
     "spark_io",
     "pyspark_runnel",

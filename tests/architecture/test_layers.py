@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.source import ROOT, imports, under
+from tests.architecture.source import PACKAGES, ROOT, imports, under
 
 DAEMONS_AND_CLIENT = ("sc", "spu", "runnel")
 
@@ -35,7 +35,7 @@ def test_daemons_and_client_never_import_each_other(package: str) -> None:
 
 
 def test_nothing_that_is_delivered_imports_the_tests() -> None:
-    packages = (*DAEMONS_AND_CLIENT, "schemas", "connection_manager", "spark_io", "pyspark_runnel")
+    packages = PACKAGES
     found = [
         f"{module}: {name}"
         for module in under(*packages)

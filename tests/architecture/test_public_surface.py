@@ -31,7 +31,7 @@ EXAMPLE_INTERNALS = {
     "runnel.cli.records.inputs.read_chunks",
     "runnel.local.processes.free_base_port",
 }
-INTERNAL_PACKAGES = {"schemas", "connection_manager", "sc", "spu", "spark_io"}
+INTERNAL_PACKAGES = {"schemas", "connection_manager", "sc", "spu", "spark_io", "dashboard"}
 PYTHON_BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 

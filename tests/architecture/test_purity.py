@@ -39,6 +39,8 @@ CORES = (
     "runnel.positions.state",
     "runnel.admin.sse",
     "runnel.admin.states",
+    "dashboard.guard",
+    "dashboard.live.tables",
 )
 
 FORBIDDEN = {
@@ -127,12 +129,15 @@ EDGES = {
 #: Modules the cores do import, what else they may use, and why that has no effect.
 VALUES = {
     "runnel.records.record": {"datetime": "the type of the times users see; it reads no clock"},
+    "runnel.records.as_json": {"datetime": "the type of times; it reads no clock"},
     "runnel.records.converters": {"datetime": "the type of columns of times; it reads no clock"},
     "runnel.records.declared_columns": {"datetime": "types of columns; it reads no clock"},
 }
 
 #: Modules that say they are pure, what else they may use, and why that has no effect.
 CLAIMED_VALUES = {
+    "runnel.logs.spans": {"datetime": "the times of steps; it reads no clock"},
+    "runnel.positions.lag": {"datetime": "the time that is passed in; it reads no clock"},
     "runnel.bench.result": {"pathlib": "the name of a directory; it opens none"},
     "sc.api.log_lines": {"datetime": "the form of times in requests; it reads no clock"},
     "runnel.local.plan": {"pathlib": "names of files; it opens none"},

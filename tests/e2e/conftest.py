@@ -51,16 +51,20 @@ class Command:
             ours["RUNNEL_ETCD"] = str(self.etcd)
         return {**inherited, **ours}
 
-    def _on_kv(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
-        """A start that says nothing of the KV gets this command's."""
-        start = arguments[:2] == ("cluster", "start")
-        if start and self.kv != "sqlite" and "--kv" not in arguments:
-            return (*arguments, "--kv", self.kv)
+    def _start_options(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
+        """A start that says nothing of the KV gets this command's; one that does not ask for a
+        dashboard gets none, which would take processor time from the others."""
+        if arguments[:2] != ("cluster", "start") or "--help" in arguments:
+            return arguments
+        if self.kv != "sqlite" and "--kv" not in arguments:
+            arguments = (*arguments, "--kv", self.kv)
+        if not {"--dashboard", "--no-dashboard"} & {*arguments}:
+            arguments = (*arguments, "--no-dashboard")
         return arguments
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [*self.program, *self._on_kv(arguments)],
+            [*self.program, *self._start_options(arguments)],
             env=self.environment,
             **options,
         )
@@ -87,7 +91,7 @@ class Command:
         """What a command printed, and its exit code. It is forked; an installed wheel's command is
         started from nothing."""
         data = stdin.encode() if isinstance(stdin, str) else stdin
-        arguments = self._on_kv(arguments)
+        arguments = self._start_options(arguments)
         if self.python == sys.executable:
             return fork_server().run(arguments, data, self.environment, self.directory, TIMEOUT_S)
         return subprocess.run(

@@ -11,6 +11,7 @@ import typer
 
 from runnel.cli.arguments import TableOutputOption
 from runnel.cli.cluster.check import check
+from runnel.cli.cluster.diagnostics import diagnostics
 from runnel.cli.cluster.local import DataDirOption, local_cluster
 from runnel.cli.cluster.logs import logs
 from runnel.cli.cluster.recover import recover
@@ -19,6 +20,8 @@ from runnel.cli.failure import say, stderr
 from runnel.cli.render import TableOutput, count, print_rows
 from runnel.contexts import load_contexts
 from runnel.local import offline_admin
+from runnel.local.cluster import ClusterDaemons
+from runnel.local.plan import DASHBOARD
 from schemas.daemon.kv_url import without_password
 from schemas.errors import InvalidRequestError
 
@@ -45,6 +48,13 @@ def start(
         str | None,
         typer.Option(help="The cluster's name; needed if several clusters share an etcd."),
     ] = None,
+    dashboard: Annotated[
+        bool | None,
+        typer.Option(
+            "--dashboard/--no-dashboard",
+            help="Serve a dashboard to browsers, at port P+6. [default: yes]",
+        ),
+    ] = None,
     data_dir: DataDirOption = None,
 ) -> None:
     """Start a local cluster in the background and wait until it takes records.
@@ -52,7 +62,8 @@ def start(
     A cluster that is started again keeps its data and settings.
     """
     cluster = local_cluster(data_dir)
-    plan = cluster.plan(spus, base_port, kv, name)
+    is_new = cluster.load() is None
+    plan = cluster.plan(spus, base_port, kv, name, dashboard=dashboard)
     before = load_contexts().current
     spus_text = count(plan.spus, "SPU")
     begin = time.monotonic()
@@ -60,13 +71,23 @@ def start(
         started = cluster.start(plan, spinner.update)
     if not started:
         print(f"the cluster is already running: SC at {plan.sc_address}, {spus_text}")
+        _print_dashboard(cluster)
+        _print_notes(cluster.notes)
         return
     took = time.monotonic() - begin
     spus_text = count(cluster.require().spus, "SPU")
     print(f"cluster is ready after {took:.1f} s: SC at {plan.sc_address}, {spus_text}")
+    _print_dashboard(cluster)
     _print_notes(cluster.notes)
     _print_context(before)
-    print("next: runnel create topic hello --partitions 3")
+    # One that is started again has its topics.
+    print(f"next: runnel {'create topic hello --partitions 3' if is_new else 'get topics'}")
+
+
+def _print_dashboard(cluster: ClusterDaemons) -> None:
+    state = cluster.require()
+    if DASHBOARD in state.processes:
+        print(f"dashboard: {state.plan(cluster.data_dir).dashboard_url}")
 
 
 def _print_context(before: str | None) -> None:
@@ -150,7 +171,7 @@ def status(
             " ".join(f"{use}={port}" for use, port in row["ports"].items()),
             row["state"],
         ]
-        for row in (*found["etcd"], *found["sc"], *found["spus"])
+        for row in (*found["etcd"], *found["sc"], *found["dashboard"], *found["spus"])
     ]
     print_rows(["NAME", "ID", "PID", "PORTS", "STATE"], rows)
 
@@ -189,4 +210,5 @@ def delete(
 
 app.command()(logs)
 app.command()(check)
+app.command()(diagnostics)
 app.command()(recover)

@@ -144,7 +144,7 @@ def _print_lines(
     from runnel.admin.client import Admin
     from runnel.admin.http import ScClient
     from runnel.cli.connection import who
-    from runnel.logs.daemons import DaemonLogs, Gathered, Wanted, choose
+    from runnel.logs.daemons import DaemonLogs, LogLines, Wanted, choose
     from runnel.loop_thread import LoopThread
     from schemas.daemon.log_ring import MAX_ANSWER_LINES
     from schemas.objects.spu import Spu
@@ -165,7 +165,7 @@ def _print_lines(
 
     away: dict[str, str] = {}
 
-    def show(gathered: Gathered) -> None:
+    def show(gathered: LogLines) -> None:
         for name, why in gathered.away.items():
             if name not in away:
                 warn(f"{name} does not answer: {why}")

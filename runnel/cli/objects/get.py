@@ -74,10 +74,12 @@ def get(
     """
     form = parse_output(output)
     if is_events(kind):
-        if name is not None or selector or sort_by is not None or watch:
-            raise InvalidRequestError("events are no objects: leave NAME, -l, --sort-by and -w out")
-        from runnel.cli.objects.events import print_events
+        if name is not None or selector or sort_by is not None:
+            raise InvalidRequestError("events are no objects: leave NAME, -l and --sort-by out")
+        from runnel.cli.objects.events import follow_events, print_events
 
+        if watch:
+            follow_events(about, since, form, sc)
         print_events(about, since, form, sc)
         return
     if about is not None or since is not None:

@@ -414,8 +414,12 @@ class FakeSc:
         if self.events is None:
             raise NotFoundError("there is no /v1/events")
         self.seen.queries.append(dict(request.query))
-        cause = request.query.get("cause")
-        items = [item for item in self.events if cause in (None, item["cause"])]
+        cause, after = request.query.get("cause"), int(request.query.get("after", 0))
+        items = [
+            item
+            for item in self.events
+            if cause in (None, item["cause"]) and int(item["revision"]) > after
+        ]
         return web.json_response({"items": items, "complete": True, "firstRevision": "1"})
 
     async def _log_lines(self, request: web.Request) -> web.Response:

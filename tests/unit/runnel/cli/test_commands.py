@@ -71,7 +71,7 @@ def printing_commands() -> Iterator[tuple[tuple[str, ...], list[str]]]:
         if isinstance(command, TyperGroup):
             left += [((*path, name), below) for name, below in command.commands.items()]
         for option in command.params:
-            if "-o" in option.opts:
+            if "-o" in option.opts and option.metavar != "FILE":
                 formats = option.type_descriptor.annotation
                 # A template is no member of an enumeration.
                 yield path, [str(one) for one in (Output if formats is str else formats)]

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from runnel.cli import failure
-from runnel.cli.records.output import record_json, shown
+from runnel.cli.records.output import shown
 from runnel.cli.render import age, object_rows, print_rows
 from runnel.cli.times import parse_time
+from runnel.records.as_json import record_json
 from schemas.errors import (
     ConflictError,
     DeadlineExceededError,

@@ -310,9 +310,9 @@ def test_a_mistyped_command_is_answered_with_the_right_one(command: CommandLine)
     assert (done.code, "Did you mean 'describe'?" in done.err) == (2, True)
     listed = command("--help").out
     assert [line.split()[0] for line in listed[listed.index("Commands:") :].splitlines()[1:]] == [
-        "cluster", "context", "sc", "spu", "create", "apply", "diff", "edit", "label", "scale",
-        "get", "describe", "trace", "explain", "delete", "wait", "top", "topic", "partition",
-        "produce", "consume", "consumer", "bench",
+        "cluster", "context", "sc", "spu", "dashboard", "create", "apply", "diff", "edit", "label",
+        "scale", "get", "describe", "trace", "explain", "delete", "wait", "top", "topic",
+        "partition", "produce", "consume", "consumer", "bench",
     ]  # fmt: skip
 
 

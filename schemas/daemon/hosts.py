@@ -1,7 +1,7 @@
-"""Which header ``Host`` the public port accepts: the guard against DNS rebinding. Pure.
+"""Which header ``Host`` an HTTP port accepts: the guard against DNS rebinding. Pure.
 
-A web page can have its own host name resolve to the SC's address, and then its scripts may read and
-write like a user who sits at that browser. The browser sends that name as ``Host``. So the port
+A web page can have its own host name resolve to a daemon's address, and then its scripts may read
+and write like a user who sits at that browser. The browser sends that name as ``Host``. So a port
 answers only to names that an attacker does not own: IP addresses, ``localhost``, the name of this
 machine, names in the configuration, and names that SPUs advertise.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sc.api.hosts import accepts, host_name
+from schemas.daemon.hosts import accepts, host_name
 
 NAMES = frozenset({"sc.example", "box"})
 ADVERTISED = ("Edge-7.example",)

@@ -1,0 +1,1 @@
+"""What browsers ask for once: objects, segments, records, consumers, events, logs."""
