@@ -7,8 +7,11 @@ in `ELSEWHERE`; `tests/architecture/test_howto.py` at least parses it.
 from __future__ import annotations
 
 import dataclasses
+import http.client
 import json
 import re
+import subprocess
+import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from decimal import Decimal
@@ -18,12 +21,14 @@ from typing import Any
 import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
+import yaml
 
 import runnel as library
 from schemas.objects.topic import Topic
+from spu.config import SpuConfig
 from tests.architecture.howto import PAGES, Shown
 from tests.e2e.conftest import Command, Refusals
-from tests.ports import free_base_port
+from tests.ports import free_base_port, free_ports
 
 #: Which commands a cluster of this machine alone does not run as they are shown, and what does.
 ELSEWHERE = {
@@ -31,6 +36,8 @@ ELSEWHERE = {
     r"runnel cluster migrate": "tests/e2e/test_migrate.py, with etcd",
     r"runnel .*--dir ": "tests/e2e/test_inspect.py, where SPUs are stopped",
     r"runnel get .*-w\b": "tests/e2e/test_objects.py: it follows until a signal",
+    r"runnel cluster stop": "tests/e2e/test_cluster.py: it ends the cluster that others use",
+    r"runnel apply -f host-": "tests/chaos/machines/test_three_hosts.py, on hosts",
     r"runnel --install-completion": "tests/unit/runnel/cli/test_completion.py",
     r"runnel spu secret": "tests/integration/sc/test_spu_secrets.py",
 }
@@ -48,7 +55,7 @@ CODES = {
     r"runnel apply -f orders.yaml": (2,),
 }
 #: What pages call their topics.
-TOPICS = ("orders", "payments", "changes", "clicks", "visits")
+TOPICS = ("orders", "payments", "changes", "clicks", "visits", "readings")
 ORDERS = {"apiVersion": "runnel/v1", "kind": "Topic", "metadata": {"name": "orders"}}
 
 
@@ -132,10 +139,12 @@ def reader(
 
 def test_every_page_is_followed_or_has_no_commands() -> None:
     followed = {
-        "contexts", "inspect-a-log", "named-consumers", "objects", "read-records", "spu-groups",
-        "transaction-ids", "trouble", "typed-topics",
+        "backup", "coming-from-kafka", "contexts", "dashboard", "edge-spu", "inspect-a-log",
+        "named-consumers",
+        "objects", "ports", "read-records", "spu-groups", "systemd", "transaction-ids", "trouble",
+        "typed-topics", "upgrades",
     }  # fmt: skip
-    others = {"more-machines", "etcd", "install"}
+    others = {"more-machines", "three-hosts", "hosts", "etcd", "install"}
     assert {page.name for page in PAGES if page.commands} <= followed | others
 
 
@@ -162,6 +171,63 @@ def test_working_with_several_clusters(reader: Callable[[str], Reader], cluster:
             )
         assert "decides which cluster" not in printed
     assert cluster.json("context", "list")["items"] == [before]
+
+
+def test_backing_up_and_recovering(
+    reader: Callable[[str], Reader], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = reader("backup")
+    page.topic("orders", partitions=2)
+    page.topic("orders-copy", partitions=1)
+    page.gone("visits")
+    page.cluster.apply(library.Topic("visits", schema={"customer": "int64"}))
+    page.until_online("visits")
+    rows = [(b"ada", b"tea"), (b"bob", b"cake, and more"), (b"cy", "ü".encode())]
+    with page.cluster.producer("orders") as producer:
+        for key, value in rows:
+            producer.send(value, key=key)
+    written = 0
+    for shown in page.page.commands:
+        if runs_elsewhere(shown):
+            continue
+        if ">" not in shown.words:
+            page.run(shown)
+            continue
+        command, file = shown.words[: shown.words.index(">")], shown.words[-1]
+        (tmp_path / file).write_text(page.run(Shown(command)))
+        written += 1
+        if file == "topics.yaml":
+            # What the file says is there again after a mistake.
+            page.gone("orders")
+            page.run(Shown(("runnel", "apply", "-f", file)))
+            page.until_online("orders")
+            with page.cluster.producer("orders") as producer:
+                for key, value in rows:
+                    producer.send(value, key=key)
+    assert written == 3
+    copies = page.cluster.consumer("orders-copy", start="earliest", stop="latest")
+    assert sorted((record.key, record.value) for record in copies) == rows
+    page.gone("orders-copy")
+    (text,) = page.page.python
+    exec(text, {"cluster": page.cluster})  # noqa: S102 - the page's own words
+    assert (tmp_path / "orders.parquet").stat().st_size > 0
+
+
+def test_an_edge_spu_keeps_its_topic(reader: Callable[[str], Reader], tmp_path: Path) -> None:
+    page = reader("edge-spu")
+    configuration, manifest = page.page.yaml
+    assert SpuConfig.model_validate(yaml.safe_load(configuration)).spu_id == 7
+    page.gone("readings")
+    (tmp_path / "readings.yaml").write_text(manifest.replace("[7]", "[0]"))
+    assert page.follow() == 3
+    assert page.cluster.topic("readings").partition_count == 1
+
+
+@pytest.mark.parametrize("name", ["ports", "upgrades"])
+def test_looking_at_a_cluster_before_and_after(reader: Callable[[str], Reader], name: str) -> None:
+    page = reader(name)
+    page.topic("orders", partitions=1)
+    assert page.follow() >= 1
 
 
 def test_inspecting_a_log(reader: Callable[[str], Reader]) -> None:
@@ -191,6 +257,36 @@ def test_looking_at_objects_and_changing_them(
     (text,) = page.page.python
     # The watch of the page goes on until somebody stops it.
     exec(text + "\n        break\n")  # noqa: S102 - the page's own words
+
+
+def test_the_dashboard_answers_as_the_page_starts_it(
+    reader: Callable[[str], Reader], cluster: Command
+) -> None:
+    for shown in reader("dashboard").page.commands:
+        (port,) = free_ports(1)
+        process = cluster.start(*shown.words[1:], "--port", str(port), stderr=subprocess.DEVNULL)
+        named = "status.example.org" in shown.words
+        try:
+            assert until_answered(port, "127.0.0.1") == 200
+            assert (until_answered(port, "status.example.org") == 200) is named
+        finally:
+            process.terminate()
+            assert process.wait(30) == 0
+
+
+def until_answered(port: int, host: str) -> int:
+    """The status with which a server answers for ``/``, once it listens."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+            connection.request("GET", "/", headers={"Host": f"{host}:{port}"})
+            return connection.getresponse().status
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline, "it does not listen"
+            time.sleep(0.1)
+        finally:
+            connection.close()
 
 
 def test_named_consumers(reader: Callable[[str], Reader]) -> None:
@@ -240,6 +336,10 @@ def test_transaction_ids(reader: Callable[[str], Reader], tmp_path: Path) -> Non
     rows = [{"key": "c", "value": "3", "lsn": 4713}]
     (tmp_path / "changes.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert page.follow() >= 2
+
+
+def test_daemons_under_systemd(reader: Callable[[str], Reader]) -> None:
+    assert reader("systemd").follow() == 1
 
 
 def test_trouble(reader: Callable[[str], Reader]) -> None:

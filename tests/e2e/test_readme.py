@@ -32,7 +32,7 @@ def session() -> list[tuple[str, list[str]]]:
 def shape(line: str) -> str:
     """A line without what differs from run to run: numbers, directories, widths of columns, and
     the etcd of a cluster that has one."""
-    line = line.replace("stopped etcd-0, ", "stopped ")
+    line = line.replace("dashboard, etcd-0, ", "dashboard, ")
     line = re.sub(r"/[\w./-]+/local\b", "DIR", line)
     return re.sub(r"\s+", " ", re.sub(r"\d[\d,.:T+-]*", "#", line)).strip()
 

@@ -10,13 +10,13 @@ names of the other SPUs differ.
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 from tests.chaos.machines.machines import Machines, machines_of
+from tests.chaos.machines.page import Page
 
 PAGE = Path(__file__).parents[3] / "docs" / "howto" / "more-machines.md"
 HOSTS = {"sc": "sc.example"} | {f"edge-{n}": f"edge-{n}.example" for n in (7, 8, 9)}
@@ -36,29 +36,11 @@ def for_spu(number: int, text: str) -> str:
     return named.replace("spuId: 7", f"spuId: {number}")
 
 
-class Page:
-    """Files and commands of the page, in its order."""
-
-    def __init__(self, text: str) -> None:
-        block = re.compile(r"^```(yaml|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-        blocks = block.findall(text)
-        yamls = [body for kind, body in blocks if kind == "yaml"]
-        shells = [body for kind, body in blocks if kind == "sh"]
-        self.sc, self.manifest, self.spu = yamls
-        self.secret, self.wait, self.records = shells
-        self.inline = [
-            " ".join(found.split()) for found in re.findall(r"`([^`]+)`", block.sub("", text))
-        ]
-
-    def command(self, text: str) -> str:
-        """A command that the page has within a sentence. Raises AssertionError if it has not."""
-        assert text in self.inline, f"the page does not say `{text}`"
-        return text
-
-
 def run(home: Path) -> dict[str, list[object]]:
     """Exit code, output and errors of each step."""
-    page, said = Page(PAGE.read_text()), dict[str, list[object]]()
+    page, said = Page(PAGE), dict[str, list[object]]()
+    sc_yaml, manifest, spu_yaml = page.yaml
+    secret, wait, records = page.shell
     with machines_of(home, HOSTS) as machines:
 
         def step(name: str, machine: str, commands: str) -> subprocess.CompletedProcess[str]:
@@ -66,28 +48,28 @@ def run(home: Path) -> dict[str, list[object]]:
             said[name] = [done.returncode, done.stdout, done.stderr]
             return done
 
-        machines.write("sc", "sc.yaml", page.sc)
+        machines.write("sc", "sc.yaml", sc_yaml)
         machines.start("sc", page.command("runnel sc run -c sc.yaml"))
         _until(machines, "sc", f"runnel get spus {SC}")
 
         def join(number: int) -> None:
             """What the page says about SPU 7."""
             spu = f"edge-{number}"
-            machines.write("sc", f"{spu}.yaml", for_spu(number, page.manifest))
+            machines.write("sc", f"{spu}.yaml", for_spu(number, manifest))
             apply = page.command(f"runnel apply -f edge-7.yaml {SC}")
             step(f"apply {spu}", "sc", for_spu(number, apply))
-            machines.write(spu, "spu.yaml", for_spu(number, page.spu))
+            machines.write(spu, "spu.yaml", for_spu(number, spu_yaml))
             machines.start(spu, page.command("runnel spu run -c spu.yaml"))
             _until(machines, "sc", f"test -d /var/lib/runnel/spu-{number}")
-            step(f"secret {spu}", "sc", for_spu(number, page.secret))
-            step(f"wait {spu}", "sc", for_spu(number, page.wait))
+            step(f"secret {spu}", "sc", for_spu(number, secret))
+            step(f"wait {spu}", "sc", for_spu(number, wait))
 
         join(7)
         join(8)
-        step("records", "sc", page.records)
+        step("records", "sc", records)
         # Now SPU 7 sends other SPUs to their own machine, and a new one has to connect to it.
-        broken = page.manifest.replace("host: edge-7.example", "host: localhost")
-        assert broken != page.manifest
+        broken = manifest.replace("host: edge-7.example", "host: localhost")
+        assert broken != manifest
         machines.write("sc", "edge-7.yaml", broken)
         step("apply broken", "sc", f"runnel apply -f edge-7.yaml {SC}")
         join(9)
@@ -100,7 +82,7 @@ def run(home: Path) -> dict[str, list[object]]:
         step("describe broken", "sc", f"{for_spu(9, describe)} {SC}")
         step("partitions broken", "sc", f"runnel get partitions {SC}")
         step("topics broken", "sc", f"runnel get topics {SC}")
-        machines.write("sc", "edge-7.yaml", page.manifest)
+        machines.write("sc", "edge-7.yaml", manifest)
         step("apply mended", "sc", f"runnel apply -f edge-7.yaml {SC}")
         step("writable", "sc", f"runnel wait topic late --for writable {SC} --timeout 40s")
         step("produce mended", "sc", f"echo 22 | runnel produce late {SC}")

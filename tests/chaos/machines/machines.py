@@ -26,6 +26,8 @@ class Machines:
 
     home: Path
     environment: Mapping[str, str]
+    _numbers: Mapping[str, int]
+    _aliases: dict[str, str] = field(default_factory=dict)
     _holders: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -56,6 +58,11 @@ class Machines:
     def write(self, machine: str, name: str, text: str) -> None:
         (self._directory(machine) / name).write_text(text)
 
+    def rename(self, alias: str, host: str) -> None:
+        """Let a name mean another host, on all machines."""
+        self._aliases[alias] = host
+        self._write_hosts()
+
     def stop(self, process: subprocess.Popen[bytes]) -> None:
         """End a daemon and wait for its end."""
         process.terminate()
@@ -65,6 +72,14 @@ class Machines:
             process.kill()
             process.wait(STOP_S)
         self._daemons.remove(process)
+
+    def _write_hosts(self) -> None:
+        lines = [f"{NETWORK}{number} {host}" for host, number in self._numbers.items()]
+        lines += [
+            f"{NETWORK}{self._numbers[host]} {alias}" for alias, host in self._aliases.items()
+        ]
+        # In place: this file is what is mounted as /etc/hosts.
+        (self.home / "hosts").write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
 
     def _directory(self, machine: str) -> Path:
         directory = self.home / machine
@@ -96,13 +111,14 @@ class Machines:
 
 
 @contextmanager
-def machines_of(home: Path, names: Mapping[str, str]) -> Iterator[Machines]:
-    """The machines of these host names, by name; the first is the one that this process is on."""
+def machines_of(
+    home: Path, names: Mapping[str, str], aliases: Mapping[str, str] | None = None
+) -> Iterator[Machines]:
+    """The machines of these host names, by name; the first is the one that this process is on.
+    ``aliases`` are further names of hosts."""
     home.mkdir(parents=True, exist_ok=True)
-    hosts = home / "hosts"
-    lines = [f"{NETWORK}{number} {host}" for number, host in enumerate(names.values(), 1)]
-    hosts.write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
-    subprocess.run(["mount", "--bind", str(hosts), "/etc/hosts"], check=True)
+    (home / "hosts").touch()
+    subprocess.run(["mount", "--bind", str(home / "hosts"), "/etc/hosts"], check=True)
     subprocess.run(["mount", "-t", "tmpfs", "none", "/var/lib"], check=True)
     Path("/var/lib/runnel").mkdir()
     _ip("link set lo up")
@@ -120,7 +136,9 @@ def machines_of(home: Path, names: Mapping[str, str]) -> Iterator[Machines]:
         "PATH": f"{tools}:{os.environ['PATH']}",
         "RUNNEL_HOME": str(home / "profile"),
     }
-    machines = Machines(home, environment)
+    numbers = {host: number for number, host in enumerate(names.values(), 1)}
+    machines = Machines(home, environment, numbers, dict(aliases or {}))
+    machines._write_hosts()
     try:
         for number, name in enumerate(names, 1):
             if number > 1:

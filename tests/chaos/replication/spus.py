@@ -149,7 +149,7 @@ http: {{host: 127.0.0.1, port: {public + 2}}}
 
     def is_whole(self, topic: str) -> bool:
         """All partitions of a topic are online, with everybody in the live replica set."""
-        found = self.command.run("get", "partitions", "-o", "json")
+        found = self.command.run("get", "partitions", "--show-system", "-o", "json")
         if found.returncode:
             return False
         items = [

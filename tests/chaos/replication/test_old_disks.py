@@ -13,6 +13,7 @@ import pytest
 
 import runnel as library
 from schemas.errors import DivergedError
+from schemas.objects.system_topics import POSITIONS
 from tests.chaos.replication.clients import TOPIC, Producing, check_acknowledged, read_back
 from tests.chaos.replication.spus import ENDS_WITHIN_S, SPUS, Fleet
 
@@ -175,6 +176,8 @@ def test_given_the_only_disk_is_old_then_each_client_that_knows_more_is_told_at_
         assert [record.value for record in islice(records, 1_001)][-1] == b"lost"
         with cluster.consumer(TOPIC, "earliest", name="billing") as named:
             assert len(list(islice(named, 1_001))) == 1_001
+        # This SPU's copy is older than the topic of the positions: others have to hold them, too.
+        fleet.until(lambda: fleet.is_whole(POSITIONS), "all replicas of positions are live")
         fleet.kill_spu(spu)
         put_back(fleet, spu, copy)
         fleet.start_spu(spu)

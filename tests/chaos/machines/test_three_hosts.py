@@ -1,0 +1,43 @@
+"""The page of three hosts, word for word, gives a cluster that survives the loss of each host, and
+the page that goes on from there replaces a host."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.machines.test_more_machines import NAMESPACE, require_machines
+from tests.contract.kv.etcd_server import require_client, require_etcd
+
+pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(400)]
+
+
+def test_the_pages_give_a_cluster_that_survives_the_loss_of_each_host(tmp_path: Path) -> None:
+    require_machines()
+    require_client()
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    words = ("-m", "tests.chaos.machines.follow_three_hosts", str(tmp_path / "m"))
+    done = subprocess.run(
+        [*NAMESPACE, sys.executable, *words, str(require_etcd())],
+        capture_output=True,
+        text=True,
+        timeout=380,
+        env={**os.environ, "PATH": path, "ETCD_UNSUPPORTED_ARCH": "arm64"},
+    )
+    assert done.returncode == 0, done.stderr[-6_000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert {name: code for name, (code, _, _) in said.items() if code} == {}, said
+    assert "produced 1 record to readings" in said["records"][1]
+    assert "\n21.5\n" in said["records"][1]
+    assert "3 partitions, all with a leader" in said["records"][1]
+    assert "failed" not in said["records"][1]
+    assert "produced 1 record" in said["host-3 is lost"][1]
+    assert {"21.5", "22.5", "23.5"} <= set(said["host-1 is lost"][1].splitlines())
+    # Every replica of the replaced SPU has the records of its leader.
+    assert said["verify"][1].count(" ok ") == 9
+    assert "from 3 to 6 partitions" in said["scale"][1]
