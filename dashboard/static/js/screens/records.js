@@ -69,8 +69,8 @@ export function Records({topic, about}) {
       <label>At most <input class="short" inputmode="numeric" value=${form.limit} onInput=${change("limit")} /></label>
       ${topic.columns ? null : html`<label>Show values as <select value=${form.look} onChange=${change("look")}><option value="text">text</option><option value="json">JSON</option><option value="hex">hex</option></select></label>`}
       <button type="submit" disabled=${busy}>${busy ? "Reading…" : "Read"}</button>
-      ${busy || live ? html`<button type="button" onClick=${() => stop.current?.()}>Stop</button>` : null}
-      ${live ? null : html`<button type="button" onClick=${tail}>Follow live</button>`}
+      ${busy ? html`<button type="button" onClick=${() => stop.current?.()}>Stop</button>` : null}
+      <button type="button" onClick=${live ? () => stop.current?.() : tail}>${live ? "Stop" : "Follow live"}</button>
     </form>
     <${Problem} text=${error} />
     <p class="muted" role="status">${said(page, live)}</p>
