@@ -5,7 +5,10 @@
 One SC and one SPU. In each round the SC runs once without statistics (it selects the subprotocol
 before them, as an older SC does, and so the SPU tells none), once with them, and once with them and
 a dashboard to which a browser is connected that shows all tables. The order is drawn anew each
-round, and the ratios are of one round, so that what drifts on the machine touches all alike.
+round, and the ratios are of one round, so that what drifts on the machine touches all alike. The
+first two rounds are not counted: a log that grows on a new part of the disk is slower. Behind each
+median is the range of the middle half of the rounds. Records are of 100 B, so that the processor
+and not the disk is what they wait for.
 
 With more than 3 partitions, the others are in a topic of their own. Records are written to all of
 them, latency is measured on 3.
@@ -22,9 +25,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import aiohttp
@@ -40,8 +43,14 @@ from schemas.objects.partition import PartitionResolution
 MODES: Final = ("without", "with", "dashboard")
 FEW: Final = 3
 RATE: Final = 1_000
+_WARM_UP: Final = 2
 _SETTLE_S: Final = 3.0
 _FILES: Final = 4_096
+#: Of each partition, what a disk keeps of the records: all rounds together write many gigabytes.
+_LOG: Final[Mapping[str, Any]] = {
+    "retention": {"size": "64Mi", "grace": "1s"},
+    "segment": {"size": "16Mi"},
+}
 #: As an SC before statistics: it selects the subprotocol before theirs.
 _WITHOUT: Final = """
 import runpy, sys
@@ -55,9 +64,11 @@ runpy.run_module("sc", run_name="__main__")
 
 @dataclass
 class Figures:
-    """What one run found: records per second, milliseconds, processor seconds per second."""
+    """What one run found: records per second, processor seconds of the daemons per million of them,
+    milliseconds, processor seconds of the daemons per second."""
 
     records_per_s: float = 0.0
+    cpu_per_million: float = 0.0
     p99_ms: float = 0.0
     idle_cpu: float = 0.0
 
@@ -73,11 +84,13 @@ class Bench:
 
     async def run(self, pairs: int) -> None:
         """All rounds."""
+        if pairs < 2:
+            raise SystemExit("--pairs: at least 2")
         sc = self.daemons.sc
         commands = dict.fromkeys(MODES, sc.command)
         commands["without"] = [*sc.command[:2], "-c", _WITHOUT, *sc.command[4:]]
         await self._create()
-        for number in range(pairs):
+        for number in range(1 - _WARM_UP, pairs + 1):
             for mode in random.sample(MODES, len(MODES)):
                 sc.end(signal.SIGTERM)
                 sc.command = commands[mode]
@@ -85,8 +98,9 @@ class Bench:
                 await until("restart of the SC", self._online, self.daemons)
                 with self._dashboard(mode) as port:
                     figures = await self._measure(port)
-                self.found[mode].append(figures)
-                print(f"round {number + 1} of {pairs}, {mode}: {figures}", file=sys.stderr)
+                if number > 0:
+                    self.found[mode].append(figures)
+                print(f"round {number} of {pairs}, {mode}: {figures}", file=sys.stderr)
 
     async def _create(self) -> None:
         async def healthy() -> bool:
@@ -100,9 +114,9 @@ class Bench:
         await until("start of the SC", healthy, self.daemons)
         self.daemons.spu.start()
         async with await Cluster.connect(self.daemons.sc_address) as cluster:
-            await cluster.apply(Topic("few", partitions=FEW))
+            await cluster.apply(Topic("few", partitions=FEW, **_LOG))
             if self.partitions > FEW:
-                await cluster.apply(Topic("many", partitions=self.partitions - FEW))
+                await cluster.apply(Topic("many", partitions=self.partitions - FEW, **_LOG))
         await until("creation", self._online, self.daemons)
 
     async def _online(self) -> bool:
@@ -144,8 +158,11 @@ class Bench:
             await asyncio.sleep(self.seconds)
             figures.idle_cpu = (self._cpu_s() - before) / (time.perf_counter() - began)
             topic = "many" if self.partitions > FEW else "few"
-            produced = await self._bench("produce", "--topic", topic)
+            before = self._cpu_s()
+            produced = await self._bench("produce", "--topic", topic, "--record-size", "100")
             figures.records_per_s = produced["records_per_s"]
+            count = produced["records_per_s"] * self.seconds
+            figures.cpu_per_million = (self._cpu_s() - before) / count * 1e6
             delivered = await self._bench("e2e", "--topic", "few", "--rate", str(RATE))
             figures.p99_ms = delivered["latency_ms"]["p99"]
             return figures
@@ -180,14 +197,33 @@ class Bench:
         return json.loads(out)
 
 
-def ratios(found: dict[str, list[Figures]], mode: str) -> dict[str, float]:
-    """Medians of the ratios to the same round without statistics, and of the idle time."""
+@dataclass(frozen=True)
+class Middle:
+    """A median, and the quartiles around it."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: list[float]) -> Middle:
+        """Of at least two values."""
+        low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+        return cls(median, low, high)
+
+    def __str__(self) -> str:
+        return f"{self.median:.3f} ({self.low:.3f} to {self.high:.3f})"
+
+
+def ratios(found: dict[str, list[Figures]], mode: str) -> dict[str, Middle]:
+    """Ratios to the same round without statistics, and the idle times."""
     pairs = list(zip(found["without"], found[mode], strict=True))
     return {
-        "throughput": statistics.median(b.records_per_s / a.records_per_s for a, b in pairs),
-        "p99": statistics.median(b.p99_ms / a.p99_ms for a, b in pairs),
-        "idle_cpu_without": statistics.median(a.idle_cpu for a, _ in pairs),
-        "idle_cpu": statistics.median(b.idle_cpu for _, b in pairs),
+        "throughput": Middle.of([b.records_per_s / a.records_per_s for a, b in pairs]),
+        "cpu_per_record": Middle.of([b.cpu_per_million / a.cpu_per_million for a, b in pairs]),
+        "p99": Middle.of([b.p99_ms / a.p99_ms for a, b in pairs]),
+        "idle_cpu_without": Middle.of([a.idle_cpu for a, _ in pairs]),
+        "idle_cpu": Middle.of([b.idle_cpu for _, b in pairs]),
     }
 
 
@@ -197,14 +233,17 @@ async def _main(arguments: argparse.Namespace) -> None:
         await bench.run(arguments.pairs)
     result = {mode: ratios(bench.found, mode) for mode in MODES[1:]}
     if arguments.json:
-        print(json.dumps(result, indent=2))
+        told = {
+            mode: {name: asdict(one) for name, one in found.items()}
+            for mode, found in result.items()
+        }
+        print(json.dumps(told, indent=2))
         return
     print(f"{arguments.partitions:,} partitions, medians of {arguments.pairs} rounds")
     for mode, found in result.items():
-        print(
-            f"{mode:9}  throughput ×{found['throughput']:.3f}  p99 ×{found['p99']:.3f}"
-            f"  idle {found['idle_cpu_without']:.3f} → {found['idle_cpu']:.3f} of a core"
-        )
+        print(mode)
+        for name, middle in found.items():
+            print(f"  {name:17} {middle}")
 
 
 def main() -> None:

@@ -1,0 +1,42 @@
+"""The dashboard with 10,000 partitions, of which 1,000 change each second."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any, Final
+
+import pytest
+
+from tests.architecture.source import ROOT
+from tests.browser.chromium import require_chromium
+
+pytestmark = pytest.mark.slow
+PARTITIONS: Final = 10_000
+CHANGES: Final = 1_000
+MINUTES: Final = 3
+#: What a screen has beside rows is less; ten thousand rows are not in it.
+MOST_ELEMENTS: Final = 2_000
+
+
+@pytest.mark.timeout(600)
+def test_given_ten_thousand_partitions_then_screens_follow_and_nothing_grows() -> None:
+    """The benchmark's own run, shorter: its figures are printed, and only what must hold on any
+    machine is checked."""
+    command = [sys.executable, "-m", "benchmarks.dashboard", "--json", "--seconds", "10"]
+    command += ["--partitions", str(PARTITIONS), "--changes", str(CHANGES)]
+    command += ["--minutes", str(MINUTES), "--chromium", require_chromium()]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=540)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    print(done.stdout)
+    screens = {screen["path"]: screen for screen in found["screens"]}
+    assert all(screen["paint_ms"] < 20_000 for screen in screens.values()), screens
+    # Most of what changed came to the page.
+    assert screens["/topics/many"]["rows_per_s"] > CHANGES / 2
+    # More than half of the frames are in time even beside other work: no screen draws all rows.
+    assert all(screen["in_time"] > 0.5 for screen in screens.values()), screens
+    assert found["elements"] < MOST_ELEMENTS
+    first, *_, last = found["heap_mib"]
+    assert last < first * 1.25, found["heap_mib"]
