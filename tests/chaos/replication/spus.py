@@ -75,6 +75,8 @@ http: {{host: 127.0.0.1, port: {public + 2}}}
 """
             )
             self.start_spu(spu)
+        # A topic that the cluster itself makes has as many replicas as there are SPUs online.
+        self.until(self.is_complete, "all SPUs are online")
 
     def start_sc(self) -> None:
         self.command("cluster", "start", "--spus", "0", "--base-port", str(self.base))
@@ -141,6 +143,11 @@ http: {{host: 127.0.0.1, port: {public + 2}}}
             for item in items
             if item["metadata"]["name"].startswith(f"{topic}-")
         }
+
+    def is_complete(self) -> bool:
+        """Whether all SPUs are online."""
+        found = self.command.json("get", "spus")["items"]
+        return [item["status"]["resolution"] for item in found] == ["online"] * SPUS
 
     def is_online(self, partition: str) -> bool:
         """Whether a partition has a leader that serves."""
