@@ -9,7 +9,7 @@ from typing import Final
 from connection_manager.session import Session
 from schemas.causality import caused_by, new_cause
 from schemas.control.messages import LATENCIES_PROTOCOL, STATISTICS_PROTOCOL, understands
-from schemas.control.statistics import MAX_REPLICAS, SpuNumbers, Statistics
+from schemas.control.statistics import SpuNumbers, Statistics
 from schemas.daemon.latency import RecentLatencies
 from schemas.errors import RunnelError
 from spu.control import SpuControl
@@ -17,6 +17,10 @@ from spu.host.host import ReplicaHost
 from spu.server.listener import Listener
 
 INTERVAL_S: Final = 1.0
+#: Within an interval so many messages follow each other, each of a few replicas: what is computed
+#: and sent at once keeps records waiting.
+_MESSAGES: Final = 10
+AT_ONCE: Final = 100
 #: Percentiles are those of so many intervals.
 _RECENT: Final = 10
 _PERCENTILE: Final = 0.99
@@ -42,13 +46,15 @@ def spu_numbers(host: ReplicaHost, listener: Listener) -> SpuNumbers:
 
 async def tell_statistics(host: ReplicaHost, listener: Listener, control: SpuControl) -> None:
     """Send statistics for as long as the SPU runs: the first of each session are complete, though
-    they may take several seconds; later ones are what changed."""
+    they may take many seconds; later ones are what changed."""
     told_to: Session | None = None
     told: SpuNumbers | None = None
     appends = RecentLatencies(host.counters.append, _RECENT)
     fsyncs = RecentLatencies(host.counters.fsync, _RECENT)
+    sent = 0
     while True:
-        await asyncio.sleep(INTERVAL_S)
+        await asyncio.sleep(INTERVAL_S * (1 - sent / _MESSAGES))
+        sent = 0
         latencies = {
             "append_p99_us": _microseconds(appends.read(_PERCENTILE)),
             "fsync_p99_us": _microseconds(fsyncs.read(_PERCENTILE)),
@@ -66,12 +72,11 @@ async def tell_statistics(host: ReplicaHost, listener: Listener, control: SpuCon
             continue
         if understands(session.protocol, LATENCIES_PROTOCOL):
             now = now.model_copy(update=latencies)
-        changed = host.changed_numbers(MAX_REPLICAS)
-        if not changed and now == told:
-            continue
-        told = now
-        with caused_by(new_cause("statistics")), contextlib.suppress(RunnelError):
-            await session.notify(Statistics(spu=now, replicas=changed))
+        while sent < _MESSAGES and ((changed := host.changed_numbers(AT_ONCE)) or now != told):
+            sent, told = sent + 1, now
+            with caused_by(new_cause("statistics")), contextlib.suppress(RunnelError):
+                await session.notify(Statistics(spu=now, replicas=changed))
+            await asyncio.sleep(INTERVAL_S / _MESSAGES)
 
 
 def _microseconds(latency_s: float | None) -> int | None:

@@ -143,7 +143,7 @@ class ClusterDaemons:
             wanted = {f"{SPU_GROUP}-{i}": plan.spu_ports(i) for i in range(plan.spus)}
             absent = [(name, ports) for name, ports in wanted.items() if name not in running]
             lacks_dashboard = plan.with_dashboard and DASHBOARD not in alive
-            if not missing and not absent and not _some_away(plan, wanted):
+            if not missing and not absent and _all_there(plan, wanted):
                 if lacks_dashboard:
                     self._add_dashboard(plan, alive, progress)
                 return False
@@ -422,12 +422,14 @@ def _erase_external(plan: ClusterPlan) -> None:
             offline_admin.erase_kv(plan.kv_url, plan.cluster, most_offices=1)
 
 
-def _some_away(plan: ClusterPlan, names: Collection[str]) -> bool:
-    """Whether the SC says of an SPU whose process runs that it is not there: it may end again and
-    again, or be turned away."""
+def _all_there(plan: ClusterPlan, names: Collection[str]) -> bool:
+    """Whether the SC answers, and says of no SPU whose process runs that it is not there: it may
+    end again and again, or be turned away."""
     there = (SpuResolution.ONLINE.value, SpuResolution.DRAINING.value)
-    found = _spu_resolutions(plan.sc_address) or {}
-    return any(name in names and state not in there for name, state in found.items())
+    found = _spu_resolutions(plan.sc_address)
+    if found is None:
+        return False
+    return all(state in there for name, state in found.items() if name in names)
 
 
 def _spu_resolutions(address: str) -> dict[str, str] | None:

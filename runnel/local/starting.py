@@ -123,6 +123,7 @@ class Startup:
                 self._etcd(daemon)
             else:
                 self._launch(daemon)
+        self._progress("waiting for the SC")
         self._until_healthy(client)
         self._progress("starting the SPUs")
         self._ask_for_spus(client)

@@ -13,7 +13,7 @@ from pydantic import Field
 from schemas.ids import PartitionUid
 from schemas.model import Model
 
-#: Replicas in one message; the numbers of the others follow a second later.
+#: The most replicas that a message may have. An SPU puts fewer into one.
 MAX_REPLICAS: Final = 2_000
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]

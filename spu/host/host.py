@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -256,25 +255,45 @@ class ReplicaHost:
     async def _tick_for_ever(self) -> None:
         turn = 0
         while True:
-            await asyncio.sleep(TICK_S)
+            turn = (turn + 1) % _IDLE_TICKS
+            await self._tick_all(turn)
             try:
-                self.space.tick()
+                self.space.tick(await self._stored_bytes())
             except OSError as error:
                 _log.error("cannot see how much room there is", error=str(error))
             await self.reopen_halted()
-            self._watch_obstacles()
-            turn = (turn + 1) % _IDLE_TICKS
-            for part in parts_of(tuple(self._replicas.values())):
-                for number, replica in enumerate(part):
-                    if not replica.is_idle or number % _IDLE_TICKS == turn:
-                        self._tick(replica)
-                await asyncio.sleep(0)
 
-    def _watch_obstacles(self) -> None:
-        stalled = (uid for uid, replica in self._replicas.items() if replica.is_stalled)
-        found = Obstacles(
-            unreachable=self.peers.unreachable, stalled=tuple(islice(stalled, MAX_STALLED))
-        )
+    async def _tick_all(self, turn: int) -> None:
+        """Tick the replicas whose turn it is, and look at all, within `TICK_S`.
+
+        One part follows another, spread over that time: to look at 10,000 replicas at once takes
+        longer than a record may wait.
+        """
+        stalled = list[PartitionUid]()
+        parts = tuple(parts_of(tuple(self._replicas.values()))) or ((),)
+        for part in parts:
+            await asyncio.sleep(TICK_S / len(parts))
+            for number, replica in enumerate(part):
+                if self._replicas.get(replica.meta.uid) is not replica:
+                    # It was deleted, or opened again, since this round began.
+                    continue
+                if not replica.is_idle or number % _IDLE_TICKS == turn:
+                    self._tick(replica)
+                if replica.is_stalled and len(stalled) < MAX_STALLED:
+                    stalled.append(replica.meta.uid)
+        self._watch_obstacles(tuple(stalled))
+
+    async def _stored_bytes(self) -> int:
+        """How many bytes all replicas store."""
+        written_before, stored = self.space.written, 0
+        for part in parts_of(tuple(self._replicas.values())):
+            stored += sum(replica.stored_bytes for replica in part)
+            await asyncio.sleep(0)
+        # What was written to replicas that were counted before counts twice until the next tick.
+        return stored + self.space.written - written_before
+
+    def _watch_obstacles(self, stalled: tuple[PartitionUid, ...]) -> None:
+        found = Obstacles(unreachable=self.peers.unreachable, stalled=stalled)
         if found != self.obstacles:
             self.obstacles = found
             self._link.obstacles_changed()

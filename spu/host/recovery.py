@@ -70,7 +70,10 @@ class ReplicaRecovery:
         if now_s < self._looked_s + _REOPEN_S:
             return
         self._looked_s = now_s
-        waiting = [uid for uid, replica in self._held.replicas.items() if replica.awaits_room]
+        waiting = []
+        for part in parts_of(tuple(self._held.replicas.items())):
+            waiting += [uid for uid, replica in part if replica.awaits_room]
+            await asyncio.sleep(0)
         full = self._space.room is Room.NONE
         if not waiting or (full and now_s < self._reopened_s + _RETRY_S):
             return

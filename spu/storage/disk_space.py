@@ -130,9 +130,11 @@ class SpaceWatch:
         self.limit_bytes = limit_bytes
         self._replicas = replicas
         self.room = Room.PLENTY
+        #: Bytes of records that there was room for, in all.
+        self.written = 0
         self._seen: Space | None = None
-        # Bytes of records since the last look, and how many there may be before another one.
-        self._written = 0
+        # What `written` was at the last look, and how many bytes there may be before another one.
+        self._written_then = 0
         self._unwatched = 0
         self._refusal: str | None = None
         self._refused_because: str | None = None
@@ -160,7 +162,7 @@ class SpaceWatch:
                 self._judge(space, Room.NONE)
         if self._refusal is not None:
             raise StorageFullError(self._refusal)
-        self._written += length
+        self.written += length
 
     def require_last_room(self, length: int) -> None:
         """Raise OSError, like that of a full disk, if a follower must not write so many bytes."""
@@ -168,7 +170,7 @@ class SpaceWatch:
             self._exhausted = _exhaustion(space.after(length))
         if self._exhausted is not None:
             raise OSError(errno.ENOSPC, self._exhausted)
-        self._written += length
+        self.written += length
 
     def refuse(self, error: OSError) -> StorageFullError:
         """A client's batch met a full disk: refuse others until the next tick finds room. Returns
@@ -176,9 +178,10 @@ class SpaceWatch:
         self._judge(self.seen, Room.NONE, error)
         return StorageFullError(self._refusal or "")
 
-    def tick(self) -> None:
-        """Look, free what can be freed, and begin or stop to refuse records."""
-        space = self.look()
+    def tick(self, used: int | None = None) -> None:
+        """Look, free what can be freed, and begin or stop to refuse records. ``used``: the bytes of
+        all replicas, if the caller has added them up. Raises OSError."""
+        space = self.look() if used is None else self._look(used)
         self._judge(space, space.room(self.room))
         self._exhausted = _exhaustion(space)
 
@@ -187,18 +190,17 @@ class SpaceWatch:
     def _look(self, used: int) -> Space:
         disk = shutil.disk_usage(self._path)
         self._seen = Space(used, self.limit_bytes, disk.free, disk.total)
-        self._written, self._unwatched = 0, self._seen.available // 8
+        self._written_then, self._unwatched = self.written, self._seen.available // 8
         return self._seen
 
     def _watch(self, length: int) -> Space | None:
         """The sizes now, if ``length`` bytes more need another look."""
-        if self._seen is not None and self._written + length <= self._unwatched:
+        written = self.written - self._written_then
+        if self._seen is not None and written + length <= self._unwatched:
             return None
         # If the disk does not say, the write will.
         with contextlib.suppress(OSError):
-            return (
-                self.look() if self._seen is None else self._look(self._seen.used + self._written)
-            )
+            return self.look() if self._seen is None else self._look(self._seen.used + written)
         return None
 
     def _judge(self, space: Space, room: Room, error: OSError | None = None) -> None:

@@ -132,6 +132,34 @@ def test_an_sc_that_nobody_wrote_down_is_found(runnel: Command) -> None:
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
 
 
+def test_a_start_waits_for_an_sc_that_another_command_has_just_started(
+    runnel: Command, tmp_path: Path
+) -> None:
+    base = free_base_port(runnel.home / "local", 1)
+    runnel("cluster", "start", "--base-port", str(base))
+    (sc,) = runnel.json("cluster", "status")["sc"]
+    command = psutil.Process(sc["pid"]).cmdline()
+    os.kill(sc["pid"], signal.SIGKILL)
+    goes = tmp_path / "goes"
+    # As one whose imports take long: its process is there, and it does not listen yet.
+    slow = f"import os, sys, time\nwhile not os.path.exists({str(goes)!r}): time.sleep(0.01)\n"
+    slow += f"os.execv({command[0]!r}, {command!r})"
+    config = str(runnel.home / "local" / "sc-0.yaml")
+    with (
+        (tmp_path / "sc.log").open("wb") as log,
+        subprocess.Popen([sys.executable, "-c", slow, "sc", config], stdout=log, stderr=log),
+        runnel.start("cluster", "start", stdout=subprocess.PIPE) as starting,
+    ):
+        assert starting.stdout is not None
+        with pytest.raises(subprocess.TimeoutExpired):
+            starting.wait(2)
+        goes.touch()
+        assert b"cluster is ready" in starting.stdout.read()
+        assert starting.wait() == 0
+        assert runnel.json("get", "topics")["items"] == []
+        runnel("cluster", "stop")
+
+
 @pytest.mark.long
 def test_a_smaller_group_ends_empty_spus_only(runnel: Command) -> None:
     base = free_base_port(runnel.home / "local", 3)

@@ -15,7 +15,7 @@ from schemas.control.messages import (
     Envelope,
     Message,
 )
-from schemas.control.statistics import MAX_REPLICAS, ReplicaNumbers, Statistics
+from schemas.control.statistics import ReplicaNumbers, Statistics
 from schemas.errors import UnreachableError
 from schemas.ids import PartitionUid
 from spu import statistics
@@ -38,6 +38,7 @@ class Watch:
 class Host:
     """A host with one replica, of which nothing but numbers is asked."""
 
+    held: set[PartitionUid] = field(default_factory=lambda: {PartitionUid("p")})
     numbers: ChangedNumbers = field(default_factory=ChangedNumbers)
     space: Watch = field(default_factory=Watch)
     counters: ReplicaCounters = field(default_factory=ReplicaCounters)
@@ -46,9 +47,9 @@ class Host:
         self.numbers.note(ReplicaNumbers(PartitionUid("p"), 0, end, end, end))
 
     def changed_numbers(self, at_most: int) -> tuple[ReplicaNumbers, ...]:
-        assert at_most == MAX_REPLICAS
+        assert at_most == statistics.AT_ONCE
         # As every tick does.
-        found = self.numbers.take(at_most, {PartitionUid("p")})
+        found = self.numbers.take(at_most, self.held)
         self.note(3)
         return found
 
@@ -144,3 +145,24 @@ async def test_recent_latencies_are_told_to_an_sc_that_knows_them(
     assert (ear.heard[-1].spu.append_p99_us, ear.heard[-1].spu.fsync_p99_us) == (None, None)
     plain = Envelope(cause="c", body=ear.heard[-1]).encode()
     assert "P99" not in plain, "an older SC refuses fields that it does not know"
+
+
+async def test_many_changed_replicas_are_told_in_small_messages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(statistics, "INTERVAL_S", 0.01)
+    count = 25 * statistics.AT_ONCE
+    uids = [PartitionUid(f"p{number}") for number in range(count)]
+    ear, host = Ear(), Host(held=set(uids))
+    telling = asyncio.create_task(
+        statistics.tell_statistics(
+            cast(ReplicaHost, host), cast(Listener, Port()), cast(SpuControl, Control(ear))
+        )
+    )
+    for uid in uids:
+        host.numbers.note(ReplicaNumbers(uid, 0, 1, 1, 1))
+    await eventually(lambda: sum(len(told.replicas) for told in ear.heard) >= count)
+    telling.cancel()
+    sizes = [len(told.replicas) for told in ear.heard if told.replicas]
+    assert sizes == [statistics.AT_ONCE] * 25
+    assert [numbers.uid for told in ear.heard for numbers in told.replicas] == uids

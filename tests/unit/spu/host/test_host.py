@@ -30,6 +30,7 @@ from schemas.errors import (
 from schemas.ids import PartitionUid, StorageId, make_term
 from schemas.objects.partition import LiveReplica
 from schemas.objects.topic import Retention
+from spu.host.links import SLICE
 from spu.replica.replica import Replica
 from spu.storage.disk_space import Room
 from spu.storage.journal import Journal
@@ -429,4 +430,44 @@ async def test_given_a_replica_whose_tick_fails_then_time_goes_on_for_the_others
     spu = await open_spu(tmp_path, assignment_of(), assignment_of(other))
     await until(lambda: ticks.count(other) >= 3)
     assert ticks.count(UID) >= 2
+    await spu.host.close()
+
+
+async def test_given_a_replica_deleted_while_others_tick_then_it_has_no_tick_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [new_uid() for _ in range(2 * SLICE)]
+    spu = await open_spu(tmp_path, assignment_of(), *map(assignment_of, others))
+    held = spu.host._replicas
+    last = list(held)[-1]
+    ticked: list[PartitionUid] = []
+
+    def tick(replica: Replica, now_us: int) -> None:
+        # Each round has several parts, and the last one is deleted during the first.
+        ticked.append(replica.meta.uid)
+        if last in held:
+            gone.append(held.pop(last))
+
+    gone: list[Replica] = []
+    monkeypatch.setattr("spu.host.host.TICK_S", 0.01)
+    monkeypatch.setattr(Replica, "tick", tick)
+    await until(lambda: ticked.count(ticked[0]) >= 3 if ticked else False)
+    assert len(held) == 2 * SLICE
+    assert last not in ticked
+    held[last] = gone[0]
+    await spu.host.close()
+
+
+async def test_given_more_than_one_part_of_replicas_then_ticks_add_up_what_all_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spu.host.host.TICK_S", 0.001)
+    spu = await open_spu(
+        tmp_path, assignment_of(), *(assignment_of(new_uid()) for _ in range(SLICE))
+    )
+    replica = await spu.serve()
+    for _ in range(20):
+        await produce(replica, batch_of())
+    stored = sum(one.stored_bytes for one in spu.host.replicas())
+    await until(lambda: spu.host.space.seen.used == stored)
     await spu.host.close()
