@@ -2,13 +2,13 @@
 
     python -m benchmarks.statistics_cost [--partitions 3] [--pairs 7] [--seconds 5] [--json]
 
-One SC and one SPU. In each round the SC runs once without statistics (it selects the subprotocol
-before them, as an older SC does, and so the SPU tells none), once with them, and once with them and
-a dashboard to which a browser is connected that shows all tables. The order is drawn anew each
-round, and the ratios are of one round, so that what drifts on the machine touches all alike. The
-first two rounds are not counted: a log that grows on a new part of the disk is slower. Behind each
-median is the range of the middle half of the rounds. Records are of 100 B, so that the processor
-and not the disk is what they wait for; with TMPDIR=/dev/shm the disk has no part in it at all.
+Each round has an SC and an SPU of its own, whose logs begin empty. In it the SC runs once without
+statistics (it selects the subprotocol before them, as an older SC does, and so the SPU tells none),
+once with them, and once with them and a dashboard to which a browser is connected that shows all
+tables. The order is drawn anew each round, and the ratios are of one round, so that what drifts on
+the machine touches all alike. Behind each median is the range of the middle half of the rounds.
+Records are of 100 B, so that the processor and not the disk is what they wait for; with
+TMPDIR=/dev/shm the disk has no part in it at all.
 
 With more than 3 partitions, the others are in a topic of their own: records are written to those,
 and soon after that latency is measured on 3.
@@ -27,7 +27,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import aiohttp
@@ -45,12 +45,8 @@ FEW: Final = "few"
 MANY: Final = "many"
 FEWEST: Final = 3
 RATE: Final = 1_000
-_WARM_UP: Final = 2
 _SETTLE_S: Final = 3.0
 _FILES: Final = 4_096
-#: What all partitions together keep of the records: all rounds together write many gigabytes.
-_KEPT_BYTES: Final = 6 << 30
-_MOST_BYTES: Final = 64 << 20
 #: As an SC before statistics: it selects the subprotocol before theirs.
 _WITHOUT: Final = """
 import runpy, sys
@@ -74,33 +70,28 @@ class Figures:
 
 
 @dataclass
-class Bench:
-    """One pair of daemons, and the figures by mode, a round each."""
+class Round:
+    """One pair of daemons."""
 
     daemons: OwnDaemons
     partitions: int
     seconds: float
-    found: dict[str, list[Figures]] = field(default_factory=lambda: {mode: [] for mode in MODES})
 
-    async def run(self, pairs: int) -> None:
-        """All rounds."""
-        if pairs < 2:
-            raise SystemExit("--pairs: at least 2")
+    async def run(self) -> dict[str, Figures]:
+        """The figures by mode."""
         sc = self.daemons.sc
         commands = dict.fromkeys(MODES, sc.command)
         commands["without"] = [*sc.command[:2], "-c", _WITHOUT, *sc.command[4:]]
         await self._create()
-        for number in range(1 - _WARM_UP, pairs + 1):
-            for mode in random.sample(MODES, len(MODES)):
-                sc.end(signal.SIGTERM)
-                sc.command = commands[mode]
-                sc.start()
-                await until("restart of the SC", self._online, self.daemons)
-                with self._dashboard(mode) as port:
-                    figures = await self._measure(port)
-                if number > 0:
-                    self.found[mode].append(figures)
-                print(f"round {number} of {pairs}, {mode}: {figures}", file=sys.stderr)
+        found = {}
+        for mode in random.sample(MODES, len(MODES)):
+            sc.end(signal.SIGTERM)
+            sc.command = commands[mode]
+            sc.start()
+            await until("restart of the SC", self._online, self.daemons)
+            with self._dashboard(mode) as port:
+                found[mode] = await self._measure(port)
+        return found
 
     async def _create(self) -> None:
         async def healthy() -> bool:
@@ -114,15 +105,9 @@ class Bench:
         await until("start of the SC", healthy, self.daemons)
         self.daemons.spu.start()
         async with await Cluster.connect(self.daemons.sc_address) as cluster:
-            kept = min(_MOST_BYTES, _KEPT_BYTES // self.partitions)
-            log: dict[str, Any] = {
-                "retention": {"size": str(kept), "grace": "1s"},
-                "segment": {"size": str(kept // 4)},
-                "maxRecordSize": str(kept // 4),
-            }
-            await cluster.apply(Topic(FEW, partitions=FEWEST, **log))
+            await cluster.apply(Topic(FEW, partitions=FEWEST))
             if self.partitions > FEWEST:
-                await cluster.apply(Topic(MANY, partitions=self.partitions - FEWEST, **log))
+                await cluster.apply(Topic(MANY, partitions=self.partitions - FEWEST))
         await until("creation", self._online, self.daemons)
 
     async def _online(self) -> bool:
@@ -169,8 +154,7 @@ class Bench:
             figures.records_per_s = produced["records_per_s"]
             count = produced["records_per_s"] * self.seconds
             figures.cpu_per_million = (self._cpu_s() - before) / count * 1e6
-            # The SPU still has numbers of partitions to tell, and has deleted what is too old.
-            await asyncio.sleep(_SETTLE_S)
+            # The SPU still has numbers of partitions to tell.
             delivered = await self._bench("e2e", "--topic", FEW, "--rate", str(RATE))
             figures.p99_ms = delivered["latency_ms"]["p99"]
             return figures
@@ -236,21 +220,28 @@ def ratios(found: dict[str, list[Figures]], mode: str) -> dict[str, Middle]:
 
 
 async def _main(arguments: argparse.Namespace) -> None:
-    with own_daemons(_FILES) as daemons:
-        bench = Bench(daemons, arguments.partitions, arguments.seconds)
-        await bench.run(arguments.pairs)
-    result = {mode: ratios(bench.found, mode) for mode in MODES[1:]}
+    pairs: int = arguments.pairs
+    if pairs < 2:
+        raise SystemExit("--pairs: at least 2")
+    found: dict[str, list[Figures]] = {mode: [] for mode in MODES}
+    for number in range(1, pairs + 1):
+        with own_daemons(_FILES) as daemons:
+            figures = await Round(daemons, arguments.partitions, arguments.seconds).run()
+        for mode, one in figures.items():
+            found[mode].append(one)
+            print(f"round {number} of {pairs}, {mode}: {one}", file=sys.stderr)
+    result = {mode: ratios(found, mode) for mode in MODES[1:]}
     if arguments.json:
         told = {
-            mode: {name: asdict(one) for name, one in found.items()}
-            for mode, found in result.items()
+            mode: {name: asdict(one) for name, one in middles.items()}
+            for mode, middles in result.items()
         }
         print(json.dumps(told, indent=2))
         return
     print(f"{arguments.partitions:,} partitions, medians of {arguments.pairs} rounds")
-    for mode, found in result.items():
+    for mode, middles in result.items():
         print(mode)
-        for name, middle in found.items():
+        for name, middle in middles.items():
             print(f"  {name:17} {middle}")
 
 
