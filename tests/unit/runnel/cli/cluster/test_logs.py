@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -128,7 +129,8 @@ def test_given_follow_then_new_lines_once_each(
             raise KeyboardInterrupt
         log(spu.log_ring if second % 2 else sc.log_ring, second, "any")
 
-    monkeypatch.setattr("time.sleep", sleep)
+    # Of this module only: other threads of this process sleep, too.
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
     done = command("cluster", "logs", "-f", "-n", "1")
     assert done.code == 130
     assert seconds(done.out) == [4, 5, 6, 7]
