@@ -72,6 +72,7 @@ from schemas.errors import (
     UnauthorizedError,
 )
 from schemas.objects.keys import ClusterKeys
+from schemas.objects.partition import Partition
 from schemas.objects.spu import Spu
 
 HEARTBEAT_MS = 250
@@ -161,7 +162,7 @@ class Controller:
         self.dispatcher.listen(self._note_election)
         self.statistics = Board(self.view.store)
         self.seconds = Seconds(clock_ms, self.statistics.close_second)
-        self.dispatcher.listen(self._note_deletion)
+        self.dispatcher.listen(self._note_for_statistics)
         self.reader = KvReader(
             kv,
             self.keys,
@@ -436,9 +437,14 @@ class Controller:
         if self.view.recovering and isinstance(change, ObjectChanged):
             self._elected.set()
 
-    def _note_deletion(self, change: Change) -> None:
-        if isinstance(change, ObjectChanged) and change.new is None:
-            self.statistics.forget(change.object)
+    def _note_for_statistics(self, change: Change) -> None:
+        if not isinstance(change, ObjectChanged):
+            return
+        old, new = change.old, change.new
+        if old is not None and (new is None or new.uid != old.uid):
+            self.statistics.forget(old)
+        if isinstance(new, Partition):
+            self.statistics.changed(new)
 
     def _deposed_by(self, current: KeyValue) -> bool:
         if current.value == self.leadership.holder.encode():

@@ -27,7 +27,7 @@ from dashboard.live.tables import Changes, Row, Table
 from runnel.admin.http import ScClient
 from runnel.status.feed import follow
 from runnel.status.state import ClusterState
-from runnel.status.summary import Summary, summarize
+from runnel.status.summary import Summaries, Summary
 from schemas.daemon.logs import get_logger
 from schemas.errors import InvalidRequestError, NotFoundError, RunnelError
 from schemas.objects.quantities import check_name
@@ -67,10 +67,11 @@ class Hub:
     def __init__(self, sc: ScClient) -> None:
         self._sc = sc
         self._state = ClusterState()
+        self._summaries = Summaries(self._state)
         self._tables: dict[str, Table] = {}
         self._readers: Counter[str] = Counter()
         self._browsers = 0
-        self._partition_rows = PartitionRows()
+        self._partition_rows = PartitionRows(self._state)
         #: Something came that the tables do not show.
         self._news = asyncio.Event()
         #: Tables that a reader waits for, as they were never made.
@@ -264,8 +265,7 @@ class Hub:
 
     def _refresh(self, names: Iterable[str]) -> bool:
         """Bring these tables up to date. Gives whether one has changed."""
-        state = self._state
-        summary = summarize(state)
+        summary = self._summaries.latest()
         changed = False
         for name in names:
             changed |= self._tables[name].replace(self._rows(name, summary))
@@ -284,7 +284,7 @@ class Hub:
             case "topics":
                 return topic_rows(summary, state)
             case "partitions":
-                return self._partition_rows.rows(state)
+                return self._partition_rows.rows()
             case _:
                 return topic_partition_rows(state, name.removeprefix(TOPIC))
 

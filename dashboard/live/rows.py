@@ -135,22 +135,44 @@ def _settings(topic: Topic) -> dict[str, Row]:
 
 
 class PartitionRows:
-    """Rows of all partitions, of which only those are made anew that may have changed."""
+    """Rows of all partitions of a state, of which only those are made anew that may have
+    changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._objects_version = -1
         self._made: dict[str, tuple[Partition, Row]] = {}
+        self._rows: dict[str, Row] = {}
+        #: Progress of replicas that catch up is in statistics, not in the object.
+        self._catching_up: list[Partition] = []
 
-    def rows(self, state: ClusterState) -> dict[str, Row]:
-        """The rows now. Rows that have not changed are the same lists as before."""
-        before, self._made = self._made, {}
-        for partition in state.objects(Partition, system=True):
-            name = partition.name
-            known = before.get(name)
-            # Progress of replicas that catch up is in statistics, not in the object.
-            if known is None or known[0] is not partition or is_under_replicated(partition):
-                known = (partition, partition_row(partition, state.numbers("partitions", name)))
-            self._made[name] = known
-        return {name: row for name, (_, row) in self._made.items()}
+    def rows(self) -> dict[str, Row]:
+        """The rows now: the same mapping as before if all rows are the same, and rows that have not
+        changed are the same lists."""
+        state = self._state
+        if state.objects_version != self._objects_version:
+            self._objects_version = state.objects_version
+            partitions = state.objects(Partition, system=True)
+            self._catching_up = [p for p in partitions if is_under_replicated(p)]
+            before, self._made = self._made, {}
+            for partition in partitions:
+                known = before.get(partition.name)
+                if known is None or known[0] is not partition:
+                    known = (partition, self._row(partition))
+                self._made[partition.name] = known
+            self._rows = {name: row for name, (_, row) in self._made.items()}
+        changed = {}
+        for partition in self._catching_up:
+            row = self._row(partition)
+            if row != self._rows[partition.name]:
+                changed[partition.name] = row
+                self._made[partition.name] = (partition, row)
+        if changed:
+            self._rows = {**self._rows, **changed}
+        return self._rows
+
+    def _row(self, partition: Partition) -> Row:
+        return partition_row(partition, self._state.numbers("partitions", partition.name))
 
 
 def partition_row(partition: Partition, numbers: Numbers) -> Row:
@@ -209,8 +231,7 @@ def topic_partition_rows(state: ClusterState, topic: str) -> dict[str, Row]:
             "reason": partition.status.reason or "",
             **_offsets(state.numbers("partitions", partition.name)),
         }
-        for partition in state.objects(Partition, system=True)
-        if partition.spec.owner.name == topic
+        for partition in state.partitions_of(topic)
     }
 
 

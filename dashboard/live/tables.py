@@ -38,6 +38,7 @@ class Table:
 
     def __init__(self) -> None:
         self._rows: dict[str, Row] = {}
+        self._latest: Mapping[str, Row] | None = None
         self._changed: dict[str, int] = {}
         self._gone: OrderedDict[str, int] = OrderedDict()
         #: Keys that went in this version or earlier ones may be forgotten.
@@ -48,7 +49,11 @@ class Table:
         return len(self._rows)
 
     def replace(self, rows: Mapping[str, Row]) -> bool:
-        """These are all rows now. Gives whether that is a change; the first time it is."""
+        """These are all rows now. Gives whether that is a change; the first time it is. The same
+        mapping as before means the same rows: nobody changes one that was given."""
+        if rows is self._latest:
+            return False
+        self._latest = rows
         changed = {key: row for key, row in rows.items() if self._differs(key, row)}
         return self._change(changed, [key for key in self._rows if key not in rows])
 

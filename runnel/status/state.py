@@ -35,9 +35,14 @@ class ClusterState:
     def __init__(self) -> None:
         self._objects: dict[str, dict[str, Object]] = {name: {} for name in _BY_NAME}
         self._whole: dict[str, dict[str, Object]] | None = None
+        #: By kind, in the order of names; and partitions by topic. Made when asked for.
+        self._sorted: dict[str, list[Object]] = {}
+        self._partitions: dict[str, list[Partition]] | None = None
         self._numbers: dict[str, dict[str, Numbers]] = {"spus": {}, "topics": {}, "partitions": {}}
         #: The revision up to which the state is complete; None before the first whole state.
         self.revision: int | None = None
+        #: Grows when objects change, so that what follows from them alone need not be made anew.
+        self.objects_version = 0
         self.at_ms: int | None = None
 
     def begin(self) -> int | None:
@@ -64,6 +69,8 @@ class ClusterState:
                     self.revision = int(data["revision"])
                 if self._whole is not None:
                     self._objects, self._whole = self._whole, None
+                    self._sorted.clear()
+                    self._objects_changed()
                     self._drop_numbers()
                 return True
             case "stats":
@@ -80,12 +87,23 @@ class ClusterState:
 
     def objects(self, cls: type[O], *, system: bool = False) -> list[O]:
         """Objects of a kind by name; those of the system only if asked for."""
-        found = self._objects[cls.kind_name()]
+        kind = cls.kind_name()
+        if (found := self._sorted.get(kind)) is None:
+            known = self._objects[kind]
+            found = self._sorted[kind] = [known[name] for name in sorted(known)]
         return [
             obj
-            for name in sorted(found)
-            if isinstance(obj := found[name], cls) and (system or not is_system_name(name))
+            for obj in found
+            if isinstance(obj, cls) and (system or not is_system_name(obj.name))
         ]
+
+    def partitions_of(self, topic: str) -> list[Partition]:
+        """The partitions of one topic, by name."""
+        if self._partitions is None:
+            self._partitions = {}
+            for partition in self.objects(Partition, system=True):
+                self._partitions.setdefault(partition.spec.owner.name, []).append(partition)
+        return list(self._partitions.get(topic, ()))
 
     def numbers(self, plural: str, name: str) -> Numbers:
         """The statistics of an SPU, topic or partition; empty where the SC has none."""
@@ -105,6 +123,13 @@ class ClusterState:
                 self._numbers[cls.PLURAL].pop(obj.name, None)
         else:
             objects[kind][obj.name] = obj
+        if self._whole is None:
+            self._sorted.pop(kind, None)
+            self._objects_changed()
+
+    def _objects_changed(self) -> None:
+        self._partitions = None
+        self.objects_version += 1
 
     def _take_numbers(self, data: Any) -> None:
         self.at_ms = int(data["at"])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -115,23 +115,62 @@ class Summary:
     topics: tuple[TopicLine, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Census:
+    """What follows from objects alone. ``leads``, ``holds``: replicas by id of the SPU."""
+
+    health: Health
+    problems: tuple[Problem, ...]
+    leads: Mapping[int | None, int]
+    holds: Mapping[int, int]
+
+
+class Summaries:
+    """Summaries of one state that goes on. What follows from its objects alone is made anew only
+    when they have changed: statistics come each second, and there may be many objects.
+
+    ``system``: with the topics of the system.
+    """
+
+    def __init__(self, state: ClusterState, *, system: bool = False) -> None:
+        self._state = state
+        self._system = system
+        self._taken: tuple[int, _Census] | None = None
+
+    def latest(self) -> Summary:
+        """The summary of the state as it is now."""
+        state = self._state
+        if self._taken is None or self._taken[0] != state.objects_version:
+            self._taken = (state.objects_version, _census(state, system=self._system))
+        census = self._taken[1]
+        return Summary(
+            health=census.health,
+            problems=census.problems,
+            spus=tuple(_spu_lines(state, census)),
+            topics=tuple(topic_lines(state, state.objects(Topic, system=self._system))),
+        )
+
+
 def summarize(state: ClusterState, *, system: bool = False) -> Summary:
-    """The summary of a state. ``system``: with the topics of the system."""
+    """One summary of a state. ``system``: with the topics of the system."""
+    return Summaries(state, system=system).latest()
+
+
+def _census(state: ClusterState, *, system: bool) -> _Census:
     spus = state.objects(Spu, system=True)
     # Partitions of the system are as important as others.
     partitions = state.objects(Partition, system=True)
-    shown = state.objects(Topic, system=system)
     problems = [
         *_spu_problems(spus),
         *_partition_problems(partitions),
         *_topic_problems(state.objects(Topic, system=True)),
         *_group_problems(state.objects(SpuGroup, system=True)),
     ]
-    return Summary(
-        health=_health(spus, len(shown), partitions),
+    return _Census(
+        health=_health(spus, len(state.objects(Topic, system=system)), partitions),
         problems=tuple(sorted(problems, key=lambda p: (p.severity, p.kind, p.name))),
-        spus=tuple(_spu_lines(state, spus, partitions)),
-        topics=tuple(topic_lines(state, shown)),
+        leads=Counter(p.status.leader for p in partitions),
+        holds=Counter(spu_id for p in partitions for spu_id in p.spec.replicas),
     )
 
 
@@ -211,15 +250,8 @@ def _group_problems(groups: list[SpuGroup]) -> Iterator[Problem]:
             yield _problem(Severity.NOTICE, group, group.status.resolution.value)
 
 
-def _spu_lines(
-    state: ClusterState, spus: list[Spu], partitions: list[Partition]
-) -> Iterator[SpuLine]:
-    leads = Counter(p.status.leader for p in partitions)
-    holds: dict[int, int] = defaultdict(int)
-    for partition in partitions:
-        for spu_id in partition.spec.replicas:
-            holds[spu_id] += 1
-    for spu in spus:
+def _spu_lines(state: ClusterState, census: _Census) -> Iterator[SpuLine]:
+    for spu in state.objects(Spu, system=True):
         numbers = state.numbers("spus", spu.name)
         total = numbers.get("diskBytes") or 0
         # Those of an SPU that is away were measured long ago.
@@ -229,8 +261,8 @@ def _spu_lines(
             spu_id=spu.spec.spu_id,
             place="/".join(part for part in (spu.spec.region, spu.spec.rack) if part),
             state=spu.status.resolution.value,
-            leads=leads[spu.spec.spu_id],
-            holds=holds[spu.spec.spu_id],
+            leads=census.leads.get(spu.spec.spu_id, 0),
+            holds=census.holds.get(spu.spec.spu_id, 0),
             received_bytes=numbers.get("receivedBytesPerSecond"),
             sent_bytes=numbers.get("sentBytesPerSecond"),
             requests=numbers.get("requestsPerSecond"),

@@ -162,15 +162,11 @@ class StatisticsView:
 
     async def _topics(self, names: Iterable[str], seconds: int) -> AsyncIterator[TopicStatistics]:
         store, board = self._controller.view.store, self._controller.statistics
-        added = 0
-        for name in names:
-            partitions = store.partitions_of(Topic.kind_name(), name)
-            added += len(partitions) + 1
-            if added >= _AT_ONCE:
+        for number, name in enumerate(names):
+            if number % _AT_ONCE == 0:
                 # Heartbeats of SPUs do not wait for it.
-                added = 0
                 await asyncio.sleep(0)
-            numbers = [one for p in partitions if (one := board.partition(p)) is not None]
+            total = board.total(name)
             rates = board.topic(name)
             series = {}
             if rates is not None:
@@ -180,9 +176,9 @@ class StatisticsView:
                 }
             yield TopicStatistics(
                 name=name,
-                partitions=len(partitions),
-                offsets=sum(max(0, one.committed_end - one.log_start) for one in numbers),
-                log_bytes=sum(one.log_bytes for one in numbers),
+                partitions=store.partition_count(Topic.kind_name(), name),
+                offsets=total.offsets,
+                log_bytes=total.log_bytes,
                 offsets_per_second=rates.records.at(self._second) if rates else 0,
                 bytes_per_second=rates.written_bytes.at(self._second) if rates else 0,
                 series=self._series(series, seconds),

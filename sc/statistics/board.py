@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from sc.statistics.series import Series
+from sc.statistics.totals import Total, Totals
 from sc.store.local_store import LocalStore
 from schemas.control.statistics import ReplicaNumbers, SpuNumbers, Statistics
 from schemas.ids import PartitionUid
@@ -87,6 +88,9 @@ class Board:
         self._spus: dict[int, SpuBoard] = {}
         self._replicas: dict[PartitionUid, dict[int, ReplicaNumbers]] = {}
         self._topics: dict[str, TopicBoard] = {}
+        self._totals = Totals()
+        #: Partitions whose numbers are not those in the totals any more.
+        self._uncounted: set[PartitionUid] = set()
         self._active: set[str] = set()
         self._now = _Second()
         self._past: deque[Changes] = deque(maxlen=_REMEMBERED_S)
@@ -120,6 +124,12 @@ class Board:
         if spu_id in self._spus:
             self._now.spus.add(spu_id)
 
+    def changed(self, partition: Partition) -> None:
+        """The object has changed: another replica's numbers may be those of the partition."""
+        uid = PartitionUid(partition.uid)
+        if uid in self._replicas:
+            self._uncounted.add(uid)
+
     def _told_of(self, spu_id: int, numbers: ReplicaNumbers) -> None:
         partition = self._store.partition_by_uid(numbers.uid)
         if partition is None:
@@ -129,6 +139,7 @@ class Board:
         replicas[spu_id] = numbers
         now = self._now
         now.partitions.add(numbers.uid)
+        self._uncounted.add(numbers.uid)
         if before is None or partition.status.leader != spu_id:
             return
         more = max(0, numbers.committed_end - before.committed_end)
@@ -183,7 +194,10 @@ class Board:
             case Topic():
                 self._topics.pop(gone.name, None)
             case Partition():
-                self._replicas.pop(PartitionUid(gone.uid), None)
+                uid = PartitionUid(gone.uid)
+                self._replicas.pop(uid, None)
+                self._uncounted.discard(uid)
+                self._totals.forget(uid)
             case _:
                 pass
 
@@ -196,6 +210,20 @@ class Board:
     def topic(self, name: str) -> TopicBoard | None:
         """The rates of a topic; None if it had no records for long."""
         return self._topics.get(name)
+
+    def total(self, topic: str) -> Total:
+        """The sums over the partitions of a topic. What changed since the call before is counted
+        now, so a topic of many partitions costs no more than one of few."""
+        for uid in self._uncounted:
+            partition = self._store.partition_by_uid(uid)
+            numbers = None if partition is None else self.partition(partition)
+            if partition is None or numbers is None:
+                self._totals.forget(uid)
+                continue
+            offsets = max(0, numbers.committed_end - numbers.log_start)
+            self._totals.count(uid, partition.spec.owner.name, offsets, numbers.log_bytes)
+        self._uncounted.clear()
+        return self._totals.of(topic)
 
     def replicas(self, uid: PartitionUid) -> dict[int, ReplicaNumbers]:
         """The numbers of a partition's replicas, by SPU."""

@@ -131,6 +131,10 @@ class LocalStore:
         names = self._partitions_by_owner.get((owner_kind, owner_name), ())
         return sorted(self._partitions(names), key=lambda p: (p.spec.index or 0, p.name))
 
+    def partition_count(self, owner_kind: str, owner_name: str) -> int:
+        """How many partitions there are that an owner created."""
+        return len(self._partitions_by_owner.get((owner_kind, owner_name), ()))
+
     def elected_before(self, incarnation: int) -> int:
         """How many partitions that are not being deleted had their last election before an
         incarnation of the cluster, or none."""

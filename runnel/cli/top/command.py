@@ -24,7 +24,7 @@ from runnel.cli.top.screen import Line, lines_of
 from runnel.contexts import default_sc
 from runnel.status.feed import follow
 from runnel.status.state import ClusterState
-from runnel.status.summary import Summary, summarize
+from runnel.status.summary import Summaries, Summary, summarize
 from schemas.errors import NotFoundError, RunnelError, UnsupportedError
 
 #: How long one picture waits for the statistics after the objects are there: an SC to which no SPU
@@ -91,6 +91,7 @@ async def _live(address: str, *, system: bool) -> None:
     from rich.live import Live
 
     state, news = ClusterState(), asyncio.Event()
+    summaries = Summaries(state, system=system)
     trouble: str | None = None
 
     def lost(error: RunnelError | None) -> None:
@@ -107,8 +108,7 @@ async def _live(address: str, *, system: bool) -> None:
                 news.clear()
                 if state.complete:
                     height = live.console.size.height
-                    summary = summarize(state, system=system)
-                    lines = lines_of(summary, _head(address, state), trouble, height)
+                    lines = lines_of(summaries.latest(), _head(address, state), trouble, height)
                     live.update(_drawn(lines[:height]), refresh=True)
                 await asyncio.sleep(REDRAW_S)
         following.result()

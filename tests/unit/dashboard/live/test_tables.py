@@ -77,3 +77,11 @@ def test_a_reader_that_looks_now_and_then_has_the_rows_of_the_table(
             rows = {key: row for key, row in rows.items() if key not in changes.gone}
             rows |= changes.rows
         assert rows == state
+
+
+def test_given_the_same_mapping_then_nothing_has_changed() -> None:
+    table, rows = Table(), {"a": 1}
+    assert table.replace(rows)
+    assert not table.replace(rows)
+    assert table.replace({})
+    assert table.replace(rows)
