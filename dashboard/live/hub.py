@@ -25,7 +25,7 @@ from dashboard.live.rows import (
 )
 from dashboard.live.tables import Changes, Row, Table
 from runnel.admin.http import ScClient
-from runnel.status.feed import follow
+from runnel.status.feed import follow, follow_partitions
 from runnel.status.state import ClusterState
 from runnel.status.summary import Summaries, Summary
 from schemas.daemon.logs import get_logger
@@ -41,6 +41,8 @@ RETRY_S: Final = 1.0
 #: How often the SC is asked how it is, and how long it has for its answer.
 ASK_EVERY_S: Final = 2.0
 ANSWER_S: Final = 4.0
+#: Of so many topics at once the numbers of partitions are followed; if more are shown, of all.
+MOST_TOPICS: Final = 24
 #: Before the name of a topic: the table of its partitions.
 TOPIC: Final = "topic:"
 TABLES: Final = ("health", "problems", "spus", "topics", "partitions")
@@ -77,6 +79,8 @@ class Hub:
         #: Tables that a reader waits for, as they were never made.
         self._new: set[str] = set()
         self._asked = asyncio.Event()
+        #: Browsers show partitions of other topics than before.
+        self._other_topics = asyncio.Event()
         self._changed = asyncio.Event()
         #: A browser is there; and none is.
         self._wanted, self._left = asyncio.Event(), asyncio.Event()
@@ -102,6 +106,7 @@ class Hub:
         """Work for ever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow_when_wanted(), name="follow the cluster")
+            group.create_task(self._follow_shown_topics(), name="follow partitions")
             group.create_task(self._refresh_for_ever(), name="refresh tables")
             group.create_task(self._ask_for_ever(), name="ask the SC")
 
@@ -125,7 +130,9 @@ class Hub:
     def reading(self, names: Iterable[str]) -> Iterator[None]:
         """While it is open, these tables are kept up to date."""
         chosen = frozenset(names)
+        topics = self._shown_topics()
         self._readers.update(chosen)
+        self._note_topics(topics)
         for name in chosen - self._tables.keys():
             self._tables[name] = Table()
             self._new.add(name)
@@ -134,12 +141,21 @@ class Hub:
         try:
             yield
         finally:
+            topics = self._shown_topics()
             self._readers.subtract(chosen)
             for name in [name for name in chosen if not self._readers[name]]:
                 del self._readers[name]
                 # What nobody reads is not kept: the next reader has it made.
                 self._tables.pop(name, None)
                 self._new.discard(name)
+            self._note_topics(topics)
+
+    def _shown_topics(self) -> list[str]:
+        return sorted(n.removeprefix(TOPIC) for n in self._readers if n.startswith(TOPIC))
+
+    def _note_topics(self, before: list[str]) -> None:
+        if self._shown_topics() != before:
+            self._other_topics.set()
 
     def changes(self, seen: Mapping[str, int]) -> dict[str, Changes]:
         """What is new in the tables, by what a reader has seen of each."""
@@ -195,6 +211,33 @@ class Hub:
                 log.error("following the cluster failed", exc_info=error)
                 self._say(f"internal error, see the dashboard's log: {error!r}")
                 self._state.forget_revision()
+            await asyncio.sleep(RETRY_S)
+
+    async def _follow_shown_topics(self) -> None:
+        """The numbers of partitions are many: follow those that browsers show."""
+        while True:
+            self._other_topics.clear()
+            topics = self._shown_topics()
+            following = asyncio.create_task(self._follow_topics(topics), name="follow topics")
+            try:
+                await self._other_topics.wait()
+            finally:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+            # However fast browsers go from topic to topic.
+            await asyncio.sleep(LEAST_GAP_S)
+
+    async def _follow_topics(self, topics: list[str]) -> None:
+        while topics:
+            try:
+                wanted = topics if len(topics) <= MOST_TOPICS else ()
+                await follow_partitions(self._sc, self._state, wanted, self._news.set)
+            except RunnelError:
+                # The other stream to the SC fails, too, and says why.
+                pass
+            except Exception as error:
+                log.error("following partitions failed", exc_info=error)
+                self._say(f"internal error, see the dashboard's log: {error!r}")
             await asyncio.sleep(RETRY_S)
 
     async def _ask_for_ever(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -73,7 +73,7 @@ class ScClient(ScCalls):
             ) from error
 
     async def stream(
-        self, path: str, query: Mapping[str, str]
+        self, path: str, query: Mapping[str, str | Sequence[str]]
     ) -> AsyncGenerator[ServerEvent, None]:
         """Server-sent events, until the SC ends the stream.
 
@@ -123,7 +123,7 @@ class ScClient(ScCalls):
                 return answer
 
     async def _stream_one(
-        self, address: Address, path: str, query: Mapping[str, str]
+        self, address: Address, path: str, query: Mapping[str, str | Sequence[str]]
     ) -> AsyncGenerator[ServerEvent, None]:
         patience = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_S, sock_read=STREAM_SILENCE_S

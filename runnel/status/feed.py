@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from random import SystemRandom
 from typing import Any, Final
@@ -14,11 +14,18 @@ from runnel.admin.http import ScClient
 from runnel.admin.sse import ServerEvent
 from runnel.status.state import KINDS, STATISTICS, ClusterState
 from schemas.backoff import backoff_s
-from schemas.errors import CompactedError, RetryableError, RunnelError, UnreachableError
+from schemas.errors import (
+    CompactedError,
+    InvalidRequestError,
+    RetryableError,
+    RunnelError,
+    UnreachableError,
+)
 
 _BASE_MS: Final = 50.0
 _CAP_MS: Final = 2_000.0
 _PATH: Final = "/v1/watch"
+_CATCHING_UP: Final = "catchingUp"
 
 
 async def follow(
@@ -27,8 +34,10 @@ async def follow(
     changed: Callable[[], None],
     lost: Callable[[RunnelError | None], None],
 ) -> None:
-    """Keep ``state`` up to date for ever. ``changed`` is called when there is something new to
-    show, ``lost`` with the reason when the connection breaks, and with None when it is back.
+    """Keep ``state`` up to date for ever: all objects and statistics, but numbers of partitions
+    only where a replica is not live (`follow_partitions` has the others). ``changed`` is called
+    when there is something new to show, ``lost`` with the reason when the connection breaks, and
+    with None when it is back.
 
     Raises the error of an SC that refuses the stream, as one of an earlier version does, and
     UnreachableError if none answers at the beginning.
@@ -36,9 +45,10 @@ async def follow(
     random = SystemRandom().random
     failures = 0
     broken = False
+    query = {"kinds": ",".join((*(cls.PLURAL for cls in KINDS), STATISTICS)), _CATCHING_UP: "true"}
     while True:
         try:
-            async with aclosing(_connection(sc, state)) as news:
+            async with aclosing(_connection(sc, state, query)) as news:
                 async for is_new in news:
                     failures = 0
                     if broken:
@@ -49,6 +59,11 @@ async def follow(
             raise UnreachableError("the SC ended the stream")
         except CompactedError:
             state.forget_revision()
+        except InvalidRequestError:
+            if query.pop(_CATCHING_UP, None) is None:
+                raise
+            # An SC of an earlier version sends the numbers of all partitions.
+            continue
         except RetryableError as error:
             if state.revision is None:
                 raise
@@ -58,11 +73,31 @@ async def follow(
         failures += 1
 
 
-async def _connection(sc: ScClient, state: ClusterState) -> AsyncGenerator[bool, None]:
+async def follow_partitions(
+    sc: ScClient, state: ClusterState, topics: Sequence[str], changed: Callable[[], None]
+) -> None:
+    """Keep the numbers of the partitions of these topics up to date, of no topics those of all,
+    until the connection ends. ``changed`` is called when there is something new to show. Raises
+    RunnelError."""
+    query = {"kinds": STATISTICS, "topic": topics}
+    async with aclosing(_events(sc, state, query)) as news:
+        async for is_new in news:
+            if is_new:
+                changed()
+
+
+def _connection(
+    sc: ScClient, state: ClusterState, query: Mapping[str, str]
+) -> AsyncGenerator[bool, None]:
     """Whether each event has something new to show, until the connection ends."""
-    query = {"kinds": ",".join((*(cls.PLURAL for cls in KINDS), STATISTICS))}
-    if (revision := state.begin()) is not None:
-        query["resourceVersion"] = str(revision)
+    revision = state.begin()
+    after = {} if revision is None else {"resourceVersion": str(revision)}
+    return _events(sc, state, {**query, **after})
+
+
+async def _events(
+    sc: ScClient, state: ClusterState, query: Mapping[str, str | Sequence[str]]
+) -> AsyncGenerator[bool, None]:
     async with aclosing(sc.stream(_PATH, query)) as events:
         async for event in events:
             data = _data(event)

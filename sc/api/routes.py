@@ -197,6 +197,11 @@ _KINDS = Parameter(
     f"What to send, joined by commas: {', '.join(cls.PLURAL for cls in KINDS)}, and {STATISTICS},"
     " which are sent once a second if they changed.",
 )
+_CATCHING_UP = Parameter(
+    "catchingUp",
+    f"In {STATISTICS}, only the partitions of which a replica is not live.",
+    Form.FLAG,
+)
 _SINCE = Parameter(
     "resourceVersion",
     "Only changes after this one. The header Last-Event-ID takes precedence.",
@@ -242,7 +247,7 @@ def routes() -> tuple[Route, ...]:
             "/v1/watch",
             Operation.WATCH,
             "One stream of server-sent events for several kinds and for statistics",
-            query=(_KINDS, _TOPIC, _SINCE),
+            query=(_KINDS, _TOPIC, _CATCHING_UP, _SINCE),
             errors=(410, 503),
         ),
         *(route for cls in KINDS for route in _of_kind(cls)),

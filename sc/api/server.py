@@ -45,7 +45,7 @@ from sc.api.requests import (
 from sc.api.routes import DEFAULT_EVENTS, DEFAULT_HISTORY, STATISTICS, Operation, Route, routes
 from sc.api.scrape import scrape
 from sc.api.selectors import Selection
-from sc.api.statistics import StatisticsView, Wanted
+from sc.api.statistics import Followed, StatisticsView, Wanted
 from sc.config import Limits
 from sc.controller import KV_AWAY_MS, Controller
 from schemas.causality import caused_by, new_cause
@@ -296,10 +296,12 @@ class PublicServer:
         kinds, with_statistics = read_kinds(query.text("kinds"))
         last = read_last_event(request.headers.get(LAST_EVENT_HEADER))
         after = query.number("resourceVersion") if last is None else last
-        topics = frozenset(query.all("topic"))
-        if topics and not with_statistics:
-            raise InvalidRequestError(f"topic: only {STATISTICS} can be of some topics; add it")
-        send = partial(self._views.follow, topics=topics)
+        wanted = Followed(frozenset(query.all("topic")), query.flag("catchingUp"))
+        if wanted != Followed() and not with_statistics:
+            raise InvalidRequestError(
+                f"topic and catchingUp: kinds has no {STATISTICS}, of which they choose"
+            )
+        send = partial(self._views.follow, wanted=wanted)
         if not kinds:
             return await self.feeds.run(request, send)
         beside = send if with_statistics else None

@@ -46,13 +46,26 @@ class Wanted:
     after: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What a reader of changes wants: these topics, or all; and of partitions all, or only those of
+    which a replica is not live."""
+
+    topics: frozenset[str] = frozenset()
+    catching_up: bool = False
+
+    def has(self, partition: Partition) -> bool:
+        """Whether the numbers of a partition are wanted."""
+        return not self.catching_up or len(partition.status.lrs) < len(partition.spec.replicas)
+
+
 class StatisticsView:
     """The statistics of one SC."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         #: What readers of changes got since the last second ended, by what they had seen.
-        self._computed: dict[tuple[int, frozenset[str]], asyncio.Task[str | None]] = {}
+        self._computed: dict[tuple[int, Followed], asyncio.Task[str | None]] = {}
         self._computed_at = -1
 
     async def all(self, wanted: Wanted) -> StatisticsAnswer:
@@ -75,8 +88,9 @@ class StatisticsView:
             next=page[-1] if len(page) < len(names) else None,
         )
 
-    async def changed(self, changes: Changes, topics: frozenset[str]) -> StatisticsAnswer | None:
-        """What changed, of these topics or of all; None if nothing did."""
+    async def changed(self, changes: Changes, wanted: Followed) -> StatisticsAnswer | None:
+        """What changed of what is wanted; None if nothing did."""
+        topics = wanted.topics
         store = self._controller.view.store
         ids, uids = changes.spus, changes.partitions
         spus = [s for s in store.objects(Spu) if ids is None or s.spec.spu_id in ids]
@@ -88,41 +102,42 @@ class StatisticsView:
         partitions = [p for p in found if not topics or p.spec.owner.name in topics]
         names = {p.spec.owner.name for p in partitions}
         names |= {name for name in changes.topics or () if not topics or name in topics}
-        if not spus and not partitions and not names:
+        shown = [p for p in partitions if wanted.has(p)]
+        if not spus and not names:
             return None
         return StatisticsAnswer(
             at=self._at(),
             spus=tuple(self._spus(spus, 0)),
             topics=tuple([one async for one in self._topics(sorted(names), 0)]),
-            partitions=tuple([one async for one in self._partitions(partitions)]),
+            partitions=tuple([one async for one in self._partitions(shown)]),
         )
 
-    async def follow(self, stream: EventStream, *, topics: frozenset[str]) -> None:
+    async def follow(self, stream: EventStream, wanted: Followed) -> None:
         """Send statistics: all, and then once a second what changed. A slow reader gets the
         changes of several seconds at once."""
         version = -1
         while True:
-            text, version = await self._news(version, topics)
+            text, version = await self._news(version, wanted)
             if text is not None:
                 await stream.send([(STATISTICS, text)])
             await stream.while_waiting(self._controller.seconds.end)
 
-    async def _news(self, version: int, topics: frozenset[str]) -> tuple[str | None, int]:
+    async def _news(self, version: int, wanted: Followed) -> tuple[str | None, int]:
         """What changed after a version, as JSON, and the version that it leads to. It is computed
         once for all readers that have seen the same."""
         now = self._controller.statistics.version
         if self._computed_at != now:
             self._computed, self._computed_at = {}, now
-        task = self._computed.get((version, topics))
+        task = self._computed.get((version, wanted))
         if task is None:
             changes = self._controller.statistics.changes_since(version)
-            task = asyncio.create_task(self._text(changes, topics), name="statistics")
-            self._computed[version, topics] = task
+            task = asyncio.create_task(self._text(changes, wanted), name="statistics")
+            self._computed[version, wanted] = task
         # One reader that goes away does not take the answer from the others.
         return await asyncio.shield(task), now
 
-    async def _text(self, changes: Changes, topics: frozenset[str]) -> str | None:
-        found = await self.changed(changes, topics)
+    async def _text(self, changes: Changes, wanted: Followed) -> str | None:
+        found = await self.changed(changes, wanted)
         return None if found is None else found.model_dump_json(by_alias=True)
 
     def _at(self) -> int:

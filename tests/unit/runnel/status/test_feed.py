@@ -13,7 +13,13 @@ from runnel.admin.http import ScClient
 from runnel.admin.sse import ServerEvent
 from runnel.status.feed import follow
 from runnel.status.state import ClusterState
-from schemas.errors import CompactedError, NotFoundError, RunnelError, UnreachableError
+from schemas.errors import (
+    CompactedError,
+    InvalidRequestError,
+    NotFoundError,
+    RunnelError,
+    UnreachableError,
+)
 from schemas.objects.topic import Topic
 from tests.polling import eventually
 from tests.unit.sc.builders import topic_of
@@ -27,6 +33,7 @@ class Sc:
     def __init__(self, *scripts: Script) -> None:
         self._scripts = list(scripts)
         self.queries: list[str | None] = []
+        self.catching_up: list[str | None] = []
 
     async def stream(
         self, path: str, query: Mapping[str, str]
@@ -34,6 +41,7 @@ class Sc:
         assert path == "/v1/watch"
         assert query["kinds"] == "spus,spugroups,topics,partitions,stats"
         self.queries.append(query.get("resourceVersion"))
+        self.catching_up.append(query.get("catchingUp"))
         if not self._scripts:
             await asyncio.Event().wait()
         for event in self._scripts.pop(0):
@@ -113,3 +121,17 @@ async def test_given_no_sc_at_the_beginning_then_it_ends() -> None:
             lambda: None,
             lambda _: None,
         )
+
+
+async def test_given_an_sc_that_cannot_choose_partitions_then_it_sends_all() -> None:
+    sc = Sc([InvalidRequestError("catchingUp: no such parameter")], [added("a"), SYNCED])
+    topics, said = await followed(sc, 3)
+    assert (topics, sc.catching_up) == (["a"], ["true", None, None])
+    assert said[0] == "the SC ended the stream", "the refusal is not said"
+
+
+async def test_given_another_refusal_then_it_ends() -> None:
+    refusal = InvalidRequestError("kinds: 'spugroups' is none")
+    sc = Sc([refusal], [refusal])
+    with pytest.raises(InvalidRequestError):
+        await follow(cast(ScClient, sc), ClusterState(), lambda: None, lambda _: None)

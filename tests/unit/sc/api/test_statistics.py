@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from sc.api.feeds import EventStream
-from sc.api.statistics import StatisticsView
+from sc.api.statistics import Followed, StatisticsView
 from sc.controller import Controller
 from sc.statistics.board import Board, Changes
 from sc.store.local_store import LocalStore
 from schemas.control.statistics import ReplicaNumbers, SpuNumbers, Statistics
 from schemas.ids import PartitionUid
+from schemas.objects.partition import LiveReplica
 from tests.polling import eventually
 from tests.unit.sc.builders import partition_of, spu_of, topic_of
 
@@ -63,15 +65,14 @@ async def test_readers_that_saw_the_same_get_the_same_and_it_is_computed_once(
     view, computed = view_of(board), list[Changes]()
     real = view.changed
 
-    async def counted(changes: Changes, topics: frozenset[str]) -> Any:
+    async def counted(changes: Changes, wanted: Followed) -> Any:
         computed.append(changes)
-        return await real(changes, topics)
+        return await real(changes, wanted)
 
     monkeypatch.setattr(view, "changed", counted)
     readers = [Reader() for _ in range(3)]
     following = [
-        asyncio.create_task(view.follow(cast(EventStream, one), topics=frozenset()))
-        for one in readers
+        asyncio.create_task(view.follow(cast(EventStream, one), Followed())) for one in readers
     ]
     # One that goes away early does not take it from the others.
     await asyncio.sleep(0)
@@ -87,8 +88,31 @@ async def test_readers_that_saw_the_same_get_the_same_and_it_is_computed_once(
 
 async def test_others_have_their_turn_while_many_partitions_are_added_up(board: Board) -> None:
     view, turns = view_of(board), 0
-    done = asyncio.create_task(view.changed(board.changes_since(-1), frozenset()))
+    done = asyncio.create_task(view.changed(board.changes_since(-1), Followed()))
     while not done.done():
         turns += 1
         await asyncio.sleep(0)
     assert turns > PARTITIONS / 256
+
+
+async def test_given_catching_up_then_only_partitions_with_a_replica_that_is_not_live() -> None:
+    store = LocalStore()
+    whole = partition_of("t", 0, (1, 2), lrs=tuple(live(1, 2)), leader=1)
+    lagging = partition_of("t", 1, (1, 2), lrs=tuple(live(1)), leader=1)
+    other = partition_of("u", 0, (1, 2), lrs=tuple(live(1)), leader=1)
+    for obj in (spu_of(1), topic_of("t"), topic_of("u"), whole, lagging, other):
+        store.put(obj)
+    board = Board(store)
+    rows = tuple(ReplicaNumbers(PartitionUid(p.uid), 0, 5, 5, 50) for p in (whole, lagging, other))
+    board.told(1, Statistics(spu=SpuNumbers(), replicas=rows), 0)
+    board.close_second(1)
+    for topics, expected in ((), ["t-1", "u-0"]), (("t",), ["t-1"]):
+        wanted = Followed(frozenset(topics), catching_up=True)
+        found = await view_of(board).changed(board.changes_since(0), wanted)
+        assert found is not None
+        assert sorted(one.name for one in found.partitions) == expected
+        assert found.topics[0].offsets == 10, "sums are of all partitions"
+
+
+def live(*spus: int) -> Iterator[LiveReplica]:
+    return (LiveReplica(spu_id=spu, storage_id=f"s{spu}") for spu in spus)
