@@ -2,11 +2,12 @@
 
     python -m benchmarks.statistics_cost [--partitions 3] [--pairs 7] [--seconds 5] [--json]
 
-Each round has an SC and an SPU of its own, whose logs begin empty. In it the SC runs once without
-statistics (it selects the subprotocol before them, as an older SC does, and so the SPU tells none),
-once with them, and once with them and a dashboard to which a browser is connected that shows all
-tables. The order is drawn anew each round, and the ratios are of one round, so that what drifts on
-the machine touches all alike. Behind each median is the range of the middle half of the rounds.
+Each round has an SC and an SPU of its own, and begins with writing to empty logs, which is not
+measured. In it the SC runs once without statistics (it selects the subprotocol before them, as an
+older SC does, and so the SPU tells none), once with them, and once with them and a dashboard to
+which a browser is connected that shows all tables. The order is drawn anew each round, and the
+ratios are of one round, so that what drifts on the machine touches all alike. Behind each median
+is the range of the middle half of the rounds.
 Records are of 100 B, so that the processor and not the disk is what they wait for; with
 TMPDIR=/dev/shm the disk has no part in it at all.
 
@@ -83,6 +84,8 @@ class Round:
         commands = dict.fromkeys(MODES, sc.command)
         commands["without"] = [*sc.command[:2], "-c", _WITHOUT, *sc.command[4:]]
         await self._create()
+        # Whoever comes first writes faster, up to 1.4 times: the logs are still empty.
+        await self._bench("produce", "--topic", self._written, "--record-size", "100")
         found = {}
         for mode in random.sample(MODES, len(MODES)):
             sc.end(signal.SIGTERM)
@@ -148,9 +151,10 @@ class Round:
             before, began = self._cpu_s(), time.perf_counter()
             await asyncio.sleep(self.seconds)
             figures.idle_cpu = (self._cpu_s() - before) / (time.perf_counter() - began)
-            topic = MANY if self.partitions > FEWEST else FEW
             before = self._cpu_s()
-            produced = await self._bench("produce", "--topic", topic, "--record-size", "100")
+            produced = await self._bench(
+                "produce", "--topic", self._written, "--record-size", "100"
+            )
             figures.records_per_s = produced["records_per_s"]
             count = produced["records_per_s"] * self.seconds
             figures.cpu_per_million = (self._cpu_s() - before) / count * 1e6
@@ -162,6 +166,11 @@ class Round:
             if browser is not None:
                 browser.cancel()
                 await asyncio.gather(browser, return_exceptions=True)
+
+    @property
+    def _written(self) -> str:
+        """The topic whose throughput is measured."""
+        return MANY if self.partitions > FEWEST else FEW
 
     def _cpu_s(self) -> float:
         return self.daemons.sc.cpu_s + self.daemons.spu.cpu_s
