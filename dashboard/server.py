@@ -187,7 +187,7 @@ class DashboardServer:
 
     async def _series(self, request: web.Request) -> web.Response:
         seconds = _seconds(request.query.get("seconds", str(MAX_SERIES_S)))
-        return _json(await series(self._sc, seconds, request.query.get("topic")))
+        return _json(await series(self._sc, seconds))
 
     async def _object(self, request: web.Request) -> web.Response:
         kind = request.match_info["kind"]

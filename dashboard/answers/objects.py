@@ -83,16 +83,11 @@ async def segments(shared: SharedCluster, topic: str, first: int) -> dict[str, A
     }
 
 
-async def series(sc: ScClient, seconds: int, topic: str | None) -> dict[str, Any]:
-    """Rates by second of all SPUs, and of a topic if one is named."""
+async def series(sc: ScClient, seconds: int) -> dict[str, Any]:
+    """Rates by second of all SPUs."""
     query = {"seconds": str(seconds), "limit": "1"}
-    if topic is not None:
-        query["topic"] = topic
     found = await sc.call("GET", "/v1/stats", query=query)
     return {
         "at": found["at"],
         "spus": {one["name"]: one.get("series", []) for one in found["spus"]},
-        "topics": {one["name"]: one.get("series", []) for one in found["topics"]}
-        if topic is not None
-        else {},
     }

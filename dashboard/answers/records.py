@@ -23,6 +23,7 @@ from runnel.consume.consumer import Consumer
 from runnel.consume.settings import ConsumerSettings
 from runnel.net.offsets import Start, TransactionId
 from runnel.records.as_json import record_json, typed_json
+from runnel.records.python_values import rows_of
 from schemas.errors import InvalidRequestError, RunnelError
 from schemas.objects.quantities import readable_size
 from schemas.objects.topic import Topic
@@ -174,7 +175,7 @@ def as_json(topic: str, batch: pa.RecordBatch, described: _Described) -> Iterato
     for number in range(batch.num_rows):
         row = _shortened(batch.slice(number, 1))
         if described.columns is None:
-            yield _cut(record_json(topic, row.to_pylist()[0]))
+            yield _cut(record_json(topic, rows_of(row)[0]))
         else:
             yield _cut(next(iter(typed_json(topic, row))))
 

@@ -6,12 +6,13 @@ import base64
 import json
 import math
 from collections.abc import Iterator
-from datetime import UTC, date
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
+from runnel.records.python_values import rows_of, utc_text
 from schemas.columns.topic_schema import READER_COLUMNS
 from schemas.wire.payload import TRANSACTION_ID
 
@@ -32,7 +33,7 @@ def typed_json(
             "topic": topic,
             "partition": place["partition"],
             "offset": place["offset"],
-            "timestamp": place["timestamp"].astimezone(UTC).isoformat(timespec="microseconds"),
+            "timestamp": utc_text(place["timestamp"]),
             **({} if transaction_id is None else {"transactionId": transaction_id}),
             "value": row,
         }
@@ -44,10 +45,7 @@ def rows_json(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     Decimals are text, for their digits; so are dates and times, and binary in base64.
     """
     rows = batch.select(range(len(READER_COLUMNS), batch.num_columns))
-    return [
-        {name: value_json(value) for name, value in row.items()}
-        for row in rows.to_pylist(maps_as_pydicts="strict")
-    ]
+    return [{name: value_json(value) for name, value in row.items()} for row in rows_of(rows)]
 
 
 def record_json(topic: str, row: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +57,7 @@ def record_json(topic: str, row: dict[str, Any]) -> dict[str, Any]:
         "topic": topic,
         "partition": row["partition"],
         "offset": row["offset"],
-        "timestamp": row["timestamp"].astimezone(UTC).isoformat(timespec="microseconds"),
+        "timestamp": utc_text(row["timestamp"]),
     }
     if row.get(TRANSACTION_ID.name) is not None:
         found["transactionId"] = row[TRANSACTION_ID.name]
@@ -98,8 +96,7 @@ def compact_json(data: Any) -> str:
 
 def places_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Partition, offset and timestamp of typed records."""
-    found: list[dict[str, Any]] = batch.select(READER_COLUMNS).to_pylist()
-    return found
+    return rows_of(batch.select(READER_COLUMNS))
 
 
 def _bytes_json(name: str, data: bytes | None) -> dict[str, str | None]:

@@ -23,7 +23,11 @@ def host_name(header: str) -> str:
         return name[1:].partition("]")[0]
     if name.count(":") > 1:
         return name
-    return name.partition(":")[0].removesuffix(".")
+    name, _, port = name.partition(":")
+    if port and not (port.isascii() and port.isdigit()):
+        # No browser sends this; it is nobody's name.
+        return ""
+    return name.removesuffix(".")
 
 
 def accepts(header: str | None, names: frozenset[str], advertised: Iterable[str]) -> bool:

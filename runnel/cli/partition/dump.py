@@ -26,6 +26,7 @@ from runnel.net.address import parse_addresses
 from runnel.partition.dump import BatchDump
 from runnel.partition.stored_batches import StoredBatch, read_segment, read_segments, segment_files
 from runnel.records.as_json import record_json
+from runnel.records.python_values import rows_of
 from schemas.errors import InvalidRequestError, RunnelError
 from schemas.ids import dotted_term, format_term, parse_dotted_term
 from schemas.wire.batch import CODECS, HEADER_SIZE, NO_TRANSACTION, BatchHeader
@@ -280,7 +281,7 @@ def _records(batch: StoredBatch, header: BatchHeader, name: str) -> dict[str, An
     if batch.problem is not None:
         return {"items": [], "notDecoded": batch.problem}
     try:
-        rows = decode_records(batch.data, batch.header).to_pylist()
+        rows = rows_of(decode_records(batch.data, batch.header))
     except RunnelError as error:
         return {"items": [], "notDecoded": error.message}
     items = []

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from runnel.records.python_values import values_of
 from runnel.records.row_values import not_json
 from schemas.errors import InvalidRequestError, NotFoundError, RunnelError
 from schemas.wire.batch import MAX_TRANSACTION_ID
@@ -275,7 +276,7 @@ def _rows_chunk(
     if rule.field is not None:
         _column(table, rule.field, path)
     names = table.column_names
-    columns = [table.column(name).to_pylist() for name in names]
+    columns = [values_of(table.column(name)) for name in names]
     encode = json.JSONEncoder(separators=(",", ":"), default=_json_value).encode
     values = [
         encode(dict(zip(names, row, strict=True))).encode() for row in zip(*columns, strict=True)

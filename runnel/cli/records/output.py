@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import UTC
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
 import pyarrow as pa
 
 from runnel.records.as_json import compact_json, places_of, record_json, rows_json, typed_json
+from runnel.records.python_values import rows_of, utc_text
 from schemas.columns.topic_schema import READER_COLUMNS
 from schemas.errors import InvalidRequestError
 
@@ -64,7 +65,7 @@ class RecordWriter:
             case RecordOutput.JSON:
                 data = "".join(
                     json.dumps(record_json(self._topic, row), ensure_ascii=False) + "\n"
-                    for row in batch.to_pylist()
+                    for row in rows_of(batch)
                 ).encode()
             case RecordOutput.TABLE:
                 data = self._table(batch).encode()
@@ -86,8 +87,8 @@ class RecordWriter:
         if not self._header_printed:
             lines.append(f"{'PARTITION':>9} {'OFFSET':>10}  {'TIMESTAMP':26}  {'KEY':20}  VALUE")
             self._header_printed = True
-        for row in batch.to_pylist():
-            when = row["timestamp"].astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+        for row in rows_of(batch):
+            when = _when(row["timestamp"])
             key, value = shown(row["key"]), shown(row["value"])
             lines.append(f"{row['partition']:>9} {row['offset']:>10}  {when:26}  {key:20}  {value}")
         return "\n".join(lines) + "\n"
@@ -103,7 +104,7 @@ class RecordWriter:
             lines.append(place.format("PARTITION", "OFFSET", "TIMESTAMP") + columns.rstrip())
             self._header_printed = True
         for row, values in zip(places_of(batch), rows_json(batch), strict=True):
-            when = row["timestamp"].astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+            when = _when(row["timestamp"])
             cells = (
                 f"{_cell(value):{width}}"
                 for value, width in zip(values.values(), widths, strict=True)
@@ -117,6 +118,11 @@ def print_bytes(data: bytes) -> None:
     """Write to standard output at once."""
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
+
+
+def _when(time: datetime | str) -> str:
+    """A time for a line of a table."""
+    return utc_text(time).removesuffix("+00:00").replace("T", " ")
 
 
 def _cell(value: Any) -> str:

@@ -12,14 +12,15 @@ import base64
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pyarrow as pa
 
 from runnel.cli.records.escapes import unescaped
-from runnel.records.as_json import compact_json, rows_json
-from schemas.columns.topic_schema import READER_COLUMNS, TopicSchema
+from runnel.records.as_json import compact_json, places_of, rows_json
+from runnel.records.python_values import far_time, rows_of
+from schemas.columns.topic_schema import TopicSchema
 from schemas.errors import InvalidRequestError
 
 #: Verbs and what they print.
@@ -62,7 +63,7 @@ class _Record:
     topic: str = ""
     partition: int = 0
     offset: int = 0
-    timestamp: datetime = _EPOCH
+    timestamp_us: int = 0
     headers: Sequence[tuple[str, bytes | None]] = ()
 
 
@@ -89,17 +90,17 @@ def _plain(topic: str, batch: pa.RecordBatch) -> list[_Record]:
             topic,
             row["partition"],
             row["offset"],
-            row["timestamp"],
+            time_us,
             [(header["key"], header["value"]) for header in row["headers"] or ()],
         )
-        for row in batch.to_pylist()
+        for row, time_us in zip(rows_of(batch), _times_us(batch), strict=True)
     ]
 
 
 def _typed(topic: str, batch: pa.RecordBatch, rows: TopicSchema) -> list[_Record]:
-    places = batch.select(READER_COLUMNS).to_pylist()
+    places = places_of(batch)
     found = []
-    for place, values in zip(places, rows_json(batch), strict=True):
+    for place, time_us, values in zip(places, _times_us(batch), rows_json(batch), strict=True):
         key = None if rows.key_column is None else values[rows.key_column]
         text = key if key is None or isinstance(key, str) else compact_json(key)
         found.append(
@@ -109,9 +110,14 @@ def _typed(topic: str, batch: pa.RecordBatch, rows: TopicSchema) -> list[_Record
                 topic,
                 place["partition"],
                 place["offset"],
-                place["timestamp"],
+                time_us,
             )
         )
+    return found
+
+
+def _times_us(batch: pa.RecordBatch) -> list[int]:
+    found: list[int] = batch.column("timestamp").cast(pa.int64()).to_pylist()
     return found
 
 
@@ -197,17 +203,19 @@ def _header(pieces: Sequence[_Piece], key: str, value: bytes | None) -> bytes:
 
 def _time(detail: str) -> _Piece:
     if not detail:
-        return lambda record: b"%d" % _milliseconds(record.timestamp)
+        return lambda record: b"%d" % (record.timestamp_us // 1000)
     if (match := re.fullmatch(r"strftime\[(.*)\]", detail, re.DOTALL)) is None:
         raise _unknown("%d", detail)
     wanted = match[1]
-    return lambda record: record.timestamp.astimezone(UTC).strftime(wanted).encode()
+    return lambda record: _strftime(record.timestamp_us, wanted).encode()
 
 
-def _milliseconds(when: datetime) -> int:
-    """Rounded down, without the error of floating point numbers."""
-    since = when.astimezone(UTC) - _EPOCH
-    return (since.days * 86_400_000) + since.seconds * 1000 + since.microseconds // 1000
+def _strftime(time_us: int, form: str) -> str:
+    try:
+        return (_EPOCH + timedelta(microseconds=time_us)).strftime(form)
+    except OverflowError:
+        # No form is made for years beyond those that Python knows.
+        return far_time(time_us)
 
 
 def _size(data: bytes | None) -> bytes:

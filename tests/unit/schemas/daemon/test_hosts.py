@@ -31,6 +31,8 @@ ADVERTISED = ("Edge-7.example",)
         ("", False),
         (":9003", False),
         ("127.0.0.1@evil.example", False),
+        ("127.0.0.1:9003.evil.example", False),
+        ("localhost:x", False),
     ],
 )
 def test_accepts(header: str | None, accepted: bool) -> None:
