@@ -15,6 +15,7 @@ import io
 import json
 import os
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -24,7 +25,7 @@ from typing import Any, Final
 
 from runnel.diagnostics.contents import MANIFEST, README, readme
 from runnel.diagnostics.redaction import Redactor
-from schemas.errors import ConflictError
+from schemas.errors import ConflictError, InvalidRequestError
 
 #: Most bytes of one file, and of all files together, before compression.
 MAX_FILE_BYTES: Final = 8 << 20
@@ -100,12 +101,19 @@ class Archive:
 def open_archive(file: Path, redactor: Redactor, at: datetime) -> Iterator[Archive]:
     """An archive that is ``file`` when it is left without an error.
 
-    Raises ConflictError if the file exists, and OSError if it cannot be written.
+    Raises ConflictError if the file exists, InvalidRequestError if none can be made there, and
+    OSError if it cannot be written.
     """
     if file.exists():
-        raise ConflictError(f"{file} exists already; name another file with -o, or remove it")
-    partial = file.with_name(f".{file.name}.partial")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        raise _exists(file)
+    try:
+        # Two commands at once do not write to one file. Only its owner may read it.
+        descriptor, name = tempfile.mkstemp(".partial", f".{file.name}.", file.parent)
+    except OSError as error:
+        raise InvalidRequestError(
+            f"{file} cannot be made: {error.strerror}; name another file with -o"
+        ) from error
+    partial = Path(name)
     try:
         with (
             os.fdopen(descriptor, "wb") as stream,
@@ -115,11 +123,27 @@ def open_archive(file: Path, redactor: Redactor, at: datetime) -> Iterator[Archi
             archive = Archive(tar, folder, redactor, at)
             yield archive
             archive.close()
-        partial.replace(file)
-    except BaseException:
+        _name(partial, file)
+    finally:
         with suppress(OSError):
             partial.unlink()
-        raise
+
+
+def _name(partial: Path, file: Path) -> None:
+    """Give a complete archive its name, unless there is a file of this name by now."""
+    try:
+        file.hardlink_to(partial)
+    except FileExistsError:
+        raise _exists(file) from None
+    except OSError:
+        # This file system has one name for a file.
+        if file.exists():
+            raise _exists(file) from None
+        partial.replace(file)
+
+
+def _exists(file: Path) -> ConflictError:
+    return ConflictError(f"{file} exists already; name another file with -o, or remove it")
 
 
 def shortened(data: bytes, most: int) -> tuple[bytes, int]:

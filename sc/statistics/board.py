@@ -89,8 +89,6 @@ class Board:
         self._replicas: dict[PartitionUid, dict[int, ReplicaNumbers]] = {}
         self._topics: dict[str, TopicBoard] = {}
         self._totals = Totals()
-        #: Partitions whose numbers are not those in the totals any more.
-        self._uncounted: set[PartitionUid] = set()
         self._active: set[str] = set()
         self._now = _Second()
         self._past: deque[Changes] = deque(maxlen=_REMEMBERED_S)
@@ -126,9 +124,8 @@ class Board:
 
     def changed(self, partition: Partition) -> None:
         """The object has changed: another replica's numbers may be those of the partition."""
-        uid = PartitionUid(partition.uid)
-        if uid in self._replicas:
-            self._uncounted.add(uid)
+        if partition.uid in self._replicas:
+            self._count(partition)
 
     def _told_of(self, spu_id: int, numbers: ReplicaNumbers) -> None:
         partition = self._store.partition_by_uid(numbers.uid)
@@ -139,14 +136,25 @@ class Board:
         replicas[spu_id] = numbers
         now = self._now
         now.partitions.add(numbers.uid)
-        self._uncounted.add(numbers.uid)
-        if before is None or partition.status.leader != spu_id:
+        leader = partition.status.leader
+        if leader == spu_id or leader not in replicas:
+            self._count(partition)
+        if before is None or leader != spu_id:
             return
         more = max(0, numbers.committed_end - before.committed_end)
         # Retention makes a log smaller: what it took is not known, so this is the least.
         grown = max(0, numbers.log_bytes - before.log_bytes)
         now.committed[numbers.uid] = now.committed.get(numbers.uid, 0) + more
         now.written[numbers.uid] = now.written.get(numbers.uid, 0) + grown
+
+    def _count(self, partition: Partition) -> None:
+        """The numbers of a partition may be others now. They are counted at once, a few at a time:
+        all that changed in a second, once a second, delayed records."""
+        numbers = self.partition(partition)
+        if numbers is not None:
+            uid, topic = PartitionUid(partition.uid), partition.spec.owner.name
+            offsets = max(0, numbers.committed_end - numbers.log_start)
+            self._totals.count(uid, topic, offsets, numbers.log_bytes)
 
     def close_second(self, second: int) -> None:
         """This second is over: compute its rates."""
@@ -196,7 +204,6 @@ class Board:
             case Partition():
                 uid = PartitionUid(gone.uid)
                 self._replicas.pop(uid, None)
-                self._uncounted.discard(uid)
                 self._totals.forget(uid)
             case _:
                 pass
@@ -212,17 +219,7 @@ class Board:
         return self._topics.get(name)
 
     def total(self, topic: str) -> Total:
-        """The sums over the partitions of a topic. What changed since the call before is counted
-        now, so a topic of many partitions costs no more than one of few."""
-        for uid in self._uncounted:
-            partition = self._store.partition_by_uid(uid)
-            numbers = None if partition is None else self.partition(partition)
-            if partition is None or numbers is None:
-                self._totals.forget(uid)
-                continue
-            offsets = max(0, numbers.committed_end - numbers.log_start)
-            self._totals.count(uid, partition.spec.owner.name, offsets, numbers.log_bytes)
-        self._uncounted.clear()
+        """The sums over the partitions of a topic."""
         return self._totals.of(topic)
 
     def replicas(self, uid: PartitionUid) -> dict[int, ReplicaNumbers]:

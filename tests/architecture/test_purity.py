@@ -130,6 +130,7 @@ EDGES = {
 VALUES = {
     "runnel.records.record": {"datetime": "the type of the times users see; it reads no clock"},
     "runnel.records.as_json": {"datetime": "the type of times; it reads no clock"},
+    "runnel.records.python_values": {"datetime": "the type of times; it reads no clock"},
     "runnel.records.converters": {"datetime": "the type of columns of times; it reads no clock"},
     "runnel.records.declared_columns": {"datetime": "types of columns; it reads no clock"},
 }

@@ -13,7 +13,7 @@ from runnel.diagnostics import archive as archives
 from runnel.diagnostics.archive import open_archive, shortened
 from runnel.diagnostics.contents import CONTENTS, safe_name
 from runnel.diagnostics.redaction import Redactor
-from schemas.errors import ConflictError
+from schemas.errors import ConflictError, InvalidRequestError
 
 AT = datetime(2026, 11, 23, 22, 30, tzinfo=UTC)
 
@@ -103,6 +103,40 @@ def test_given_a_file_of_this_name_then_it_stays(tmp_path: Path) -> None:
     with pytest.raises(ConflictError, match=r"exists already; name another file with -o"):
         open_archive(file, Redactor(), AT).__enter__()
     assert file.read_text() == "mine"
+
+
+def test_given_two_at_once_then_one_archive_and_a_conflict(tmp_path: Path) -> None:
+    file = tmp_path / "a.tar.gz"
+    later = open_archive(file, Redactor(), AT)
+    later.__enter__().add("who", "later")
+    with open_archive(file, Redactor(), AT) as first:
+        first.add("who", "first")
+    with pytest.raises(ConflictError, match="exists already"):
+        later.__exit__(None, None, None)
+    with tarfile.open(file) as tar:
+        member = tar.extractfile("a/who")
+        assert member is not None
+        assert member.read() == b"first"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_given_a_file_system_without_links_then_the_archive_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    file = tmp_path / "a.tar.gz"
+    with open_archive(file, Redactor(), AT):
+        pass
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_given_no_such_directory_then_it_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "none" / "a.tar.gz"
+    with pytest.raises(InvalidRequestError, match="cannot be made: No such file or directory"):
+        open_archive(file, Redactor(), AT).__enter__()
 
 
 @pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 5_000])
