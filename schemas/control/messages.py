@@ -44,9 +44,11 @@ STATISTICS_PROTOCOL: Final = "runnel.session.statistics"
 #: That of one which also tells how long its appends and fsyncs take. An SC that does not select it
 #: is of an older version, and refuses statistics with fields that it does not know.
 LATENCIES_PROTOCOL: Final = "runnel.session.latencies"
+#: That of one which also keeps what no archive holds yet. An older one is told to keep everything.
+ARCHIVE_PROTOCOL: Final = "runnel.session.archive"
 #: What an SPU offers, the newest first: each end that knows one knows those after it.
 PROTOCOLS: Final = (
-    *(LATENCIES_PROTOCOL, STATISTICS_PROTOCOL, OBSTACLES_PROTOCOL),
+    *(ARCHIVE_PROTOCOL, LATENCIES_PROTOCOL, STATISTICS_PROTOCOL, OBSTACLES_PROTOCOL),
     *(PARTS_PROTOCOL, IDENTIFY_PROTOCOL),
 )
 #: Peers that a report says are unreachable, and characters of the reason and of the host.
@@ -205,7 +207,8 @@ class Assignment(Model):
     answers with the report that it knows this assignment, and its log must not grow by itself
     after that. ``unclean_term`` is the last term that an unclean election began: only for a leader
     of that term or a later one may a replica discard records that were committed before it.
-    Records below ``truncate_before`` are to be removed, as far as they are committed.
+    Records below ``truncate_before`` are to be removed, as far as they are committed. Where
+    ``archived_before`` is given, retention removes only records below it.
     """
 
     uid: PartitionUid
@@ -219,6 +222,7 @@ class Assignment(Model):
     lrs: tuple[LiveReplica, ...] = ()
     unclean_term: Term | None = None
     truncate_before: int = 0
+    archived_before: int | None = None
     revision: int
 
 

@@ -43,6 +43,9 @@ class PartitionSpec(Model):
     """open, or sealed: it takes no more records."""
     truncate_before: int | None = Field(default=None, ge=0)
     """Records below this offset are to be removed."""
+    archived_before: int | None = Field(default=None, ge=0)
+    """Of a topic with an archive: records below this offset are in it, and retention keeps those
+    from there on."""
     log: SharedLogSettings = LogSettings()
     """Settings of the log."""
 
@@ -119,6 +122,20 @@ class Truncation(Model):
 
     before: int = Field(ge=0, lt=1 << 62)
     """Records below this offset are removed; uncommitted ones as soon as they are committed."""
+    force: bool | None = None
+    """true: also records of a topic with an archive that are not in it yet."""
+
+
+class ArchivedRange(Model):
+    """What an archive says of a partition: records below an offset are in it, and listed.
+
+    It is refused unless the partition's ``archivedBefore`` is as the writer saw it.
+    """
+
+    before: int = Field(ge=0, lt=1 << 62)
+    """Records below this offset are archived."""
+    was: int = Field(ge=0, lt=1 << 62)
+    """The partition's ``archivedBefore``, as the writer saw it."""
 
 
 class Partition(Object):

@@ -113,6 +113,11 @@ def format_duration(ms: int) -> str:
     return f"{ms}ms"
 
 
+def is_number(value: object) -> bool:
+    """Is it a number? Python's booleans are not meant as such."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def check_name(value: Any) -> str:
     """The one rule for names of every kind. Raises ValueError that says what is allowed."""
     if not isinstance(value, str):

@@ -11,8 +11,10 @@ from typing import Final
 SYSTEM_PREFIX: Final = "_"
 #: The topic that holds the positions of named consumers.
 POSITIONS: Final = "_positions"
+#: The topic that lists the files of archives.
+ARCHIVE: Final = "_archive"
 #: The NAME in ``/v1/system-topics/NAME``, and the topic that it stands for.
-SYSTEM_TOPICS: Final = {"positions": POSITIONS}
+SYSTEM_TOPICS: Final = {"positions": POSITIONS, "archive": ARCHIVE}
 
 
 def is_system_name(name: str) -> bool:

@@ -27,6 +27,7 @@ from schemas.columns.topic_schema import (
     check_timestamp_column,
 )
 from schemas.model import CaselessEnum, Model
+from schemas.objects.archive import ArchiveSettings
 from schemas.objects.html import html_table
 from schemas.objects.metadata import Object, Status
 from schemas.objects.quantities import DurationMs, Millis, Size
@@ -160,6 +161,8 @@ class TopicSpec(Model):
     """What is kept."""
     segment: SegmentSettings = SegmentSettings()
     """When a segment file is completed."""
+    archive: ArchiveSettings | None = None
+    """Cold storage: retention then keeps what is not in the archive yet; null: none."""
     compression: Compression = Compression.NONE
     """Codec that producers use."""
     durability: Durability = Durability.FSYNC

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import struct
+from collections.abc import Collection
 from typing import Any, Final
 
 import numpy as np
@@ -75,10 +76,14 @@ def _schema_message_length(with_ids: bool) -> int:
     return len((_SCHEMA_WITH_IDS if with_ids else RECORD_SCHEMA).serialize())
 
 
-def decode_records(batch: Buffer, header: BatchHeader | None = None) -> pa.RecordBatch:
+def decode_records(
+    batch: Buffer,
+    header: BatchHeader | None = None,
+    wanted: Collection[str] | None = None,
+) -> pa.RecordBatch:
     """The records of one batch, without copying if the codec is none: columns of
     `RECORD_SCHEMA`, then `TRANSACTION_ID` if they have ids. ``header`` is the batch's, if it was
-    read already.
+    read already. ``wanted``: other columns than these may be null, whatever the batch has.
 
     The caller has verified the batch. Raises CorruptBatchError as `read_payload` does and if a
     record lacks a required value, UnsupportedError for an unknown schema.
@@ -87,10 +92,11 @@ def decode_records(batch: Buffer, header: BatchHeader | None = None) -> pa.Recor
     if header.schema_id != 0:
         raise UnsupportedError(f"this client does not know schema {header.schema_id}; upgrade it")
     with_ids = header.has_transaction_ids
-    records = read_payload(header, batch, _SCHEMA_WITH_IDS if with_ids else RECORD_SCHEMA)
+    records = read_payload(header, batch, _SCHEMA_WITH_IDS if with_ids else RECORD_SCHEMA, wanted)
     if with_ids:
         require_transaction_ids(header, records)
-    if records.column("timestamp").null_count:
+    has_times = wanted is None or "timestamp" in wanted
+    if has_times and records.column("timestamp").null_count:
         raise CorruptBatchError("payload has a record without a timestamp")
     pairs = records.column("headers").values
     if pairs.null_count or pairs.field("key").null_count:
@@ -98,9 +104,15 @@ def decode_records(batch: Buffer, header: BatchHeader | None = None) -> pa.Recor
     return records
 
 
-def read_payload(header: BatchHeader, batch: Buffer, schema: pa.Schema) -> pa.RecordBatch:
+def read_payload(
+    header: BatchHeader,
+    batch: Buffer,
+    schema: pa.Schema,
+    wanted: Collection[str] | None = None,
+) -> pa.RecordBatch:
     """The rows of a verified batch, read as ``schema``; not copied if the codec is none.
 
+    ``wanted``: columns besides these, and transaction ids, are null if they need not be decoded.
     Raises CorruptBatchError if the payload is no record batch of that schema, contradicts
     itself or the header, or would take more than `MAX_DECODED_BYTES`. May hold nulls anywhere.
     """
@@ -117,7 +129,16 @@ def read_payload(header: BatchHeader, batch: Buffer, schema: pa.Schema) -> pa.Re
                 f"payload claims {decompressed} bytes when decompressed; the limit is"
                 f" {MAX_DECODED_BYTES}"
             )
-        records = pa.ipc.read_record_batch(message, schema)
+        fields = _needed(schema, wanted)
+        if fields is None or header.codec == 0:
+            # Columns that are not compressed are not copied, so that none is left out here.
+            records = pa.ipc.read_record_batch(message, schema)
+            if fields is not None:
+                records = records.select(fields)
+        else:
+            options = pa.ipc.IpcReadOptions(included_fields=list(fields))
+            source = pa.PythonFile(_Pieces([schema.serialize(), payload]), mode="r")
+            records = pa.ipc.open_stream(source, options=options).read_next_batch()
         # Offsets inside columns too: following a false offset would read outside the buffer.
         records.validate(full=True)
     except (pa.ArrowException, EOFError, OSError, ValueError, struct.error) as error:
@@ -126,7 +147,69 @@ def read_payload(header: BatchHeader, batch: Buffer, schema: pa.Schema) -> pa.Re
         raise CorruptBatchError(
             f"payload has {records.num_rows} records, the header says {header.record_count}"
         )
-    return records
+    return records if fields is None else _filled(records, schema, fields)
+
+
+def _needed(schema: pa.Schema, wanted: Collection[str] | None) -> tuple[int, ...] | None:
+    """The numbers of the columns to look at; None for all."""
+    if wanted is None:
+        return None
+    # Without a column, Arrow would not say how many rows there are.
+    fields = _numbers_of(schema, frozenset(wanted)) or (_cheapest(schema),)
+    return fields if len(fields) < len(schema) else None
+
+
+@functools.lru_cache(maxsize=256)
+def _numbers_of(schema: pa.Schema, wanted: frozenset[str]) -> tuple[int, ...]:
+    names = wanted | {TRANSACTION_ID.name} if schema.names[-1:] == [TRANSACTION_ID.name] else wanted
+    return tuple(number for number, name in enumerate(schema.names) if name in names)
+
+
+def _cheapest(schema: pa.Schema) -> int:
+    """A column of numbers, if there is one."""
+    return next((i for i, field in enumerate(schema) if _is_plain(field.type)), 0)
+
+
+def _is_plain(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_primitive(type_))
+
+
+def _filled(records: pa.RecordBatch, schema: pa.Schema, fields: tuple[int, ...]) -> pa.RecordBatch:
+    """The columns that were decoded, and nulls in the place of the others."""
+    there = dict(zip(fields, records.columns, strict=True))
+    rows = records.num_rows
+    columns = [
+        there[number] if number in there else pa.nulls(rows, field.type)
+        for number, field in enumerate(schema)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+class _Pieces:
+    """Buffers as one file that Arrow reads without copying them."""
+
+    closed = False
+
+    def __init__(self, pieces: list[pa.Buffer]) -> None:
+        self._pieces = pieces
+
+    def read_buffer(self, size: int = -1) -> pa.Buffer:
+        """The next ``size`` bytes, or those up to the end of a piece."""
+        if not self._pieces:
+            return pa.py_buffer(b"")
+        first = self._pieces[0]
+        if 0 <= size < first.size:
+            self._pieces[0] = first.slice(size)
+            return first.slice(0, size)
+        return self._pieces.pop(0)
+
+    read = read_buffer
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
 
 
 def require_transaction_ids(header: BatchHeader, records: pa.RecordBatch) -> None:

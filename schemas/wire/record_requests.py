@@ -40,9 +40,20 @@ class FetchFlags(IntFlag):
     #: The reader knows that what lies below the offset was committed: a leader whose log ends
     #: before it answers OFFSET_OUT_OF_RANGE, and does not wait.
     COMMITTED_BELOW = 4
+    #: The reader is on the SPU's host: the SPU may answer where the batches lie, which are many,
+    #: instead of sending them (`schemas.wire.located_batches`).
+    LOCATE = 8
+
+
+class AnswerFlags(IntFlag):
+    """What an answer to a fetch is. Unknown bits are ignored."""
+
+    #: The tail is a `schemas.wire.located_batches.Place`, as the request allowed.
+    LOCATED = 1
 
 
 NO_FLAGS: Final = FetchFlags(0)
+NO_ANSWER_FLAGS: Final = AnswerFlags(0)
 
 
 class PositionBy(IntEnum):
@@ -141,19 +152,23 @@ class FetchResponse(FixedPart):
     """The log's bounds, and whole batches as the tail.
 
     ``log_start`` is the first offset kept; ``lac`` the last one committed (one below
-    ``log_start`` in an empty log); readers stop at it.
+    ``log_start`` in an empty log); readers stop at it. With LOCATED in ``flags``, the tail says
+    where the batches lie.
     """
 
     log_start: int
     lac: int
-    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<qq")
+    flags: AnswerFlags = NO_ANSWER_FLAGS
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<qqB")
+    ADDED: ClassVar[int] = 1
 
     def pack(self) -> bytes:
-        return self.LAYOUT.pack(self.log_start, self.lac)
+        return self.LAYOUT.pack(self.log_start, self.lac, self.flags)
 
     @classmethod
     def unpack(cls, data: memoryview | bytes) -> Self:
-        return cls(*cls._fields(data))  # type: ignore[arg-type]
+        log_start, lac, flags = cls._fields(data)
+        return cls(log_start, lac, AnswerFlags(flags))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,7 +161,10 @@ class _Dumper(yaml.SafeDumper):
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     # Unquoted, YAML's other line breaks would be read back as spaces.
-    style = '"' if _LINE_BREAKS & set(text) else None
+    style: str | None = '"' if _LINE_BREAKS & set(text) else None
+    if style is None and "\n" in text.strip("\n"):
+        # A query stays in its lines; where YAML cannot write a text so, it is quoted.
+        style = "|"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

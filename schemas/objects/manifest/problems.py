@@ -17,7 +17,7 @@ from typing import Any, Final, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from schemas.objects.quantities import MAX_NAME_LENGTH, short
-from schemas.objects.spelling import nearest
+from schemas.objects.spelling import meant_field
 
 Path = tuple[str | int, ...]
 
@@ -100,7 +100,7 @@ def kind_of(value: Any) -> str:
 
 def _unknown_field(path: Path, cls: type[BaseModel], *, hint: bool) -> str:
     known = _field_names(_model_at(cls, path[:-1]))
-    meant = nearest(str(path[-1]), known) if hint else None
+    meant = meant_field(str(path[-1]), known) if hint else None
     if meant is not None:
         return f"unknown field; did you mean {meant}?"
     return f"unknown field; known fields: {', '.join(known)}"

@@ -26,9 +26,21 @@ from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
 from schemas.columns.topic_schema import TopicSchema
+from schemas.objects.archive import ArchiveSettings
 from schemas.objects.kinds import KINDS
 from schemas.objects.metadata import Object
 from schemas.objects.partition import PartitionStatus
+from schemas.objects.pipeline import (
+    Desired,
+    FileFormat,
+    OutputMode,
+    PipelineSink,
+    PipelineSource,
+    PipelineSpec,
+    PipelineState,
+    PipelineStatus,
+    Trigger,
+)
 from schemas.objects.quantities import Millis, check_name, parse_duration_ms, parse_size
 from schemas.objects.spu import Ingress, PublicEndpoint
 from schemas.objects.topic import PartitionAssignment, TopicSpec
@@ -38,6 +50,8 @@ names = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True).filter(
     lambda name: name not in {".", ".."}
 )
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+locations = texts.map(lambda text: f"/{text}")
+option_texts = st.dictionaries(texts, texts, max_size=3)
 durations = st.integers(0, 2**63 - 1).map(Millis)
 
 _INT_BOUND = 2**62
@@ -58,6 +72,23 @@ def model(cls: type[Any]) -> st.SearchStrategy[Any]:
         return _topic_specs()
     if cls is TopicSchema:
         return topic_schemas()
+    if cls is PipelineSource:
+        return st.builds(PipelineSource, topic=names, options=option_texts) | st.builds(
+            PipelineSource, topics=st.lists(names, min_size=1, max_size=3, unique=True).map(tuple)
+        )
+    if cls is PipelineSink:
+        modes = st.sampled_from(OutputMode)
+        return st.builds(PipelineSink, topic=names, output_mode=modes) | st.builds(
+            PipelineSink, path=locations, format=st.none() | st.sampled_from(FileFormat)
+        )
+    if cls is Trigger:
+        return st.builds(Trigger, interval=durations) | st.sampled_from(
+            [Trigger(), Trigger(once=True), Trigger(available_now=True)]
+        )
+    if cls is PipelineSpec:
+        return _pipeline_specs()
+    if cls is PipelineStatus:
+        return _pipeline_statuses()
     if cls is Ingress:
         return st.builds(Ingress, hostname=texts) | st.builds(Ingress, ip=texts)
     return st.fixed_dictionaries(
@@ -69,6 +100,8 @@ def model(cls: type[Any]) -> st.SearchStrategy[Any]:
 def field(cls: type[BaseModel], name: str, info: FieldInfo) -> st.SearchStrategy[Any]:
     if cls is PartitionStatus and name in {"term", "unclean_term"}:
         return st.integers(0, 2**47).map(lambda changes: changes << 16)
+    if cls is ArchiveSettings and name == "path":
+        return names.map(lambda one: f"/mnt/{one}")
     if cls is PublicEndpoint and name == "ingress":
         return st.lists(model(Ingress), min_size=1, max_size=3).map(tuple)
     return _annotated(info.annotation, info.metadata)
@@ -126,6 +159,32 @@ def _annotated(annotation: Any, metadata: list[Any]) -> st.SearchStrategy[Any]:
 
 def _least_length(metadata: list[Any]) -> int:
     return max((i.min_length for i in metadata if isinstance(i, annotated_types.MinLen)), default=0)
+
+
+def _pipeline_specs() -> st.SearchStrategy[PipelineSpec]:
+    """Either SQL or the name of a function."""
+    free = {
+        "source": model(PipelineSource),
+        "sink": model(PipelineSink),
+        "trigger": model(Trigger),
+        "checkpoint": locations,
+        "desired": st.sampled_from(Desired),
+    }
+    query = st.builds(PipelineSpec, query=texts.filter(bool), **free)
+    return query | st.builds(PipelineSpec, python=st.just("jobs.totals:make"), **free)
+
+
+def _pipeline_statuses() -> st.SearchStrategy[PipelineStatus]:
+    counts = st.none() | st.integers(0, _INT_BOUND)
+    return st.builds(
+        PipelineStatus,
+        state=st.sampled_from(PipelineState),
+        reason=st.none() | texts,
+        run_id=st.none() | texts,
+        last_error=st.none() | texts,
+        rows_per_second=st.none() | st.floats(0, 1e12),
+        **dict.fromkeys(("last_batch", "rows_in", "rows_out", "total_rows_out", "lag"), counts),
+    )
 
 
 def _topic_specs() -> st.SearchStrategy[TopicSpec]:

@@ -23,8 +23,9 @@ from tests.unit.schemas.wire.batches import batch_of, record, stored, table_of
 def test_law_any_payload_decodes_or_is_corrupt(payload: bytes, count: int) -> None:
     batch = build(payload, record_count=count, first_timestamp_us=0, last_timestamp_us=0)
     verify_client_part(batch)
-    with pytest.raises(CorruptBatchError, match="payload"):
-        decode_records(batch)
+    for wanted in (None, ("value",), ("key", "timestamp"), ()):
+        with pytest.raises(CorruptBatchError, match="payload"):
+            decode_records(batch, wanted=wanted)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +100,22 @@ def test_given_no_codec_then_decoding_copies_nothing() -> None:
     values = decode_records(data).column("value").buffers()[2]
     start = pa.py_buffer(data).address
     assert start <= values.address < start + len(data)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("wanted", [("value",), ("timestamp", "key"), ("headers",), ()])
+def test_given_columns_then_those_are_as_ever_and_others_may_be_null(
+    codec: str, wanted: tuple[str, ...]
+) -> None:
+    rows = [record(b"%d" % n, headers=[{"key": "a", "value": b"1"}]) for n in range(5)]
+    batch = batch_of(table_of(rows), codec)
+    found = decode_records(batch, wanted=wanted)
+    assert found.schema == RECORD_SCHEMA
+    assert found.num_rows == 5
+    assert found.select(wanted).equals(decode_records(batch).select(wanted))
+    if "value" not in wanted:
+        # It was not looked at.
+        assert found.column("value").null_count == 5
 
 
 def test_given_a_slice_then_only_its_records_are_encoded() -> None:

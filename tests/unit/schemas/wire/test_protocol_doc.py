@@ -15,6 +15,7 @@ from schemas.errors import ErrorCode, NotLeaderError, RetryableError, error_from
 from schemas.ids import PartitionUid
 from schemas.objects.topic import MAX_BATCH_BYTES
 from schemas.wire import (
+    located_batches,
     log_line_requests,
     log_requests,
     protocol,
@@ -53,6 +54,7 @@ from schemas.wire.record_requests import (
     LATEST,
     NO_OFFSET,
     Acks,
+    AnswerFlags,
     FetchFlags,
     ProduceRequest,
     ProduceResponse,
@@ -106,6 +108,7 @@ PARTS: dict[str, Any] = {
         subscription_requests,
         log_requests,
         log_line_requests,
+        located_batches,
     )
     for name, cls in vars(module).items()
     if isinstance(cls, type) and hasattr(cls, "LAYOUT")
@@ -145,8 +148,8 @@ def test_fields_and_sizes_are_named(name: str) -> None:
     named = [row[2] for row in TABLES[name].rows if row[2] not in {"", "magic"}]
     assert named == [field.name for field in fields(PARTS[name])]
     if (message := re.fullmatch(r"(\w+?)(Request|Response)", name)) is None:
-        # A row of an answer's tail.
-        assert f" {LAYOUTS[name].size} bytes each:" in TEXT
+        # A row of an answer's tail, or its beginning.
+        assert re.search(f" {LAYOUTS[name].size} bytes( each:|, then)", TEXT)
         return
     api, part = message.groups()
     title = f"{re.sub('(?<=[a-z])(?=[A-Z])', '_', api).upper()} {part.lower()}"
@@ -165,8 +168,8 @@ def test_fields_of_the_two_headers_are_named() -> None:
 
 @pytest.mark.parametrize(
     ("name", "members"),
-    [("apis", Api), ("acks", Acks), ("flags", FetchFlags)],
-    ids=["apis", "acks", "flags"],
+    [("apis", Api), ("acks", Acks), ("flags", FetchFlags), ("answer_flags", AnswerFlags)],
+    ids=["apis", "acks", "flags", "answer flags"],
 )
 def test_numbers_of_apis_acks_and_flags(name: str, members: Any) -> None:
     told = {row[1]: int(row[0]) for row in TABLES[name].rows}

@@ -92,7 +92,7 @@ from tests.unit.schemas.manifests import HEAD, SPU, TOPIC, problems
         pytest.param(
             HEAD + "spec:\n  xyzzy: 3\n",
             "f.yaml:6: spec.xyzzy: unknown field; known fields: partitions, replicationFactor,"
-            " ignoreRackAssignment, assignment, minInSyncReplicas, retention, segment,"
+            " ignoreRackAssignment, assignment, minInSyncReplicas, retention, segment, archive,"
             " compression, durability, maxRecordSize, schema, keyColumn, timestampColumn",
             id="given-a-field-near-to-none-then-all-fields",
         ),

@@ -14,7 +14,7 @@ from schemas.objects.manifest import problems as explaining
 from schemas.objects.manifest.mistakes import has_few_nodes, mistakes
 from schemas.objects.manifest.problems import MAX_EXPLAINED, MAX_HINTED
 from schemas.objects.manifest.validation import build_object
-from schemas.objects.spelling import nearest
+from schemas.objects.spelling import meant_field
 from schemas.objects.topic import Topic
 
 MORE = f"more is wrong from here on; the first {MAX_EXPLAINED} problems are explained"
@@ -102,7 +102,7 @@ def test_given_many_mistakes_then_no_step_finds_them_all(data: Any, first: str) 
 
 def test_given_many_unknown_fields_then_few_searches_for_a_near_one() -> None:
     data = topic({f"partition{i}": 1 for i in range(18)})
-    with mock.patch.object(explaining, "nearest", wraps=nearest) as searches:
+    with mock.patch.object(explaining, "meant_field", wraps=meant_field) as searches:
         _, problems = build_object(data)
     assert searches.call_count == MAX_HINTED
     assert [p.message.startswith("unknown field; did you mean partitions?") for p in problems] == [

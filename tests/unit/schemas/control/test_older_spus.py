@@ -1,0 +1,46 @@
+"""What an SPU of an earlier version is told of a partition whose topic has an archive."""
+
+from __future__ import annotations
+
+import pytest
+
+from schemas.control.messages import (
+    ARCHIVE_PROTOCOL,
+    LATENCIES_PROTOCOL,
+    AssignPartitions,
+    Heartbeat,
+    Message,
+    Stamp,
+)
+from schemas.control.older_spus import for_protocol
+from schemas.objects.topic import LogSettings, Retention
+from tests.unit.spu.builders import assignment_of
+
+STAMP = Stamp(revision=1, office="x")
+LOG = LogSettings(retention=Retention(time=5_000, size=1 << 20, grace=7))
+PLAIN = assignment_of(log=LOG)
+COLD = assignment_of(log=LOG, archived_before=3)
+KEPT = assignment_of(log=LogSettings(retention=Retention(time=None, grace=7)))
+
+
+def assigned(*assignments: object) -> AssignPartitions:
+    return AssignPartitions(complete=True, assignments=assignments, stamp=STAMP)
+
+
+@pytest.mark.parametrize(
+    ("message", "protocol", "sent"),
+    [
+        pytest.param(assigned(COLD), ARCHIVE_PROTOCOL, assigned(COLD), id="given-one-that-knows"),
+        pytest.param(
+            assigned(PLAIN, COLD),
+            LATENCIES_PROTOCOL,
+            assigned(PLAIN, KEPT),
+            id="given-an-older-one-then-it-keeps-all-records-of-that-partition",
+        ),
+        pytest.param(assigned(COLD), None, assigned(KEPT), id="given-no-protocol-then-as-older"),
+        pytest.param(assigned(PLAIN), None, assigned(PLAIN), id="given-no-archive-then-as-it-is"),
+        pytest.param(Heartbeat(), None, Heartbeat(), id="given-another-message-then-as-it-is"),
+    ],
+)
+def test_for_protocol(message: Message, protocol: str | None, sent: Message) -> None:
+    assert for_protocol(message, protocol) == sent
