@@ -80,7 +80,7 @@ class LogMaintenance:
                 self._replica.halt(f"a new segment cannot be created: {error}", error)
                 return
         if self._replica.state.may_append:
-            log.apply_retention(now_us, self._replica.state.lac + 1)
+            log.apply_retention(now_us, self._removable_before)
         self.truncate()
         self._replica.commit.sync_now()
         if self._replica.idle and not log.is_checkpointed:
@@ -110,6 +110,15 @@ class LogMaintenance:
         """The first offset that readers see: that of the SC's truncation, once all records before
         it are committed. The log itself begins with the batch that holds this offset, or before."""
         return max(self._replica.log.log_start, self.truncated)
+
+    @property
+    def _removable_before(self) -> int:
+        """Retention removes only records below: those that are committed and, where the topic has
+        an archive, in it."""
+        committed = self._replica.state.lac + 1
+        assignment = self._replica.assignment
+        archived = None if assignment is None else assignment.archived_before
+        return committed if archived is None else min(committed, archived)
 
     @property
     def truncated(self) -> int:

@@ -46,6 +46,7 @@ from schemas.wire.protocol import MAX_FETCH_BYTES
 from schemas.wire.record_requests import (
     NO_OFFSET,
     Acks,
+    AnswerFlags,
     FetchFlags,
     FetchRequest,
     FetchResponse,
@@ -82,8 +83,8 @@ Answer = Callable[[ProduceResponse | RunnelError], None]
 class Found:
     """What a fetch found. ``enough``: answer now; if it is False, waiting may bring more.
 
-    ``next_offset`` and ``last_term`` are those of the last batch; if there is no batch, they are
-    the requested offset and 0.
+    ``data``: whole batches, or where they lie. ``next_offset`` and ``last_term`` are those of the
+    last batch in it; if there is none, they are the requested offset and 0.
     """
 
     response: FetchResponse
@@ -397,6 +398,11 @@ class Replica:
         if verified and not wait:
             raise BlockingIOError(errno.EAGAIN, "the batches are to be verified")
         try:
+            if FetchFlags.LOCATE in request.flags and not verified:
+                place = self._log.place(request.offset, lac + 1, wait=wait)
+                if place is not None:
+                    response = FetchResponse(log_start, lac, AnswerFlags.LOCATED)
+                    return Found(response, memoryview(place.pack()), True, request.offset, 0)
             result = (
                 self._log.read_verified(request.offset, max_bytes, lac + 1)
                 if verified

@@ -33,6 +33,7 @@ from schemas.wire.protocol import (
     pack_frame,
     unpack_frame,
 )
+from schemas.wire.same_host import is_on_one_host
 from spu.net.admission import Admission
 from spu.replica.replica import Replica
 from spu.server.counters import ListenerCounters
@@ -285,6 +286,10 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_writable(self) -> bool:
         return self._writable
+
+    @property
+    def is_on_this_host(self) -> bool:
+        return self._transport is not None and is_on_one_host(self._transport)
 
     @property
     def takes_more(self) -> bool:

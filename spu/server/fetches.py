@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from concurrent.futures import Executor
+from dataclasses import replace
 from functools import partial
 
 from schemas.errors import RunnelError
-from schemas.wire.record_requests import FetchRequest
+from schemas.wire.record_requests import FetchFlags, FetchRequest
 from spu.replica.replica import Found, Replica
 from spu.server.pending_request import PendingRequest, Responder
 from spu.storage.segment import Damage
@@ -33,6 +34,9 @@ class Fetches:
 
     def begin(self, request: PendingRequest, replica: Replica, fetch: FetchRequest) -> None:
         """Answer a fetch, now or when there are enough records."""
+        if FetchFlags.LOCATE in fetch.flags and not self._client.is_on_this_host:
+            # Elsewhere, a path is of no use, and nobody's business.
+            fetch = replace(fetch, flags=fetch.flags & ~FetchFlags.LOCATE)
         request.replica, request.fetch = replica, fetch
         self._try(request, final=False)
 

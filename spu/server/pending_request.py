@@ -37,6 +37,10 @@ class Responder(Protocol):
     def is_writable(self) -> bool:
         """Whether the client reads what is written, as far as is known."""
 
+    @property
+    def is_on_this_host(self) -> bool:
+        """Whether the client runs on this SPU's host, as far as its address says."""
+
     def is_pending(self, request: PendingRequest) -> bool:
         """Whether the client still waits for an answer."""
 

@@ -217,7 +217,7 @@ class SpaceWatch:
         else:
             why = space.describe() if error is None else f"{error.strerror}; {space.describe()}"
             self._refusal = (
-                f"no room for records: {why}. Lower the retention of topics, truncate"
+                f"no room for records: {why}. Lower the retention of topics, archive, truncate"
                 " or delete some, raise storage.size, or add SPUs; producers then go on by"
                 " themselves"
             )

@@ -20,6 +20,7 @@ from typing import NoReturn
 
 from schemas.errors import CorruptBatchError, NotReadyError, OffsetOutOfRangeError
 from schemas.wire.batch import split_batches, verify
+from schemas.wire.located_batches import Place
 from spu.storage.reader import LogReader, ReadResult
 from spu.storage.segment import Damage, Segment
 
@@ -52,6 +53,20 @@ class ReadableLog:
         segment = segment_of(self._segments, offset)
         try:
             return reader.read(segment, offset, max_bytes, upto_offset, wait=wait)
+        except Damage as error:
+            self._raise_unless_cut(error, segment, offset)
+
+    def place(self, offset: int, upto_offset: int, *, wait: bool) -> Place | None:
+        """Where the batches lie that `read` would give if it had no limit; None if there are few.
+        Raises as `read` does."""
+        if offset < self.log_start:
+            raise self._below_start(offset)
+        if offset >= min(upto_offset, self.leo):
+            return None
+        reader = self._reader
+        segment = segment_of(self._segments, offset)
+        try:
+            return reader.place(segment, offset, upto_offset, wait=wait)
         except Damage as error:
             self._raise_unless_cut(error, segment, offset)
 

@@ -1,9 +1,9 @@
 """Reading batches out of segments.
 
 An SPU reads only headers: from an index entry it walks to the batch that holds an offset, and it
-sends data up to the end of the last whole batch. A read first tries the page cache without waiting
-(``RWF_NOWAIT``). If the disk is needed, the caller repeats the read in a thread, so that a reader
-of old data never stops the loop that serves all other clients.
+sends data up to the end of the last whole batch, or says where that data lies. A read first tries
+the page cache without waiting (``RWF_NOWAIT``). If the disk is needed, the caller repeats the read
+in a thread, so that a reader of old data never stops the loop that serves all other clients.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from schemas.daemon.boot import boot_id
+from schemas.daemon.page_cache import CAN_REFUSE_TO_WAIT, read_at
 from schemas.errors import CorruptBatchError
 from schemas.wire.batch import HEADER_SIZE, MAGIC, NO_TRANSACTION, BatchHeader, read_header
+from schemas.wire.located_batches import LEAST_LOCATED_BYTES, LocatedBatches, Place
 from schemas.wire.memory import unfilled
 from spu.storage.durable import is_shortage
 from spu.storage.file_pool import FilePool
@@ -27,7 +30,8 @@ from spu.storage.segment import Damage, Segment, scan
 
 _WALK: Final = struct.Struct("<qQIHBBII8xq")
 _WALK_AT: Final = 8
-_NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
+#: The reader asks again after so many bytes, and hears of a truncation or another leader.
+_MOST_LOCATED_BYTES: Final = 64 << 20
 #: How many positions are remembered at which sequential readers will go on.
 _REMEMBERED_ENDS: Final = 32
 
@@ -79,6 +83,41 @@ class LogReader:
             end, next_offset, last_term = _whole_batches(data, segment, position, upto_offset, most)
         self._remember(next_offset, segment.base_offset, position + end)
         return ReadResult(data[:end], next_offset, last_term)
+
+    def place(self, segment: Segment, offset: int, upto_offset: int, *, wait: bool) -> Place | None:
+        """Where the batches lie that `read` would give if it had no limit; None if they are few, or
+        if this system does not say which host it is. Raises as `read` does."""
+        host = boot_id()
+        # First the size: what is appended after it may not be committed.
+        size = segment.size
+        if host is None or size < LEAST_LOCATED_BYTES:
+            return None
+        position = self.locate(segment, offset, size, wait=wait)
+        end = size
+        if segment.end_offset > upto_offset:
+            end = self._end_below(segment, upto_offset, size, wait=wait)
+        if end - position > _MOST_LOCATED_BYTES:
+            near = self.index(segment, wait=wait).entry_before(position + _MOST_LOCATED_BYTES)
+            # A batch may be longer than that.
+            end = near[1] if near is not None and near[1] > position else end
+        if end - position < LEAST_LOCATED_BYTES:
+            return None
+        term = self._header(segment, position, size, wait=wait)[4]
+        with self._files.open(segment.path) as fd:
+            file = os.fstat(fd)
+        found = LocatedBatches(host, file.st_dev, file.st_ino, position, end - position, term)
+        return Place(found, os.path.abspath(segment.path))
+
+    def _end_below(self, segment: Segment, upto_offset: int, limit: int, *, wait: bool) -> int:
+        """Where the first batch lies that begins at ``upto_offset`` or above; ``limit`` if none
+        does."""
+        position = self.index(segment, wait=wait).position_before(upto_offset)
+        while position < limit:
+            base, length, *_ = self._header(segment, position, limit, wait=wait)
+            if base >= upto_offset:
+                break
+            position += length
+        return position
 
     def _remember(self, next_offset: int, base_offset: int, end: int) -> None:
         """A sequential reader will come back for ``next_offset``: remember its position."""
@@ -180,7 +219,7 @@ class LogReader:
         index = segment.index
         if index is not None:
             return index
-        if not wait and _NOWAIT:
+        if not wait and CAN_REFUSE_TO_WAIT:
             raise IndexNotLoadedError(errno.EAGAIN, "the index is on the disk", segment.path)
         found = read_index(segment.index_path)
         if found is not None and found[0].covered == segment.size:
@@ -204,28 +243,11 @@ class LogReader:
     def _pread(self, segment: Segment, position: int, count: int, *, wait: bool) -> memoryview:
         """Exactly ``count`` bytes."""
         view = unfilled(count)
-        filled = 0
         with self._files.open(segment.path) as fd:
-            while filled < count:
-                got = self._preadv(fd, view[filled:], position + filled, wait=wait)
-                if not got:
-                    raise Damage(segment.path, position + filled, "the file is shorter than known")
-                filled += got
-                if filled < count and not wait:
-                    raise BlockingIOError(errno.EAGAIN, "the rest is on the disk", segment.path)
+            filled = read_at(fd, view, position, wait=wait)
+        if filled < count:
+            raise Damage(segment.path, position + filled, "the file is shorter than known")
         return view
-
-    @staticmethod
-    def _preadv(fd: int, view: memoryview, position: int, *, wait: bool) -> int:
-        if wait or not _NOWAIT:
-            return os.preadv(fd, [view], position)
-        try:
-            return os.preadv(fd, [view], position, _NOWAIT)
-        except OSError as error:
-            if error.errno != errno.EOPNOTSUPP:
-                raise
-            # This file system does not support RWF_NOWAIT.
-            return os.preadv(fd, [view], position)
 
 
 def _header(

@@ -15,6 +15,8 @@ from schemas.control.messages import (
     LeadPartitions,
     Tombstone,
 )
+from schemas.daemon import page_cache
+from schemas.daemon.page_cache import CAN_REFUSE_TO_WAIT
 from schemas.errors import (
     DivergedError,
     InvalidRequestError,
@@ -41,7 +43,6 @@ from spu.server import subscriptions as subscriptions_module
 from spu.server.listener import Listener
 from spu.server.subscriptions import QUANTUM_BYTES
 from spu.storage import reader as reader_module
-from spu.storage.reader import LogReader
 from tests.integration.spu.client import Subscriber
 from tests.integration.spu.cluster import Cluster
 from tests.integration.spu.served import Served, serve
@@ -326,14 +327,14 @@ async def test_given_a_client_that_does_not_read_then_its_memory_is_bounded(
         for _ in range(4):
             await produce(served.spu.host.replica(uid), batch_of(1, bytes(1 << 20)))
     if cold:
-        pread = LogReader._preadv
+        read_at = page_cache.read_at
 
         def from_disk(fd: int, view: memoryview, position: int, *, wait: bool) -> int:
             if not wait:
                 raise BlockingIOError
-            return pread(fd, view, position, wait=True)
+            return read_at(fd, view, position, wait=True)
 
-        monkeypatch.setattr(LogReader, "_preadv", staticmethod(from_disk))
+        monkeypatch.setattr(reader_module, "read_at", from_disk)
     async with await Subscriber.connect(served.port) as slow:
         fixed = SubscribeRequest(48).pack()
         tail = b"".join(entry(n, 1, 1 << 30, uid).pack() for n, uid in enumerate(others))
@@ -414,7 +415,7 @@ async def test_given_old_data_on_the_disk_then_it_is_read_in_threads_and_others_
 async def test_how_often_the_disk_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missed: int, reads: int
 ) -> None:
-    if not reader_module._NOWAIT:
+    if not CAN_REFUSE_TO_WAIT:
         pytest.skip("this system cannot read without waiting")
     spu = await open_spu(tmp_path, assignment_of(log=settings_of(segment=1 << 12)))
     replica = await spu.serve()

@@ -38,6 +38,33 @@ async def test_given_a_tick_then_retention_deletes_and_segments_roll(tmp_path: P
     await again.host.close()
 
 
+@pytest.mark.parametrize(
+    ("archived", "start"),
+    [
+        pytest.param(None, 21, id="given-no-archive-then-retention-takes-all"),
+        pytest.param(0, 0, id="given-nothing-archived-then-all-is-kept"),
+        pytest.param(12, 8, id="given-a-part-archived-then-whole-segments-of-it-go"),
+        pytest.param(99, 21, id="given-more-archived-than-committed-then-committed-records-go"),
+    ],
+)
+async def test_retention_keeps_what_is_not_archived(
+    tmp_path: Path, archived: int | None, start: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spu.host.host.TICK_S", 3_600.0)
+    log = settings_of(segment=1 << 10, retention=Retention(time="10s"))
+    spu = await open_spu(tmp_path, assignment_of(log=log, archived_before=archived))
+    replica = await spu.serve()
+    for _ in range(20):
+        await produce(replica, batch_of())
+    spu.now_us += 11_000_000
+    for _ in range(3):
+        # Rolls; asks for another start; and it takes effect.
+        replica.tick(spu.now_us)
+        await replica._runner.commit.quiet()
+    assert replica.log_start == start
+    await spu.host.close()
+
+
 async def test_given_an_idle_log_then_it_gets_a_checkpoint_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas.daemon.page_cache import CAN_REFUSE_TO_WAIT
 from schemas.errors import OffsetOutOfRangeError
 from schemas.objects.topic import Durability, Retention
 from schemas.wire.batch import HEADER_SIZE, verify
-from spu.storage import reader as reader_module
 from spu.storage import sync_plan
 from spu.storage.index import INDEX_INTERVAL_BYTES, read_index
 from tests.laws import examples
@@ -220,7 +220,7 @@ def test_given_a_bad_index_then_reads_rebuild_it(tmp_path: Path, damage: str) ->
 
 
 def test_given_the_index_on_disk_then_a_read_that_must_not_wait_says_so(tmp_path: Path) -> None:
-    if not reader_module._NOWAIT:
+    if not CAN_REFUSE_TO_WAIT:
         pytest.skip("this system cannot read without waiting")
     opened = logged(tmp_path, segment=1 << 10)
     for _ in range(20):

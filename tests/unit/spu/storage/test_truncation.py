@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from schemas.daemon import page_cache
 from schemas.errors import InvalidRequestError, NotReadyError, OffsetOutOfRangeError, RunnelError
 from spu.replication.history import History, TermStart
+from spu.storage import reader as reader_module
 from spu.storage.checkpoint import read_checkpoint
 from tests.unit.spu.builders import (
     NOW_US,
@@ -157,15 +159,14 @@ def test_given_a_read_that_meets_the_cut_then_not_ready_and_no_damage(
     opened = open_log(new_log_directory(tmp_path))
     fill(opened, "1111")
     opened.sync()
-    reader = opened.log._reader
-    preadv = reader._preadv
+    read_at = page_cache.read_at
 
     def cut_first(fd: int, view: memoryview, position: int, *, wait: bool) -> int:
-        monkeypatch.setattr(reader, "_preadv", preadv)
+        monkeypatch.setattr(reader_module, "read_at", read_at)
         opened.log.truncate_suffix(2)
-        return preadv(fd, view, position, wait=wait)
+        return read_at(fd, view, position, wait=wait)
 
-    monkeypatch.setattr(reader, "_preadv", cut_first)
+    monkeypatch.setattr(reader_module, "read_at", cut_first)
     with pytest.raises(NotReadyError, match="cut below"):
         opened.log.read(0, 1 << 20, 8, wait=True)
     assert headers(opened.log.read(0, 1 << 20, 8, wait=True).data)[0].base_offset == 0
