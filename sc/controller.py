@@ -48,6 +48,7 @@ from sc.leadership import (
     read_back,
 )
 from sc.metrics.instruments import ScMetrics
+from sc.pipelines.board import PipelineBoard
 from sc.provisioning import Provisioner, SecretIssuer
 from sc.restored_kv import Divergence, divergence, next_incarnation, refusal
 from sc.spu_secrets import SpuSecrets
@@ -161,8 +162,10 @@ class Controller:
         )
         self.dispatcher.listen(self._note_election)
         self.statistics = Board(self.view.store)
-        self.seconds = Seconds(clock_ms, self.statistics.close_second)
+        self.pipelines = PipelineBoard(self.view.store, clock_ms())
+        self.seconds = Seconds(clock_ms, self._close_second)
         self.dispatcher.listen(self._note_for_statistics)
+        self.dispatcher.listen(self.pipelines.note)
         self.reader = KvReader(
             kv,
             self.keys,
@@ -208,6 +211,7 @@ class Controller:
         with held():
             await controller.reader.load()
         controller._await_spus(grace_ms)
+        controller.pipelines.begin(controller.clock_ms())
         if controller._provisioner is not None:
             await controller._provisioner.adopt()
         if controller.queue.idle:
@@ -436,6 +440,10 @@ class Controller:
     def _note_election(self, change: Change) -> None:
         if self.view.recovering and isinstance(change, ObjectChanged):
             self._elected.set()
+
+    def _close_second(self, second: int) -> None:
+        self.statistics.close_second(second)
+        self.pipelines.close_second(self.statistics.version, self.clock_ms())
 
     def _note_for_statistics(self, change: Change) -> None:
         if not isinstance(change, ObjectChanged):

@@ -18,6 +18,7 @@ from schemas.columns.column_types import zones_of
 from schemas.columns.topic_schema import incompatibility
 from schemas.errors import ConflictError, InvalidRequestError, UnsupportedError
 from schemas.objects.metadata import Object
+from schemas.objects.pipeline import Pipeline
 from schemas.objects.quantities import MAX_NAME_LENGTH, short
 from schemas.objects.spu import Encryption, Spu, SpuType
 from schemas.objects.spu_group import SpuGroup
@@ -77,6 +78,12 @@ def _admit_alone(obj: Object) -> None:
                     f" partitions are named {last[:20]}…{last[-8:]}"
                 )
             _admit_zones(obj.spec)
+        case Pipeline():
+            if obj.spec.sink.topic is not None and is_system_name(obj.spec.sink.topic):
+                raise InvalidRequestError(
+                    f"spec.sink.topic: {obj.spec.sink.topic!r} is a system topic: only Runnel"
+                    " writes to it"
+                )
         case _:
             pass
 

@@ -1,9 +1,8 @@
 """What users are warned of: an object that is accepted, but may not do what its spec says. Pure.
 
-Settings that cannot take effect as written, SPUs that a placement waits for, and SPUs that others
-cannot reach. As in Kubernetes,
-a warning is a header of the answer to a write, and the client prints it. `sc.api.admission` refuses
-what could never work.
+Settings that cannot take effect as written, SPUs that a placement waits for, SPUs that others
+cannot reach, and topics that a pipeline lacks. As in Kubernetes, a warning is a header of the
+answer to a write, and the client prints it. `sc.api.admission` refuses what could never work.
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ from typing import Final
 from sc.scheduler.manual import unregistered
 from sc.store.local_store import LocalStore
 from schemas.objects.metadata import Object
+from schemas.objects.partition import Partition
+from schemas.objects.pipeline import Pipeline, PipelineSpec
 from schemas.objects.quantities import format_duration, format_size
 from schemas.objects.spu import Spu
 from schemas.objects.topic import Topic, TopicSpec
@@ -24,17 +25,36 @@ WARNING_HEADER: Final = "Warning"
 MAX_WARNINGS: Final = 10
 
 
-def warnings_of(obj: Object, store: LocalStore) -> tuple[str, ...]:
+def warnings_of(obj: Object, store: LocalStore, before: Object | None = None) -> tuple[str, ...]:
     """Sentences about an object as it is stored; each begins with the path of a field. At most
-    `MAX_WARNINGS`."""
+    `MAX_WARNINGS`. ``before``: the object as it was, None if it is new."""
     match obj:
         case Topic():
             spus = {spu.spec.spu_id for spu in store.objects(Spu)}
-            return tuple(islice(chain(_sizes(obj.spec), _missing(obj.spec, spus)), MAX_WARNINGS))
+            found = [_sizes(obj.spec), _missing(obj.spec, spus)]
+            if isinstance(before, Topic):
+                found.append(_archive(obj, before, store))
+            return tuple(islice(chain(*found), MAX_WARNINGS))
         case Spu() if obj.spec.contradiction is not None:
             return (f"spec.privateEndpoint.host: {obj.spec.contradiction}",)
+        case Pipeline():
+            return tuple(islice(_topics(obj.spec, store), MAX_WARNINGS))
         case _:
             return ()
+
+
+def _topics(spec: PipelineSpec, store: LocalStore) -> Iterator[str]:
+    """Topics of a pipeline that do not exist, and one that it reads what it writes to."""
+    field = "topic" if spec.source.topic is not None else "topics"
+    for place, name in ((f"source.{field}", n) for n in spec.source.names):
+        if store.get(Topic, name) is None:
+            yield f"spec.{place}: there is no topic {name}; create it before a runner starts"
+    sink = spec.sink.topic
+    if sink is not None and store.get(Topic, sink) is None:
+        yield f"spec.sink.topic: there is no topic {sink}; create it before a runner starts"
+    # A pattern is not tried here: some take for ever.
+    if sink is not None and sink in spec.source.names:
+        yield f"spec.sink.topic: {sink} is read, too: the pipeline reads again what it writes"
 
 
 def warning_header(text: str) -> str:
@@ -65,6 +85,31 @@ def _sizes(spec: TopicSpec) -> Iterator[str]:
             f"spec.segment.size: {format_size(segment.size)} is less than a record may take"
             f" (spec.maxRecordSize: {format_size(spec.max_record_size)}): a larger record makes a"
             " larger segment; lower maxRecordSize"
+        )
+
+
+def _archive(topic: Topic, before: Topic, store: LocalStore) -> Iterator[str]:
+    """Archived records that readers no longer find where the topic says."""
+    was, now = before.spec.archive, topic.spec.archive
+    if was is None or (now is not None and now.path == was.path):
+        return
+    archived = [
+        one
+        for one in store.objects(Partition)
+        if one.spec.owner.uid == before.uid and one.spec.archived_before
+    ]
+    if not archived:
+        return
+    count = "1 partition" if len(archived) == 1 else f"{len(archived)} partitions"
+    if now is None:
+        yield (
+            f"spec.archive: removed, and {count} had records in {was.path}; readers no longer find"
+            f" them. To read them, apply the topic with archive.path {was.path} again"
+        )
+    else:
+        yield (
+            f"spec.archive.path: was {was.path}, and {count} had records there; readers look for"
+            f" them in {now.path}. Move the files there, or apply the former path again"
         )
 
 

@@ -9,6 +9,7 @@ from pydantic import Field
 from schemas.control.messages import Stamp
 from schemas.errors import ErrorCode
 from schemas.model import Model
+from schemas.objects.pipeline import PipelineStatus
 
 
 class ErrorAnswer(Model):
@@ -320,6 +321,13 @@ class PartitionStatistics(Model):
     """Its replicas in the order of its spec, as far as their SPUs told."""
 
 
+class PipelineStatistics(PipelineStatus):
+    """The status of one pipeline as of now."""
+
+    name: str
+    """Name of the pipeline."""
+
+
 class StatisticsAnswer(Model):
     """Numbers of SPUs, of topics, and of the partitions of the topics that were asked for."""
 
@@ -331,6 +339,11 @@ class StatisticsAnswer(Model):
     """Topics."""
     partitions: tuple[PartitionStatistics, ...]
     """Partitions."""
+    pipelines: tuple[PipelineStatistics, ...] = ()
+    """Pipelines; only in a stream that also watches `pipelines`."""
+    trouble: str | None = None
+    """Why the SC cannot write to its KV, so that what objects say of their state may be old. Left
+    out while it can."""
     next: str | None = None
     """The `continue` of the next page of topics. Left out on the last page."""
 

@@ -39,6 +39,7 @@ from schemas.errors import (
 )
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
+from schemas.objects.pipeline import Pipeline
 from schemas.objects.spu import Spu
 from schemas.objects.topic import Topic
 
@@ -248,7 +249,7 @@ class Feeds:
         store = self._controller.view.store
         revision = store.revision
         existing: list[Object] = [
-            o
+            self._as_now(o)
             for cls in kinds
             for o in store.objects(cls)
             if selection.matches(o.name, o.metadata.labels)
@@ -259,6 +260,12 @@ class Feeds:
         synced = Synced(revision=str(revision))
         await stream.send([("synced", json.dumps(synced.to_json()))], revision)
         return revision
+
+    def _as_now(self, obj: Object) -> Object:
+        """With what is not in the KV: the reports of the runners of pipelines."""
+        if not isinstance(obj, Pipeline):
+            return obj
+        return self._controller.pipelines.shown(obj, self._controller.clock_ms())
 
     async def _changes(
         self,
@@ -305,8 +312,12 @@ class Feeds:
                 # As in the mirror, the last version that parsed stays.
                 continue
             if now is not None and selection.matches(now.name, now.labels):
+                text = now.text
+                if new is not None and cls is Pipeline:
+                    obj = decode_object(plural, new.value, new.mod_revision)[0]
+                    text = json.dumps(self._as_now(obj).to_json())
                 known = before is not None and selection.matches(before.name, before.labels)
-                yield ("modified" if known else "added"), now.text
+                yield ("modified" if known else "added"), text
             elif before is not None and selection.matches(before.name, before.labels):
                 yield "deleted", before.text
 

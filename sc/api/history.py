@@ -108,7 +108,7 @@ def history_item(new: KeyValue, old: KeyValue | None) -> HistoryItem:
         by=write.by,
         cause=write.cause,
         generation=metadata.get("generation") or 0,
-        resolution=status.get("resolution"),
+        resolution=status.get("resolution") or status.get("state"),
         reason=status.get("reason"),
         changed=changed,
     )

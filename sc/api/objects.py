@@ -38,7 +38,14 @@ from sc.store.view import View
 from schemas.causality import current_cause
 from schemas.errors import ConflictError, NotFoundError, NotReadyError
 from schemas.objects.metadata import Metadata, Object
-from schemas.objects.partition import Partition, Truncation, UncleanElection
+from schemas.objects.partition import (
+    ArchivedRange,
+    Partition,
+    PartitionSpec,
+    Truncation,
+    UncleanElection,
+)
+from schemas.objects.pipeline import Pipeline
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup
 from schemas.objects.system_topics import SYSTEM_TOPICS
@@ -73,13 +80,15 @@ class ObjectService:
         found = self._controller.view.store.get(cls, name)
         if found is None:
             raise _absent(cls, name)
-        return found
+        return self._shown(found)
 
     def everything(self, cls: type[Object], selection: Selection) -> Page:
         """All selected objects, in the order of their names."""
         store = self._controller.view.store
         items = [
-            obj for obj in store.objects(cls) if selection.matches(obj.name, obj.metadata.labels)
+            self._shown(obj)
+            for obj in store.objects(cls)
+            if selection.matches(obj.name, obj.metadata.labels)
         ]
         return Page(items, store.revision)
 
@@ -96,7 +105,15 @@ class ObjectService:
         else:
             place = Place.parse(token, of)
             await check_ours(self._kv, self._keys, place.revision)
-        return await read_page(self._kv, self._keys, cls, Selection.parse(*selectors), limit, place)
+        selection = Selection.parse(*selectors)
+        page = await read_page(self._kv, self._keys, cls, selection, limit, place)
+        return Page([self._shown(obj) for obj in page.items], page.revision, page.following)
+
+    def _shown(self, obj: Object) -> Object:
+        """As users see it: what runners of pipelines report is not all in the KV."""
+        if not isinstance(obj, Pipeline):
+            return obj
+        return self._controller.pipelines.shown(obj, self._controller.clock_ms())
 
     async def history(self, cls: type[Object], name: str, limit: int) -> History:
         """The last writes of an object. Raises NotFoundError."""
@@ -244,18 +261,61 @@ class ObjectService:
         """Have the log of a partition begin at an offset: the SC tells its replicas, and an offline
         one when it returns. A truncation cannot be undone; a later one below it changes nothing.
 
-        Raises NotFoundError, ConflictError.
+        Raises NotFoundError, ConflictError, also if the topic has an archive which lacks records
+        that are to be removed.
         """
+
+        def change(old: PartitionSpec) -> dict[str, int]:
+            if (old.truncate_before or 0) >= truncation.before:
+                return {}
+            archived = old.archived_before
+            if archived is not None and archived < truncation.before and not truncation.force:
+                raise ConflictError(
+                    f"records of {name} from offset {archived} on are in no archive yet, and would"
+                    f" be lost: archive them first (runnel archive run {old.owner.name} --all), or"
+                    " truncate with --force"
+                )
+            return {"truncate_before": truncation.before}
+
+        return await self._change_partition(name, change, options)
+
+    async def archived(self, name: str, archived: ArchivedRange, options: WriteOptions) -> Object:
+        """Note how far a partition is archived: retention removes only what is below.
+
+        Raises NotFoundError; ConflictError if it was noted otherwise meanwhile, or the topic has no
+        archive.
+        """
+
+        def change(old: PartitionSpec) -> dict[str, int]:
+            if old.archived_before is None:
+                raise ConflictError(
+                    f"topic {old.owner.name} has no archive: apply it with spec.archive"
+                )
+            if old.archived_before == archived.before:
+                return {}
+            if old.archived_before != archived.was:
+                raise ConflictError(
+                    f"{name} was archived up to offset {old.archived_before} by another run"
+                    f" meanwhile, and this one began at {archived.was}; nothing is lost, the next"
+                    " run goes on from there"
+                )
+            return {"archived_before": archived.before}
+
+        return await self._change_partition(name, change, options)
+
+    async def _change_partition(
+        self, name: str, change: Callable[[PartitionSpec], dict[str, int]], options: WriteOptions
+    ) -> Object:
+        """Write the fields of a partition's spec that ``change`` gives; none: leave it as it is."""
         for _ in range(ATTEMPTS):
             old = await self._read(Partition, name)
             if not isinstance(old, Partition):
                 raise AssertionError(f"{name} is no partition")
             if old.deleting:
                 raise ConflictError(f"Partition {name} is being deleted")
-            if (old.spec.truncate_before or 0) >= truncation.before:
+            if not (fields := change(old.spec)):
                 return old
-            spec = old.spec.model_copy(update={"truncate_before": truncation.before})
-            new = old.model_copy(update={"spec": spec})
+            new = old.model_copy(update={"spec": old.spec.model_copy(update=fields)})
             new = new.with_metadata(generation=old.generation + 1)
             result = await self._commit([self._unchanged(old)], [self._put(new, options)], options)
             if result.succeeded:

@@ -29,7 +29,8 @@ from sc.api.routes import MAX_HEADER, MAX_REVISION, Form, Operation, Parameter, 
 from schemas.control.assignments import Assignments
 from schemas.model import Model
 from schemas.objects.kinds import KINDS
-from schemas.objects.partition import Truncation, UncleanElection
+from schemas.objects.partition import ArchivedRange, Truncation, UncleanElection
+from schemas.objects.pipeline import PipelineReport
 from schemas.objects.quantities import NAME_PATTERN
 
 Json = dict[str, Any]
@@ -47,11 +48,13 @@ _MODELS: Final[tuple[type[Model], ...]] = (
     Health,
     History,
     LogLines,
+    PipelineReport,
     RecoveryRequest,
     Replicas,
     SpuSecret,
     StatisticsAnswer,
     Synced,
+    ArchivedRange,
     Truncation,
     UncleanElection,
 )
@@ -85,6 +88,7 @@ _OBJECT_ANSWERS: Final = (
     Operation.ELECT,
     Operation.TRUNCATE,
     Operation.SYSTEM_TOPIC,
+    Operation.REPORT,
 )
 _WARNED: Final = (Operation.CREATE, Operation.REPLACE, Operation.PATCH)
 _ANSWERS: Final[dict[Operation, type[Model]]] = {
@@ -247,8 +251,12 @@ def _body(route: Route) -> Json | None:
             return {_JSON: {"schema": _ref("UncleanElection")}}
         case Operation.TRUNCATE:
             return {_JSON: {"schema": _ref("Truncation")}}
+        case Operation.ARCHIVED:
+            return {_JSON: {"schema": _ref("ArchivedRange")}}
         case Operation.RECOVER:
             return {_JSON: {"schema": _ref("RecoveryRequest")}}
+        case Operation.REPORT:
+            return {_JSON: {"schema": _ref("PipelineReport")}}
         case Operation.PATCH:
             return {MEDIA_TYPE: {"schema": _ref("MergePatch")}}
         case _:

@@ -12,6 +12,7 @@ from schemas.daemon.log_ring import DEFAULT_ANSWER_LINES, MAX_ANSWER_LINES
 from schemas.objects.kinds import KINDS
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
+from schemas.objects.pipeline import Pipeline
 from schemas.objects.spu import Spu
 from schemas.objects.topic import Topic
 
@@ -52,8 +53,10 @@ class Operation(Enum):
     ELECT = "elect"
     REPLICAS = "replicas"
     TRUNCATE = "truncate"
+    ARCHIVED = "archived"
     SYSTEM_TOPIC = "systemTopic"
     ISSUE = "issueSecretOf"
+    REPORT = "report"
 
 
 #: What users may write of partitions.
@@ -289,14 +292,35 @@ def routes() -> tuple[Route, ...]:
             (404, 409, 413, 415, 503, 504),
         ),
         Route(
+            "POST",
+            "/v1/partitions/{name}/archived",
+            Operation.ARCHIVED,
+            "Say which records of a partition are in its archive",
+            Partition,
+            (_DRY_RUN,),
+            200,
+            (404, 409, 413, 415, 503, 504),
+        ),
+        Route(
             "PUT",
             "/v1/system-topics/{name}",
             Operation.SYSTEM_TOPIC,
-            "Get a topic of the system, creating it if necessary: positions, of named consumers",
+            "Get a topic of the system, creating it if necessary: positions, of named consumers;"
+            " archive, of the files of archives",
             Topic,
             (_DRY_RUN,),
             200,
             (404, 409, 503, 504),
+        ),
+        Route(
+            "PUT",
+            "/v1/pipelines/{name}/status",
+            Operation.REPORT,
+            "Say what the runner of a pipeline does, and so keep its lease; answers the pipeline",
+            Pipeline,
+            (),
+            200,
+            (404, 409, 413, 415, 503, 504),
         ),
     )
 

@@ -30,6 +30,7 @@ from sc.api.log_lines import log_lines_text, read_log_query, read_since
 from sc.api.merge_patch import MEDIA_TYPE, patched
 from sc.api.objects import ObjectService, WriteOptions
 from sc.api.older_clients import is_older, known_to
+from sc.api.pipelines import PipelineReports
 from sc.api.requests import (
     BY_HEADER,
     CAUSE_HEADER,
@@ -63,7 +64,13 @@ from schemas.errors import (
 from schemas.objects.kinds import BY_PLURAL
 from schemas.objects.manifest.validation import parse_model, parse_object
 from schemas.objects.metadata import Object
-from schemas.objects.partition import Partition, Truncation, UncleanElection
+from schemas.objects.partition import (
+    ArchivedRange,
+    Partition,
+    Truncation,
+    UncleanElection,
+)
+from schemas.objects.pipeline import Pipeline, PipelineReport
 from schemas.objects.spu import Spu
 
 #: Descriptors that clients leave to the store, to the sessions of SPUs and to ``/proc``.
@@ -122,6 +129,7 @@ class PublicServer:
             )
         )
         self._objects = ObjectService(controller)
+        self._pipelines = PipelineReports(controller)
         self._version, self._dashboard = version, dashboard
         self._logs = logs or LogRing(1)
         self._hosts = frozenset(name.lower() for name in (socket.gethostname(), *hosts))
@@ -153,9 +161,11 @@ class PublicServer:
             Operation.HISTORY: self._history,
             Operation.ELECT: self._elect,
             Operation.TRUNCATE: self._truncate,
+            Operation.ARCHIVED: self._archived,
             Operation.REPLICAS: self._replicas,
             Operation.SYSTEM_TOPIC: self._system_topic,
             Operation.ISSUE: self._issue_secret,
+            Operation.REPORT: self._report,
         }
         for route in routes():
             self._add(route, answers[route.operation])
@@ -164,7 +174,12 @@ class PublicServer:
         async def handle(request: web.Request) -> web.StreamResponse:
             # Probes and scrapers may send any parameters.
             pairs = request.query.items() if route.versioned else ()
-            return await answer(request, route, read_query(route, pairs))
+            response = await answer(request, route, read_query(route, pairs))
+            trouble = self._controller.kv_health.trouble
+            if trouble is not None and route.versioned and not response.prepared:
+                text = f"what objects say of their state may be old: {trouble}"
+                response.headers.add(WARNING_HEADER, warning_header(text))
+            return response
 
         methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
         for method in methods:
@@ -296,8 +311,10 @@ class PublicServer:
         kinds, with_statistics = read_kinds(query.text("kinds"))
         last = read_last_event(request.headers.get(LAST_EVENT_HEADER))
         after = query.number("resourceVersion") if last is None else last
-        wanted = Followed(frozenset(query.all("topic")), query.flag("catchingUp"))
-        if wanted != Followed() and not with_statistics:
+        wanted = Followed(
+            frozenset(query.all("topic")), query.flag("catchingUp"), Pipeline in kinds
+        )
+        if (wanted.topics or wanted.catching_up) and not with_statistics:
             raise InvalidRequestError(
                 f"topic and catchingUp: kinds has no {STATISTICS}, of which they choose"
             )
@@ -369,13 +386,15 @@ class PublicServer:
         obj = await self._parsed(request, partial(_object_of, cls))
         if obj.name != name:
             raise InvalidRequestError(f"metadata.name is {obj.name!r}, the address says {name!r}")
+        before = self._controller.view.store.get(cls, name)
         done = await self._objects.replace(obj, options)
-        return self._written(request, done, route)
+        return self._written(request, done, route, before)
 
     async def _patch(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         cls = _kind(route)
         name = _name(request, cls)
+        before = self._controller.view.store.get(cls, name)
         async with self._bodies.received(request, MEDIA_TYPE) as body:
             patch = await body.parse(lambda data: data)
 
@@ -383,12 +402,14 @@ class PublicServer:
                 return await body.run(lambda: parse_object(patched(old, patch)))
 
             done = await self._objects.patch(cls, name, change, options)
-            return self._written(request, done, route)
+            return self._written(request, done, route, before)
 
-    def _written(self, request: web.Request, obj: Object, route: Route) -> web.Response:
-        """The answer to a user's write, with warnings."""
+    def _written(
+        self, request: web.Request, obj: Object, route: Route, before: Object | None = None
+    ) -> web.Response:
+        """The answer to a user's write, with warnings; ``before``: the object as it was known."""
         response = _shown(request, obj, route.success)
-        for text in warnings_of(obj, self._controller.view.store):
+        for text in warnings_of(obj, self._controller.view.store, before):
             response.headers.add(WARNING_HEADER, warning_header(text))
         return response
 
@@ -410,6 +431,13 @@ class PublicServer:
         done = await self._objects.truncate(name, truncation, options)
         return _shown(request, done, route.success)
 
+    async def _archived(self, request: web.Request, route: Route, query: Query) -> web.Response:
+        options = _write_options(request, query)
+        name = _name(request, Partition)
+        archived = await self._parsed(request, partial(parse_model, ArchivedRange))
+        done = await self._objects.archived(name, archived, options)
+        return _shown(request, done, route.success)
+
     async def _system_topic(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)
         found = await self._objects.system_topic(request.match_info["name"], options)
@@ -424,6 +452,12 @@ class PublicServer:
         response = _json(SpuSecret(spu_id=spu.spec.spu_id, secret=secret).to_json(), route.success)
         response.headers[hdrs.CACHE_CONTROL] = "no-store"
         return response
+
+    async def _report(self, request: web.Request, route: Route, _query: Query) -> web.Response:
+        by = read_by(request.headers.get(BY_HEADER), request.remote)
+        name = _name(request, Pipeline)
+        report = await self._parsed(request, partial(parse_model, PipelineReport))
+        return _shown(request, await self._pipelines.take(name, report, by), route.success)
 
     async def _delete(self, request: web.Request, route: Route, query: Query) -> web.Response:
         options = _write_options(request, query)

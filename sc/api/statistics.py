@@ -14,6 +14,7 @@ from typing import Final
 
 from sc.api.answers import (
     PartitionStatistics,
+    PipelineStatistics,
     RateSeries,
     ReplicaStatistics,
     SpuStatistics,
@@ -33,6 +34,8 @@ from schemas.objects.spu import Spu
 from schemas.objects.topic import Topic
 
 _AT_ONCE: Final = 256
+#: The slowest reader has had a turn after so long.
+_AFTERWARDS_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +52,11 @@ class Wanted:
 @dataclass(frozen=True, slots=True)
 class Followed:
     """What a reader of changes wants: these topics, or all; and of partitions all, or only those of
-    which a replica is not live."""
+    which a replica is not live; and the statuses of pipelines, or not."""
 
     topics: frozenset[str] = frozenset()
     catching_up: bool = False
+    pipelines: bool = False
 
     def has(self, partition: Partition) -> bool:
         """Whether the numbers of a partition are wanted."""
@@ -67,6 +71,8 @@ class StatisticsView:
         #: What readers of changes got since the last second ended, by what they had seen.
         self._computed: dict[tuple[int, Followed], asyncio.Task[str | None]] = {}
         self._computed_at = -1
+        #: Readers are told each second that there is trouble, and for a while that it is over.
+        self._trouble_until = 0.0
 
     async def all(self, wanted: Wanted) -> StatisticsAnswer:
         """What is asked for, as of now."""
@@ -85,6 +91,7 @@ class StatisticsView:
             spus=tuple(self._spus(store.objects(Spu), wanted.seconds)),
             topics=tuple([one async for one in self._topics(page, wanted.seconds)]),
             partitions=tuple([one async for one in self._partitions(partitions)]),
+            trouble=self._controller.kv_health.trouble,
             next=page[-1] if len(page) < len(names) else None,
         )
 
@@ -103,13 +110,19 @@ class StatisticsView:
         names = {p.spec.owner.name for p in partitions}
         names |= {name for name in changes.topics or () if not topics or name in topics}
         shown = [p for p in partitions if wanted.has(p)]
-        if not spus and not names:
+        trouble = self._controller.kv_health.trouble
+        if trouble is not None:
+            self._trouble_until = time.monotonic() + _AFTERWARDS_S
+        pipelines = self._pipelines(changes) if wanted.pipelines else ()
+        if not spus and not names and not pipelines and time.monotonic() > self._trouble_until:
             return None
         return StatisticsAnswer(
             at=self._at(),
             spus=tuple(self._spus(spus, 0)),
             topics=tuple([one async for one in self._topics(sorted(names), 0)]),
             partitions=tuple([one async for one in self._partitions(shown)]),
+            pipelines=pipelines,
+            trouble=trouble,
         )
 
     async def follow(self, stream: EventStream, wanted: Followed) -> None:
@@ -139,6 +152,14 @@ class StatisticsView:
     async def _text(self, changes: Changes, wanted: Followed) -> str | None:
         found = await self.changed(changes, wanted)
         return None if found is None else found.model_dump_json(by_alias=True)
+
+    def _pipelines(self, changes: Changes) -> tuple[PipelineStatistics, ...]:
+        everything = changes.spus is None
+        found = self._controller.pipelines.changed_since(None if everything else changes.after)
+        return tuple(
+            PipelineStatistics(name=name, **status.model_dump())
+            for name, status in sorted(found.items())
+        )
 
     def _at(self) -> int:
         passed_ms = self._controller.clock_ms() - self._second * 1000

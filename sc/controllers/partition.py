@@ -148,6 +148,7 @@ def assignment_of(partition: Partition) -> Assignment:
         lrs=partition.status.lrs,
         unclean_term=partition.status.unclean_term,
         truncate_before=partition.spec.truncate_before or 0,
+        archived_before=partition.spec.archived_before,
         revision=partition.revision,
     )
 

@@ -84,8 +84,8 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
 def _restore(partitions: list[Partition]) -> tuple[Action, ...]:
     """A topic is removed after its partitions: if it is missing earlier, it was removed by hand.
 
-    It is restored as far as its partitions tell, which is without compression and labels. If it was
-    being deleted, the rest of its partitions are deleted as well.
+    It is restored as far as its partitions tell, which is without compression, archive and labels.
+    If it was being deleted, the rest of its partitions are deleted as well.
     """
     kept = [p for p in partitions if not p.deleting]
     if not kept or any(p.spec.owner.uid != kept[0].spec.owner.uid for p in kept):
@@ -106,7 +106,7 @@ def _restore(partitions: list[Partition]) -> tuple[Action, ...]:
         key_column=rows.key_column if rows is not None else None,
         timestamp_column=rows.timestamp_column if rows is not None else None,
     )
-    note = {RESTORED: "from its partitions; compression and labels are lost"}
+    note = {RESTORED: "from its partitions; compression, archive and labels are lost"}
     metadata = Metadata(name=owner.name, uid=owner.uid, generation=1, annotations=note)
     status = TopicStatus(resolution=TopicResolution.PENDING, reason="restored from its partitions")
     return (RestoreTopic(Topic(metadata=metadata, spec=spec, status=status), kept[0]),)
@@ -158,8 +158,11 @@ def _provision(
     actions: list[Action] = []
     log = topic.spec.log_settings
     for partition in partitions:
-        if partition.spec.log != log and not partition.deleting:
-            spec = partition.spec.model_copy(update={"log": log})
+        archived = _archived_before(topic, partition.spec)
+        settled = partition.spec.log == log and partition.spec.archived_before == archived
+        if not settled and not partition.deleting:
+            changed = {"log": log, "archived_before": archived}
+            spec = partition.spec.model_copy(update=changed)
             actions.append(WritePartitionSpec(partition, spec))
     if not missing:
         replica_map = tuple(p.spec.replicas for p in partitions)
@@ -198,8 +201,17 @@ def _provision(
         return tuple(actions)
     owner = OwnerReference(kind="Topic", name=topic.name, uid=topic.uid)
     lost, known = RESTORED in topic.metadata.annotations, len(topic.status.replica_map)
+    archived = None if topic.spec.archive is None else 0
     created = tuple(
-        _new_partition(owner, log, i, placement.rows[i], view.incarnation, lost=lost or i < known)
+        _new_partition(
+            owner,
+            log,
+            archived,
+            i,
+            placement.rows[i],
+            view.incarnation,
+            lost=lost or i < known,
+        )
         for i in itertools.islice((i for i in missing if i in placement.rows), CREATE_AT_ONCE)
     )
     if partitions or topic.status.replica_map:
@@ -209,6 +221,15 @@ def _provision(
     status = _status(topic, TopicResolution.PENDING, PLACING)
     first = next(chunks(created, topic_bytes(topic), _spus(view)))
     return (*actions, CreatePartitions(topic, first, _named_by(view, first), status))
+
+
+def _archived_before(topic: Topic, spec: PartitionSpec) -> int | None:
+    """How far a partition is archived, as its topic has an archive or has none."""
+    if topic.spec.archive is not None:
+        return spec.archived_before or 0
+    # A restored topic has lost its archive: until somebody names it again, keep all that is not in
+    # it.
+    return spec.archived_before if RESTORED in topic.metadata.annotations else None
 
 
 def _creations(
@@ -311,6 +332,7 @@ def _place_missing(view: View, topic: Topic, missing: list[int], now_ms: int) ->
 def _new_partition(
     owner: OwnerReference,
     log: LogSettings,
+    archived_before: int | None,
     index: int,
     replicas: tuple[int, ...],
     incarnation: int,
@@ -325,7 +347,12 @@ def _new_partition(
             uid=partition_uid(owner.uid, index),
         ),
         spec=PartitionSpec(
-            owner=owner, index=index, replicas=replicas, preferred_leader=replicas[0], log=log
+            owner=owner,
+            index=index,
+            replicas=replicas,
+            preferred_leader=replicas[0],
+            archived_before=archived_before,
+            log=log,
         ),
         # One that is made while the cluster recovers has nothing to recover.
         status=PartitionStatus(term=make_term(incarnation, 0)),

@@ -39,6 +39,16 @@ class KvHealth:
             return 0
         return max(1, self._now_ms() - self._away_since_ms)
 
+    @property
+    def trouble(self) -> str | None:
+        """Why the SC cannot write down what it learns, so that what objects say may be old; None
+        while it can."""
+        if self.unwritable:
+            return self.unwritable
+        if self._away_since_ms is None:
+            return None
+        return f"the SC has not reached its KV for {self.away_ms / 1000:.0f} s: {self.why}"
+
     async def probe(self) -> None:
         """Ask once."""
         asked_ms = self._now_ms()

@@ -18,10 +18,12 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -174,20 +176,18 @@ class LocalProvisioner(Provisioner):
                     self._start(name, managed)
                 await self._until_ended(name, managed, began)
                 code = managed.child.poll() if managed.child is not None else None
-                said = last_trouble(self._log_file(name), log_begins)
-                exit_code = "" if code is None else f" (exit code {code})"
-                why = f"{exit_code}: {said or 'it logged no reason'}"
+                why = why_ended(code, partial(last_trouble, self._log_file(name), log_begins))
             except _ForbiddenError as error:
                 # Only another spec, or another configuration of the SC, changes that.
                 log.error("an SPU is not started", spu=name, why=str(error))
                 self._say(name, str(error))
                 return
             except OSError as error:
-                why = f": it cannot be started: {error}"
+                why = f"it cannot be started: {error}"
             delay = loop.ended(time.monotonic() - began)
             log.warning("an SPU's process ended", spu=name, why=why, ends=loop.ends, delay_s=delay)
             if delay:
-                text = f"its process ended {loop.ends} times in a row{why}"
+                text = f"its process ended {loop.ends} times in a row: {why}"
                 self._say(name, f"{text}; the next start is {delay:.1f} s after the last end")
             await asyncio.sleep(delay)
 
@@ -328,3 +328,13 @@ class LocalProvisioner(Provisioner):
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
+
+
+def why_ended(code: int | None, said: Callable[[], str]) -> str:
+    """Why a process ended. What it complained of last is no reason if somebody killed it."""
+    if code is not None and code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        hint = ", by a user or for want of memory" if code == -signal.SIGKILL else ""
+        return f"it was killed by {name}{hint}"
+    reason = said() or "it logged no reason"
+    return reason if code is None else f"exit code {code}: {reason}"

@@ -62,8 +62,10 @@ class TopicBoard:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What changed in a while: ids of SPUs, names of topics, uids of partitions; None: anything."""
+    """What changed after the version ``after``: ids of SPUs, names of topics, uids of partitions;
+    None: anything."""
 
+    after: int
     version: int
     spus: frozenset[int] | None
     topics: frozenset[str] | None
@@ -168,7 +170,13 @@ class Board:
         self.version += 1
         self.second = second
         self._past.append(
-            Changes(self.version, frozenset(now.spus), topics, frozenset(now.partitions))
+            Changes(
+                self.version - 1,
+                self.version,
+                frozenset(now.spus),
+                topics,
+                frozenset(now.partitions),
+            )
         )
 
     def _close_topics(self, now: _Second, second: int, elapsed: int) -> frozenset[str]:
@@ -238,8 +246,9 @@ class Board:
         """What changed after a version."""
         later = [changes for changes in self._past if changes.version > version]
         if len(later) != self.version - version:
-            return Changes(self.version, None, None, None)
+            return Changes(version, self.version, None, None, None)
         return Changes(
+            version,
             self.version,
             _union(changes.spus for changes in later),
             _union(changes.topics for changes in later),

@@ -225,11 +225,20 @@ REFUSED = [
     ),
     pytest.param(
         "pipelines",
-        manifest("Pipeline", "p", {"source": {"topic": "a"}, "query": "q", "sink": {"topic": "b"}}),
-        422,
-        "UNSUPPORTED",
-        "kind Pipeline: pipelines are not run by this version; submit the Spark job yourself",
-        id="given-pipeline-then-not-served",
+        manifest(
+            "Pipeline",
+            "p",
+            {
+                "source": {"topic": "a"},
+                "query": "q",
+                "sink": {"topic": "_positions"},
+                "checkpoint": "/c",
+            },
+        ),
+        400,
+        "INVALID_REQUEST",
+        "spec.sink.topic: '_positions' is a system topic: only Runnel writes to it",
+        id="given-pipeline-into-a-system-topic-then-refused",
     ),
     pytest.param(
         "partitions",

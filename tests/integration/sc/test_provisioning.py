@@ -244,7 +244,7 @@ async def test_crash_loop_is_told_and_forgotten_when_its_cause_is_gone(
 
     await eventually(lambda: trouble() is not None)
     assert re.fullmatch(
-        r"its process ended (\d+) times in a row \(exit code 3\): cannot run: broken;"
+        r"its process ended (\d+) times in a row: exit code 3: cannot run: broken;"
         r" the next start is \d+\.\d s after the last end",
         trouble() or "",
     )

@@ -81,7 +81,9 @@ async def test_given_a_topic_removed_then_it_comes_back_from_its_partitions(
     assert again.spec.log_settings == before["t"].spec.log_settings
     assert again.spec.partition_count == 2
     assert again.status.replica_map == before["t"].status.replica_map
-    assert "compression and labels are lost" in again.metadata.annotations["runnel/restored"]
+    assert (
+        "compression, archive and labels are lost" in again.metadata.annotations["runnel/restored"]
+    )
     assert set(spu.replicas) == {before["t-0"].uid, before["t-1"].uid}
 
 

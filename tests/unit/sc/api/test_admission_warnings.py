@@ -8,9 +8,11 @@ import pytest
 
 from sc.api.admission_warnings import MAX_WARNINGS, warning_header, warnings_of
 from sc.store.local_store import LocalStore
+from schemas.objects.metadata import Metadata
+from schemas.objects.pipeline import Pipeline, PipelineSpec
 from schemas.objects.spu import Spu
-from schemas.objects.topic import TopicSpec
-from tests.unit.sc.builders import spu_of, topic_of
+from schemas.objects.topic import Topic, TopicSpec
+from tests.unit.sc.builders import partition_of, spu_of, topic_of
 
 
 def warned(spec: dict[str, Any], *spu_ids: int) -> list[str]:
@@ -91,3 +93,62 @@ def test_given_an_spu_that_sends_others_to_their_own_machine_then_warned(private
 
 def test_a_header_holds_printable_ascii_only() -> None:
     assert warning_header('a "b" \\ c\r\nü') == '299 - "a \\"b\\" \\\\ c???"'
+
+
+@pytest.mark.parametrize(
+    ("source", "sink", "fields"),
+    [
+        pytest.param({"topic": "a"}, {"topic": "b"}, [], id="given-topics-that-exist-then-none"),
+        pytest.param({"topic": "x"}, {"topic": "b"}, ["spec.source.topic"], id="given-no-source"),
+        pytest.param(
+            {"topics": ["a", "x"]}, {"path": "/f"}, ["spec.source.topics"], id="given-one-of-two"
+        ),
+        pytest.param({"topic": "a"}, {"topic": "x"}, ["spec.sink.topic"], id="given-no-sink"),
+        pytest.param({"topic": "a"}, {"topic": "a"}, ["spec.sink.topic"], id="given-a-circle"),
+        pytest.param({"pattern": "(a+)+$"}, {"topic": "b"}, [], id="given-a-pattern-then-none"),
+    ],
+)
+def test_topics_that_a_pipeline_lacks(
+    source: dict[str, Any], sink: dict[str, Any], fields: list[str]
+) -> None:
+    store = LocalStore()
+    for name in ("a", "b"):
+        store.put(topic_of(name))
+    spec = {"source": source, "query": "q", "sink": sink, "checkpoint": "/c"}
+    pipeline = Pipeline(metadata=Metadata(name="p"), spec=PipelineSpec.model_validate(spec))
+    assert [text.partition(": ")[0] for text in warnings_of(pipeline, store)] == fields
+
+
+@pytest.mark.parametrize(
+    ("path", "archived", "said"),
+    [
+        pytest.param("/mnt/a", 7, None, id="given-the-same-path-then-nothing"),
+        pytest.param(None, 0, None, id="given-nothing-archived-then-nothing"),
+        pytest.param(
+            None,
+            7,
+            "spec.archive: removed, and 1 partition had records in /mnt/a",
+            id="given-removed",
+        ),
+        pytest.param(
+            "/mnt/b", 7, "spec.archive.path: was /mnt/a, and 1 partition", id="given-another-path"
+        ),
+    ],
+)
+def test_archived_records_that_readers_no_longer_find(
+    path: str | None, archived: int, said: str | None
+) -> None:
+    def with_archive(where: str | None) -> Topic:
+        spec = {} if where is None else {"archive": {"path": where}}
+        parsed = TopicSpec.model_validate(spec, by_alias=True)
+        return topic_of("t").model_copy(update={"spec": parsed})
+
+    before = with_archive("/mnt/a")
+    partition = partition_of(before)
+    spec = partition.spec.model_copy(update={"archived_before": archived})
+    store = LocalStore()
+    store.put(spu_of(1))
+    store.put(partition.model_copy(update={"spec": spec}))
+    found = warnings_of(with_archive(path), store, before)
+    assert [text[: len(said or "")] for text in found] == ([] if said is None else [said])
+    assert warnings_of(with_archive(path), store) == ()

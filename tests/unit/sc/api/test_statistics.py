@@ -36,12 +36,13 @@ def board() -> Board:
     return found
 
 
-def view_of(board: Board) -> StatisticsView:
+def view_of(board: Board, trouble: str | None = None) -> StatisticsView:
     controller = SimpleNamespace(
         statistics=board,
         view=SimpleNamespace(store=board._store, sessions={}),
         clock_ms=lambda: 2_000,
         seconds=SimpleNamespace(end=asyncio.Event().wait),
+        kv_health=SimpleNamespace(trouble=trouble),
     )
     return StatisticsView(cast(Controller, controller))
 
@@ -112,6 +113,20 @@ async def test_given_catching_up_then_only_partitions_with_a_replica_that_is_not
         assert found is not None
         assert sorted(one.name for one in found.partitions) == expected
         assert found.topics[0].offsets == 10, "sums are of all partitions"
+
+
+async def test_given_the_kv_cannot_be_written_then_readers_hear_of_it_and_of_the_end() -> None:
+    board = Board(LocalStore())
+    view = view_of(board, "no room")
+    nothing = board.changes_since(board.version)
+    found = await view.changed(nothing, Followed())
+    assert found is not None
+    assert found.trouble == "no room"
+    view._controller.kv_health.trouble = None  # type: ignore[misc]
+    found = await view.changed(nothing, Followed())
+    assert found is not None
+    assert found.trouble is None
+    assert await view_of(board).changed(nothing, Followed()) is None
 
 
 def live(*spus: int) -> Iterator[LiveReplica]:

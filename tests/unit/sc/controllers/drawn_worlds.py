@@ -275,7 +275,8 @@ def drawn_group(draw: st.DrawFn, name: str) -> SpuGroup:
 def _groups(
     draw: st.DrawFn, taken: frozenset[int], *, still: bool
 ) -> tuple[list[SpuGroup], list[Spu]]:
-    """Groups and the SPUs that exist of them, each id once. ``still``: none of these will go."""
+    """Groups and the SPUs that exist of them, each id once. ``still``: none of these will go, or
+    move to another rack, by which topics are placed."""
     groups: list[SpuGroup] = []
     members: dict[int, Spu] = {}
     for name in GROUPS:
@@ -291,7 +292,9 @@ def _groups(
                 continue
             if draw(st.booleans()):
                 # Made from the template as it is, or as it was before.
-                template = draw(st.sampled_from([group.spec.template, TEMPLATES[0]]))
+                now, before = group.spec.template, TEMPLATES[0]
+                moves = still and before.rack != now.rack
+                template = draw(st.sampled_from([now, now if moves else before]))
                 spec = group.spec.model_copy(update={"template": template})
                 maker = group.model_copy(update={"spec": spec})
                 members[spu_id] = member_of(maker, spu_id, draw(_resolutions()))

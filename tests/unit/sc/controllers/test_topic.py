@@ -25,6 +25,7 @@ from sc.kv.interface import MAX_TXN_BYTES, MAX_TXN_OPS
 from sc.store.codec import encode_object
 from sc.store.view import View
 from schemas.columns.topic_schema import Column
+from schemas.objects.archive import ArchiveSettings
 from schemas.objects.metadata import Metadata
 from schemas.objects.partition import Partition
 from schemas.objects.spu import Spu, SpuResolution
@@ -409,6 +410,40 @@ GROWN = TYPED.model_copy(
 TYPED_PARTITION = partition_of(TYPED, 0, (1,))
 GROWN_SETTINGS = TYPED_PARTITION.spec.model_copy(update={"log": GROWN.spec.log_settings})
 
+
+def archived(partition: Partition, before: int | None) -> Partition:
+    """The partition, archived below an offset."""
+    spec = partition.spec.model_copy(update={"archived_before": before})
+    return partition.model_copy(update={"spec": spec})
+
+
+ARCHIVE = ArchiveSettings(path="/mnt/archive")
+PLAIN = made(DONE, partitions=1, replica_map=((1,),))
+COLD = PLAIN.model_copy(update={"spec": PLAIN.spec.model_copy(update={"archive": ARCHIVE})})
+PLAIN_PARTITION = partition_of(PLAIN, 0, (1,))
+RESTORED_PLAIN = PLAIN.with_metadata(annotations={RESTORED: "from its partitions"})
+
+ARCHIVES = [
+    pytest.param(
+        cluster(COLD, PLAIN_PARTITION),
+        (WritePartitionSpec(PLAIN_PARTITION, archived(PLAIN_PARTITION, 0).spec),),
+        id="given-an-archive-then-nothing-is-archived-yet",
+    ),
+    pytest.param(
+        cluster(COLD, archived(PLAIN_PARTITION, 7)), (), id="given-records-archived-then-it-stays"
+    ),
+    pytest.param(
+        cluster(PLAIN, archived(PLAIN_PARTITION, 7)),
+        (WritePartitionSpec(archived(PLAIN_PARTITION, 7), PLAIN_PARTITION.spec),),
+        id="given-no-archive-any-more-then-retention-is-free",
+    ),
+    pytest.param(
+        cluster(RESTORED_PLAIN, archived(PLAIN_PARTITION, 7)),
+        (),
+        id="given-a-topic-that-lost-its-archive-then-what-is-not-in-it-is-kept",
+    ),
+]
+
 SETTINGS_AND_DELETION = [
     pytest.param(
         cluster(TYPED, TYPED_PARTITION), (), id="given-columns-that-partitions-know-then-nothing"
@@ -467,13 +502,15 @@ SETTINGS_AND_DELETION = [
 ]
 
 
-@pytest.mark.parametrize(("view", "actions"), [*VALIDATION, *PLACING, *SETTINGS_AND_DELETION])
+@pytest.mark.parametrize(
+    ("view", "actions"), [*VALIDATION, *PLACING, *ARCHIVES, *SETTINGS_AND_DELETION]
+)
 def test_topic(view: View, actions: tuple[Action, ...]) -> None:
     assert reconcile(view, KEY, NOW) == actions
 
 
 def restored(partition: Partition, **spec: Any) -> RestoreTopic:
-    note = {RESTORED: "from its partitions; compression and labels are lost"}
+    note = {RESTORED: "from its partitions; compression, archive and labels are lost"}
     return RestoreTopic(
         Topic(
             metadata=Metadata(name="t", uid=topic_of("t").uid, generation=1, annotations=note),

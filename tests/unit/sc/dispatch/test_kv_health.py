@@ -102,3 +102,20 @@ async def test_given_silence_about_writes_only_then_not_away(store: Store) -> No
     await store.health.probe()
     assert store.health.away_ms == 0
     assert "cannot say" in store.health.unwritable
+
+
+@pytest.mark.parametrize(
+    ("unwritable", "error", "expected"),
+    [
+        (None, None, None),
+        (UnreachableError("no room"), None, "no room"),
+        (None, UnreachableError("refused"), "the SC has not reached its KV for 3 s: refused"),
+    ],
+)
+async def test_trouble_is_why_nothing_can_be_written(
+    store: Store, unwritable: Exception | None, error: Exception | None, expected: str | None
+) -> None:
+    store.unwritable, store.error = unwritable, error
+    await store.health.probe()
+    store.now_ms += 3_000
+    assert store.health.trouble == expected

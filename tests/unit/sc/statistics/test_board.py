@@ -138,7 +138,7 @@ def test_a_reader_gets_what_changed_since_its_version(store: LocalStore) -> None
     assert both.topics == frozenset({"orders"})
     assert both.partitions == frozenset({partition.uid})
     nothing = board.changes_since(both.version)
-    assert nothing == Changes(both.version, frozenset(), frozenset(), frozenset())
+    assert nothing == Changes(both.version, both.version, frozenset(), frozenset(), frozenset())
     for second in range(4, 100):
         board.close_second(second)
     assert board.changes_since(both.version).spus is None, "it is too far behind"

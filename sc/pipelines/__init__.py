@@ -1,0 +1,1 @@
+"""Which run holds a pipeline, and what that run last reported."""
