@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from spark_io.source import RunnelDataSource as DefaultSource
 
 if TYPE_CHECKING:
-    from spark_io.session import spark_session
+    from spark_io.session.builder import spark_session
 
 __all__ = ["DefaultSource", "spark_session"]
 
@@ -18,7 +18,7 @@ __all__ = ["DefaultSource", "spark_session"]
 def __getattr__(name: str) -> Any:
     if name == "spark_session":
         # Workers look only for the source.
-        from spark_io.session import spark_session
+        from spark_io.session.builder import spark_session
 
         return spark_session
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,71 +1,84 @@
 """The data source ``runnel`` as Spark sees it.
 
-Spark makes the source in one worker process when ``load()`` is called, plans in another (once
-for each ``load()``, at the first action), and reads in tasks. The planner's results travel
-to the tasks in `spark_io.partitions.LogSlice` and in the reader; records never come back.
+Spark makes the source in one worker process when ``load()`` is called, plans in another (once for
+each ``load()``, at the first action), and reads in tasks. The planner's results travel to the tasks
+in `spark_io.plan.slices.LogSlice` and in the reader; records never come back.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from functools import partial
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from runnel.contexts import default_sc
-from schemas.errors import UnsupportedError
-from spark_io.cluster import topic_schema
-from spark_io.columns import Column, columns_of, full_schema, project
-from spark_io.options import ReadOptions, parse_read_options
-from spark_io.reader import TopicReader
+from schemas.errors import RunnelError
+from spark_io.batch import TopicReader
+from spark_io.options.read import ReadOptions, parse_read_options
+from spark_io.options.table import READS, Use
+from spark_io.options.table_options import options_of, with_options
+from spark_io.options.write import parse_write_options
+from spark_io.refusals import end_quietly, refusing
+from spark_io.rows.columns import Column, columns_of, full_schema, project
+from spark_io.sink.writers import TopicStreamWriter, TopicWriter
+from spark_io.stream.reader import RefusingStreamReader, TopicStreamReader
+from spark_io.worker.client import patiently
+from spark_io.worker.planning import topics_schema
 
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import (
-        DataSourceStreamReader,
-        DataSourceStreamWriter,
-        DataSourceWriter,
-    )
+# Some workers only look for this class.
+end_quietly()
 
 
 class RunnelDataSource(DataSource):
-    """``spark.read.format("runnel").option("topic", …).load()``; see `spark_io.options`."""
+    """``spark.read.format("runnel").option("topic", …).load()``; see `spark_io.options.table`."""
 
     @classmethod
     def name(cls) -> str:
         return "runnel"
 
+    @refusing
     def schema(self) -> StructType:
         """The columns of a read that names none. Bad options are refused here, by ``load()``.
 
         Asks the SC, because a typed topic has columns of its own. Raises NotFoundError.
         """
-        return full_schema(self._columns(self._read_options()))
+        # Spark does not say whether this is for a batch or a stream.
+        given = dict(self.options)
+        columns = _columns(parse_read_options(given, default_sc, *READS))
+        return with_options(full_schema(columns), given)
 
+    @refusing
     def reader(self, schema: StructType) -> TopicReader:
         """Batch reads. Raises InvalidRequestError for bad options and schemas."""
-        options = self._read_options()
-        return TopicReader(options, project(schema, self._columns(options)))
+        options = parse_read_options(options_of(schema, self.options), default_sc)
+        return TopicReader(options, project(schema, _columns(options)))
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        _refuse("writing to a topic", "cluster.producer(topic).send_table(table)")
+    def streamReader(  # noqa: N802
+        self, schema: StructType
+    ) -> TopicStreamReader | RefusingStreamReader:
+        """Streams. Never raises: Spark would hide the error behind one of its own."""
+        try:
+            given = options_of(schema, self.options)
+            options = parse_read_options(given, default_sc, Use.STREAM)
+            columns = patiently(partial(_columns, options))
+            return TopicStreamReader(options, project(schema, columns))
+        except RunnelError as error:
+            return RefusingStreamReader(error)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        _refuse("readStream", "spark.read, with startingOffsets where the last read ended")
+    @refusing
+    def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
+        """Batch writes. Raises InvalidRequestError for bad options and columns."""
+        options = parse_write_options(dict(self.options), default_sc, Use.WRITE)
+        return TopicWriter.of(options, schema, overwrite=overwrite)
 
-    def streamWriter(  # noqa: N802
-        self, schema: StructType, overwrite: bool
-    ) -> DataSourceStreamWriter:
-        _refuse("writeStream", "cluster.producer(topic).send_table(table)")
-
-    def _columns(self, options: ReadOptions) -> tuple[Column, ...]:
-        return columns_of(topic_schema(options))
-
-    def _read_options(self) -> ReadOptions:
-        options: dict[str, Any] = dict(self.options)
-        return parse_read_options(options, default_sc)
+    @refusing
+    def streamWriter(self, schema: StructType, overwrite: bool) -> TopicStreamWriter:  # noqa: N802
+        """Writes of streams. Raises InvalidRequestError for bad options and columns."""
+        options = parse_write_options(dict(self.options), default_sc, Use.WRITE_STREAM)
+        return TopicStreamWriter.of(options, schema, overwrite=overwrite)
 
 
-def _refuse(what: str, instead: str) -> NoReturn:
-    raise UnsupportedError(
-        f"the data source runnel does not support {what} in this version; use {instead}"
-    )
+def _columns(options: ReadOptions) -> tuple[Column, ...]:
+    rows = topics_schema(options)
+    return columns_of(rows, headers=options.include_headers, many=options.topics.many)

@@ -197,6 +197,7 @@ def run_cluster(directory: Path) -> Iterator[RunningCluster]:
                     "logDir": str(directory / "spu-0"),
                     "controller": f"{HOST}:{sc_private}",
                     "public": {"host": HOST, "port": spu_port},
+                    "private": {"host": HOST, "port": spu_private},
                     "http": {"host": HOST, "port": spu_http},
                 },
             )

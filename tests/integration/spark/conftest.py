@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_io.session import spark_session
+from spark_io.session.builder import spark_session
 from tests.integration.spark.cluster import RunningCluster, run_cluster
 
 

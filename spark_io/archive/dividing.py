@@ -1,0 +1,78 @@
+"""What of a read is in files of archives, and what is left to the logs. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from runnel import ArchivedTopic
+from spark_io.plan.slices import LogSlice
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Offsets from ``start`` to below ``stop`` of one file of a partition; ``whole``: these are all
+    that it has."""
+
+    topic: str
+    partition: int
+    path: str
+    start: int
+    stop: int
+    whole: bool
+
+
+def divide(
+    slices: Sequence[LogSlice], archives: Mapping[str, ArchivedTopic]
+) -> tuple[list[FilePart], list[LogSlice]]:
+    """The files to read, and the slices that are left, one for each that was given, empty where
+    files hold all of it. Archives are by the name of the topic.
+
+    Files are taken as far as they follow each other without a gap: what a gap means, the log says.
+    """
+    files: list[FilePart] = []
+    rest: list[LogSlice] = []
+    for piece in slices:
+        archive = archives.get(piece.topic)
+        if archive is None or archive.place.uid != piece.topic_uid or piece.is_empty:
+            rest.append(piece)
+            continue
+        at = piece.start
+        known = archive.listed.partition(piece.partition)
+        for file in known.covering(piece.start, piece.end):
+            if max(file.base, known.removed_before) > at:
+                break
+            stop = min(file.until, piece.end)
+            path = str(archive.place.file(piece.partition, file.name))
+            whole = (at, stop) == (file.base, file.end)
+            files.append(FilePart(piece.topic, piece.partition, path, at, stop, whole))
+            at = stop
+        # The first record of a time is found exactly: see `runnel.Cluster.offsets_at`.
+        begins_at = piece.begins_at if at == piece.start else None
+        rest.append(replace(piece, start=at, begins_at=begins_at))
+    return files, rest
+
+
+def rest_options(rest: Sequence[LogSlice]) -> dict[str, str]:
+    """The options of a read of exactly these slices."""
+    partitions: dict[str, list[int]] = {}
+    starting: dict[str, dict[str, int]] = {}
+    ending: dict[str, dict[str, int]] = {}
+    uids: dict[str, str] = {}
+    for piece in rest:
+        partitions.setdefault(piece.topic, []).append(piece.partition)
+        starting.setdefault(piece.topic, {})[str(piece.partition)] = piece.start
+        ending.setdefault(piece.topic, {})[str(piece.partition)] = piece.end
+        uids[piece.topic] = piece.topic_uid
+    return {
+        "assign": json.dumps(partitions),
+        "startingOffsets": json.dumps({**starting, "_uids": uids}),
+        "endingOffsets": json.dumps({**ending, "_uids": uids}),
+    }
+
+
+def spark_path(path: str) -> str:
+    """A path of this host as Spark takes it, which reads patterns in paths."""
+    escaped = "".join(f"\\{char}" if char in r"\{}[]*?" else char for char in path)
+    return f"file:{escaped}"

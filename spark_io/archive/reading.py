@@ -1,0 +1,135 @@
+"""A read of topics with archives: files by Spark's own Parquet reader, the rest from the logs.
+
+Spark reads Parquet in the JVM, many columns at once, and only those that a query needs. What was
+read is fixed when the DataFrame is made: files are listed then, and the ends of the logs taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import IntegerType, LongType, StructType
+
+import runnel
+from runnel import ArchivedTopic
+from runnel.contexts import default_sc
+from schemas.objects.topic import Topic
+from spark_io.archive.dividing import FilePart, divide, rest_options, spark_path
+from spark_io.options import table
+from spark_io.options.read import parse_read_options
+from spark_io.plan.slices import plan_slices
+from spark_io.rows.columns import CREATE_TIME, chosen, columns_of, full_schema
+from spark_io.worker.planning import chosen_topics, common_schema, find_bounds, log
+
+#: Options that say what is read, which the plan has settled.
+_SETTLED: Final = frozenset(
+    name.lower()
+    for name in (
+        *(table.TOPIC, table.SUBSCRIBE, table.SUBSCRIBE_PATTERN, table.ASSIGN),
+        *(table.STARTING_OFFSETS, table.ENDING_OFFSETS),
+        *(table.STARTING_TIMESTAMP, table.ENDING_TIMESTAMP),
+        *(table.STARTING_BY_TIMESTAMP, table.ENDING_BY_TIMESTAMP, table.BY_TIMESTAMP_STRATEGY),
+        table.STARTING_TRANSACTION_ID,
+    )
+)
+#: Of Parquet's reader in the JVM: pages are compared with their checksums.
+_VERIFY_CHECKSUMS: Final = "parquet.page.verify-checksum.enabled"
+
+
+def read_with_archive(
+    spark: SparkSession, options: Mapping[str, str], columns: Sequence[str] | None
+) -> DataFrame | None:
+    """The rows of a batch read, archived ones by Spark's Parquet reader; None where none of the
+    topics has files that it could read.
+
+    Raises what planning raises.
+    """
+    wanted = parse_read_options(options, default_sc)
+    with runnel.connect(wanted.sc) as cluster:
+        names = chosen_topics(cluster, wanted.topics)
+        rows = common_schema(cluster, names)
+        archives = _archives(cluster, names)
+        if not archives:
+            return None
+        plan = plan_slices(wanted, find_bounds(cluster, names, wanted))
+    for text in plan.warnings:
+        log.warning("%s", text)
+    files, rest = divide(plan.slices, archives)
+    if not files:
+        return None
+    schema = full_schema(columns_of(rows, headers=wanted.include_headers, many=wanted.topics.many))
+    if columns is not None:
+        schema = chosen(schema, columns)
+    topics = dict.fromkeys(file.topic for file in files)
+    frames = [
+        _files(spark, schema, topic, [file for file in files if file.topic == topic])
+        for topic in topics
+    ]
+    if any(not piece.is_empty for piece in rest):
+        frames.append(_live(spark, schema, {**options, "sc": wanted.sc}, rest_options(rest)))
+    return reduce(lambda one, other: one.unionByName(other), frames)
+
+
+def _archives(cluster: runnel.Cluster, names: Sequence[str]) -> dict[str, ArchivedTopic]:
+    found = {}
+    for name in names:
+        topic = cluster.get("topic", name)
+        if isinstance(topic, Topic) and topic.spec.archive is not None:
+            found[name] = cluster.archived(name)
+    return found
+
+
+def _live(
+    spark: SparkSession, schema: StructType, options: Mapping[str, str], rest: Mapping[str, str]
+) -> DataFrame:
+    """The records that are in no file, in these columns."""
+    kept = {name: value for name, value in options.items() if name.lower() not in _SETTLED}
+    return spark.read.format("runnel").options(**{**kept, **rest}).schema(schema).load()
+
+
+def _files(
+    spark: SparkSession, schema: StructType, topic: str, files: Sequence[FilePart]
+) -> DataFrame:
+    """The records of files of one topic, in the columns of the source."""
+    constants = {"topic": sf.lit(topic), "timestampType": sf.lit(CREATE_TIME)}
+    partial = [file for file in files if not file.whole]
+    needed = [field for field in schema.fields if field.name not in constants]
+    stored = StructType(list(needed))
+    if partial:
+        # Which rows of a file are read depends on these.
+        for name, type_ in (("partition", IntegerType()), ("offset", LongType())):
+            if name not in stored.names:
+                stored = stored.add(name, type_)
+    elif not needed:
+        stored = stored.add("offset", LongType())
+    reader = spark.read.option(_VERIFY_CHECKSUMS, "true").schema(stored)
+    frame = reader.parquet(*(spark_path(file.path) for file in files))
+    if partial:
+        frame = frame.where(_within(files))
+    picked = [
+        constants[field.name].cast(field.dataType).alias(field.name)
+        if field.name in constants
+        else sf.col(f"`{field.name}`")
+        for field in schema.fields
+    ]
+    return frame.select(*picked)
+
+
+def _within(files: Sequence[FilePart]) -> Column:
+    """Which rows of files are to be read: those between two offsets of each partition."""
+    bounds: dict[int, tuple[int, int]] = {}
+    for file in files:
+        low, high = bounds.get(file.partition, (file.start, file.stop))
+        bounds[file.partition] = (min(low, file.start), max(high, file.stop))
+    partition, offset = sf.col("partition"), sf.col("offset")
+    return reduce(
+        lambda one, other: one | other,
+        (
+            (partition == index) & (offset >= low) & (offset < high)
+            for index, (low, high) in bounds.items()
+        ),
+    )

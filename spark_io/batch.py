@@ -1,0 +1,69 @@
+"""Batch reads: planned once on the driver, and read slice by slice in tasks.
+
+Each task goes to the SPU that leads its partition, and gives Spark the records as Arrow batches,
+without ever making a Python object of a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader
+
+from spark_io.options.read import ReadOptions
+from spark_io.plan.slices import LogSlice
+from spark_io.refusals import refusing, refusing_later
+from spark_io.rows.coalescing import BatchLimits, coalesce
+from spark_io.rows.columns import ColumnBuilder, Projection
+from spark_io.worker.client import settle
+from spark_io.worker.planning import plan_read
+from spark_io.worker.reading import read_slice
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+
+
+class TopicReader(DataSourceReader):
+    """Reads topics. Pickled to the tasks, so it holds settings and no connection."""
+
+    def __init__(
+        self, options: ReadOptions, projection: Projection, limits: BatchLimits | None = None
+    ) -> None:
+        self.options = options
+        self.projection = projection
+        self.limits = limits or BatchLimits()
+
+    @refusing
+    def partitions(self) -> list[InputPartition]:
+        """Slices of the logs, their ends taken now. Runs on the driver.
+
+        Raises what `spark_io.worker.planning.plan_read` raises.
+        """
+        return list(plan_read(self.options))
+
+    @refusing_later
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The batches of one slice, in the order of offsets. Runs in a task.
+
+        Raises what `spark_io.worker.reading.read_slice` raises.
+        """
+        return read_batches(self.options, self.projection, self.limits, partition)
+
+
+def read_batches(
+    options: ReadOptions, projection: Projection, limits: BatchLimits, partition: InputPartition
+) -> Iterator[pa.RecordBatch]:
+    """The columns of a projection of one slice, in batches of a good size."""
+    if not isinstance(partition, LogSlice):
+        # Spark makes a partition of its own where a plan has none.
+        return
+    builder = ColumnBuilder(projection, partition.topic, partition.partition, limits.max_rows)
+    sources = projection.sources or ("offset",)
+    records = (batch.select(sources) for batch in read_slice(options, partition, sources))
+    try:
+        for batch in coalesce(records, limits):
+            yield builder.build(batch)
+    finally:
+        settle()

@@ -1,0 +1,1 @@
+"""The query of a pipeline: its options checked without Spark, its session, its batches."""

@@ -1,0 +1,1 @@
+"""From what a user asks for to slices of logs, one for each task."""

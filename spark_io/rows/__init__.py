@@ -1,0 +1,1 @@
+"""Records as Spark has them: the columns, and batches of a good size."""

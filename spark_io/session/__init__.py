@@ -1,0 +1,1 @@
+"""A Spark session that is set up for this machine."""

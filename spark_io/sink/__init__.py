@@ -1,0 +1,1 @@
+"""Rows of Spark into topics, at least once."""

@@ -1,0 +1,168 @@
+"""From where a stream is to where its next batch ends, and to the slices of that batch. Pure.
+
+A partition that was added is read from its beginning. A topic that was deleted and created again is
+another one. What is gone is an error, or left out, as the options say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from schemas.errors import (
+    LOST_RECORDS,
+    DivergedError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+)
+from spark_io.options.read import ReadOptions, TriggerLimits
+from spark_io.options.table import FAIL_ON_DATA_LOSS
+from spark_io.plan.slices import LogSlice, Plan, TopicBounds
+from spark_io.stream.admission import Backlog, admit, waits
+from spark_io.stream.offsets import StreamPlace
+
+#: A topic and a partition.
+Key = tuple[str, int]
+_AGAIN: Final = "begin the query with a new checkpointLocation"
+
+
+def ends_of(topics: Sequence[TopicBounds]) -> StreamPlace:
+    """The place behind all that is committed."""
+    return StreamPlace(
+        {topic.name: {index: log.end for index, log in topic.logs} for topic in topics},
+        {topic.name: topic.uid for topic in topics},
+    )
+
+
+def next_place(
+    start: StreamPlace,
+    topics: Sequence[TopicBounds],
+    options: ReadOptions,
+    limits: TriggerLimits,
+    since_ms: float,
+    target: StreamPlace | None = None,
+) -> tuple[StreamPlace, list[str]]:
+    """Where the batch from ``start`` on ends, given the logs as they are; and what users should
+    hear of.
+
+    ``since_ms``: how long ago the last batch began. ``target``: never read beyond it. Raises
+    NotFoundError, DivergedError.
+    """
+    warnings: list[str] = []
+    backlogs: dict[Key, Backlog] = {}
+    for name in sorted(start.offsets.keys() - {topic.name for topic in topics}):
+        _lost(options, _gone(f"topic {name!r}", options), warnings)
+    for topic in topics:
+        same = start.uids.get(topic.name, topic.uid) == topic.uid
+        if not same:
+            _lost(options, _another(topic.name), warnings)
+        known = start.offsets.get(topic.name, {}) if same else {}
+        for index in sorted(known.keys() - {index for index, _ in topic.logs}):
+            _lost(options, _gone(f"partition {index} of topic {topic.name!r}", options), warnings)
+        for index, log in topic.logs:
+            begin = known.get(index, log.start)
+            if begin < log.start:
+                _lost(options, _deleted(topic.name, index, begin, log.start), warnings)
+                begin = log.start
+            if begin > log.end:
+                text = (
+                    f"partition {index} of topic {topic.name!r} ends at {log.end}, and this stream"
+                    f" has read up to {begin}: {LOST_RECORDS}; {_AGAIN}"
+                )
+                _lost(options, DivergedError(text, diverged_at=log.end), warnings)
+                begin = log.end
+            end = log.end
+            if target is not None:
+                end = min(end, target.offsets.get(topic.name, {}).get(index, begin))
+            held = max(1, log.end - log.start)
+            backlogs[topic.name, index] = Backlog(begin, max(begin, end), log.size_bytes / held)
+    if target is None and waits(backlogs, limits, since_ms):
+        return start, warnings
+    ends = admit(backlogs, limits)
+    offsets: dict[str, dict[int, int]] = {}
+    for (name, index), end in ends.items():
+        offsets.setdefault(name, {})[index] = end
+    return StreamPlace(offsets, {topic.name: topic.uid for topic in topics}), warnings
+
+
+def moves(start: StreamPlace, end: StreamPlace, topic: str) -> bool:
+    """Is there anything to read of a topic between two places?"""
+    return (
+        start.offsets.get(topic) != end.offsets[topic] or start.uids.get(topic) != end.uids[topic]
+    )
+
+
+def plan_batch(
+    start: StreamPlace,
+    end: StreamPlace,
+    topics: Sequence[TopicBounds],
+    options: ReadOptions,
+) -> Plan:
+    """The slices from one place to another; nothing is asked of a partition that does not move.
+    ``topics``: the logs of those that do, as they are now.
+
+    Raises NotFoundError where a topic is gone, OffsetOutOfRangeError where records between were
+    deleted meanwhile.
+    """
+    plan = Plan()
+    logs = {(topic.name, index): log for topic in topics for index, log in topic.logs}
+    now = {topic.name: topic.uid for topic in topics}
+    for name in end.offsets:
+        if not moves(start, end, name):
+            continue
+        uid = end.uids[name]
+        if now.get(name) != uid:
+            error = _gone(f"topic {name!r}", options) if name not in now else _another(name)
+            _lost(options, error, plan.warnings)
+            continue
+        known = start.offsets.get(name, {}) if start.uids.get(name, uid) == uid else {}
+        for index, stop in end.offsets[name].items():
+            if known.get(index) == stop:
+                continue
+            log = logs.get((name, index))
+            if log is None:
+                gone = _gone(f"partition {index} of topic {name!r}", options)
+                _lost(options, gone, plan.warnings)
+                continue
+            begin = known.get(index, log.start)
+            if begin < (first := min(log.start, stop)):
+                _lost(options, _deleted(name, index, begin, first), plan.warnings)
+                begin = first
+            held = max(1, log.end - log.start)
+            plan.slices.append(LogSlice(name, uid, index, min(begin, stop), stop))
+            plan.sizes.append(log.size_bytes * max(0, stop - begin) // held)
+    return plan
+
+
+def _gone(what: str, options: ReadOptions) -> NotFoundError:
+    return NotFoundError(
+        f"{what} of this stream is not there: it was deleted, or option {options.topics.option}"
+        f" chooses it no longer; {_AGAIN}"
+    )
+
+
+def _another(topic: str) -> NotFoundError:
+    return NotFoundError(
+        f"topic {topic!r} was deleted and created again since this stream read it; {_AGAIN}"
+    )
+
+
+def _deleted(topic: str, index: int, begin: int, first: int) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(
+        f"partition {index} of topic {topic!r}: offsets {begin} to {first - 1} were deleted before"
+        f" this stream read them; {_AGAIN}",
+        firstAvailable=first,
+        partition=index,
+    )
+
+
+def _lost(
+    options: ReadOptions,
+    error: NotFoundError | DivergedError | OffsetOutOfRangeError,
+    warnings: list[str],
+) -> None:
+    if options.fail_on_data_loss:
+        error.message += f", or {FAIL_ON_DATA_LOSS}=false to go on without what is lost"
+        error.args = (error.message,)
+        raise error
+    warnings.append(f"{error.message}; the stream goes on without it")

@@ -1,0 +1,206 @@
+"""A topic as a stream. One process of the driver serves all calls but `read` for a whole query.
+
+Nothing is kept between batches but how far `availableNow` goes and when the last batch began: the
+checkpoint says where the stream is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+import runnel
+from schemas.errors import NotFoundError, RetryableError, RunnelError
+from spark_io.batch import read_batches
+from spark_io.options.read import ReadOptions, TriggerLimits
+from spark_io.plan.slices import TopicBounds, plan_slices
+from spark_io.refusals import brief, refusing, refusing_later
+from spark_io.rows.coalescing import BatchLimits
+from spark_io.rows.columns import Projection
+from spark_io.stream.offsets import StreamPlace
+from spark_io.stream.progress import ends_of, moves, next_place, plan_batch
+from spark_io.worker.client import patiently
+from spark_io.worker.planning import (
+    chosen_topics,
+    existing_topics,
+    find_bounds,
+    log,
+    log_bounds,
+    split_plan,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+
+T = TypeVar("T")
+
+
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics as a stream. Pickled to the tasks, which only call `read`."""
+
+    def __init__(self, options: ReadOptions, projection: Projection) -> None:
+        self.options = options
+        self.projection = projection
+        self.limits = BatchLimits()
+        self._initial: dict[str, Any] | None = None
+        self._target: StreamPlace | None = None
+        self._began: float | None = None
+        self._client: runnel.Cluster | None = None
+
+    @refusing
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where a query without a checkpoint begins; the same however often Spark asks."""
+        if self._initial is None:
+            topics = self._ask(self._bounds)
+            plan = plan_slices(self.options, topics)
+            offsets: dict[str, dict[int, int]] = {}
+            for piece in plan.slices:
+                offsets.setdefault(piece.topic, {})[piece.partition] = piece.start
+            uids = {topic.name: topic.uid for topic in topics}
+            self._initial = self._told(StreamPlace(offsets, uids), plan.warnings)
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """The limits that the options set; Spark knows one at a time."""
+        limits = self.options.limits
+        if limits.max_offsets is not None:
+            return ReadMaxRows(limits.max_offsets)
+        if limits.max_bytes is not None:
+            return ReadMaxBytes(limits.max_bytes)
+        if limits.min_offsets is not None:
+            return ReadMinRows(limits.min_offsets)
+        return ReadAllAvailable()
+
+    @refusing
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the next batch ends; ``start`` if there is nothing to read yet."""
+        everything = isinstance(limit, ReadAllAvailable)
+        limits = TriggerLimits() if everything else self.options.limits
+        now = time.monotonic()
+        # The first batch of a query does not wait.
+        since_ms = float("inf") if self._began is None else (now - self._began) * 1000
+        begin = StreamPlace.from_json(start)
+        topics = self._ask(self._current)
+        end, warnings = next_place(begin, topics, self.options, limits, since_ms, self._target)
+        if end != begin:
+            self._began = now
+        return self._told(end, warnings)
+
+    @refusing
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """From now on, nothing is read that is not committed yet."""
+        self._target = ends_of(self._ask(self._current))
+
+    @refusing
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        """The ends of the logs, for the progress of the query: its lag is what is missing."""
+        return ends_of(self._ask(self._current)).to_json()
+
+    @refusing
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The slices of a batch; none if nothing is to be read."""
+        begin, stop = StreamPlace.from_json(start), StreamPlace.from_json(end)
+
+        def ask(cluster: runnel.Cluster) -> list[InputPartition]:
+            there = self._logs(cluster, [name for name in stop.offsets if moves(begin, stop, name)])
+            plan = plan_batch(begin, stop, there, self.options)
+            _warn(plan.warnings)
+            return list(split_plan(cluster, plan, self.options))
+
+        return self._ask(ask)
+
+    @refusing_later
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The batches of one slice, in the order of offsets. Runs in a task."""
+        return read_batches(self.options, self.projection, self.limits, partition)
+
+    def stop(self) -> None:
+        """The query has ended."""
+        self._close()
+
+    def _bounds(self, cluster: runnel.Cluster) -> list[TopicBounds]:
+        """The logs, and where the options say to begin."""
+        return find_bounds(cluster, chosen_topics(cluster, self.options.topics), self.options)
+
+    def _current(self, cluster: runnel.Cluster) -> list[TopicBounds]:
+        """The logs of the topics that are chosen now."""
+        return self._logs(cluster, existing_topics(cluster, self.options.topics))
+
+    def _logs(self, cluster: runnel.Cluster, names: Iterable[str]) -> list[TopicBounds]:
+        """The logs of topics as they are. A topic that is not there any more is left out."""
+        found = []
+        for name in names:
+            try:
+                topic = cluster.topic(name)
+                chosen = self.options.topics.chosen(name, topic.partition_count)
+                logs = log_bounds(cluster, name, chosen)
+            except NotFoundError:
+                continue
+            found.append(TopicBounds(name, topic.uid, tuple(logs.items())))
+        return found
+
+    def _ask(self, work: Callable[[runnel.Cluster], T]) -> T:
+        """What ``work`` gives; while the cluster does not answer, it is asked again, by a new
+        client, because another cluster may be there by then."""
+
+        def ask() -> T:
+            if self._client is None:
+                self._client = runnel.connect(self.options.sc)
+            try:
+                return work(self._client)
+            except RetryableError:
+                self._close()
+                raise
+
+        return patiently(ask)
+
+    def _close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(RunnelError):
+                client.close()
+
+    def _told(self, place: StreamPlace, warnings: list[str]) -> dict[str, Any]:
+        _warn(warnings)
+        return place.to_json()
+
+
+class RefusingStreamReader(DataSourceStreamReader):
+    """Stands for a stream that cannot be read, until Spark asks for its first offset."""
+
+    def __init__(self, error: RunnelError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> NoReturn:  # noqa: N802
+        """Raises the reason."""
+        raise brief(self._error)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> NoReturn:  # noqa: N802
+        """Raises the reason."""
+        raise brief(self._error)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> NoReturn:
+        """Raises the reason."""
+        raise brief(self._error)
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        """Raises the reason."""
+        raise brief(self._error)
+
+
+def _warn(warnings: list[str]) -> None:
+    for text in warnings:
+        log.warning("%s", text)

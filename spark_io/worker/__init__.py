@@ -1,0 +1,1 @@
+"""What runs in the Python workers that Spark starts: the client, planning, reading of slices."""
