@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
 
 from dashboard.config import DashboardConfig
@@ -24,7 +25,13 @@ def main() -> int:
     except InvalidRequestError as error:
         write_last_words(sys.stderr, str(error))
         return EXIT_USAGE
-    except (RunnelError, OSError) as error:
+    except OSError as error:
+        hint = ""
+        if error.errno == errno.EADDRINUSE:
+            hint = "; another dashboard may run there: open it, or choose another one with --port"
+        write_last_words(sys.stderr, f"the dashboard cannot run: {error.strerror or error}{hint}")
+        return EXIT_FAILED
+    except RunnelError as error:
         write_last_words(sys.stderr, f"the dashboard cannot run: {error}")
         return EXIT_FAILED
     return 0

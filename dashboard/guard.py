@@ -42,7 +42,8 @@ def check_request(headers: Mapping[str, str], names: frozenset[str]) -> None:
         raise UnauthorizedError(
             f"Origin: {origin!r} is not the dashboard; open the dashboard's own address"
         )
-    if headers.get("Sec-Fetch-Site") in ("cross-site", "same-site") and not _is_visit(headers):
+    site = headers.get("Sec-Fetch-Site", "").strip().lower()
+    if site in ("cross-site", "same-site") and not _is_visit(headers):
         raise UnauthorizedError("a page of another site may not ask the dashboard")
 
 
@@ -64,4 +65,4 @@ def _same(netloc: str, host: str) -> bool:
 
 def _is_visit(headers: Mapping[str, str]) -> bool:
     """Whether a person follows a link to the dashboard from another page."""
-    return headers.get("Sec-Fetch-Mode") == "navigate"
+    return headers.get("Sec-Fetch-Mode", "").strip().lower() == "navigate"

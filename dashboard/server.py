@@ -44,7 +44,16 @@ from schemas.objects.spu import is_loopback
 
 STATIC: Final = Path(__file__).parent / "static"
 #: The first parts of the addresses of screens.
-SCREENS: Final = ("placement", "topics", "consumers", "spus", "events", "trace", "logs")
+SCREENS: Final = (
+    "placement",
+    "topics",
+    "consumers",
+    "pipelines",
+    "spus",
+    "events",
+    "trace",
+    "logs",
+)
 MAX_SERIES_S: Final = 900
 #: All browsers together ask so often at most for the positions of consumers.
 CONSUMERS_S: Final = 2.0

@@ -18,6 +18,7 @@ from typing import Final
 from dashboard.live.rows import (
     PartitionRows,
     health_rows,
+    pipeline_rows,
     problem_rows,
     spu_rows,
     topic_partition_rows,
@@ -45,7 +46,7 @@ ANSWER_S: Final = 4.0
 MOST_TOPICS: Final = 24
 #: Before the name of a topic: the table of its partitions.
 TOPIC: Final = "topic:"
-TABLES: Final = ("health", "problems", "spus", "topics", "partitions")
+TABLES: Final = ("health", "problems", "spus", "topics", "partitions", "pipelines")
 
 log = get_logger(__name__)
 
@@ -328,6 +329,8 @@ class Hub:
                 return topic_rows(summary, state)
             case "partitions":
                 return self._partition_rows.rows()
+            case "pipelines":
+                return pipeline_rows(state)
             case _:
                 return topic_partition_rows(state, name.removeprefix(TOPIC))
 

@@ -14,6 +14,7 @@ from dashboard.live.tables import Row
 from runnel.status.state import ClusterState, Numbers
 from runnel.status.summary import Summary, is_under_replicated, topic_lines
 from schemas.objects.partition import Partition, PartitionResolution
+from schemas.objects.pipeline import Pipeline, PipelineState
 from schemas.objects.spu import Spu
 from schemas.objects.system_topics import is_system_name
 from schemas.objects.topic import Topic
@@ -131,6 +132,33 @@ def _settings(topic: Topic) -> dict[str, Row]:
         else [column.model_dump(mode="json", by_alias=True) for column in columns],
         "keyColumn": topic.spec.key_column,
         "retention": topic.spec.retention.model_dump(mode="json", by_alias=True),
+    }
+
+
+def pipeline_rows(state: ClusterState) -> dict[str, Row]:
+    """Pipelines by name, with what their runners told last."""
+    return {pipeline.name: _pipeline_row(pipeline) for pipeline in state.pipelines()}
+
+
+def _pipeline_row(pipeline: Pipeline) -> Row:
+    source, sink, status = pipeline.spec.source, pipeline.spec.sink, pipeline.status
+    live = status.state in (PipelineState.INIT, PipelineState.RUNNING)
+    return {
+        "name": pipeline.name,
+        "state": status.state.value,
+        "reason": status.reason or "",
+        "topics": list(source.names),
+        "from": list(source.names) or [source.pattern],
+        "to": sink.topic or sink.path,
+        "toTopic": sink.topic is not None,
+        "batch": status.last_batch,
+        "rowsPerSecond": status.rows_per_second if live else None,
+        "lag": status.lag,
+        "lastError": status.last_error,
+        "lastSeen": status.last_seen,
+        "run": status.run_id,
+        "host": status.host,
+        "restarts": status.restarts,
     }
 
 

@@ -25,6 +25,8 @@ MAX_TABLES: Final = 16
 HEARTBEAT_S: Final = 15.0
 #: A browser hears something at least so often.
 BEAT_S: Final = 2.0
+#: Most bytes of the reason in a close frame are 123.
+_MAX_REASON: Final = 120
 
 
 async def serve_live(hub: Hub, request: web.Request, sockets: OpenSockets) -> web.WebSocketResponse:
@@ -41,7 +43,7 @@ async def serve_live(hub: Hub, request: web.Request, sockets: OpenSockets) -> we
                 try:
                     stream.show(read_tables(message.data))
                 except InvalidRequestError as error:
-                    await socket.close(code=1003, message=error.message.encode()[:120])
+                    await socket.close(code=1003, message=close_reason(error.message))
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
@@ -62,6 +64,12 @@ def read_tables(text: str) -> frozenset[str]:
     if len(names) > MAX_TABLES:
         raise InvalidRequestError(f"{len(names)} tables; at most {MAX_TABLES} at once")
     return frozenset(map(check_table, names))
+
+
+def close_reason(text: str) -> bytes:
+    """A text as the reason of a close frame: its beginning, in whole characters of UTF-8, or a
+    browser takes the frame for a failure."""
+    return text.encode(errors="replace")[:_MAX_REASON].decode(errors="ignore").encode()
 
 
 class _Stream:

@@ -24,13 +24,25 @@ spec:
   keyColumn: customer
 """
 
+PIPELINE: Final = """\
+apiVersion: runnel/v1
+kind: Pipeline
+metadata: {name: delays}
+spec:
+  source: {topics: [orders, binary]}
+  query: SELECT value FROM orders
+  sink: {topic: binary}
+  checkpoint: /var/lib/delays
+"""
+
 
 def fill(command: Command) -> None:
-    """Make ``orders`` (three partitions, three replicas), ``binary`` and ``typed``, and let
+    """Make ``orders`` (three partitions, three replicas), ``binary``, ``typed`` and a pipeline; let
     ``billing`` read a part of ``orders``."""
     command("create", "topic", "orders", "--partitions", "3", "-r", "3")
     command("create", "topic", "binary", "--partitions", "1", "-r", "2")
     command("apply", "-f", "-", stdin=TYPED)
+    command("apply", "-f", "-", stdin=PIPELINE)
     for topic in ("orders", "binary", "typed"):
         command("wait", "topic", topic, "--for", "provisioned")
     lines = [

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-import runnel
-from spark_io.options import parse_read_options
+from spark_io.options.read import parse_read_options
 from tests.browser.chromium import opened
 from tests.browser.cluster import ORDERS
 from tests.dashboard_process import Dashboard, running_dashboard
@@ -180,11 +179,10 @@ def check_spark(text: str, topic: str, partition: str, count: int) -> None:
     pairs = re.findall(r"""\.option\("(\w+)", (?:"([^"]*)"|'([^']*)'|(\d+))\)""", text)
     options = {name: "".join(values) for name, *values in pairs}
     found = parse_read_options(options, lambda: "")
-    assert found.topic == topic
+    assert found.topics.only == topic
     if "startingOffsets" in options:
-        assert not isinstance(found.starting, runnel.TransactionId)
-        found.starting.check_partitions(topic, count)
-        assert found.starting.position(int(partition)) == 3
+        found.starting.check({topic: range(count)})
+        assert found.starting.place(topic, int(partition)) == 3
 
 
 @pytest.mark.slow

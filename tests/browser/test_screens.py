@@ -22,6 +22,7 @@ SCREENS: Final = {
     "/placement": (".placement", ""),
     "/consumers": ("table", "billing"),
     "/consumers/billing/orders": ("table", "Committed"),
+    "/pipelines": ("table", "delays"),
     "/spus": ("table", "spu-1"),
     "/spus/spu-0": (".facts", "Clients reach it at"),
     "/events": ("table", "topic/orders"),

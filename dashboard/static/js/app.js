@@ -9,13 +9,14 @@ import {PlacementScreen} from "./screens/placement.js";
 import {TopicsScreen} from "./screens/topics.js";
 import {TopicScreen} from "./screens/topic.js";
 import {ConsumersScreen} from "./screens/consumers.js";
+import {PipelinesScreen} from "./screens/pipelines.js";
 import {SpusScreen, SpuScreen} from "./screens/spus.js";
 import {EventsScreen} from "./screens/events.js";
 import {TraceScreen} from "./screens/trace.js";
 
 const NAVIGATION = [
   ["/", "Cluster"], ["/topics", "Topics"], ["/placement", "Placement"], ["/consumers", "Consumers"],
-  ["/spus", "SPUs"], ["/events", "Events"],
+  ["/pipelines", "Pipelines"], ["/spus", "SPUs"], ["/events", "Events"],
 ];
 
 /** The screen of an address: its title, and what shows it. */
@@ -28,6 +29,7 @@ function screenOf(path, about) {
       if (name) return [`Topic ${name}`, html`<${TopicScreen} key=${name} name=${name} about=${about} />`];
       return ["Topics", html`<${TopicsScreen} />`];
     case "consumers": return ["Consumers", html`<${ConsumersScreen} name=${name} topic=${more} about=${about} />`];
+    case "pipelines": return ["Pipelines", html`<${PipelinesScreen} />`];
     case "spus":
       if (name) return [`SPU ${name}`, html`<${SpuScreen} key=${name} name=${name} />`];
       return ["SPUs", html`<${SpusScreen} />`];

@@ -7,21 +7,25 @@ const VISIBLE_ROWS = 40;
 /** Above so many rows, a table draws only those that are in sight. */
 const VIRTUAL_ROWS = 120;
 
-const BAD = ["offline", "not writable", "unavailable", "error", "invalid", "lost"];
+const BAD = ["offline", "failed", "not writable", "unavailable", "error", "invalid", "lost"];
 const WARN = ["under-replicated", "degraded", "init", "unknown", "draining", "notice", "pending",
   "warning", "deleting", "insufficient resources"];
 
-/** How bad a state is: "good", "warn" or "bad". */
+/** States that somebody chose, and that are neither well nor ill. */
+const CALM = ["stopped"];
+
+/** How bad a state is: "good", "calm", "warn" or "bad". */
 export function tone(state) {
   const text = String(state).toLowerCase();
   if (BAD.includes(text)) return "bad";
-  return WARN.includes(text) ? "warn" : "good";
+  if (WARN.includes(text)) return "warn";
+  return CALM.includes(text) ? "calm" : "good";
 }
 
 /** A state in a word: a sign and the text, so that it does not depend on colour. */
 export function State({state, title}) {
   const kind = tone(state);
-  const sign = {good: "●", warn: "▲", bad: "✖"}[kind];
+  const sign = {good: "●", calm: "■", warn: "▲", bad: "✖"}[kind];
   return html`<span class=${`state ${kind}`} title=${title}><span aria-hidden="true">${sign}</span> ${state}</span>`;
 }
 

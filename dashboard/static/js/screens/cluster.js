@@ -7,7 +7,7 @@ import {spuHistory} from "../history.js";
 import {useTables} from "../live.js";
 import {Command, Sparkline, State, tone} from "../ui.js";
 
-const LINKS = {Partition: (name) => partitionPath(name), Topic: (name) => `/topics/${name}`, Spu: (name) => `/spus/${name}`};
+const LINKS = {Partition: (name) => partitionPath(name), Topic: (name) => `/topics/${name}`, Spu: (name) => `/spus/${name}`, Pipeline: () => "/pipelines"};
 /** A disk that is fuller than this needs room. */
 const DISK_MARK = 0.85;
 
