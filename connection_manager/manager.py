@@ -60,6 +60,7 @@ from schemas.control.messages import (
     misread,
     understands,
 )
+from schemas.control.older_spus import for_protocol
 from schemas.control.parts import MAX_PART_BYTES
 from schemas.control.proof import Exchange
 from schemas.control.session_end import SessionEnd
@@ -205,7 +206,7 @@ class ConnectionManager:
         found = self._connected.get(spu_id)
         if found is None:
             raise UnreachableError(f"SPU {spu_id} is not connected")
-        await found.session.request(body)
+        await found.session.request(for_protocol(body, found.session.protocol))
 
     def become(self, identity: ClusterIdentity, why: str) -> None:
         """Send another identity in welcomes from now on. All sessions end; SPUs connect again."""
@@ -454,6 +455,7 @@ class ConnectionManager:
             peer=f"SPU {hello.spu_id}",
             heartbeat_ms=self._heartbeat_ms,
             misses=self._misses,
+            protocol=socket.ws_protocol,
         )
         mine = _Connected(session, generation, hello.instance, proven=proof is not None)
         self._connected[hello.spu_id] = mine

@@ -9,9 +9,9 @@
             producer.send(b"value", key=b"key")
         table = cluster.read("orders")
 
-`runnel.aio` is the same for asyncio. The names in ``__all__`` of these two modules are public and
-stable; every module below is private, whatever its names look like. Names are imported when they
-are first used, so that the command line starts fast.
+`runnel.aio` is the same for asyncio, and `runnel.spark` is about Spark. The names in ``__all__`` of
+these modules are public and stable; every module below is private, whatever its names look like.
+Names are imported when they are first used, so that the command line starts fast.
 """
 
 from __future__ import annotations
@@ -20,11 +20,22 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from runnel import aio
-    from runnel.admin.answers import ApplyResult, History, HistoryEntry, PartitionOffsets
+    from runnel import aio, spark
+    from runnel.admin.answers import (
+        ApplyResult,
+        ClusterInfo,
+        History,
+        HistoryEntry,
+        PartitionOffsets,
+    )
     from runnel.admin.watch import WatchEvent
+    from runnel.archive.manifest import ArchivedFile, PartitionArchive, TopicArchive
+    from runnel.archive.source import ArchivedTopic
+    from runnel.archiving.run import ArchiveRun
+    from runnel.archiving.verify import FileProblem
     from runnel.blocking import Cluster, Consumer, Producer, connect
     from runnel.consume.counts import ConsumerMetrics
+    from runnel.consume.known_topic import KnownTopic
     from runnel.consume.settings import ConsumerSettings
     from runnel.local_cluster import LocalCluster
     from runnel.logs.daemons import LogLines
@@ -76,10 +87,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ApplyResult",
+    "ArchiveRun",
+    "ArchivedFile",
+    "ArchivedTopic",
     "BatchMetadata",
     "ClientCollector",
     "ClientMetrics",
     "Cluster",
+    "ClusterInfo",
     "CompactedError",
     "ConflictError",
     "Consumer",
@@ -91,9 +106,11 @@ __all__ = [
     "Delivery",
     "DivergedError",
     "FencedError",
+    "FileProblem",
     "History",
     "HistoryEntry",
     "InvalidRequestError",
+    "KnownTopic",
     "Latencies",
     "LocalCluster",
     "LogLines",
@@ -108,6 +125,7 @@ __all__ = [
     "ObjectEvent",
     "OffsetOutOfRangeError",
     "OverloadedError",
+    "PartitionArchive",
     "PartitionOffsets",
     "Producer",
     "ProducerMetrics",
@@ -127,6 +145,7 @@ __all__ = [
     "TableDelivery",
     "TerminalError",
     "Topic",
+    "TopicArchive",
     "Trace",
     "TraceStep",
     "TransactionId",
@@ -139,20 +158,29 @@ __all__ = [
     "Written",
     "aio",
     "connect",
+    "spark",
 ]
 
 #: The module of each name; errors are all in one module.
 _HOMES: Final = {
     "ApplyResult": ".admin.answers",
+    "ClusterInfo": ".admin.answers",
     "History": ".admin.answers",
     "HistoryEntry": ".admin.answers",
     "PartitionOffsets": ".admin.answers",
+    "ArchiveRun": ".archiving.run",
+    "ArchivedFile": ".archive.manifest",
+    "ArchivedTopic": ".archive.source",
+    "FileProblem": ".archiving.verify",
+    "PartitionArchive": ".archive.manifest",
+    "TopicArchive": ".archive.manifest",
     "Cluster": ".blocking",
     "Consumer": ".blocking",
     "Producer": ".blocking",
     "connect": ".blocking",
     "LocalCluster": ".local_cluster",
     "ConsumerSettings": ".consume.settings",
+    "KnownTopic": ".consume.known_topic",
     "Start": ".net.offsets",
     "Stop": ".net.offsets",
     "TransactionId": ".net.offsets",
@@ -203,8 +231,8 @@ def _found(name: str) -> Any:
     found: Any
     if name == "__version__":
         found = _version()
-    elif name == "aio":
-        found = importlib.import_module(".aio", __name__)
+    elif name in {"aio", "spark"}:
+        found = importlib.import_module(f".{name}", __name__)
     elif name == "Latencies":
         from schemas.daemon.latency import Latencies
 

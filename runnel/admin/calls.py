@@ -54,6 +54,19 @@ class ScCalls(ABC):
         self._addresses = list(addresses)
         self.on_warning: OnWarning = _log.warning
         self.by = _header(by or DEFAULT_BY)
+        #: What the last answer to a question warned of.
+        self._warned: set[str] = set()
+
+    def warn(self, method: str, headers: Iterable[str]) -> None:
+        """Pass on what an answer warns of. What answers to questions repeat is passed on once: a
+        client may ask the same every moment."""
+        found = parse_warnings(headers)
+        told = self._warned if method == "GET" else set()
+        for text in found:
+            if text not in told:
+                self.on_warning(text)
+        if method == "GET":
+            self._warned = set(found)
 
     @classmethod
     def parse(cls, text: str, by: str | None = None) -> Self:

@@ -246,15 +246,30 @@ class Admin(ObjectReads):
         with understood("its state"):
             return int(answer["office"]["incarnation"])
 
-    async def truncate_partition(self, partition: str, before: int) -> Partition:
+    async def note_archived(self, partition: str, before: int, was: int) -> Partition:
+        """Tell the SC that records of a partition below an offset are archived and listed: its
+        replicas may remove them by retention. ``was``: what the SC said before.
+
+        Raises NotFoundError, ConflictError if it says something else now.
+        """
+        path = object_path(Partition, partition, "archived")
+        body = {"before": before, "was": was}
+        return parse_answer(Partition, await self._sc.call("POST", path, body=body))
+
+    async def truncate_partition(
+        self, partition: str, before: int, *, force: bool = False
+    ) -> Partition:
         """Remove the records of a partition below an offset, on every replica, for good.
 
         The decision is durable when this returns; each replica carries it out when it learns of it.
         The caller makes sure that ``before`` is not above the end of the log: records that are not
-        committed yet would be removed once they are. Raises NotFoundError, ConflictError.
+        committed yet would be removed once they are. ``force``: also what is in no archive yet, of
+        a topic that has one. Raises NotFoundError, ConflictError.
         """
         path = object_path(Partition, partition, "truncate")
-        return parse_answer(Partition, await self._sc.call("POST", path, body={"before": before}))
+        # An SC of an earlier version knows no force, and no archives either.
+        body = {"before": before, "force": True} if force else {"before": before}
+        return parse_answer(Partition, await self._sc.call("POST", path, body=body))
 
     async def _find(self, obj: Object) -> Object | None:
         try:

@@ -23,7 +23,6 @@ from runnel.admin.calls import (
     WARNING_HEADER,
     ScCalls,
     not_an_sc,
-    parse_warnings,
     refusal,
     unreachable,
 )
@@ -118,8 +117,7 @@ class ScClient(ScCalls):
                 if response.status >= 400:
                     raise refusal(address, response.status, response.reason, await response.read())
                 answer = await response.json()
-                for text in parse_warnings(response.headers.getall(WARNING_HEADER, ())):
-                    self.on_warning(text)
+                self.warn(method, response.headers.getall(WARNING_HEADER, ()))
                 return answer
 
     async def _stream_one(
@@ -152,25 +150,26 @@ def _new_socket(info: AddrInfoType) -> socket.socket:
 
 @contextmanager
 def _asking(address: Address) -> Iterator[None]:
-    """Turns network errors on the way to an SC into UnreachableError with the reason."""
+    """Turns network errors on the way to an SC into UnreachableError with the reason, and
+    without the calls of the libraries between: they say no more."""
     try:
         yield
     except aiohttp.ConnectionTimeoutError:
         raise unreachable(address, "no answer in time", connected=False) from None
     except TimeoutError:
         raise unreachable(address, "no answer in time") from None
-    except aiohttp.ClientConnectorDNSError as error:
+    except aiohttp.ClientConnectorDNSError:
         why = f"host {address.host!r} is not known"
-        raise unreachable(address, why, connected=False) from error
+        raise unreachable(address, why, connected=False) from None
     except aiohttp.ClientConnectorError as error:
         why = os.strerror(error.errno or 0).lower()
-        raise unreachable(address, why, connected=False) from error
-    except (aiohttp.ClientResponseError, aiohttp.http_exceptions.HttpProcessingError) as error:
-        raise not_an_sc(address, "it does not speak HTTP") from error
-    except (aiohttp.ClientPayloadError, ConnectionError) as error:
-        raise unreachable(address, "the connection broke") from error
+        raise unreachable(address, why, connected=False) from None
+    except (aiohttp.ClientResponseError, aiohttp.http_exceptions.HttpProcessingError):
+        raise not_an_sc(address, "it does not speak HTTP") from None
+    except (aiohttp.ClientPayloadError, ConnectionError):
+        raise unreachable(address, "the connection broke") from None
     except RecursionError:
         # Without its cause: that one is a thousand frames long.
         raise unreachable(address, "its answer is nested too deep") from None
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise unreachable(address, str(error) or type(error).__name__) from error
+        raise unreachable(address, str(error) or type(error).__name__) from None

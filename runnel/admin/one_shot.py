@@ -28,7 +28,6 @@ from runnel.admin.calls import (
     WARNING_HEADER,
     ScCalls,
     not_an_sc,
-    parse_warnings,
     refusal,
     unreachable,
 )
@@ -80,8 +79,8 @@ class OneShotReads:
 
 
 class OneShotCalls:
-    """`ScCalls.call`, blocking, with a connection for every call: for an SC of this machine, where
-    no proxy is in between."""
+    """`ScCalls.call`, blocking, with a connection for every call: for an SC that no proxy is in
+    front of, and for threads that call once in a while."""
 
     def __init__(self, address: str, by: str | None = None) -> None:
         """Arguments as of `ScCalls.parse`. It sends nothing before the first call."""
@@ -129,8 +128,7 @@ class _BlockingCalls(ScCalls):
                     warnings = response.headers.get_all(WARNING_HEADER, [])
             if response.status >= 400:
                 raise refusal(address, response.status, response.reason, body)
-            for warning in parse_warnings(warnings):
-                self.on_warning(warning)
+            self.warn(method, warnings)
             return json.loads(body)
 
 

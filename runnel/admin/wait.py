@@ -10,12 +10,19 @@ from runnel.admin.calls import object_path, parse_answer, understood
 from runnel.admin.http import ScClient
 from runnel.admin.states import DELETED, WRITABLE, state_of
 from runnel.admin.watch import Watch
-from schemas.errors import DeadlineExceededError, NotFoundError, RetryableError, RunnelError
+from schemas.errors import (
+    DeadlineExceededError,
+    NotFoundError,
+    RetryableError,
+    RunnelError,
+    UnreachableError,
+)
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition, is_writable
 from schemas.objects.topic import Topic, TopicResolution
 
 _POLL_S: Final = 0.1
+_LEAST_S: Final = 1.0
 
 
 async def wait_for(
@@ -29,6 +36,8 @@ async def wait_for(
     """See `runnel.admin.client.Admin.wait`; ``wanted`` is from
     `runnel.admin.states.find_resolution`."""
     wait = _Wait(sc, random, f"{cls.kind_name().lower()} {name!r}", wanted, timeout)
+    if wanted == WRITABLE:
+        await wait.until_the_sc_knows()
     if cls is Topic and wanted == WRITABLE:
         return await _writable_topic(wait, name)
     return await wait.until(cls, name, wanted)
@@ -114,6 +123,15 @@ class _Wait:
             pass
         raise self.too_late(f"{place} {state}")
 
+    async def until_the_sc_knows(self) -> None:
+        """Wait until the SC can write down what it learns: before, it says what was so."""
+        try:
+            await self.asked("/health")
+        except UnreachableError as error:
+            raise self.too_late(f"it is not known: {error.message}") from error
+        except RetryableError as error:
+            raise self.too_late(f"what the SC shows may be old: {error.message}") from error
+
     def too_late(self, state: str) -> DeadlineExceededError:
         """The error once the deadline is over, with the state of what is missing."""
         return DeadlineExceededError(
@@ -125,8 +143,12 @@ class _Wait:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                answer: dict[str, Any] = await self._sc.call("GET", path, query=query)
+                # One question has a moment even if the time is over.
+                async with asyncio.timeout_at(max(self._deadline, loop.time() + _LEAST_S)):
+                    answer: dict[str, Any] = await self._sc.call("GET", path, query=query)
                 return answer
+            except TimeoutError:
+                raise UnreachableError(f"the SC at {self._sc.address} does not answer") from None
             except RetryableError:
                 if loop.time() >= self._deadline:
                     raise

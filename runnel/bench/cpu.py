@@ -16,10 +16,12 @@ from typing import Any
 
 import psutil
 
+from runnel.admin.blocking import BlockingAdmin
 from runnel.contexts import local_data_dirs
 from runnel.local.cluster import ClusterDaemons
-from runnel.net.address import Address, parse_address
+from runnel.net.address import Address, parse_address, parse_addresses
 from schemas.errors import RunnelError
+from schemas.objects.spu import Spu, SpuResolution
 
 _HERE = {"localhost", "127.0.0.1", "::1"}
 
@@ -46,6 +48,16 @@ def find_local(addresses: Iterable[Address], spus: Iterable[str]) -> LocalDaemon
             if parse_address(status["address"]).port in ports:
                 return _daemons(status, set(spus))
     return None
+
+
+def spu_pids(cluster: BlockingAdmin, address: str) -> list[int] | None:
+    """The processes of all online SPUs of a cluster; None unless all of them are on this host."""
+    found = [one for one in cluster.list("spus") if isinstance(one, Spu)]
+    online = [one.name for one in found if one.status.resolution is SpuResolution.ONLINE]
+    local = find_local(parse_addresses(address), online)
+    if local is None or local.pids is None:
+        return None
+    return [local.pids[name] for name in online]
 
 
 def _daemons(status: Mapping[str, Any], spus: Set[str]) -> LocalDaemons:

@@ -12,17 +12,18 @@ from typing import Annotated, Final, Self
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from runnel.bench.cpu import spu_pids
 from runnel.bench.latency import Latency
 from runnel.bench.result import Result
 from runnel.bench.running import measure, opened
 from runnel.bench.settings import DEFAULT_RATE, Mode, Settings
 from runnel.cli import completion
 from runnel.cli.arguments import ScOption
-from runnel.cli.connection import who
+from runnel.cli.connection import connected, who
 from runnel.cli.failure import say, stderr
 from runnel.cli.readiness import say_what_is_awaited
 from runnel.cli.records.produce import AcksChoice
-from runnel.cli.render import count
+from runnel.cli.render import count, print_rows
 from runnel.contexts import default_sc
 from schemas.errors import InvalidRequestError
 from schemas.objects.quantities import format_size, parse_size
@@ -208,6 +209,66 @@ def e2e(
         rate=rate,
     )
     _run(settings, sc, as_json=as_json)
+
+
+@app.command()
+def spark(
+    mb: Annotated[
+        int, typer.Option("--mb", min=1, metavar="MB", help="Bytes of each topic, in 10^6.")
+    ] = 200,
+    row_size: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--row-size",
+            metavar="SIZE",
+            help="Size of each value; may be given several times. [default: 100, 1Ki]",
+            show_default=False,
+        ),
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Rounds that count, after two that do not.")
+    ] = 5,
+    directory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where files are written. Default: the one for temporary files.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    sc: ScOption = None,
+) -> None:
+    """Measure how fast Spark reads topics, from logs and from archives, beside its own Parquet
+    reader.
+
+    Needs the extra spark. Each query runs on each source in turn. MB/S is without the fixed cost,
+    which is that of the same query of an empty topic.
+    """
+    from runnel.spark_bench import bench, table
+
+    sizes = tuple(_size("--row-size", size) for size in row_size or ("100", "1Ki"))
+    address = default_sc() if sc is None else sc
+    with connected(address) as cluster:
+        pids = spu_pids(cluster, address)
+    with _Progress() as progress:
+        found = bench(
+            address,
+            mb=mb,
+            row_bytes=sizes,
+            rounds=rounds,
+            directory=directory,
+            spu_pids=pids,
+            report=progress,
+        )
+    if as_json:
+        print(json.dumps(found.to_json(), indent=2))
+    else:
+        print_rows(*_headed(table(found)))
+
+
+def _headed(rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    return rows[0], rows[1:]
 
 
 def _size(option: str, text: str) -> int:

@@ -103,9 +103,13 @@ COMMANDS: Final = {
         "Show the cluster live: its health, what needs a person, SPUs and topics with their rates.",
     ),
     "topic": LazyCommand(".partition.topic", "app", "Show the offsets of a topic, or truncate it."),
+    "archive": LazyCommand(
+        ".archive.archive", "app", "Take topics into their archives, and show what is there."
+    ),
     "partition": LazyCommand(
         ".partition.partition", "app", "Elect the leader of a partition, or inspect its log."
     ),
+    "pipeline": LazyCommand(".pipelines", "app", "Run the query of a pipeline, or stop it."),
     "produce": LazyCommand(
         ".records.produce",
         "produce",

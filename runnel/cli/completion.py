@@ -55,6 +55,11 @@ def topics(context: typer.Context, incomplete: str) -> list[str]:
     return _offered("topics", context.params.get("sc"), incomplete)
 
 
+def pipelines(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of the pipelines."""
+    return _offered("pipelines", context.params.get("sc"), incomplete)
+
+
 def spus(context: typer.Context, incomplete: str) -> list[str]:
     """Names of SPUs."""
     return _offered("spus", context.params.get("sc"), incomplete)

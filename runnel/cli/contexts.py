@@ -13,7 +13,7 @@ import typer
 from runnel.cli import completion
 from runnel.cli.arguments import TableOutputOption
 from runnel.cli.failure import say
-from runnel.cli.render import TableOutput, print_rows
+from runnel.cli.render import TableOutput, print_rows, printable
 from runnel.contexts import (
     DEFAULT_SC,
     Context,
@@ -54,7 +54,10 @@ def list_(output: TableOutputOption = TableOutput.TABLE) -> None:
         say(f"no contexts; commands talk to {DEFAULT_SC}")
     else:
         rows = [
-            ["*" if one.name == current else "", one.name, one.sc, one.data_dir or "-"]
+            [
+                "*" if one.name == current else "",
+                *map(printable, (one.name, one.sc, one.data_dir or "-")),
+            ]
             for one in known
         ]
         print_rows(["CURRENT", "NAME", "SC", "DATA DIRECTORY"], rows)
@@ -65,7 +68,7 @@ def list_(output: TableOutputOption = TableOutput.TABLE) -> None:
 def use(name: NameArgument) -> None:
     """Choose the context that commands and the library take from now on."""
     chosen = change_contexts(lambda contexts: contexts.used(name)).find(name)
-    print(f"context {chosen.name} is in use: SC at {chosen.sc}")
+    print(f"context {printable(chosen.name)} is in use: SC at {printable(chosen.sc)}")
     note_override()
 
 
@@ -107,9 +110,9 @@ def remove(name: NameArgument) -> None:
     before = load_contexts()
     gone = before.find(name)
     after = change_contexts(lambda contexts: contexts.removed(name))
-    print(f"context {name} removed")
+    print(f"context {printable(name)} removed")
     if gone.data_dir is not None:
-        say(f"the data of its cluster stays in {gone.data_dir}")
+        say(f"the data of its cluster stays in {printable(gone.data_dir)}")
     if before.current is not None and after.current is None:
         say(f"no context is in use; commands talk to {DEFAULT_SC}")
 
@@ -118,4 +121,5 @@ def note_override() -> None:
     """Tell users that a variable decides, whatever context is in use."""
     variable = overriding_variable()
     if variable is not None:
-        say(f"but {variable.name}={variable.value()} decides which cluster commands talk to")
+        value = printable(variable.value() or "")
+        say(f"but {variable.name}={value} decides which cluster commands talk to")

@@ -10,7 +10,9 @@ because the interpreter, at its exit, could only complain about that.
 from __future__ import annotations
 
 import os
+import re
 import sys
+import unicodedata
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -75,7 +77,7 @@ def report(error: BaseException) -> int:
     for line in _lines(error):
         # Standard error may be closed, too.
         with suppress(OSError):
-            console.print(f"[bold red]error:[/] {escape(line)}")
+            console.print(f"[bold red]error:[/] {escape(_shown(line))}")
     if isinstance(error, InvalidRequestError) and "kind" in error.details:
         from runnel.cli import habits
 
@@ -103,6 +105,17 @@ def warn(text: str) -> None:
 
     with suppress(OSError):
         console.print(f"[bold yellow]warning:[/] {escape(text)}")
+
+
+def _shown(text: str) -> str:
+    """Text that does nothing to a terminal but begin new lines, and that can be printed: a message
+    may quote a file."""
+    return "".join(
+        c.encode("unicode_escape").decode()
+        if unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t"
+        else c
+        for c in text
+    )
 
 
 def _lines(error: BaseException) -> list[str]:
@@ -161,7 +174,8 @@ def _show_usage(mistake: _UsageMistake) -> None:
         # A group without a command: the message is its help.
         lines = [mistake.format_message()]
     else:
-        lines = [f"error: {mistake.format_message()}"]
+        # Typer tells a choice that does not exist as Pydantic does.
+        lines = [f"error: {mistake.format_message().replace(': Value error, ', ': ', 1)}"]
         if mistake.ctx is not None:
             hint = f"Try '{mistake.ctx.command_path} --help' for help."
             lines = [mistake.ctx.get_usage(), hint, *lines]
@@ -173,13 +187,17 @@ def _show_usage(mistake: _UsageMistake) -> None:
 
 
 def _meant(mistake: _UsageMistake, path: list[str]) -> str | None:
-    """What was meant by a command or an option that does not exist."""
+    """What was meant by a command, an option or a choice that does not exist."""
     # What typer raises for one that it does not know, whichever click it bundles.
     option = type(mistake).__name__ == "NoSuchOption"
-    if not option and not mistake.format_message().startswith("No such command"):
+    message = mistake.format_message()
+    choice = re.fullmatch(r"Invalid value for .*'(--?[\w-]+)': .*?'(.*)' is not one of .*", message)
+    if not option and choice is None and not message.startswith("No such command"):
         return None
     from runnel.cli import habits
 
+    if choice is not None:
+        return habits.of_choice(choice[1], choice[2])
     if option:
         return habits.of_option(path, getattr(mistake, "option_name", ""))
     return habits.of_command(path, sys.argv[1:])

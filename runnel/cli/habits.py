@@ -1,6 +1,7 @@
 """What users mean who type what kubectl, Kafka's tools or rpk would take. Pure.
 
-Only what is wrong in Runnel is looked up here: a command, an option or a kind that does not exist.
+Only what is wrong in Runnel is looked up here: a command, an option, a choice or a kind that does
+not exist.
 The answer is the command to type, or a sentence.
 
 Neighbour: `runnel.cli.failure` prints the answer below the error.
@@ -97,6 +98,8 @@ _AT_ROOT: Final[Mapping[str, str]] = {
 _ADDRESS: Final = "--sc HOST:PORT names the cluster, or --context NAME"
 _NO_NAMESPACES: Final = "Runnel has no namespaces: leave the option out"
 _FROM_FILE: Final = "runnel apply -f FILE"
+
+_KAFKAS_ACKS: Final = "Kafka's all (-1) is committed, 1 is leader, 0 is none"
 
 #: Options of other tools: for any command, then by the first words of the command.
 _OPTIONS: Final[Mapping[tuple[str, str], str]] = {
@@ -212,6 +215,11 @@ def of_option(path: Sequence[str], option: str) -> str | None:
         if found := _OPTIONS.get((" ".join(path[:length]), option)):
             return found
     return None if path else f"write options after the command: runnel COMMAND … {option}"
+
+
+def of_choice(option: str, word: str) -> str | None:
+    """What was meant by a word that is no choice of an option."""
+    return _KAFKAS_ACKS if option == "--acks" and word.lower() in ("all", "-1", "1", "0") else None
 
 
 def of_kind(word: str) -> str | None:

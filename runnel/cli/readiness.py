@@ -1,14 +1,17 @@
 """Says what a command waits for while a topic cannot take or give records yet.
 
 Clients wait for a leader and for enough replicas, as they should: a restart is over in a moment. A
-person in front of a terminal wants to know why nothing happens. The topic is looked at once, and
-that never fails a command: the client that opens the topic next reports any error.
+person in front of a terminal wants to know why nothing happens. A topic that was just created has
+a moment to become whole before anything is said. Looking never fails a command: the client that
+opens the topic next reports any error.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
 
 from runnel.cli.failure import say
 from schemas.control.assignments import TopicAssignment
@@ -19,6 +22,11 @@ from schemas.objects.topic import TopicResolution
 if TYPE_CHECKING:
     import runnel
     from runnel.admin.blocking import BlockingAdmin
+
+
+#: The replicas of a new partition join within about a second.
+_YOUNG_S: Final = 3.0
+_LOOK_AGAIN_S: Final = 0.1
 
 
 def commits(partition: Partition) -> bool:
@@ -92,11 +100,26 @@ def say_what_is_awaited(
     wanted: Container[int] | None = None,
 ) -> None:
     """Print ``waiting: …`` on standard error if records of the topic have to wait."""
-    try:
-        assignment = cluster.topic(topic)
-        partitions = partitions_of(cluster, topic, assignment.uid)
-    except RunnelError:
-        return
-    found = obstacle(assignment, partitions, committing=committing, wanted=wanted)
-    if found is not None:
-        say(f"waiting: {found}")
+    deadline = time.monotonic() + _YOUNG_S
+    while True:
+        try:
+            assignment = cluster.topic(topic)
+            partitions = partitions_of(cluster, topic, assignment.uid)
+        except RunnelError:
+            return
+        found = obstacle(assignment, partitions, committing=committing, wanted=wanted)
+        if found is None:
+            return
+        if not _is_young(partitions) or time.monotonic() > deadline:
+            say(f"waiting: {found}")
+            return
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def _is_young(partitions: Sequence[Partition]) -> bool:
+    """Was one of them created just now, by the clock of the SC? Its replicas are about to join."""
+    created = [p.metadata.creation_timestamp for p in partitions if p.metadata.creation_timestamp]
+    if not created:
+        return False
+    age = datetime.now(UTC) - max(map(datetime.fromisoformat, created))
+    return abs(age) < timedelta(seconds=_YOUNG_S)

@@ -12,6 +12,7 @@ from schemas.errors import InvalidRequestError
 from schemas.ids import format_term
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition, is_writable
+from schemas.objects.pipeline import Pipeline, PipelineState
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup
 from schemas.objects.topic import Topic
@@ -59,6 +60,14 @@ class TableOutput(StrEnum):
 def count(number: int, noun: str) -> str:
     """``1 record``, ``1,000 records``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    """Text for a line of a table: nothing in it moves the cursor, begins a new line or cannot be
+    printed."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def age(timestamp: str | None, now: datetime | None = None) -> str:
@@ -131,11 +140,35 @@ def _spu_group(obj: Object) -> list[tuple[str, str, bool]]:
     ]
 
 
+def _pipeline(obj: Object) -> list[tuple[str, str, bool]]:
+    if not isinstance(obj, Pipeline):
+        raise TypeError(obj)
+    status = obj.status
+    live = status.state in (PipelineState.INIT, PipelineState.RUNNING)
+    rate = status.rows_per_second if live else None
+    return [
+        ("STATE", status.state.value, False),
+        ("BATCH", _number(status.last_batch), False),
+        ("ROWS/S", "-" if rate is None else f"{rate:,.0f}", False),
+        ("LAG", _number(status.lag), False),
+        ("REASON", printable(status.reason or ""), True),
+        ("HOST", status.host or "-", True),
+        ("RUN", status.run_id or "-", True),
+        ("SEEN", age(status.last_seen), True),
+        ("RESTARTS", str(status.restarts), True),
+    ]
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
 _COLUMNS: dict[str, Callable[[Object], list[tuple[str, str, bool]]]] = {
     "Spu": _spu,
     "SpuGroup": _spu_group,
     "Topic": _topic,
     "Partition": _partition,
+    "Pipeline": _pipeline,
 }
 
 

@@ -21,6 +21,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 
+from runnel.archive.source import ArchiveSource
 from runnel.consume.auto_commit import AutoCommit
 from runnel.consume.chunk_queue import ChunkQueue
 from runnel.consume.counts import ConsumerMetrics, FetchCounts
@@ -52,7 +53,8 @@ class Consumer:
     `start`. The meaning of "latest" is settled at that moment. ``ask_schema`` gives the current
     schema of a route's topic, as far as it is known. ``session``: that of a named consumer.
     ``timeout``: iterating ends when no record has come for so many seconds. ``find_range``: asked
-    for the range to read instead of ``wanted``, once the topic is found. ``opened`` and ``closed``
+    for the range to read instead of ``wanted``, once the topic is found. ``ask_archive`` gives the
+    archive of a route's topic, if it has one. ``opened`` and ``closed``
     are told when there is something to close, and when there is not. ``total``: the counts of all
     consumers, to which its own are added.
     """
@@ -70,6 +72,7 @@ class Consumer:
         closed: Callable[[Consumer], None] = lambda _consumer: None,
         timeout: float | None = None,
         find_range: Callable[[], Awaitable[Range]] | None = None,
+        ask_archive: Callable[[TopicRoute], Awaitable[ArchiveSource | None]] | None = None,
         total: FetchCounts | None = None,
     ) -> None:
         self.topic = topic
@@ -80,6 +83,7 @@ class Consumer:
         self._wanted = wanted
         self.timeout = check_timeout(timeout)
         self._find_range = find_range
+        self._ask_archive = ask_archive
         self._counts = FetchCounts(total)
         self._settings = settings
         self._on_opened = opened
@@ -454,8 +458,9 @@ class Consumer:
         self.state.rows = rows
         if self._find_range is not None:
             self._wanted = await self._find_range()
+        archive = None if self._ask_archive is None else await self._ask_archive(route)
         readers = PartitionReaders(
-            route, self._settings, self._ask_schema, self.state, self._queue, self._counts
+            route, self._settings, self._ask_schema, self.state, self._queue, self._counts, archive
         )
         await readers.open(self._wanted, self._session)
         self._readers = readers

@@ -25,12 +25,14 @@ from schemas.errors import UnsupportedError
 class FetchedChunk(NamedTuple):
     """Record batches of one partition, and the position once they are handed out.
 
-    The position can lie behind the last record: control records take offsets too.
+    The position can lie behind the last record: control records take offsets too. ``term`` is that
+    of the last batch of the log before the position, 0 if it is not known.
     """
 
     partition: int
     batches: Sequence[pa.RecordBatch]
     position_after: int
+    term: int = 0
 
 
 class ReadState:

@@ -27,6 +27,8 @@ means to wait for its next frame. Rules:
   stays silent for good. So a reader that has read nothing for a while asks the SC for the leader.
 - Refusals mean the same as those of a fetch. An SPU that does not know subscriptions is sent
   fetches, and so is a silent one: a fetch that is due at once is overdue soon.
+
+A leader on this host is asked for its file first (`runnel.consume.file_source`).
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from runnel.consume.counts import FetchCounts
+from runnel.consume.file_source import FileSource
 from runnel.consume.race import Fetched, FetchSource, Race, Wanted
 from runnel.consume.speculation import Speculation
 from runnel.net.connection import SpuConnection
@@ -52,7 +55,7 @@ from schemas.errors import (
 )
 from schemas.ids import PartitionUid, Term
 from schemas.wire.protocol import Api
-from schemas.wire.record_requests import FetchFlags, FetchRequest, FetchResponse
+from schemas.wire.record_requests import AnswerFlags, FetchFlags, FetchRequest, FetchResponse
 
 #: Seconds that an SPU may take beyond the wait it was asked for.
 _FETCH_SLACK_S: Final = 30.0
@@ -76,7 +79,8 @@ class FetchSettings:
 
     ``follower_reads``: followers are asked first. ``speculative_reads``: another replica is asked
     as well when the first one does not answer in time. ``push``: leaders push, two
-    thirds of ``fetch_bytes`` ahead at most; not with ``follower_reads``.
+    thirds of ``fetch_bytes`` ahead at most; not with ``follower_reads``. ``short_circuit``: leaders
+    on this host are asked for the files in which records lie.
     """
 
     fetch_bytes: int
@@ -85,13 +89,15 @@ class FetchSettings:
     follower_reads: bool = False
     speculative_reads: bool = True
     push: bool = True
+    short_circuit: bool = True
 
 
 class PartitionFetcher:
     """See the module's text. Call `close` at the end.
 
-    ``random`` gives numbers in [0, 1); ``lac`` is the highest known last add confirmed. All
-    fetchers of one consumer count in its ``counts``.
+    ``random`` gives numbers in [0, 1); ``lac`` is the highest known last add confirmed. Records
+    below ``expected_end`` are there as far as the user knows. All fetchers of one consumer count in
+    its ``counts``.
     """
 
     def __init__(
@@ -102,6 +108,7 @@ class PartitionFetcher:
         speculation: Speculation,
         random: Callable[[], float],
         lac: int = -1,
+        expected_end: int = 0,
     ) -> None:
         self._route = route
         self._partition = partition
@@ -122,6 +129,12 @@ class PartitionFetcher:
         self._look_timer: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
         self._reporting: set[asyncio.Task[None]] = set()
+        self._file = FileSource(
+            f"{route.name}/{partition}",
+            settings.fetch_bytes,
+            usable=settings.short_circuit,
+            expected_end=expected_end,
+        )
 
     async def fetch(self, offset: int, term: int) -> Fetched:
         """The records from ``offset`` on; perhaps none, after ``max_wait_ms`` or, if the leader
@@ -133,6 +146,9 @@ class PartitionFetcher:
         """
         if self._look_timer is None:
             self._look_later()
+        if (read := await self._file.read(offset)) is not None:
+            self._heard = True
+            return Fetched(read, self._lac, None)
         if (pushed := await self._pushed(offset)) is not None:
             return pushed
         loop = asyncio.get_running_loop()
@@ -177,6 +193,10 @@ class PartitionFetcher:
         self._reporting.add(task)
         task.add_done_callback(self._reporting.discard)
 
+    def rest(self) -> None:
+        """Nothing is fetched for a while."""
+        self._file.close()
+
     def close(self) -> None:
         """Stop waiting for any answer."""
         for task in self._reporting:
@@ -187,6 +207,7 @@ class PartitionFetcher:
             self._looking.cancel()
         self._forget_silent()
         self._unsubscribe()
+        self._file.close()
 
     async def _report_damage(self, follower: int, offset: int, term: int) -> None:
         with suppress(RunnelError):
@@ -343,10 +364,15 @@ class PartitionFetcher:
         loop = asyncio.get_running_loop()
         began_at = loop.time()
         leads = isinstance(source, PartitionLeader)
-        wait_ms = settings.max_wait_ms
+        wait_ms, locates = settings.max_wait_ms, False
+        flags = FetchFlags.COMMITTED_BELOW if leads else FetchFlags.FOLLOWER_OK
         if isinstance(source, PartitionLeader):
             connection = await route.connect_to(self._partition, source, wanted.timeout_s)
-            if settings.push and not settings.follower_reads:
+            if locates := self._may_locate(connection, wanted):
+                # Without records, it is asked to push.
+                flags, wait_ms = flags | FetchFlags.LOCATE, 0
+                self._file.asked()
+            elif settings.push and not settings.follower_reads:
                 pushed = await self._ask_to_push(source, connection, wanted)
                 if pushed is not None:
                     if wanted.known and len(pushed.data):
@@ -357,15 +383,8 @@ class PartitionFetcher:
                 wait_ms = 0
         else:
             connection = await route.connection(source.endpoint, wanted.timeout_s)
-        request = FetchRequest(
-            wanted.uid,
-            wanted.offset,
-            settings.fetch_bytes,
-            1,
-            wait_ms,
-            wanted.term,
-            FetchFlags.COMMITTED_BELOW if leads else FetchFlags.FOLLOWER_OK,
-        )
+        size, term = settings.fetch_bytes, wanted.term
+        request = FetchRequest(wanted.uid, wanted.offset, size, 1, wait_ms, term, flags)
         call = await connection.start(Api.FETCH, request.pack(), timeout_s=wanted.timeout_s)
         if isinstance(source, PartitionLeader):
             due_s = 0.0 if wanted.known else wait_ms / 1000
@@ -378,9 +397,22 @@ class PartitionFetcher:
                 self._came_after(loop.time() - began_at)
         if isinstance(source, PartitionLeader):
             self._lac = answer.lac
+            if AnswerFlags.LOCATED in answer.flags:
+                read = await self._file.open(response.tail, wanted.offset)
+                if read is None:
+                    # It is asked again, for the records themselves.
+                    return await self.ask(source, wanted)
+                return Fetched(read, answer.lac, None)
+            if locates:
+                self._file.sent(len(response.tail))
             return Fetched(response.tail, answer.lac, None)
         self._lac = max(self._lac, answer.lac)
         return Fetched(response.tail, answer.lac, source.spu)
+
+    def _may_locate(self, connection: SpuConnection, wanted: Wanted) -> bool:
+        """Is the leader asked for a file, instead of the records?"""
+        worth = self._file.is_worth_asking(wanted.offset, self._lac + 1)
+        return worth and self._subscription is None and connection.is_on_this_host
 
     async def _ask_to_push(
         self, leader: PartitionLeader, connection: SpuConnection, wanted: Wanted

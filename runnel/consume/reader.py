@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from runnel.consume.archived import ArchivedRecords
 from runnel.consume.delivered import FetchedChunk
 from runnel.consume.fetcher import PartitionFetcher
 from runnel.consume.race import Fetched
@@ -53,6 +54,8 @@ class PartitionReader:
     from_earliest: bool = False
     #: Whether deleted records are skipped, with a warning.
     steps_over_truncated: bool = False
+    #: Of a topic with an archive: where records come from that the log holds no more.
+    archived: ArchivedRecords | None = None
     #: While it is set, no fetch begins; the answer of one that is under way is still delivered.
     paused: bool = False
     # One entry for each chunk that was delivered and not taken: the loop adds, any thread removes.
@@ -63,6 +66,11 @@ class PartitionReader:
     def taken(self) -> None:
         """A chunk left the queue: another may be fetched. In the loop."""
         self._held.pop()
+        self._room.set()
+
+    def pause(self) -> None:
+        """Begin no fetch until `wake`. In the loop."""
+        self.paused = True
         self._room.set()
 
     def wake(self) -> None:
@@ -91,6 +99,8 @@ class PartitionReader:
                 self.deliver(chunk)
         finally:
             self.fetcher.close()
+            if self.archived is not None:
+                self.archived.close()
 
     async def _wait_for_room(self) -> None:
         while self.paused or len(self._held) >= MOST_HELD:
@@ -98,6 +108,8 @@ class PartitionReader:
             # Set before checking again, so that a chunk taken in between wakes this task or is
             # seen.
             self._full = True
+            if self.paused:
+                self.fetcher.rest()
             if self.paused or len(self._held) >= MOST_HELD:
                 await self._room.wait()
             self._full = False
@@ -107,6 +119,12 @@ class PartitionReader:
         cursor = self.cursor
         while True:
             before = cursor.position
+            if self.archived is not None and (chunk := await self.archived.next()) is not None:
+                self.from_earliest = False
+                self.fetcher.counts.received(
+                    sum(b.num_rows for b in chunk.batches), sum(b.nbytes for b in chunk.batches)
+                )
+                return chunk
             fetched = await self._fetch()
             if fetched is None:
                 continue
@@ -126,7 +144,7 @@ class PartitionReader:
                 continue
             self.from_earliest = False
             self.fetcher.counts.received(sum(b.num_rows for b in found), len(fetched.data))
-            return FetchedChunk(cursor.partition, found, cursor.position)
+            return FetchedChunk(cursor.partition, found, cursor.position, cursor.term)
 
     async def _fetch_verified(self, damage: CorruptBatchError) -> Fetched | None:
         """The batches that arrived damaged from the leader, once more, verified by the leader.
@@ -190,6 +208,11 @@ class PartitionReader:
                     end=end,
                     partition=cursor.partition,
                 ) from error
+            if self.archived is not None:
+                first = await self.archived.begin(start)
+                if first == cursor.position:
+                    return None
+                start = start if first is None else first
             if self.from_earliest and start > cursor.position:
                 # Retention removed the first records between asking where they are and reading.
                 cursor.position = start

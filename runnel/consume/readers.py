@@ -12,6 +12,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
+from runnel.archive.resolving import resolve_place
+from runnel.archive.source import ArchiveSource
+from runnel.consume.archived import ArchivedRecords
 from runnel.consume.chunk_queue import ChunkQueue
 from runnel.consume.counts import FetchCounts
 from runnel.consume.delivered import FetchedChunk, ReadState
@@ -21,7 +24,7 @@ from runnel.consume.schema_follower import SchemaFollower
 from runnel.consume.settings import ConsumerSettings
 from runnel.consume.speculation import Speculation
 from runnel.consume.start import PartitionStart, find_starts
-from runnel.net.offsets import Range, ResolvedOffset, Start, make_range, resolve_offset
+from runnel.net.offsets import Range, ResolvedOffset, Start, make_range
 from runnel.net.routing import TopicRoute, may_retry
 from runnel.positions.store import Session
 from runnel.records.cursor import Cursor
@@ -60,8 +63,10 @@ class PartitionReaders:
         state: ReadState,
         queue: ChunkQueue[ReadChunk],
         counts: FetchCounts,
+        archive: ArchiveSource | None = None,
     ) -> None:
         self._route = route
+        self._archive = archive
         self._settings = settings
         self._ask_schema = ask_schema
         self._state = state
@@ -97,7 +102,7 @@ class PartitionReaders:
         route = self._route
         partitions = wanted.chosen(route.name, route.partition_count)
         starts = await find_starts(
-            route, partitions, wanted, self._give_up_s, session, self._columns
+            route, partitions, wanted, self._give_up_s, session, self._columns, self._archive
         )
         self._partitions.update(partitions)
         for start in starts:
@@ -131,7 +136,7 @@ class PartitionReaders:
         that could not be read on from where they were are read again.
 
         Nothing has changed if this raises: InvalidRequestError for a partition that is not read,
-        and what `resolve_offset` raises.
+        and what `resolve_place` raises.
         """
         if isinstance(to, Mapping):
             partitions = to.keys() if partitions is None else partitions
@@ -140,7 +145,14 @@ class PartitionReaders:
         chosen = self._chosen("seek", wanted.partitions)
         places = await asyncio.gather(
             *(
-                resolve_offset(self._route, p, wanted.start, self._give_up_s, columns=self._columns)
+                resolve_place(
+                    self._route,
+                    p,
+                    wanted.start,
+                    self._give_up_s,
+                    self._archive,
+                    columns=self._columns,
+                )
                 for p in chosen
             )
         )
@@ -156,7 +168,7 @@ class PartitionReaders:
             if partition in self._paused:
                 continue
             reader = self._readers[partition]
-            reader.paused = True
+            reader.pause()
             kept = self._queue.extract(lambda item, reader=reader: item.reader is reader)  # type: ignore[misc]
             if (rest := self._state.take_rest(partition)) is not None:
                 reader.hold()
@@ -210,7 +222,7 @@ class PartitionReaders:
         reader = self._reader(PartitionStart(cursor, place.lac, from_earliest))
         if partition in self._paused:
             self._paused[partition] = []
-            reader.paused = True
+            reader.pause()
         self._run(reader.run(), partition)
 
     @property
@@ -221,7 +233,9 @@ class PartitionReaders:
         wanted = Range("earliest")
         while True:
             try:
-                starts = await find_starts(self._route, [partition], wanted, self._give_up_s, None)
+                starts = await find_starts(
+                    self._route, [partition], wanted, self._give_up_s, None, None, self._archive
+                )
             except RunnelError as error:
                 if not may_retry(error):
                     raise
@@ -242,6 +256,8 @@ class PartitionReaders:
         cursor = start.cursor
         self._state.begin(cursor.partition, cursor.position, searching=cursor.searching)
         cursor.columns = self._columns
+        if self._settings.columns is not None:
+            cursor.wanted = frozenset(self._settings.columns)
         fetcher = self._fetcher(start)
         fetcher.counts = self._counts
         reader = PartitionReader(
@@ -252,6 +268,7 @@ class PartitionReaders:
             lambda _chunk: None,
             from_earliest=start.from_earliest,
             steps_over_truncated=self._settings.on_truncated == "earliest",
+            archived=self._archived(cursor),
         )
         reader.deliver = lambda chunk: self._deliver(ReadChunk(reader, chunk))
         self._readers[cursor.partition] = reader
@@ -270,9 +287,16 @@ class PartitionReaders:
     def _fetcher(self, start: PartitionStart) -> PartitionFetcher:
         route, cursor = self._route, start.cursor
         settings, speculation = self._fetch_settings(), self._speculation
+        expected_end = cursor.stop or 0
         if cursor.columns is None:
             return PartitionFetcher(
-                route, cursor.partition, settings, speculation, route.random, start.lac
+                route,
+                cursor.partition,
+                settings,
+                speculation,
+                route.random,
+                start.lac,
+                expected_end,
             )
         return SchemaFollower(
             cursor.columns,
@@ -282,7 +306,13 @@ class PartitionReaders:
             settings,
             speculation,
             start.lac,
+            expected_end,
         )
+
+    def _archived(self, cursor: Cursor) -> ArchivedRecords | None:
+        if self._archive is None:
+            return None
+        return ArchivedRecords(self._archive, cursor, self._fetch_settings().fetch_bytes)
 
     def _fetch_settings(self) -> FetchSettings:
         """Every partition gets its share of the memory, as many as there are when it is opened."""
@@ -295,6 +325,7 @@ class PartitionReaders:
             follower_reads=settings.follower_reads,
             speculative_reads=settings.speculative_reads,
             push=settings.push,
+            short_circuit=settings.short_circuit,
         )
 
     def _run(self, work: Coroutine[None, None, None], partition: int) -> None:

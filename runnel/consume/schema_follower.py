@@ -38,8 +38,9 @@ class SchemaFollower(PartitionFetcher):
         settings: FetchSettings,
         speculation: Speculation,
         lac: int,
+        expected_end: int = 0,
     ) -> None:
-        super().__init__(route, partition, settings, speculation, route.random, lac)
+        super().__init__(route, partition, settings, speculation, route.random, lac, expected_end)
         self._columns = columns
         self._ask_schema = ask_schema
         self._give_up_s = settings.give_up_s

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from runnel.net.partition_count import METADATA_MAX_AGE_MS
 from schemas.errors import InvalidRequestError
+from schemas.objects.quantities import is_number
 
 OnTruncated = Literal["error", "earliest"]
 
@@ -23,7 +24,10 @@ class ConsumerSettings:
     ``transaction_ids``: Arrow batches have a column ``transaction_id``, null for a record without
     one; records read one by one have theirs in any case. ``metadata_max_age_ms``: a consumer that
     follows all partitions of its topic reads added ones, from their beginning, at most so long
-    after they have leaders.
+    after they have leaders. ``columns``: only these columns of records are decoded, which saves
+    time where there are many; the others may be null in all that is handed out. ``short_circuit``:
+    where a partition's leader runs on this host and its files can be read, records that are in them
+    already are taken from there; without it, everything is fetched.
     """
 
     read_ahead_bytes: int = 64 << 20
@@ -36,17 +40,34 @@ class ConsumerSettings:
     on_truncated: OnTruncated = "error"
     auto_commit_ms: int | None = 5_000
     metadata_max_age_ms: int = METADATA_MAX_AGE_MS
+    columns: tuple[str, ...] | None = None
+    short_circuit: bool = True
 
     def __post_init__(self) -> None:
         if self.on_truncated not in get_args(OnTruncated):
             raise InvalidRequestError(
                 f"on_truncated is {self.on_truncated!r}; give 'error' or 'earliest'"
             )
-        if not 1 <= self.metadata_max_age_ms <= 3_600_000:
+        bounds = (
+            ("read_ahead_bytes", self.read_ahead_bytes, 1, 1 << 40),
+            ("max_wait_ms", self.max_wait_ms, 0, 3_600_000),
+            ("give_up_ms", self.give_up_ms, 0, 86_400_000),
+            ("metadata_max_age_ms", self.metadata_max_age_ms, 1, 3_600_000),
+        )
+        for name, value, low, high in bounds:
+            if not is_number(value) or not low <= value <= high:
+                raise InvalidRequestError(f"{name} is {value!r}; {low} to {high} is possible")
+        commit_ms = self.auto_commit_ms
+        if commit_ms is not None and not (is_number(commit_ms) and commit_ms > 0):
             raise InvalidRequestError(
-                f"metadata_max_age_ms is {self.metadata_max_age_ms}; 1 to 3600000 is possible"
+                f"auto_commit_ms is {commit_ms!r}; give a number above 0, or None"
             )
-        if self.auto_commit_ms is not None and self.auto_commit_ms <= 0:
-            raise InvalidRequestError(
-                f"auto_commit_ms is {self.auto_commit_ms}; give a number above 0, or None"
-            )
+
+
+def checked_settings(settings: object) -> ConsumerSettings:
+    """The settings, or the default ones for None. Raises InvalidRequestError for anything else."""
+    if settings is None:
+        return ConsumerSettings()
+    if isinstance(settings, ConsumerSettings):
+        return settings
+    raise InvalidRequestError(f"settings is {settings!r}; give runnel.ConsumerSettings(…)")

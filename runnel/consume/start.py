@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from runnel.net.offsets import Range, ResolvedOffset, Start, list_offsets, resolve_offset
+from runnel.archive.resolving import resolve_place
+from runnel.archive.source import ArchiveSource
+from runnel.net.offsets import Range, ResolvedOffset, Start, list_offsets
 from runnel.net.routing import TopicRoute
 from runnel.positions.store import Session
 from runnel.records.cursor import Cursor
@@ -40,14 +42,15 @@ async def find_starts(
     give_up_s: float,
     session: Session | None,
     columns: ReadColumns | None = None,
+    archive: ArchiveSource | None = None,
 ) -> list[PartitionStart]:
     """Where to begin in each of the partitions; opens the ``session`` of a named consumer.
-    ``columns``: how batches of a typed topic are decoded.
+    ``columns``: how batches of a typed topic are decoded. ``archive``: the topic's, if it has one.
 
     Raises DivergedError if a log ends before the committed position, RetryableErrors without an
     answer for ``give_up_s``.
     """
-    finder = _StartFinder(route, wanted, give_up_s, columns)
+    finder = _StartFinder(route, wanted, give_up_s, columns, archive)
     if session is None:
         return await finder.all_from(partitions, wanted.start)
     found: dict[int, PartitionStart] = {}
@@ -77,9 +80,15 @@ async def find_starts(
 
 class _StartFinder:
     def __init__(
-        self, route: TopicRoute, wanted: Range, give_up_s: float, columns: ReadColumns | None
+        self,
+        route: TopicRoute,
+        wanted: Range,
+        give_up_s: float,
+        columns: ReadColumns | None,
+        archive: ArchiveSource | None,
     ) -> None:
         self._route = route
+        self._archive = archive
         self._columns = columns
         self._wanted = wanted
         self._give_up_s = give_up_s
@@ -128,6 +137,6 @@ class _StartFinder:
         return PartitionStart(cursor, lac, start == "earliest")
 
     async def _resolve(self, partition: int, start: Start) -> ResolvedOffset:
-        return await resolve_offset(
-            self._route, partition, start, self._give_up_s, columns=self._columns
+        return await resolve_place(
+            self._route, partition, start, self._give_up_s, self._archive, columns=self._columns
         )

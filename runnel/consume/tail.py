@@ -61,7 +61,7 @@ async def find_tail(
             end = {p: min(offsets[p], at) for p, at in latest.items()}
         case _:
             end = stop = latest
-    earliest = {p: found.earliest for p, found in bounds.items()}
+    earliest = {p: found.first for p, found in bounds.items()}
     reach = count
     # Offsets have gaps: it reaches further back until each partition has enough.
     while True:

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from runnel.diagnostics.contents import MANIFEST, README, readme
 from runnel.diagnostics.redaction import Redactor
-from schemas.errors import ConflictError, InvalidRequestError
+from schemas.errors import ConflictError, InvalidRequestError, RunnelError
 
 #: Most bytes of one file, and of all files together, before compression.
 MAX_FILE_BYTES: Final = 8 << 20
@@ -102,8 +102,10 @@ def open_archive(file: Path, redactor: Redactor, at: datetime) -> Iterator[Archi
     """An archive that is ``file`` when it is left without an error.
 
     Raises ConflictError if the file exists, InvalidRequestError if none can be made there, and
-    OSError if it cannot be written.
+    RunnelError if it cannot be written.
     """
+    if file == Path("-"):
+        raise InvalidRequestError("-o -: the archive needs a file; name one, as in -o found.tar.gz")
     if file.exists():
         raise _exists(file)
     try:
@@ -124,6 +126,11 @@ def open_archive(file: Path, redactor: Redactor, at: datetime) -> Iterator[Archi
             yield archive
             archive.close()
         _name(partial, file)
+    except OSError as error:
+        raise RunnelError(
+            f"{file} cannot be written: {error.strerror or error}; make room there, or name a file"
+            " elsewhere with -o"
+        ) from error
     finally:
         with suppress(OSError):
             partial.unlink()

@@ -72,12 +72,12 @@ class Answered:
 
 
 async def collect(source: Source, archive: Archive, progress: Progress) -> Answered:
-    """Ask everything and fill the archive. Raises OSError if the archive cannot be written."""
+    """Ask everything and fill the archive. Raises OSError if the archive cannot be written,
+    which `open_archive` explains."""
     answered = Answered()
     progress("this host")
     archive.add_json(contents.COMMAND, command_facts())
-    directories = [*source.directories, Path.cwd()]
-    archive.add_json(contents.HOST, host_facts(source.daemons, directories))
+    archive.add_json(contents.HOST, host_facts(source.daemons, _disks_of(source)))
     for directory in source.directories:
         add_cluster(archive, directory)
     for daemon in source.daemons:
@@ -91,6 +91,14 @@ async def collect(source: Source, archive: Archive, progress: Progress) -> Answe
     finally:
         await client.close()
     return answered
+
+
+def _disks_of(source: Source) -> list[Path]:
+    """Directories of which the disks are told. The working directory may have been deleted."""
+    try:
+        return [*source.directories, Path.cwd()]
+    except FileNotFoundError:
+        return list(source.directories)
 
 
 async def _cluster(

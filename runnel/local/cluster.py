@@ -46,7 +46,13 @@ class ClusterDaemons:
     """The daemons of the cluster in one data directory, running or not."""
 
     def __init__(self, data_dir: Path) -> None:
-        self.data_dir = data_dir.expanduser().absolute()
+        try:
+            self.data_dir = data_dir.expanduser().absolute()
+        except RuntimeError as error:
+            raise InvalidRequestError(
+                f"{data_dir}: the home directory that ~ stands for is not known; name another with"
+                " --data-dir"
+            ) from error
         #: Notes of the last start for the user.
         self.notes: list[str] = []
         self._directory = DataDirectory(self.data_dir)

@@ -36,6 +36,11 @@ POLL_S: Final = 0.05
 ETCD_ANSWER_S: Final = 2.0
 ETCD_ANSWER_BYTES: Final = 4_096
 
+#: Begins the line of an error that names a log.
+_LOG_IS: Final = "Its log is "
+#: The part of an error that names the command which shows logs.
+_LOGS_BY: Final = " (all of it: runnel cluster logs)"
+
 #: Shows in words what a start is doing.
 Progress = Callable[[str], None]
 
@@ -112,7 +117,7 @@ class Startup:
             ]
             raise DeadlineExceededError(
                 f"the cluster was not ready within {START_TIMEOUT_S:g} s; what its daemons said"
-                " last (all of it: runnel cluster logs): " + ("\n".join(trouble) or "nothing")
+                f" last{_LOGS_BY}: " + ("\n".join(trouble) or "nothing")
             ) from None
 
     def _bring_up(self, client: OneShotCalls, missing: list[Daemon]) -> None:
@@ -242,7 +247,7 @@ class Startup:
                 return
             if in_trouble:
                 logs = self._directory.log_file("…").parent
-                raise RunnelError(f"{status.reason}\nIts log is in {logs}")
+                raise RunnelError(f"{status.reason}\n{_LOG_IS}in {logs}")
             self._pause()
 
     def _why_absent(self, name: str, reason: str | None) -> str:
@@ -288,12 +293,18 @@ class Startup:
             if name != DASHBOARD and not is_alive(process):
                 said = self._last_trouble(name) or "it said nothing"
                 log = self._directory.log_file(name)
-                raise RunnelError(f"{name} ended: {said}\nIts log is {log}")
+                raise RunnelError(f"{name} ended: {said}\n{_LOG_IS}{log}")
 
     def _last_trouble(self, name: str) -> str:
         """The last warning or error that a daemon logged since it was started here."""
         begin = self._log_begins.get(name)
         return "" if begin is None else last_trouble(self._directory.log_file(name), begin)
+
+
+def without_logs(message: str) -> str:
+    """The message of a start that failed, for a directory that is removed with its logs."""
+    lines = [line for line in message.split("\n") if not line.startswith(_LOG_IS)]
+    return "\n".join(lines).replace(_LOGS_BY, "")
 
 
 def _size(log: Path) -> int:

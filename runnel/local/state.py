@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from runnel.local.plan import (
     DASHBOARD,
@@ -90,8 +90,18 @@ class DataDirectory:
             return ClusterState(**data, processes=processes)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except NotADirectoryError as error:
+            raise InvalidRequestError(self._not_a_directory()) from error
+        except OSError as error:
+            raise InvalidRequestError(
+                f"{self._state_file} cannot be read: {error.strerror}"
+            ) from error
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InvalidRequestError(f"{self._state_file} is damaged: {error}") from error
+
+    def _not_a_directory(self) -> str:
+        file = next((p for p in (self.path, *self.path.parents) if p.exists()), self.path)
+        return f"{self.path} cannot hold a cluster: {file} is a file; name a directory"
 
     def save(self, state: ClusterState) -> None:
         """Save the state, readable by this user only, because a KV's URL may hold a password."""
@@ -106,13 +116,13 @@ class DataDirectory:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """One start, stop, move or delete at a time. Raises ConflictError.
+        """One start, stop, move or delete at a time. Raises ConflictError, and InvalidRequestError
+        for a directory that cannot be made or written to.
 
         If it leaves nothing in a directory that it had to make, that is removed again.
         """
         made = [path for path in (self.path, *self.path.parents) if not path.exists()]
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / LOCK).open("w") as lock:
+        with self._lock_file() as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if not os.path.samestat(os.fstat(lock.fileno()), os.stat(self.path / LOCK)):
@@ -126,6 +136,15 @@ class DataDirectory:
                 yield
             finally:
                 self._remove_empty(made)
+
+    def _lock_file(self) -> IO[str]:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            return (self.path / LOCK).open("w")
+        except OSError as error:
+            raise InvalidRequestError(
+                f"{self.path} cannot hold a cluster: {error.strerror}; name another directory"
+            ) from error
 
     def _remove_empty(self, made: Sequence[Path]) -> None:
         """Remove the lock, while it is held, if there is nothing else, and then these directories,

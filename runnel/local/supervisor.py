@@ -23,6 +23,7 @@ from pathlib import Path
 from runnel.local.cluster import ClusterDaemons
 from runnel.local.processes import free_base_port
 from runnel.local.signals import shielded
+from runnel.local.starting import without_logs
 from schemas.errors import ConflictError, NotFoundError, RunnelError
 
 
@@ -62,7 +63,8 @@ def main() -> int:
     except KeyboardInterrupt:
         pass
     except RunnelError as error:
-        _say(Answer(code=error.code.value, message=error.message))
+        message = without_logs(error.message) if order.temporary else error.message
+        _say(Answer(code=error.code.value, message=message))
         code = 1
     finally:
         if order.temporary:

@@ -45,6 +45,7 @@ from schemas.wire.protocol import (
     raise_for_status,
     unpack_frame,
 )
+from schemas.wire.same_host import is_on_one_host
 
 Buffer = bytes | bytearray | memoryview
 _RECEIVE_BYTES: Final = 64 << 10
@@ -93,6 +94,11 @@ class SpuConnection(asyncio.BufferedProtocol):
     def heard_at(self) -> float:
         """When the last bytes came, by the loop's clock."""
         return self._heard_at
+
+    @property
+    def is_on_this_host(self) -> bool:
+        """Whether the SPU runs on this host, as far as its address says."""
+        return self._transport is not None and is_on_one_host(self._transport)
 
     @property
     def usable(self) -> bool:

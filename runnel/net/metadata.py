@@ -78,6 +78,27 @@ class LeaderCache:
         entry = self._entries.get(name)
         return None if entry is None else entry.topic
 
+    def learn(self, topic: TopicAssignment) -> None:
+        """Another client knew this of a topic; it is used as if this one had asked.
+
+        Leaders of lower terms are not taken over. If this client knows another topic of the name,
+        the SC must say which one is there.
+        """
+        entry = self._entries.get(topic.name)
+        if entry is not None and entry.topic.uid != topic.uid:
+            self.forget(topic.name)
+            return
+        found = {one.index: one for one in topic.partitions}
+        for one in () if entry is None else entry.topic.partitions:
+            if one.index not in found or one.term >= found[one.index].term:
+                found[one.index] = one
+        partitions = tuple(found[index] for index in sorted(found))
+        known = topic if entry is None else entry.topic
+        asked_at = self._now() if entry is None else entry.asked_at
+        self._entries[topic.name] = _Entry(
+            known.model_copy(update={"partitions": partitions}), asked_at
+        )
+
     def forget(self, name: str) -> None:
         """Ask again next time: this client created or deleted the topic."""
         self._entries.pop(name, None)

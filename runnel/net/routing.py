@@ -31,6 +31,7 @@ from schemas.backoff import backoff_s
 from schemas.control.assignments import Endpoint, PartitionLeader, TopicAssignment
 from schemas.errors import (
     DeadlineExceededError,
+    InvalidRequestError,
     NotFoundError,
     NotReadyError,
     OverloadedError,
@@ -57,6 +58,14 @@ class RetryPolicy:
     request_timeout_ms: int = 30_000
     backoff_base_ms: float = 20.0
     backoff_cap_ms: float = 1_000.0
+
+
+def check_topic(name: object) -> None:
+    """Raise InvalidRequestError unless it is the name of one topic."""
+    if not isinstance(name, str):
+        raise InvalidRequestError(
+            f"topic is {name!r}; give the name of one topic: one consumer or producer has one"
+        )
 
 
 def may_retry(error: BaseException) -> bool:

@@ -7,13 +7,15 @@ carried out by each replica when it learns of it: a replica that is offline, whe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
 from runnel.admin.client import Admin
-from runnel.net.offsets import list_offsets, resolve_offset
+from runnel.archive.resolving import resolve_place
+from runnel.archive.source import ArchiveSource
+from runnel.net.offsets import list_offsets
 from runnel.net.routing import TopicRoute
 from runnel.records.schema_resolution import ReadColumns
 from schemas.errors import DeadlineExceededError, InvalidRequestError
@@ -38,6 +40,21 @@ class Truncated:
     removed: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """``first`` is the first offset that readers get now, from the archive or the log, which begins
+    at ``log_start``; ``before`` is the one that they are to get."""
+
+    first: int
+    log_start: int
+    before: int
+
+    @property
+    def log_before(self) -> int:
+        """Where the log is to begin."""
+        return max(self.before, self.log_start)
+
+
 async def truncate(
     admin: Admin,
     route: TopicRoute,
@@ -45,28 +62,37 @@ async def truncate(
     before: Before,
     timeout_s: float,
     columns: ReadColumns | None = None,
+    *,
+    force: bool = False,
+    archive: ArchiveSource | None = None,
+    unlist: Callable[[int, int], Awaitable[object]] | None = None,
 ) -> tuple[Truncated, ...]:
     """Truncate partitions of a topic; returns when their leaders no longer show those records.
 
     All are checked before the first one is truncated. Raises InvalidRequestError for an offset
     beyond the end of a partition, DeadlineExceededError after ``timeout_s`` seconds: truncations
     that the SC has noted by then still happen. ``columns``: how batches of a typed topic are
-    decoded.
+    decoded. ``force``: also records that are in no ``archive`` yet, where the topic has one;
+    ``unlist`` takes those below an offset of a partition off its list. Raises ConflictError without
+    it.
     """
     asked = set()
     try:
         async with asyncio.timeout(timeout_s):
             places = await asyncio.gather(
-                *(_place(route, index, before, timeout_s, columns) for index in partitions)
+                *(_place(route, index, before, timeout_s, columns, archive) for index in partitions)
             )
-            for index, (_start, place) in zip(partitions, places, strict=True):
-                await admin.truncate_partition(partition_name(route.name, index), place)
+            for index, place in zip(partitions, places, strict=True):
+                name = partition_name(route.name, index)
+                await admin.truncate_partition(name, place.log_before, force=force)
                 asked.add(index)
+                if unlist is not None:
+                    await unlist(index, place.before)
             return tuple(
                 await asyncio.gather(
                     *(
-                        _done(route, index, start, place, timeout_s)
-                        for index, (start, place) in zip(partitions, places, strict=True)
+                        _done(route, index, place, timeout_s)
+                        for index, place in zip(partitions, places, strict=True)
                     )
                 )
             )
@@ -84,26 +110,30 @@ async def _place(
     before: Before,
     give_up_s: float,
     columns: ReadColumns | None,
-) -> tuple[int, int]:
-    """The first offset of a partition now, and after the truncation. Raises InvalidRequestError."""
+    archive: ArchiveSource | None,
+) -> _Place:
+    """Where a partition is to begin. Raises InvalidRequestError."""
     bounds = await list_offsets(route, partition, LATEST, give_up_s)
-    found = await resolve_offset(route, partition, before, give_up_s, bounds, columns=columns)
+    found = await resolve_place(route, partition, before, give_up_s, archive, columns=columns)
     place = found.offset
     if not 0 <= place <= bounds.offset:
         raise InvalidRequestError(
             f"{route.name}/{partition} cannot begin at offset {place}: it holds"
             f" {bounds.log_start} to {bounds.offset - 1}, and {bounds.offset} removes all"
         )
-    return bounds.log_start, max(place, bounds.log_start)
+    archived = None if archive is None else archive.partition(partition).first
+    first = bounds.log_start if archived is None else min(archived, bounds.log_start)
+    return _Place(first, bounds.log_start, max(place, first))
 
 
-async def _done(
-    route: TopicRoute, partition: int, start: int, place: int, give_up_s: float
-) -> Truncated:
+async def _done(route: TopicRoute, partition: int, place: _Place, give_up_s: float) -> Truncated:
     again_s = _AGAIN_S
     while True:
         first = (await list_offsets(route, partition, EARLIEST, give_up_s)).log_start
-        if first >= place:
-            return Truncated(partition, place, first, first - start)
+        if first >= place.log_before:
+            if place.before < place.log_start:
+                # Records of the archive alone were removed.
+                first = place.before
+            return Truncated(partition, place.before, first, first - place.first)
         await asyncio.sleep(again_s)
         again_s = min(2 * again_s, _MOST_AGAIN_S)

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
-from runnel.net.offsets import Range, list_offsets, resolve_offset
+from runnel.archive.resolving import resolve_place
+from runnel.archive.source import ArchiveSource
+from runnel.net.offsets import Range, list_offsets
 from runnel.net.routing import TopicRoute
 from runnel.positions.state import Positions, Reading, Reset, Update, find, forget, readings
 from runnel.positions.store import GIVE_UP_S, PositionStore
@@ -27,6 +31,7 @@ from schemas.wire.record_requests import LATEST, ListOffsetsResponse
 _BOUNDS_S: Final = 3.0
 
 FindRoute = Callable[[str], Awaitable[TopicRoute]]
+FindArchive = Callable[[TopicRoute], Awaitable[ArchiveSource | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +93,16 @@ class ConsumerReset:
 
 
 async def list_consumers(
-    store: PositionStore, find_route: FindRoute, name: str | None, *, bounds: bool = True
+    store: PositionStore,
+    find_route: FindRoute,
+    name: str | None,
+    *,
+    bounds: bool = True,
+    find_archive: FindArchive | None = None,
 ) -> tuple[NamedConsumer, ...]:
     """All readings, or those of one name. Without ``bounds`` no SPU is asked where partitions begin
-    and end. Raises NotFoundError for an unknown name."""
+    and end. ``find_archive``: where topics begin that have one. Raises NotFoundError for an unknown
+    name."""
     state = await store.everything()
     if name is not None:
         _require(state, name)
@@ -102,7 +113,7 @@ async def list_consumers(
         for _, topic, reading in chosen
         if _is_there(routes[topic], reading)
     }
-    find = _bounds if bounds else _no_bounds
+    find = partial(_bounds, find_archive) if bounds else _no_bounds
     found = dict(zip(asked, await asyncio.gather(*map(find, asked.values())), strict=True))
     return tuple(
         _seen(consumer, topic, reading, found.get((topic, reading.topic_uid)))
@@ -117,13 +128,16 @@ async def reset_consumer(
     to: Range,
     by: str,
     columns: ReadColumns | None = None,
+    archive: ArchiveSource | None = None,
 ) -> ConsumerReset:
     """Set where a consumer continues to read. ``columns``: how batches of a typed topic are
-    decoded. Raises NotFoundError, InvalidRequestError.
+    decoded. ``archive``: the topic's, if it has one. Raises NotFoundError, InvalidRequestError.
     """
     log = await _log_of(store, name, route.name)
     chosen = to.chosen(route.name, route.partition_count)
-    offsets = await asyncio.gather(*(_resolve(route, index, to, columns) for index in chosen))
+    offsets = await asyncio.gather(
+        *(_resolve(route, index, to, columns, archive) for index in chosen)
+    )
     reset = Reset(
         name=name,
         topic=route.name,
@@ -200,16 +214,24 @@ def _is_there(route: TopicRoute | None, reading: Reading) -> bool:
     return route is not None and route.topic.uid == reading.topic_uid
 
 
-async def _bounds(route: TopicRoute | None) -> dict[int, ListOffsetsResponse | None]:
-    """The bounds of all partitions; None for those that do not answer in time."""
+async def _bounds(
+    find_archive: FindArchive | None, route: TopicRoute | None
+) -> dict[int, ListOffsetsResponse | None]:
+    """The bounds of all partitions for readers, who begin in an archive where there is one; None
+    for those that do not answer in time."""
     if route is None:
         return {}
+    archive: ArchiveSource | None = None
+    with suppress(RunnelError):
+        archive = None if find_archive is None else await find_archive(route)
 
     async def one(index: int) -> ListOffsetsResponse | None:
         try:
-            return await list_offsets(route, index, LATEST, _BOUNDS_S)
+            found = await list_offsets(route, index, LATEST, _BOUNDS_S)
         except RunnelError:
             return None
+        first = None if archive is None else archive.partition(index).first
+        return found if first is None else replace(found, log_start=min(first, found.log_start))
 
     indexes = range(route.partition_count)
     return dict(zip(indexes, await asyncio.gather(*map(one, indexes)), strict=True))
@@ -250,16 +272,23 @@ def _seen(
 
 
 async def _resolve(
-    route: TopicRoute, partition: int, to: Range, columns: ReadColumns | None
+    route: TopicRoute,
+    partition: int,
+    to: Range,
+    columns: ReadColumns | None,
+    archive: ArchiveSource | None,
 ) -> int:
-    """The offset that a reset means. Raises InvalidRequestError if the log has no such offset."""
+    """The offset that a reset means. Raises InvalidRequestError if neither the log nor the archive
+    has such an offset."""
     bounds = await list_offsets(route, partition, LATEST, GIVE_UP_S)
-    found = await resolve_offset(route, partition, to.start, GIVE_UP_S, bounds, columns=columns)
-    offset = found.offset
+    found = await resolve_place(route, partition, to.start, GIVE_UP_S, archive, columns=columns)
+    offset, first = found.offset, bounds.log_start
+    archived = None if archive is None else archive.partition(partition).first
+    first = first if archived is None else min(first, archived)
     given = isinstance(to.start, int | Mapping)
-    if given and not bounds.log_start <= offset <= bounds.offset:
+    if given and not first <= offset <= bounds.offset:
         raise InvalidRequestError(
             f"{route.name}/{partition} cannot be read from offset {offset}: it holds"
-            f" {bounds.log_start} to {bounds.offset - 1}, and {bounds.offset} comes next"
+            f" {first} to {bounds.offset - 1}, and {bounds.offset} comes next"
         )
     return offset

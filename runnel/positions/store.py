@@ -1,7 +1,4 @@
-"""The topic ``_positions``, which keeps committed offsets: each partition is one state log.
-
-Everything about one consumer name is in one partition, chosen by the hash of the name. The topic is
-created when a named consumer is first opened; listing consumers does not create it.
+"""The topic ``_positions``, which keeps committed offsets: state logs, by the name of a consumer.
 
 `runnel.positions.state` decides what may happen to a reading, `runnel.state_log.log` makes it
 happen exactly once.
@@ -9,11 +6,9 @@ happen exactly once.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from typing import Final
 
 from runnel.net.routing import TopicRoute
@@ -28,11 +23,10 @@ from runnel.positions.state import (
     uncommitted,
 )
 from runnel.state_log.log import StateLog, now_us
-from schemas.errors import InvalidRequestError, NotFoundError
+from runnel.state_log.topic_logs import TopicLogs
+from schemas.errors import InvalidRequestError
 from schemas.objects.quantities import check_name
 from schemas.objects.system_topics import is_system_name
-from schemas.objects.topic import partition_name
-from schemas.wire.partitioner import partition_for
 
 #: How long listing and resetting wait for a partition that does not answer.
 GIVE_UP_S: Final = 30.0
@@ -54,12 +48,9 @@ def check_consumer_name(name: str) -> str:
     return name
 
 
-class PositionStore:
-    """The state logs of one client. Call `close` at the end.
-
-    ``find_route`` raises NotFoundError while there is no such topic; ``make`` has it created.
-    ``truncate`` takes the name of a partition and an offset.
-    """
+class PositionStore(TopicLogs[Positions, Update]):
+    """The committed positions of all consumers, by their names, as one client reads and writes
+    them."""
 
     def __init__(
         self,
@@ -68,53 +59,14 @@ class PositionStore:
         truncate: Callable[[str, int], Awaitable[object]],
         new_id: Callable[[], str],
     ) -> None:
-        self._find_route = find_route
-        self._make = make
-        self._truncate = truncate
-        self.new_id = new_id
-        self._route: TopicRoute | None = None
-        self._logs: dict[int, StateLog[Positions, Update]] = {}
-
-    async def log_of(self, name: str) -> StateLog[Positions, Update]:
-        """The log that holds a consumer name. Raises NotFoundError if no name was ever used."""
-        return self._log(await self._opened(), name)
-
-    async def made_log_of(self, name: str) -> StateLog[Positions, Update]:
-        """Like `log_of`, but creates the topic if there is none."""
-        try:
-            return await self.log_of(name)
-        except NotFoundError:
-            await self._make()
-        return await self.log_of(name)
+        super().__init__(PositionsState(), find_route, make, truncate, new_id)
 
     async def everything(self) -> Positions:
         """All readings of all names; none if no name was ever used."""
-        try:
-            route = await self._opened()
-        except NotFoundError:
-            return {}
         found: Positions = {}
-        for index in range(route.partition_count):
-            found |= await self._at(route, index).read(GIVE_UP_S)
+        async for state in self.states(GIVE_UP_S):
+            found |= state
         return found
-
-    async def close(self) -> None:
-        """Wait until snapshots in progress are written."""
-        await asyncio.gather(*(log.close() for log in self._logs.values()))
-
-    async def _opened(self) -> TopicRoute:
-        if self._route is None:
-            self._route = await self._find_route()
-        return self._route
-
-    def _log(self, route: TopicRoute, name: str) -> StateLog[Positions, Update]:
-        return self._at(route, partition_for(name.encode(), route.partition_count))
-
-    def _at(self, route: TopicRoute, index: int) -> StateLog[Positions, Update]:
-        if index not in self._logs:
-            truncate = partial(self._truncate, partition_name(route.name, index))
-            self._logs[index] = StateLog(route, index, PositionsState(), truncate, self.new_id)
-        return self._logs[index]
 
 
 class Session:

@@ -235,24 +235,32 @@ class Accumulator(Generic[O]):
                 self._append_run(rows, end, partition)
         rows.finish()
 
-    def append_table(self, table: SizedRows, *, with_ids: bool = False) -> list[ProducerBatch[O]]:
+    def append_table(
+        self, table: SizedRows, *, with_ids: bool = False, partition: int | None = None
+    ) -> list[ProducerBatch[O]]:
         """Add the rows of `RECORD_SCHEMA`, split by key and sliced by size.
 
-        ``with_ids``: the last column holds transaction ids, which do not fall. Open batches of
-        their partitions are sealed first. The caller has checked the sizes of the records.
+        ``with_ids``: the last column holds transaction ids, which do not fall. ``partition``: where
+        all of them go, whatever their keys. Open batches of their partitions are sealed first. The
+        caller has checked the sizes of the records. Raises InvalidRequestError for a partition that
+        does not exist.
         """
         rows, sizes = table.rows, table.sizes + ROW_OVERHEAD_BYTES
         if rows.num_rows == 0:
             return []
-        partitions = self._assign(rows, sizes)
+        if partition is None:
+            partitions = self._assign(rows, sizes)
+        else:
+            self._check_partition(partition)
+            partitions = np.full(len(sizes), partition, np.int64)
         made: list[ProducerBatch[O]] = []
-        for partition, part, part_sizes in split_by_partition(rows, sizes, partitions):
-            opened = self._open.get(partition)
+        for index, part, part_sizes in split_by_partition(rows, sizes, partitions):
+            opened = self._open.get(index)
             if opened is not None:
                 self._seal(opened)
             for start, end, size in slices_of(part_sizes, self._batch_bytes):
                 records = part.slice(start, end - start)
-                batch = self._new_batch(partition, self._clock(), records, size)
+                batch = self._new_batch(index, self._clock(), records, size)
                 batch.with_ids = with_ids
                 self.buffered_bytes += size
                 self._make_ready(batch)
@@ -383,12 +391,15 @@ class Accumulator(Generic[O]):
                 batch.begin_ids()
         return batch
 
-    def _begin(self, partition: int, opened_at: float) -> ProducerBatch[O]:
+    def _check_partition(self, partition: int) -> None:
         if not 0 <= partition < self._partitions:
             raise InvalidRequestError(
                 f"topic {self._topic!r} has the partitions 0 to {self._partitions - 1},"
                 f" not {partition}"
             )
+
+    def _begin(self, partition: int, opened_at: float) -> ProducerBatch[O]:
+        self._check_partition(partition)
         batch = self._new_batch(partition, opened_at)
         self._open[partition] = batch
         if not self._lingering:

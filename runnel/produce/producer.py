@@ -152,6 +152,7 @@ class Producer(RecordSender):
         table: Any,
         *,
         transaction_ids: Any = None,
+        partition: int | None = None,
         on_progress: Progress | None = None,
     ) -> TableDelivery:
         """Add a table with the column value and optionally key, timestamp, headers; for a typed
@@ -163,18 +164,23 @@ class Producer(RecordSender):
 
         Waits for room between pieces, so the table may be larger than the buffer. Records of one
         key keep their order, among themselves and with those of `send`. ``transaction_ids``: one
-        for all records, or an array with one for each, which never fall. ``on_progress`` is called
-        with the records and bytes added so far. Raises InvalidRequestError that names the columns,
+        for all records, or an array with one for each, which never fall. ``partition``: where all
+        of them go, whatever their keys. ``on_progress`` is called with the records and bytes added
+        so far. Raises InvalidRequestError that names the columns,
         RecordTooLargeError that names the row; nothing was sent then.
         """
         made: list[Batch] = []
-        for add_piece in self.table_pieces(table, transaction_ids, on_progress):
+        for add_piece in self.table_pieces(table, transaction_ids, on_progress, partition):
             await self.drain()
             made.extend(add_piece())
         return TableDelivery(made)
 
     def table_pieces(
-        self, table: Any, transaction_ids: Any = None, on_progress: Progress | None = None
+        self,
+        table: Any,
+        transaction_ids: Any = None,
+        on_progress: Progress | None = None,
+        partition: int | None = None,
     ) -> Iterator[Callable[[], list[Batch]]]:
         """Check a table and cut it; each piece is added by calling it. For any thread."""
         layout = self._layout
@@ -191,7 +197,7 @@ class Producer(RecordSender):
 
         def add(piece: SizedRows) -> list[Batch]:
             nonlocal sent_records, sent_bytes
-            made = self._send_buffer.add_table(piece, with_ids=with_ids)
+            made = self._send_buffer.add_table(piece, with_ids=with_ids, partition=partition)
             if on_progress is not None:
                 sent_records += piece.rows.num_rows
                 sent_bytes += sum(batch.size for batch in made)

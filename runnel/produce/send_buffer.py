@@ -198,18 +198,21 @@ class SendBuffer:
                 self._open_next()
         return delivery
 
-    def add_table(self, piece: SizedRows, *, with_ids: bool = False) -> list[Batch]:
-        """Add the rows of a table, whose last column may be transaction ids.
+    def add_table(
+        self, piece: SizedRows, *, with_ids: bool = False, partition: int | None = None
+    ) -> list[Batch]:
+        """Add the rows of a table, whose last column may be transaction ids; all to ``partition``
+        if it is given.
 
         Waits for room only if `put` does; otherwise the caller has drained the buffer. Raises
-        InvalidRequestError once closed.
+        InvalidRequestError once closed, and for a partition that does not exist.
         """
         with self._lock:
             try:
                 self._gather_new()
                 if self._waits or self.closed:
                     self._require_room()
-                return self._accumulator.append_table(piece, with_ids=with_ids)
+                return self._accumulator.append_table(piece, with_ids=with_ids, partition=partition)
             finally:
                 self._open_next()
 

@@ -7,6 +7,7 @@ from typing import Final, Literal, TypedDict
 
 from runnel.net.partition_count import METADATA_MAX_AGE_MS
 from schemas.errors import InvalidRequestError
+from schemas.objects.quantities import is_number
 from schemas.objects.topic import MAX_BATCH_BYTES
 from schemas.wire.batch import CODECS
 from schemas.wire.record_requests import Acks
@@ -17,6 +18,10 @@ MAX_CONFIGURED_BATCH_BYTES: Final = MAX_BATCH_BYTES // 2
 MAX_IN_FLIGHT: Final = 5
 #: How long a batch waits at most for those before it, by default.
 LINGER_MS: Final = 5.0
+
+
+#: What they are called there, and here.
+_KAFKAS_ACKS: Final = {"all": "committed", "-1": "committed", "1": "leader", "0": "none"}
 
 
 class ProducerOptions(TypedDict, total=False):
@@ -67,10 +72,14 @@ class ProducerSettings:
             ("metadata_max_age_ms", self.metadata_max_age_ms, 1, 3_600_000),
         )
         for name, value, low, high in bounds:
-            if not low <= value <= high:
-                raise InvalidRequestError(f"{name} is {value}; {low} to {high} is possible")
-        if self.acks.upper() not in Acks.__members__:
-            raise InvalidRequestError(f"acks is {self.acks!r}; give committed, leader or none")
+            if not is_number(value) or not low <= value <= high:
+                raise InvalidRequestError(f"{name} is {value!r}; {low} to {high} is possible")
+        if str(self.acks).upper() not in Acks.__members__:
+            kafkas = _KAFKAS_ACKS.get(str(self.acks))
+            hint = f" (Kafka's {self.acks} is {kafkas})" if kafkas else ""
+            raise InvalidRequestError(
+                f"acks is {self.acks!r}; give 'committed', 'leader' or 'none'{hint}"
+            )
         if self.compression is not None and self.compression not in CODECS:
             raise InvalidRequestError(
                 f"compression is {self.compression!r}; give {', '.join(CODECS)}"

@@ -6,7 +6,7 @@ stands for. The key and the timestamp of a record follow from the columns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -91,18 +91,26 @@ def encode_rows(rows: pa.RecordBatch, codec: str = "none") -> pa.Buffer:
     return sink.getvalue()[len(rows.schema.serialize()) : -_END_OF_STREAM_LENGTH]
 
 
-def decode_rows(header: BatchHeader, batch: Buffer, schema: pa.Schema) -> pa.RecordBatch:
+def decode_rows(
+    header: BatchHeader,
+    batch: Buffer,
+    schema: pa.Schema,
+    wanted: Collection[str] | None = None,
+) -> pa.RecordBatch:
     """The rows of one verified batch whose schema id stands for ``schema``, with `TRANSACTION_ID`
-    as the last column if they have ids; copies nothing if the codec is none.
+    as the last column if they have ids; copies nothing if the codec is none. ``wanted``: other
+    columns than these may be null.
 
     Raises CorruptBatchError as `read_payload` does, and if a required value is missing.
     """
     if header.has_transaction_ids:
-        rows = read_payload(header, batch, schema.append(TRANSACTION_ID))
+        rows = read_payload(header, batch, schema.append(TRANSACTION_ID), wanted)
         require_transaction_ids(header, rows)
     else:
-        rows = read_payload(header, batch, schema)
+        rows = read_payload(header, batch, schema, wanted)
     for field, column in zip(schema, rows.columns[: len(schema)], strict=True):
+        if wanted is not None and field.name not in wanted:
+            continue
         if not field.nullable and column.null_count:
             raise CorruptBatchError(f"column {field.name} has nulls, and must not have any")
     return rows

@@ -36,6 +36,10 @@ SMALL_BYTES: Final = 256 << 10
 COALESCE_BYTES: Final = 16 << 20
 
 
+#: What a cursor knows of its place.
+_State = tuple[int, int, int | None, int | None, int | None]
+
+
 class _Due(NamedTuple):
     """The due part of one batch: its records, the offset of the first, and roughly their bytes."""
 
@@ -57,7 +61,7 @@ class Cursor:
     before the first one with this timestamp or a later one are left out. ``not_before_id``: the
     same for the first record with this transaction id or a larger one. ``term`` is that of the last
     batch that was read. ``columns``: of a typed topic, how its batches are decoded; records are
-    given in its schema then.
+    given in its schema then. ``wanted``: other columns than these may be null.
     """
 
     topic: str
@@ -69,6 +73,7 @@ class Cursor:
     columns: ReadColumns | None = None
     not_before_id: int | None = None
     before_us: int | None = None
+    wanted: frozenset[str] | None = None
 
     @property
     def searching(self) -> bool:
@@ -87,10 +92,11 @@ class Cursor:
 
         Moves the position past them. ``lac`` is the last add confirmed that came with them.
         Raises CorruptBatchError that names the place, also for a batch above ``lac``; the
-        position is then where it was, and the same records can be read from another replica.
+        position is then where it was, and the same records can be read from another replica. If a
+        batch cannot be decoded whose checksums are right, what comes before it is given first.
         """
         found: list[_Due] = []
-        before = self.position, self.term, self.stop, self.not_before_us, self.not_before_id
+        before = self._state()
         try:
             batches = split_batches(data)
             if not batches and len(data):
@@ -105,14 +111,60 @@ class Cursor:
                         f" {lac}: the SPU sent what is not committed"
                     )
                 if header.next_offset > self.position:
-                    due = self._due(header, raw)
+                    began = self._state()
+                    try:
+                        due = self._due(header, raw)
+                    except (CorruptBatchError, UnsupportedError):
+                        # The error names this batch, and not what follows it.
+                        self._restore(began)
+                        if found:
+                            # What comes before is whole; the next call begins with this batch.
+                            break
+                        raise
                     if due is not None:
                         found.append(due)
         except (CorruptBatchError, UnsupportedError) as error:
             place = f"{self.topic}/{self.partition} at offset {self.position}"
-            self.position, self.term, self.stop, self.not_before_us, self.not_before_id = before
+            self._restore(before)
             raise type(error)(f"{place}: {error.message}") from error
         return [self._located(together) for together in _coalesced(found)]
+
+    def take_rows(self, rows: pa.RecordBatch, end: int, term: int) -> list[pa.RecordBatch]:
+        """The due records of a batch that has their partitions and offsets already, as `take` gives
+        them; there are no others below ``end``. ``term`` is that of the last batch below, 0 if it
+        is not known.
+        """
+        start, stop = self.position, end if self.stop is None else min(end, self.stop)
+        self.position, self.term = stop, term
+        rows = _between(rows, start, stop)
+        if self.not_before_us is not None:
+            rows = _from_first(rows, int64_values(rows.column("timestamp")) >= self.not_before_us)
+            self.not_before_us = None if rows.num_rows else self.not_before_us
+        if self.not_before_id is not None:
+            width = len(READ_SCHEMA if self.columns is None else self.columns.schema)
+            if rows.num_columns == width:
+                return []
+            ids = int64_values(rows.column(width).fill_null(-1))
+            rows = _from_first(rows, ids >= self.not_before_id)
+            self.not_before_id = None if rows.num_rows else self.not_before_id
+        if self.before_us is not None:
+            late = np.flatnonzero(int64_values(rows.column("timestamp")) >= self.before_us)
+            if len(late):
+                self.position = self.stop = int(int64_values(rows.column("offset"))[late[0]])
+                rows = rows.slice(0, int(late[0]))
+        return [rows] if rows.num_rows else []
+
+    def needs(self) -> frozenset[str] | None:
+        """The columns that must be decoded to find what is due; None: all."""
+        if self.wanted is None or (self.not_before_us is None and self.before_us is None):
+            return self.wanted
+        return self.wanted | {"timestamp"}
+
+    def _state(self) -> _State:
+        return self.position, self.term, self.stop, self.not_before_us, self.not_before_id
+
+    def _restore(self, state: _State) -> None:
+        self.position, self.term, self.stop, self.not_before_us, self.not_before_id = state
 
     def _due(self, header: BatchHeader, raw: memoryview) -> _Due | None:
         end = header.next_offset
@@ -127,10 +179,11 @@ class Cursor:
             not header.has_transaction_ids or header.last_transaction_id < self.not_before_id
         ):
             return None
+        wanted = self.needs()
         if self.columns is None:
-            records = decode_records(raw, header)
+            records = decode_records(raw, header, wanted)
         else:
-            records = self.columns.decode(header, raw)
+            records = self.columns.decode(header, raw, wanted)
         if end - start < header.record_count:
             records = records.slice(start - header.base_offset, end - start)
         if self.not_before_us is not None:
@@ -181,6 +234,18 @@ class Cursor:
             ],
             schema=schema,
         )
+
+
+def _between(rows: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
+    """The rows with offsets from ``start`` to below ``stop``."""
+    first, last = np.searchsorted(int64_values(rows.column("offset")), [start, stop])
+    return rows.slice(int(first), int(last - first))
+
+
+def _from_first(rows: pa.RecordBatch, due: npt.NDArray[np.bool_]) -> pa.RecordBatch:
+    """The rows from the first one on that is due; none if no row is."""
+    found = np.flatnonzero(due)
+    return rows.slice(int(found[0])) if len(found) else rows.slice(rows.num_rows)
 
 
 def _numbers(type_: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:

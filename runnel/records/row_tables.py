@@ -17,9 +17,11 @@ import pyarrow.compute as pc
 
 from runnel.records.arrow_schema import arrow_schema, rows_batch
 from runnel.records.converters import shown
+from runnel.records.python_values import far_time
 from runnel.records.row_values import Misfit, MisfitError, Row, RowReader
 from runnel.records.sources import as_rows, as_table
 from runnel.records.tables import ZONE_HINT, decode_dictionary
+from runnel.records.text_checks import bad_text_rows
 from schemas.columns.topic_schema import Column, names
 from schemas.errors import InvalidRequestError
 from schemas.objects.spelling import nearest
@@ -129,6 +131,10 @@ class _Fitting:
             hint = ZONE_HINT if _lacks_zone(values.type, self._type) else "convert it first"
             self._say(None, f"is {values.type}, and the topic has {wanted.type}; {hint}")
             return self
+        for row in bad_text_rows(values, self._limit):
+            self._say(row, "is not UTF-8; decode it first, or give the topic a column of binary")
+        if self.misfits:
+            return self
         if not wanted.nullable and values.null_count:
             for row in np.flatnonzero(values.is_null().to_numpy())[: self._limit]:
                 self._say(int(row), "must not be null")
@@ -174,6 +180,8 @@ def _plain(value: pa.Scalar) -> Any:
         return value.as_py()
     except (ValueError, OverflowError):
         # Python's datetime holds fewer digits and years than Arrow's timestamps.
+        if isinstance(value, pa.TimestampScalar):
+            return far_time(value.value, value.type.unit, utc=value.type.tz is not None)
         return str(value)
 
 

@@ -8,6 +8,7 @@ the SC for unknown versions before their batches are decoded.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 import numpy as np
@@ -47,9 +48,11 @@ class ReadColumns:
         if len(rows.columns) > len(self._newest.columns):
             self._newest = rows
 
-    def decode(self, header: BatchHeader, batch: Buffer) -> pa.RecordBatch:
+    def decode(
+        self, header: BatchHeader, batch: Buffer, wanted: Collection[str] | None = None
+    ) -> pa.RecordBatch:
         """The records of one verified batch: timestamp, then the columns, then transaction ids
-        if they have some.
+        if they have some. ``wanted``: other columns than these may be null.
 
         Raises CorruptBatchError, UnsupportedError for a version that is not known.
         """
@@ -59,7 +62,9 @@ class ReadColumns:
                 f"the batch has {column_count(header.schema_id)} columns (schema id"
                 f" {header.schema_id:#010x}), and no version of the topic's schema is that"
             )
-        found = decode_rows(header, batch, arrow_schema(self._newest.columns[:count]))
+        if wanted is not None and self.rows.timestamp_column is not None:
+            wanted = {*wanted, self.rows.timestamp_column}
+        found = decode_rows(header, batch, arrow_schema(self._newest.columns[:count]), wanted)
         columns = found.columns[: min(count, len(self.rows.columns))]
         missing = list(self._decoded)[1 + len(columns) :]
         columns += [pa.nulls(found.num_rows, field.type) for field in missing]

@@ -67,15 +67,57 @@ def _as_table(data: Any) -> pa.Table:
     if hasattr(data, "__arrow_c_stream__"):
         try:
             return pa.table(data)
-        except (pa.ArrowException, TypeError, ValueError) as error:
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             if hasattr(data, "columns"):
-                # It is a table: a column mixes types.
-                raise InvalidRequestError(". ".join(map(str, error.args))) from error
+                # It is a table: a column mixes types, or holds what Arrow cannot express.
+                raise InvalidRequestError(_why_not(data, error)) from error
             raise InvalidRequestError(
                 f"{_TAKEN}, and this {type(data).__name__} is no table; if it is one column, name"
                 " it: {'name': it}"
             ) from error
     raise InvalidRequestError(f"{_TAKEN}; not {type(data).__name__}")
+
+
+def _why_not(data: Any, error: Exception) -> str:
+    """Why a table of another library, as a rule of pandas, cannot be taken: at which column."""
+    for number, name in enumerate(data.columns):
+        _check_name(str(name))
+        if not hasattr(data, "iloc"):
+            continue
+        try:
+            pa.array(data.iloc[:, number])
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as found:
+            return f"column {name}: {_reason(found)}"
+    return _reason(error)
+
+
+def _check_name(name: str) -> None:
+    """Raise InvalidRequestError for a column's name that is not Unicode."""
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(f"the name of column {_printable(name)}: {_reason(error)}") from (
+            error
+        )
+
+
+def _reason(error: Exception) -> str:
+    """What Arrow found wrong with a column, in words that can be printed."""
+    if isinstance(error, UnicodeEncodeError):
+        half = _printable(error.object[error.start : error.end])
+        return (
+            f"'{half}' is half of a character, which UTF-8 cannot express; replace it:"
+            " text.encode(errors='replace').decode()"
+        )
+    said = _printable(". ".join(map(str, error.args)))
+    if isinstance(error, OverflowError):
+        return f"{said}: numbers have 64 bits; make it a decimal.Decimal, or text"
+    return said
+
+
+def _printable(text: str) -> str:
+    """Text with halves of characters escaped: those can be in a Python text, but not printed."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _columns_of(rows: Sequence[Any]) -> dict[str, list[Any]]:
@@ -95,10 +137,11 @@ def _columns_of(rows: Sequence[Any]) -> dict[str, list[Any]]:
 def _columns_table(columns: Mapping[str, Any]) -> pa.Table:
     arrays = {}
     for name, values in columns.items():
+        _check_name(str(name))
         try:
             arrays[str(name)] = _column(values)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise InvalidRequestError(f"column {name}: {error}") from error
+            raise InvalidRequestError(f"column {name}: {_reason(error)}") from error
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name} has {length}" for name, length in lengths.items())

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from runnel.records.sources import as_rows, as_table
+from runnel.records.text_checks import bad_text_rows
 from schemas.errors import InvalidRequestError, RecordTooLargeError
 from schemas.wire.batch import MAX_TRANSACTION_ID
 from schemas.wire.payload import RECORD_SCHEMA, TRANSACTION_ID
@@ -270,8 +271,10 @@ def _timestamps(column: pa.ChunkedArray, now_us: int) -> pa.ChunkedArray:
     if pa.types.is_timestamp(column.type) and column.type.tz is None:
         raise InvalidRequestError(f"column timestamp has no time zone; {ZONE_HINT}")
     try:
-        # Nanoseconds lose digits on purpose: a log keeps microseconds.
-        found = column.cast(_TIMESTAMP, safe=False)
+        # Nanoseconds lose digits on purpose: a log keeps microseconds. Coarser units must not
+        # become another time because their microseconds are too many.
+        finer = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
+        found = column.cast(_TIMESTAMP, safe=not finer)
     except pa.ArrowException as error:
         raise InvalidRequestError(
             f"column timestamp has type {column.type}; give timestamps, or whole numbers of"
@@ -310,6 +313,8 @@ def _cast_parts(chunk: pa.Array) -> Iterator[pa.Array]:
 
 
 def _headers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    for row in bad_text_rows(column, 1):
+        raise InvalidRequestError(f"column headers, row {row}: a key is not UTF-8; decode it first")
     try:
         return column.cast(_HEADERS)
     except (pa.ArrowException, ValueError) as error:

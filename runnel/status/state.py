@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 from runnel.admin.calls import parse_answer, understood
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
+from schemas.objects.pipeline import Pipeline, PipelineStatus
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup
 from schemas.objects.system_topics import is_system_name
@@ -21,7 +22,7 @@ from schemas.objects.topic import Topic
 O = TypeVar("O", bound=Object)  # noqa: E741 - as in the store of the SC
 
 #: The kinds that a state holds.
-KINDS: Final[tuple[type[Object], ...]] = (Spu, SpuGroup, Topic, Partition)
+KINDS: Final[tuple[type[Object], ...]] = (Spu, SpuGroup, Topic, Partition, Pipeline)
 STATISTICS: Final = "stats"
 _BY_NAME: Final = {cls.kind_name(): cls for cls in KINDS}
 
@@ -38,12 +39,16 @@ class ClusterState:
         #: By kind, in the order of names; and partitions by topic. Made when asked for.
         self._sorted: dict[str, list[Object]] = {}
         self._partitions: dict[str, list[Partition]] | None = None
-        self._numbers: dict[str, dict[str, Numbers]] = {"spus": {}, "topics": {}, "partitions": {}}
+        self._numbers: dict[str, dict[str, Numbers]] = {
+            name: {} for name in ("spus", "topics", "partitions", Pipeline.PLURAL)
+        }
         #: The revision up to which the state is complete; None before the first whole state.
         self.revision: int | None = None
         #: Grows when objects change, so that what follows from them alone need not be made anew.
         self.objects_version = 0
         self.at_ms: int | None = None
+        #: Why the SC cannot write to its KV, so that objects may be old.
+        self.trouble: str | None = None
 
     def begin(self) -> int | None:
         """Begin a connection: the revision to ask changes after, None for everything."""
@@ -109,6 +114,18 @@ class ClusterState:
         """The statistics of an SPU, topic or partition; empty where the SC has none."""
         return self._numbers[plural].get(name, {})
 
+    def pipelines(self) -> list[Pipeline]:
+        """Pipelines by name, with the statuses of now: what is stored says only what changes with a
+        run, and statistics what changes with a batch."""
+        found = []
+        for pipeline in self.objects(Pipeline):
+            numbers = self.numbers(Pipeline.PLURAL, pipeline.name)
+            if numbers:
+                status = PipelineStatus.model_validate(numbers, extra="ignore")
+                pipeline = pipeline.model_copy(update={"status": status})
+            found.append(pipeline)
+        return found
+
     def _take_object(self, event: str, data: Any) -> None:
         with understood("an event"):
             kind = str(data["kind"])
@@ -133,8 +150,11 @@ class ClusterState:
 
     def _take_numbers(self, data: Any) -> None:
         self.at_ms = int(data["at"])
+        trouble = data.get("trouble")
+        self.trouble = None if trouble is None else str(trouble)
         for plural, known in self._numbers.items():
-            for numbers in data[plural]:
+            # SCs of earlier versions tell nothing of pipelines.
+            for numbers in data.get(plural, ()) if plural == Pipeline.PLURAL else data[plural]:
                 known[str(numbers["name"])] = numbers
 
     def _drop_numbers(self) -> None:

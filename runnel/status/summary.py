@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from runnel.status.state import ClusterState
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition, PartitionResolution
+from schemas.objects.pipeline import Desired, Pipeline, PipelineState
 from schemas.objects.spu import Spu, SpuResolution
 from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
 from schemas.objects.topic import Topic, TopicResolution
@@ -49,12 +50,14 @@ class Health:
     offline: int
     unwritable: int
     under_replicated: int
+    known: bool = True
+    """Whether the SC can write down what it learns; if not, these counts may be old."""
 
     @property
     def good(self) -> bool:
         """Whether nothing is missing."""
         bad = self.offline + self.unwritable + self.under_replicated
-        return self.spus_online == self.spus and not bad
+        return self.known and self.spus_online == self.spus and not bad
 
     def __str__(self) -> str:
         return (
@@ -143,9 +146,17 @@ class Summaries:
         if self._taken is None or self._taken[0] != state.objects_version:
             self._taken = (state.objects_version, _census(state, system=self._system))
         census = self._taken[1]
+        health, problems = census.health, census.problems
+        # What their runners tell is in statistics.
+        if ill := tuple(_pipeline_problems(state.pipelines())):
+            problems = tuple(sorted((*problems, *ill), key=_order))
+        if state.trouble is not None:
+            health = replace(health, known=False)
+            # What it does not know comes before what it knows.
+            problems = (_sc_problem(state.trouble), *problems)
         return Summary(
-            health=census.health,
-            problems=census.problems,
+            health=health,
+            problems=problems,
             spus=tuple(_spu_lines(state, census)),
             topics=tuple(topic_lines(state, state.objects(Topic, system=self._system))),
         )
@@ -168,7 +179,7 @@ def _census(state: ClusterState, *, system: bool) -> _Census:
     ]
     return _Census(
         health=_health(spus, len(state.objects(Topic, system=system)), partitions),
-        problems=tuple(sorted(problems, key=lambda p: (p.severity, p.kind, p.name))),
+        problems=tuple(sorted(problems, key=_order)),
         leads=Counter(p.status.leader for p in partitions),
         holds=Counter(spu_id for p in partitions for spu_id in p.spec.replicas),
     )
@@ -215,6 +226,11 @@ def _problem(severity: Severity, obj: Object, state: str) -> Problem:
     return Problem(severity, obj.kind, obj.name, state, obj.status.reason or "")
 
 
+def _sc_problem(trouble: str) -> Problem:
+    reason = f"{trouble}; what is shown of other objects may be old"
+    return Problem(Severity.UNAVAILABLE, "SC", "sc", "cannot write its KV", reason)
+
+
 def _spu_problems(spus: list[Spu]) -> Iterator[Problem]:
     for spu in spus:
         resolution = spu.status.resolution
@@ -248,6 +264,21 @@ def _group_problems(groups: list[SpuGroup]) -> Iterator[Problem]:
     for group in groups:
         if group.status.resolution is SpuGroupResolution.INVALID or group.status.reason:
             yield _problem(Severity.NOTICE, group, group.status.resolution.value)
+
+
+def _pipeline_problems(pipelines: list[Pipeline]) -> Iterator[Problem]:
+    for pipeline in pipelines:
+        if pipeline.status.state is PipelineState.UNKNOWN:
+            yield _problem(Severity.NOTICE, pipeline, "unknown")
+        elif (
+            pipeline.status.state is PipelineState.FAILED
+            and pipeline.spec.desired is Desired.RUNNING
+        ):
+            yield _problem(Severity.NOTICE, pipeline, "failed")
+
+
+def _order(problem: Problem) -> tuple[Severity, str, str]:
+    return problem.severity, problem.kind, problem.name
 
 
 def _spu_lines(state: ClusterState, census: _Census) -> Iterator[SpuLine]:

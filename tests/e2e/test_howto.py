@@ -40,6 +40,7 @@ ELSEWHERE = {
     r"runnel apply -f host-": "tests/chaos/machines/test_three_hosts.py, on hosts",
     r"runnel --install-completion": "tests/unit/runnel/cli/test_completion.py",
     r"runnel spu secret": "tests/integration/sc/test_spu_secrets.py",
+    r"runnel archive run --every": "tests/chaos/archive/test_kills.py: it goes on until a signal",
 }
 #: What must be so before a command, and what is added to it so that it ends.
 BEFORE = {"runnel wait topic orders --for deleted": "runnel delete topic orders"}
@@ -139,9 +140,9 @@ def reader(
 
 def test_every_page_is_followed_or_has_no_commands() -> None:
     followed = {
-        "backup", "coming-from-kafka", "contexts", "dashboard", "edge-spu", "inspect-a-log",
-        "named-consumers",
-        "objects", "ports", "read-records", "spu-groups", "systemd", "transaction-ids", "trouble",
+        "archive", "backup", "coming-from-kafka", "contexts", "dashboard", "edge-spu",
+        "inspect-a-log", "named-consumers", "objects",
+        "pipelines", "ports", "read-records", "spu-groups", "systemd", "transaction-ids", "trouble",
         "typed-topics", "upgrades",
     }  # fmt: skip
     others = {"more-machines", "three-hosts", "hosts", "etcd", "install"}
@@ -211,6 +212,29 @@ def test_backing_up_and_recovering(
     (text,) = page.page.python
     exec(text, {"cluster": page.cluster})  # noqa: S102 - the page's own words
     assert (tmp_path / "orders.parquet").stat().st_size > 0
+
+
+def test_keeping_old_records_in_an_archive(reader: Callable[[str], Reader], tmp_path: Path) -> None:
+    page = reader("archive")
+    page.gone("orders")
+    (manifest,) = page.page.yaml
+    (tmp_path / "cold.yaml").write_text(manifest.replace("/mnt/archive", str(tmp_path / "a")))
+    for shown in page.page.commands:
+        if runs_elsewhere(shown):
+            continue
+        printed = page.run(shown)
+        if "apply" in shown.words:
+            page.until_online("orders")
+            with page.cluster.producer("orders") as producer:
+                producer.send(b"tea", key=b"ada").result()
+        if "--all" in shown.words:
+            assert "archived 1 record in 1 file" in printed
+        if "list" in shown.words:
+            assert str(tmp_path / "a" / "topic=orders") in printed
+    (text,) = page.page.python
+    found: dict[str, Any] = {}
+    exec(text, found)  # noqa: S102 - the page's own words
+    assert found["table"]["value"].to_pylist() == [b"tea"]
 
 
 def test_an_edge_spu_keeps_its_topic(reader: Callable[[str], Reader], tmp_path: Path) -> None:
@@ -304,6 +328,36 @@ def test_named_consumers(reader: Callable[[str], Reader]) -> None:
     assert len(charged) == 300
     assert stored == []
     page.follow()
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_pipelines(reader: Callable[[str], Reader], cluster: Command, tmp_path: Path) -> None:
+    page = reader("pipelines")
+    page.topic("orders", partitions=2)
+    page.gone("large-orders")
+    with page.cluster.producer("orders") as producer:
+        for amount in range(0, 200, 10):
+            producer.send(b'{"amount": %d}' % amount, key=str(amount).encode())
+    (manifest,) = page.page.yaml
+    here = manifest.replace("/var/lib/pipelines", str(tmp_path))
+    assert here != manifest
+    (tmp_path / "large-orders.yaml").write_text(here)
+    for shown in page.page.commands:
+        if shown.words[1:3] != ("pipeline", "run"):
+            page.run(shown)
+            continue
+        # A process of its own: Spark stays in one for good.
+        assert "done: 20 rows in, 9 out" in cluster(*shown.words[1:]).splitlines()[-1]
+    results = page.cluster.consumer("large-orders", start="earliest", stop="latest")
+    assert sorted(int(record.key or b"") for record in results) == list(range(110, 200, 10))
+    (text,) = page.page.python
+    made: dict[str, Any] = {}
+    exec(text, made)  # noqa: S102 - the page's own words
+    assert callable(made["late"])
+    page.cluster.delete("pipeline", "large-orders")
+    page.gone("large-orders")
 
 
 def test_reading_records(

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import time
 
+import pytest
+
 from tests.e2e.conftest import PYTHON, TIMEOUT_S, Command
 
 
@@ -24,11 +26,16 @@ def test_one_picture_for_people_and_for_programs(cluster: Command) -> None:
     assert found["health"]["spusOnline"] == 2
     (topic,) = [one for one in found["topics"] if one["name"] == "pictured"]
     assert (topic["partitions"], topic["replicas"]) == (2, 2)
-    assert all(spu["diskUsed"] > 0 for spu in found["spus"])
+    # An SPU tells its numbers once a second, and one picture waits a second for the first.
+    deadline = time.monotonic() + 30
+    while not all(spu["diskUsed"] for spu in found["spus"]):
+        assert time.monotonic() < deadline
+        found = cluster.json("top")
     cluster("delete", "topic", "pictured")
 
 
-def test_on_a_terminal_it_is_live_until_ctrl_c(cluster: Command) -> None:
+def on_a_terminal(cluster: Command) -> tuple[subprocess.Popen[bytes], int]:
+    """A process that shows its pictures, and our end of its terminal."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [PYTHON, "-m", "runnel.cli.main", "top"],
@@ -39,6 +46,12 @@ def test_on_a_terminal_it_is_live_until_ctrl_c(cluster: Command) -> None:
         start_new_session=True,
     )
     os.close(theirs)
+    return process, ours
+
+
+@pytest.mark.parametrize("ended_by", ["Ctrl-C", "q"])
+def test_on_a_terminal_it_is_live_until_it_is_ended(cluster: Command, ended_by: str) -> None:
+    process, ours = on_a_terminal(cluster)
     seen = b""
 
     def until(text: bytes) -> None:
@@ -54,9 +67,27 @@ def test_on_a_terminal_it_is_live_until_ctrl_c(cluster: Command) -> None:
     cluster("create", "topic", "appears-live", "--partitions", "1")
     until(b"appears-live")
     cluster("delete", "topic", "appears-live")
-    process.send_signal(signal.SIGINT)
+    if ended_by == "q":
+        os.write(ours, b"q")
+    else:
+        process.send_signal(signal.SIGINT)
     # It leaves the terminal as it was: the other screen, and the cursor.
     until(b"\x1b[?1049l")
     assert process.wait(TIMEOUT_S) == 0
     os.close(ours)
     assert b"Traceback" not in seen
+
+
+def test_given_its_terminal_is_gone_then_it_ends(cluster: Command) -> None:
+    """No signal tells it, as it is not in the terminal's session."""
+    process, ours = on_a_terminal(cluster)
+    seen, deadline = b"", time.monotonic() + TIMEOUT_S
+    while b"2/2 SPUs online" not in seen:
+        assert time.monotonic() < deadline, seen.decode(errors="replace")
+        if select.select([ours], [], [], 1.0)[0]:
+            seen += os.read(ours, 1 << 16)
+    os.close(ours)
+    try:
+        process.wait(TIMEOUT_S)
+    finally:
+        process.kill()

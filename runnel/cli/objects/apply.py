@@ -21,6 +21,7 @@ from runnel.cli.arguments import (
 )
 from runnel.cli.connection import administered
 from runnel.cli.failure import warn
+from runnel.cli.objects.pipeline_options import check_pipelines
 from schemas.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -62,6 +63,7 @@ def apply(
     """
     seconds = parse_timeout(timeout)
     loaded = load_paths(filename, sys.stdin, recursive=recursive)
+    check_pipelines(loaded)
     warnings: list[str] = []
     with administered(sc, warnings.append) as cluster:
         for item in loaded:
@@ -226,7 +228,7 @@ def delete(
             try:
                 cluster.delete(cls.PLURAL, target, force=force, dry_run=dry_run)
             except NotFoundError:
-                missing.append(label)
+                missing.append(f"{cls.kind_name().lower()} {target!r} does not exist")
                 continue
             except (ConflictError, InvalidRequestError) as error:
                 # The API has another word for it.
@@ -238,7 +240,7 @@ def delete(
                 cluster.wait(cls.PLURAL, target, "deleted", timeout=seconds)
             print(f"{label} deleted{_tried(dry_run)}")
     if missing:
-        raise NotFoundError(f"does not exist: {', '.join(missing)}")
+        raise NotFoundError("; ".join(missing))
 
 
 def _targets(kind: str, names: list[str]) -> list[tuple[type[Object], str]]:

@@ -15,6 +15,7 @@ from runnel.cli.render import age, object_rows, print_rows
 from schemas.errors import RunnelError
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
+from schemas.objects.pipeline import PipelineProgress
 from schemas.objects.quantities import format_size
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     from runnel.admin.blocking import BlockingAdmin
 
 _HISTORY_SHOWN = 10
+#: Paths that say nothing in a history: numbers of a run are stored now and then.
+_UNTOLD = {
+    "status.reason",
+    "status.observedGeneration",
+    *(f"status.{field.alias}" for field in PipelineProgress.model_fields.values()),
+    "status.lastSeen",
+} - {"status.restarts"}
 # A description is wanted most when something does not answer.
 _OFFSETS_TIMEOUT_S = 3.0
 
@@ -205,9 +213,10 @@ def _change(entry: HistoryEntry) -> str:
     """``spec.partitions, resolution → pending``"""
     words = []
     for path in entry.changed:
-        if path == "status.resolution" and entry.resolution is not None:
-            words.append(f"resolution → {entry.resolution}")
-        elif path not in {"status.reason", "status.observedGeneration"}:
+        _, _, field = path.partition(".")
+        if path in {"status.resolution", "status.state"} and entry.resolution is not None:
+            words.append(f"{field} → {entry.resolution}")
+        elif path not in _UNTOLD:
             words.append(path)
     return ", ".join(words) or ", ".join(entry.changed) or "-"
 

@@ -19,6 +19,7 @@ import typer
 from runnel.cli import failure
 from runnel.cli.arguments import FilesOption, KindArgument, NameArgument, ScOption
 from runnel.cli.connection import administered
+from runnel.cli.objects.pipeline_options import check_pipelines
 from runnel.environment import EDITOR
 from schemas.errors import (
     ConflictError,
@@ -51,6 +52,7 @@ def diff(filename: FilesOption, sc: ScOption = None) -> None:
         loaded = load_paths(filename, sys.stdin)
     except OSError as error:
         raise InvalidRequestError(str(error)) from error
+    check_pipelines(loaded)
     worst, different = 0, False
     colours = _coloured()
     with administered(sc) as cluster:
@@ -201,7 +203,9 @@ def _keep(path: Path, body: str, original: str) -> None:
 
 def _applied(cluster: BlockingAdmin, obj: Object, body: str) -> str:
     """Apply a text. Raises the SC's or the parser's error, NotFoundError if obj was deleted."""
-    found = [item.object for item in load_text(body)]
+    loaded = load_text(body)
+    check_pipelines(loaded)
+    found = [item.object for item in loaded]
     if [(new.kind, new.name) for new in found] != [(obj.kind, obj.name)]:
         raise InvalidRequestError(
             f"the text must describe {obj.kind} {obj.name} and nothing else; for other objects"
@@ -223,7 +227,7 @@ def _refusal(
     if isinstance(error, ManifestError):
         # Line numbers count the notes on top of the text.
         try:
-            load_text("\n" * (len(lines) + len(end)) + body, str(path))
+            check_pipelines(load_text("\n" * (len(lines) + len(end)) + body, str(path)))
         except ManifestError as again:
             error, lines = again, again.message.splitlines()
         return error, [line.replace(f"{path}:", "line ", 1) for line in lines] + end

@@ -8,6 +8,7 @@ from runnel.admin.states import is_current, state_of
 from schemas.ids import format_term
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
+from schemas.objects.pipeline import Pipeline
 
 #: What a state means, and how to change it if the user can.
 _MEANINGS: Final = {
@@ -28,6 +29,13 @@ _MEANINGS: Final = {
     ("Spu", "online"): "it is connected to the SC",
     ("Spu", "offline"): "it is not connected to the SC; its log says why: runnel cluster logs",
     ("Spu", "draining"): "its replicas are being moved away",
+    ("Pipeline", "init"): "no query runs yet",
+    ("Pipeline", "running"): "a runner runs its query",
+    ("Pipeline", "stopped"): "the last run has ended; the next goes on at the checkpoint: runnel"
+    " pipeline run {name}",
+    ("Pipeline", "failed"): "the last run has failed; see its reason, then run it again: runnel"
+    " pipeline run {name}",
+    ("Pipeline", "unknown"): "its runner may have died",
 }
 
 
@@ -45,7 +53,9 @@ def explain_state(obj: Object) -> list[str]:
         lines.append(f"elected uncleanly at term {term}: records that were committed may be lost")
     if obj.deleting and state != "deleting":
         lines.append(f"to be deleted since {obj.metadata.deletion_timestamp}")
-    if not is_current(obj):
+    if isinstance(obj, Pipeline) and not is_current(obj):
+        lines.append("the spec has changed since this run began; run it again to use the new one")
+    elif not is_current(obj):
         lines.append(
             f"as of generation {obj.status.observed_generation}; the spec is at generation"
             f" {obj.generation}, which its controller has not looked at yet"

@@ -87,21 +87,39 @@ def _print(
                 "earliest": one.earliest,
                 "latest": one.latest,
                 "sizeBytes": one.size_bytes,
+                **({} if one.archived is None else _archived(one)),
                 **({"offset": found[index]} if found else {}),
             }
             for index, one in bounds.items()
         ]
         print(json.dumps({"topic": topic, "items": items}, indent=2))
         return
-    headings = ("PARTITION", "EARLIEST", "LATEST", "SIZE", *(("OFFSET",) if found else ()))
+    # Most topics have no archive.
+    with_archive = any(one.archived is not None for one in bounds.values())
+    headings = (
+        *("PARTITION", "EARLIEST", "LATEST", "SIZE"),
+        *(("ARCHIVED FROM", "ARCHIVE SIZE") if with_archive else ()),
+        *(("OFFSET",) if found else ()),
+    )
     rows = [
         (
             f"{topic}-{index}",
             str(one.earliest),
             str(one.latest),
             format_size(one.size_bytes),
+            *(_archived_cells(one) if with_archive else ()),
             *((str(found[index]),) if found else ()),
         )
         for index, one in bounds.items()
     ]
     print_rows(headings, rows)
+
+
+def _archived(one: PartitionOffsets) -> dict[str, int | None]:
+    return {"archivedFrom": one.archived, "archivedBytes": one.archived_bytes}
+
+
+def _archived_cells(one: PartitionOffsets) -> tuple[str, str]:
+    if one.archived is None:
+        return "-", "-"
+    return str(one.archived), format_size(one.archived_bytes)

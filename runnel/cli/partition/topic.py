@@ -50,6 +50,9 @@ def truncate(
         bool, typer.Option("--all", help="Remove every record that is committed now.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also records that are in no archive yet.")
+    ] = False,
     timeout: TimeoutOption = "60s",
     sc: ScOption = None,
 ) -> None:
@@ -63,8 +66,10 @@ def truncate(
     with connected(sc) as cluster:
         bounds = cluster.offsets(topic, partition)
         if not yes:
-            _ask(topic, sum(max(0, b.latest - b.earliest) for b in bounds.values()))
-        done = cluster.truncate(topic, wanted, partitions=list(bounds), timeout=seconds)
+            _ask(topic, sum(max(0, b.latest - b.first) for b in bounds.values()))
+        done = cluster.truncate(
+            topic, wanted, partitions=list(bounds), timeout=seconds, force=force
+        )
     rows = [(f"{topic}-{one.partition}", str(one.first), str(one.removed)) for one in done]
     print_rows(("PARTITION", "FIRST OFFSET", "OFFSETS REMOVED"), rows)
 

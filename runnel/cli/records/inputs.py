@@ -207,11 +207,12 @@ def _csv_chunks(path: Path, rule: KeyRule, nulls: Collection[str]) -> Iterator[I
     read = pa.csv.ReadOptions(block_size=CSV_BLOCK_BYTES)
     ids = _IdColumn(rule, path)
     with path.open("rb") as file:
-        before = 0
+        left = path.stat().st_size
         for batch in pa.csv.open_csv(file, read_options=read, convert_options=convert):
-            at = file.tell()
-            yield _rows_chunk(pa.Table.from_batches([batch]), rule, path, at - before, ids)
-            before = at
+            # A batch is a block. Where the file is says how far Arrow has read ahead.
+            size = min(left, CSV_BLOCK_BYTES)
+            yield _rows_chunk(pa.Table.from_batches([batch]), rule, path, size, ids)
+            left -= size
 
 
 def _columnar_chunks(path: Path, rule: KeyRule, kind: str) -> Iterator[InputChunk]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from runnel.cli.render import printable
 from runnel.records.as_json import compact_json, places_of, record_json, rows_json, typed_json
 from runnel.records.python_values import rows_of, utc_text
 from schemas.columns.topic_schema import READER_COLUMNS
@@ -137,7 +138,4 @@ def shown(data: bytes | None) -> str:
     """Bytes for a line of a table: nothing in them moves the cursor or begins a new line."""
     if data is None:
         return "-"
-    text = data.decode(errors="backslashreplace")
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return printable(data.decode(errors="backslashreplace"))

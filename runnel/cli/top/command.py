@@ -1,7 +1,8 @@
 """The command ``runnel top``.
 
-On a terminal it shows the cluster until Ctrl-C, and draws again when something changed; elsewhere,
-and with ``--once``, it prints one picture. Neighbour: `runnel.cli.top.screen` makes the lines.
+On a terminal it shows the cluster until q or Ctrl-C, and draws again when something changed;
+elsewhere, and with ``--once``, it prints one picture. Neighbour: `runnel.cli.top.screen` makes the
+lines.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import sys
-from collections.abc import Callable, Sequence
+import termios
+import tty
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
@@ -99,19 +103,59 @@ async def _live(address: str, *, system: bool) -> None:
         trouble = None if error is None else error.message
         news.set()
 
+    asked_to_end = False
+
+    def pressed(keys: bytes) -> None:
+        nonlocal asked_to_end
+        # Without keys, the terminal is gone.
+        asked_to_end = asked_to_end or not keys or b"q" in keys.lower()
+        news.set()
+
     async with _followed(address, state, news.set, lost) as following:
-        with Live(screen=True, auto_refresh=False) as live:
+        with Live(screen=True, auto_refresh=False) as live, _keys(pressed):
             while not following.done():
                 waiting = asyncio.create_task(news.wait())
                 await asyncio.wait([waiting, following], return_when=asyncio.FIRST_COMPLETED)
                 waiting.cancel()
                 news.clear()
+                if asked_to_end:
+                    return
                 if state.complete:
                     height = live.console.size.height
-                    lines = lines_of(summaries.latest(), _head(address, state), trouble, height)
+                    head = f"{_head(address, state)}  q ends"
+                    lines = lines_of(summaries.latest(), head, trouble, height)
                     live.update(_drawn(lines[:height]), refresh=True)
                 await asyncio.sleep(REDRAW_S)
         following.result()
+
+
+@contextlib.contextmanager
+def _keys(pressed: Callable[[bytes], None]) -> Iterator[None]:
+    """Tell the keys that are pressed on a terminal, without an echo; no keys once the terminal is
+    gone. Ctrl-C goes on as ever."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    terminal, loop = sys.stdin.fileno(), asyncio.get_running_loop()
+    before = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal)
+
+    def read() -> None:
+        keys = b""
+        with contextlib.suppress(OSError):
+            keys = os.read(terminal, 64)
+        if not keys:
+            # It would be readable for ever.
+            loop.remove_reader(terminal)
+        pressed(keys)
+
+    loop.add_reader(terminal, read)
+    try:
+        yield
+    finally:
+        loop.remove_reader(terminal)
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
 @contextlib.asynccontextmanager

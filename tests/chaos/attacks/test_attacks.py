@@ -83,9 +83,11 @@ CASES = (
     Case(
         "send_large_hellos",
         (
-            "41 MiB: closed with 1009",
+            # The SC closes while the rest is on its way: where that rest overtakes the close
+            # frame, the connection is reset and the stranger sees 1006.
+            "41 MiB: closed with 100[69]",
             "15 MiB: UNAUTHORIZED: SPU 77 is not registered.*",
-            "2 MiB: closed with 1009",
+            "2 MiB: closed with 100[69]",
         ),
         sc_bytes=256 * _MIB,
     ),

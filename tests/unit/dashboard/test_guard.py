@@ -22,6 +22,7 @@ HERE = "127.0.0.1:9009"
         {"Host": HERE, "Sec-Fetch-Site": "same-origin"},
         {"Host": HERE, "Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"},
         {"Host": HERE, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
+        {"Host": HERE, "Sec-Fetch-Site": "Cross-Site", "Sec-Fetch-Mode": "Navigate"},
     ],
 )
 def test_a_browser_at_the_dashboard_is_answered(headers: dict[str, str]) -> None:
@@ -40,6 +41,8 @@ def test_a_browser_at_the_dashboard_is_answered(headers: dict[str, str]) -> None
         ({"Host": HERE, "Origin": f"ftp://{HERE}"}, "Origin"),
         ({"Host": HERE, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, "another"),
         ({"Host": HERE, "Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors"}, "another"),
+        ({"Host": HERE, "Sec-Fetch-Site": "Cross-Site"}, "another"),
+        ({"Host": HERE, "Sec-Fetch-Site": "SAME-SITE", "Sec-Fetch-Mode": "CORS"}, "another"),
     ],
 )
 def test_a_foreign_page_is_refused(headers: dict[str, str], problem: str) -> None:

@@ -232,6 +232,7 @@ DAMAGED = {
     "given-a-context-without-an-address": '{"contexts": {"lab": {}}}',
     "given-a-text-for-a-context": '{"contexts": {"lab": "x"}}',
     "given-a-list-of-contexts": '{"contexts": [1]}',
+    "given-brackets-without-end": "[" * 100_000,
 }
 
 
@@ -249,3 +250,97 @@ def test_damaged_profile(home: Path, text: str) -> None:
     (home / "profile.json").write_text(text)
     with pytest.raises(InvalidRequestError, match="delete"):
         load_contexts()
+
+
+ENTRIES = {
+    "given-no-address": ({"sc": None}, "the sc of context 'a' is None, not HOST:PORT"),
+    "given-an-empty-address": ({"sc": ""}, "the sc of context 'a' is '', not HOST:PORT"),
+    "given-a-number": ({"sc": 9003}, "the sc of context 'a' is 9003, not HOST:PORT"),
+    "given-no-path": ({"sc": "x:1", "data_dir": []}, "the data_dir of context 'a' is [], not a"),
+}
+
+
+@pytest.mark.parametrize(("entry", "said"), ENTRIES.values(), ids=ENTRIES)
+def test_an_entry_that_is_none_is_named_with_its_file(home: Path, entry: Any, said: str) -> None:
+    home.mkdir()
+    (home / "contexts.json").write_text(json.dumps({"contexts": {"a": entry}}))
+    with pytest.raises(InvalidRequestError) as refused:
+        load_contexts()
+    assert f"contexts.json: {said}" in refused.value.message
+    (home / "contexts.json").unlink()
+    (home / "profile.json").write_text(json.dumps({**entry, "context": "a"}))
+    with pytest.raises(InvalidRequestError) as refused:
+        load_contexts()
+    assert f"profile.json: {said}" in refused.value.message
+
+
+#: RUNNEL_HOME, HOME, what is said of reading and of a change; None: it is as if there were none.
+NO_HOMES = {
+    "given-no-such-user": ("~nosuch", "/", "RUNNEL_HOME is '~nosuch', and there is no", "RUNNEL_"),
+    "given-a-home-of-no-such-user": ("", "~x", "HOME is '~x', which is no home", "HOME is '~x'"),
+    "given-a-file": (
+        "/dev/null", "/", "/dev/null/contexts.json cannot be read: Not a directory; name a",
+        "/dev/null cannot be the directory of contexts: File exists; name another in RUNNEL_HOME",
+    ),
+    "given-a-home-that-is-a-file": (
+        "", "/dev/null", "/dev/null/.runnel/contexts.json cannot be read: Not a directory; name",
+        "/dev/null/.runnel cannot be the directory of contexts: Not a directory; name another in",
+    ),
+    "given-a-home-without-directories": (
+        "", "/proc", None, "/proc/.runnel cannot be the directory of contexts: ",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("named", "user", "read", "changed"), NO_HOMES.values(), ids=NO_HOMES)
+def test_where_no_contexts_can_be(
+    monkeypatch: pytest.MonkeyPatch, named: str, user: str, read: str | None, changed: str
+) -> None:
+    monkeypatch.setenv("RUNNEL_HOME", named)
+    monkeypatch.setenv("HOME", user)
+    if read is None:
+        assert load_contexts() == Contexts()
+    else:
+        with pytest.raises(InvalidRequestError) as refused:
+            load_contexts()
+        assert refused.value.message.startswith(read)
+    with pytest.raises(InvalidRequestError) as refused:
+        change_contexts(lambda contexts: contexts.added(LAB))
+    assert refused.value.message.startswith(changed)
+
+
+def test_given_a_directory_for_the_table_then_it_is_not_to_be_deleted(home: Path) -> None:
+    (home / "contexts.json").mkdir(parents=True)
+    with pytest.raises(InvalidRequestError, match=r"contexts\.json is a directory.*move it away"):
+        load_contexts()
+
+
+READING = {
+    "given-no-permission": (PermissionError(13, "Permission denied"), "let this user read it"),
+    "given-a-broken-disk": (OSError(5, "Input/output error"), "Input/output error; name a"),
+}
+
+
+@pytest.mark.parametrize(("error", "said"), READING.values(), ids=READING)
+def test_a_table_that_cannot_be_read_is_not_to_be_deleted(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, said: str
+) -> None:
+    def fail(path: Path) -> str:
+        raise error
+
+    monkeypatch.setattr(Path, "read_text", fail)
+    with pytest.raises(InvalidRequestError) as refused:
+        load_contexts()
+    assert said in refused.value.message
+    assert "delete" not in refused.value.message
+
+
+def test_given_no_room_then_a_change_says_where(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path, data: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("runnel.contexts.write_json", fail)
+    with pytest.raises(RunnelError, match=f"stored in {home}: No space left on device"):
+        change_contexts(lambda contexts: contexts.added(LAB))

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboard.live.rows import PartitionRows, topic_partition_rows
+from dashboard.live.rows import PartitionRows, pipeline_rows, topic_partition_rows
 from runnel.status.state import ClusterState
 from runnel.status.summary import Summaries, summarize
+from schemas.objects.manifest.manifest import load_text
 from schemas.objects.metadata import Object
 from schemas.objects.partition import LiveReplica, Partition, PartitionResolution
 from tests.unit.sc.builders import partition_of, spu_of, topic_of
+
+PIPELINE = """\
+apiVersion: runnel/v1
+kind: Pipeline
+metadata: {name: delays}
+spec:
+  source: {pattern: "flights-.*"}
+  query: SELECT * FROM source
+  sink: {path: /files}
+  checkpoint: /c
+"""
 
 
 def led(index: int, *live: int, leader: int = 1) -> Partition:
@@ -92,3 +104,19 @@ def test_summaries_of_a_state_that_goes_on_are_those_of_a_new_one() -> None:
         state.take(*event)
         assert summaries.latest() == summarize(state)
     assert summaries.latest().health.under_replicated == 1
+
+
+def test_pipelines_show_what_their_runners_told_last() -> None:
+    (loaded,) = load_text(PIPELINE)
+    state = state_of(loaded.object)
+    assert pipeline_rows(state)["delays"]["state"] == "init"
+    told = {"name": "delays", "state": "running", "lastBatch": 4, "rowsPerSecond": 2.5, "lag": 9}
+    state.take("stats", numbers() | {"pipelines": [told]}, None)
+    row = pipeline_rows(state)["delays"]
+    assert (row["state"], row["batch"], row["rowsPerSecond"], row["lag"]) == ("running", 4, 2.5, 9)
+    assert (row["topics"], row["from"], row["to"]) == ([], ["flights-.*"], "/files")
+    assert not row["toTopic"]
+    # A rate of the past is none.
+    state.take("stats", numbers() | {"pipelines": [told | {"state": "unknown"}]}, None)
+    row = pipeline_rows(state)["delays"]
+    assert (row["state"], row["batch"], row["rowsPerSecond"]) == ("unknown", 4, None)

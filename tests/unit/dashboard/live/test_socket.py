@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dashboard.live.socket import MAX_TABLES, read_tables
+from dashboard.live.socket import MAX_TABLES, close_reason, read_tables
 from schemas.errors import InvalidRequestError
 
 
@@ -32,3 +32,19 @@ def test_tables_of_a_request() -> None:
 def test_what_is_refused(text: str, problem: str) -> None:
     with pytest.raises(InvalidRequestError, match=problem):
         read_tables(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("short", "short"),
+        ("x" * 200, "x" * 120),
+        ("x" * 119 + "é", "x" * 119),
+        ("x" + "€" * 60, "x" + "€" * 39),
+        ("x" * 118 + "🙂", "x" * 118),
+        ("\ud800", "?"),
+    ],
+)
+def test_the_reason_of_a_close_is_cut_between_characters(text: str, expected: str) -> None:
+    found = close_reason(text)
+    assert (found.decode(), len(found) <= 120) == (expected, True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from runnel.bench.settings import Mode
@@ -56,6 +58,29 @@ def test_given_a_topic_that_is_not_there_then_3(command: CommandLine) -> None:
     done = command("bench", "produce", "--topic", "order")
     assert (done.code, done.out) == (3, "")
     assert "did you mean 'orders'?" in done.err
+
+
+def test_given_no_pyspark_then_what_to_install(
+    command: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "spark_io.bench.run", None)
+    done = command("bench", "spark")
+    assert (done.code, done.out) == (1, "")
+    assert "is not installed; install Spark too: pip install 'runnel[spark]'" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(("--row-size", "big"), "--row-size: ", id="given-no-size"),
+        pytest.param(("--mb", "0"), "--mb", id="given-no-bytes"),
+    ],
+)
+def test_given_wrong_sizes_for_spark_then_2(
+    command: CommandLine, arguments: tuple[str, ...], said: str
+) -> None:
+    done = command("bench", "spark", *arguments)
+    assert (done.code, said in done.err) == (2, True)
 
 
 def test_given_nothing_then_the_measurements_are_listed(command: CommandLine) -> None:

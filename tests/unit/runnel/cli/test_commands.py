@@ -52,6 +52,7 @@ PRINTING = {
     ("top",): ("--once",),
     ("consume",): ("orders", "--no-follow"),
     ("topic", "offsets"): ("orders",),
+    ("archive", "list"): ("orders",),
     ("partition", "dump"): ("orders-0",),
     ("partition", "segments"): ("orders-0",),
     ("partition", "verify"): ("--all",),

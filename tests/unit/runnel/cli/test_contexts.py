@@ -173,3 +173,31 @@ def test_every_command_with_a_cluster_takes_a_context() -> None:
     # This one tells what a context is.
     assert lacking == {"context add"}
     assert {"get", "cluster status", "bench e2e", "partition verify", "cluster check"} <= found
+
+
+def test_what_a_file_holds_does_nothing_to_a_terminal(
+    command: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RUNNEL_SC")
+    runnel_home().mkdir(parents=True)
+    entries = {
+        "\x1b[31mred": {"sc": "x:1\x1b[2J"},
+        "half\ud800": {"sc": "y:1", "data_dir": "/\x07"},
+    }
+    (runnel_home() / "contexts.json").write_text(json.dumps({"contexts": entries}))
+    done = command("context", "list")
+    assert [line.split() for line in done.out.splitlines()[1:]] == [
+        ["\\x1b[31mred", "x:1\\x1b[2J", "-"],
+        ["half\\ud800", "y:1", "/\\x07"],
+    ]
+    # An error lists the names.
+    done = command("context", "use", "x")
+    assert (done.code, done.err) == (
+        3,
+        "error: there is no context 'x'; Known: \\x1b[31mred, half\\ud800\n",
+    )
+    done = command("context", "use", "half\ud800")
+    assert (done.code, done.out) == (0, "context half\\ud800 is in use: SC at y:1\n")
+    done = command("context", "remove", "half\ud800")
+    assert (done.code, done.out) == (0, "context half\\ud800 removed\n")
+    assert "stays in /\\x07\n" in done.err

@@ -87,6 +87,32 @@ def test_hint(command: CommandLine, line: str, hint: str) -> None:
     assert "error: " in done.err
 
 
+KAFKAS = "hint: Kafka's all (-1) is committed, 1 is leader, 0 is none"
+NO_CHOICES = {
+    "consume t -o csv": ("'-o' / '--output'", "'csv' is not one of 'value', 'json', 'table'."),
+    "context list -o csv": ("'-o' / '--output'", "'csv' is not one of 'table', 'json'."),
+    **{
+        f"{name} --acks {word}": (
+            "'--acks'",
+            f"'{word}' is not one of 'committed', 'leader', 'none'.\n{KAFKAS}",
+        )
+        for name in ("produce t", "bench produce")
+        for word in ("all", "ALL", "-1", "1", "0")
+    },
+    "produce t --acks some": ("'--acks'", "'some' is not one of 'committed', 'leader', 'none'."),
+}
+
+
+@pytest.mark.parametrize(("line", "said"), NO_CHOICES.items(), ids=NO_CHOICES)
+def test_given_a_word_that_is_no_choice_then_the_choices(
+    command: CommandLine, line: str, said: tuple[str, str]
+) -> None:
+    done = command(*line.split())
+    assert (done.code, done.out) == (2, "")
+    option, choices = said
+    assert done.err.endswith(f"\nerror: Invalid value for {option}: {choices}\n")
+
+
 NO_HINT = [
     "aplly", "partition delete orders-0", "create topci orders", "get topics --wathc",
     "get topcs", "get topics -o xml", "topic offsets", "consume",

@@ -213,7 +213,7 @@ async def test_given_a_seek_that_fails_then_nothing_has_changed(
     async with world.cluster.consumer("orders", "earliest", settings=QUICK) as consumer:
         assert await some(consumer, 1) == [(0, 0)]
         with monkeypatch.context() as patched:
-            patched.setattr(readers, "resolve_offset", fails)
+            patched.setattr(readers, "resolve_place", fails)
             with pytest.raises(NotLeaderError):
                 await consumer.seek(4)
         assert await some(consumer, 2) == [(0, 1), (0, 2)]

@@ -41,7 +41,7 @@ def follower(
     monkeypatch.setattr(PartitionFetcher, "fetch", fetch)
     monkeypatch.setattr(schema_follower, "_ASK_AGAIN_S", 0.0)
     columns = ReadColumns(V1)
-    route: Any = SimpleNamespace(random=lambda: 0.5)
+    route: Any = SimpleNamespace(name="orders", random=lambda: 0.5)
     settings = FetchSettings(1 << 20, 1_000, give_up_s)
     return SchemaFollower(columns, asked, route, 0, settings, Speculation(), -1), columns
 

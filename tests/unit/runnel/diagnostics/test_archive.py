@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from runnel.diagnostics import archive as archives
 from runnel.diagnostics.archive import open_archive, shortened
 from runnel.diagnostics.contents import CONTENTS, safe_name
 from runnel.diagnostics.redaction import Redactor
-from schemas.errors import ConflictError, InvalidRequestError
+from schemas.errors import ConflictError, InvalidRequestError, RunnelError
 
 AT = datetime(2026, 11, 23, 22, 30, tzinfo=UTC)
 
@@ -137,6 +138,33 @@ def test_given_no_such_directory_then_it_says_so(tmp_path: Path) -> None:
     file = tmp_path / "none" / "a.tar.gz"
     with pytest.raises(InvalidRequestError, match="cannot be made: No such file or directory"):
         open_archive(file, Redactor(), AT).__enter__()
+
+
+def test_given_no_file_but_standard_output_then_it_asks_for_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidRequestError, match=r"-o -: the archive needs a file; name one"):
+        open_archive(Path("-"), Redactor(), AT).__enter__()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full device")
+@pytest.mark.parametrize("lines", [1, 20_000], ids=["at-the-end", "in-between"])
+def test_given_a_full_disk_then_it_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: int
+) -> None:
+    def full(*_: object) -> tuple[int, str]:
+        return os.open("/dev/full", os.O_WRONLY), str(tmp_path / "partial")
+
+    monkeypatch.setattr("tempfile.mkstemp", full)
+    file = tmp_path / "a.tar.gz"
+    with (
+        pytest.raises(RunnelError, match=f"{file} cannot be written: No space left on device; "),
+        open_archive(file, Redactor(), AT) as archive,
+    ):
+        archive.add("x", "".join(f"{os.urandom(8).hex()}\n" for _ in range(lines)))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 5_000])

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from runnel.local import starting
 from runnel.local.plan import ClusterPlan
-from runnel.local.starting import Startup
+from runnel.local.starting import Startup, without_logs
 from runnel.local.state import ClusterState, DataDirectory
 from schemas.errors import DeadlineExceededError, RunnelError
 from schemas.objects.metadata import Metadata
@@ -86,8 +86,11 @@ def test_a_later_start_goes_on_without_an_spu_that_is_only_late(plan: ClusterPla
 def test_a_first_start_and_one_without_any_spu_fail(
     plan: ClusterPlan, online: tuple[int, ...], again: bool
 ) -> None:
-    with pytest.raises(RunnelError, match=r"identity.json is damaged"):
+    with pytest.raises(RunnelError, match=r"identity.json is damaged") as failed:
         asyncio.run(_start(plan, online, TROUBLE, again=again))
+    logs = plan.data_dir / "logs"
+    assert failed.value.message == f"{TROUBLE}\nIts log is in {logs}"
+    assert without_logs(failed.value.message) == TROUBLE
 
 
 def test_a_start_in_which_all_come_misses_none(plan: ClusterPlan) -> None:
@@ -99,5 +102,7 @@ def test_a_start_whose_sc_never_answers_ends(
 ) -> None:
     monkeypatch.setattr(starting, "START_TIMEOUT_S", 0.2)
     startup = Startup(DataDirectory(plan.data_dir), plan, ClusterState.of(plan, {}), lambda _: None)
-    with pytest.raises(DeadlineExceededError, match=r"not ready within 0\.2 s"):
+    with pytest.raises(DeadlineExceededError, match=r"not ready within 0\.2 s") as failed:
         startup.bring_up([])
+    assert "runnel cluster logs" in failed.value.message
+    assert without_logs(failed.value.message).endswith("what its daemons said last: nothing")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from runnel.local.cluster import ClusterDaemons
 from runnel.local.state import DataDirectory
-from schemas.errors import ConflictError
+from schemas.errors import ConflictError, InvalidRequestError
 
 
 def fill(path: Path, *files: str) -> None:
@@ -55,3 +56,33 @@ def test_given_a_replica_then_everything_stays(tmp_path: Path) -> None:
     fill(tmp_path, *made)
     directory.remove_new(frozenset())
     assert files_in(tmp_path) == made
+
+
+def test_given_a_file_for_a_directory_then_it_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InvalidRequestError) as refused:
+            DataDirectory(path).load()
+        assert refused.value.message == (
+            f"{path} cannot hold a cluster: {tmp_path / 'file'} is a file; name a directory"
+        )
+        with pytest.raises(InvalidRequestError, match="name another dir"):
+            DataDirectory(path).exclusive().__enter__()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[" * 100_000, '{"processes": {}, "x": 1}'])
+def test_given_a_damaged_state_then_it_says_so(tmp_path: Path, text: str) -> None:
+    (tmp_path / "cluster.json").write_text(text)
+    with pytest.raises(InvalidRequestError, match=r"cluster\.json is damaged"):
+        DataDirectory(tmp_path).load()
+
+
+def test_given_a_state_that_cannot_be_read_then_it_is_not_called_damaged(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").mkdir()
+    with pytest.raises(InvalidRequestError, match=r"cluster\.json cannot be read: Is a directory"):
+        DataDirectory(tmp_path).load()
+
+
+def test_given_a_directory_of_no_such_user_then_it_says_so() -> None:
+    with pytest.raises(InvalidRequestError, match=r"^~nosuch/x: the home directory that ~ stands"):
+        ClusterDaemons(Path("~nosuch/x"))

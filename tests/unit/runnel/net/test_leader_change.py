@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from runnel import aio, client
+from runnel import aio
 from runnel.admin.http import ScClient
+from runnel.client import links
 from runnel.net import routing
 from runnel.net.routing import RetryPolicy
 from schemas.control.assignments import Assignments
@@ -64,7 +65,7 @@ async def change(world: World) -> AsyncIterator[Change]:
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any wait between attempts lasts for an hour: a test that needs one does not end."""
     policy = RetryPolicy(backoff_base_ms=3_600_000, backoff_cap_ms=3_600_000)
-    monkeypatch.setattr(client, "RetryPolicy", lambda: policy)
+    monkeypatch.setattr(links, "RetryPolicy", lambda: policy)
 
 
 @pytest.fixture

@@ -164,7 +164,7 @@ async def test_given_no_free_connection_until_the_deadline_then_that_is_the_erro
 ) -> None:
     world.sc.add_topic("orders")
     world.spu.produce_script.extend([OverloadedError("1,000 connections already")] * 1_000)
-    async with world.cluster.producer("orders", delivery_timeout_ms=50) as producer:
+    async with world.cluster.producer("orders", delivery_timeout_ms=500) as producer:
         delivery = producer.send(b"v")
         with pytest.raises(OverloadedError, match=r"not written.*connections already"):
             await delivery
@@ -297,6 +297,16 @@ async def test_given_a_table_then_its_batches_are_delivered_and_progress_is_told
     assert sum(len(values(world.log(index=index))) for index in range(3)) == 100
 
 
+async def test_given_a_partition_then_a_whole_table_goes_there(world: World) -> None:
+    world.sc.add_topic("orders", partitions=3)
+    table = pa.table({"key": [f"k{n % 7}" for n in range(100)], "value": ["x"] * 100})
+    async with world.cluster.producer("orders") as producer:
+        found = await (await producer.send_table(table, partition=2))
+        assert {batch.partition for batch in found} == {2}
+        with pytest.raises(InvalidRequestError, match="has the partitions 0 to 2, not 3"):
+            await producer.send_table(table, partition=3)
+
+
 async def test_given_a_row_too_large_then_nothing_of_the_table_is_sent(world: World) -> None:
     world.sc.add_topic("orders", maxRecordSize=10)
     async with world.cluster.producer("orders") as producer:
@@ -359,7 +369,15 @@ async def test_given_wrong_types_then_send_says_what_to_give(
 
 @pytest.mark.parametrize(
     "options",
-    [{"acks": "all"}, {"batch_bytes": 0}, {"max_in_flight": 6}, {"compression": "gzip"}],
+    [
+        {"acks": "all"},
+        {"acks": 1},
+        {"batch_bytes": 0},
+        {"batch_bytes": "1MB"},
+        {"linger_ms": True},
+        {"max_in_flight": 6},
+        {"compression": "gzip"},
+    ],
     ids=lambda options: f"given-{next(iter(options))}-then-refused",
 )
 def test_settings_out_of_bounds(options: dict[str, object]) -> None:

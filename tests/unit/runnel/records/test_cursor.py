@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from runnel.consume.delivered import FetchedChunk, ReadState
 from runnel.produce.batch import ProducerBatch
-from runnel.records.cursor import READ_SCHEMA, SMALL_BYTES, Cursor
+from runnel.records.cursor import READ_SCHEMA, READ_TRANSACTION_ID, SMALL_BYTES, Cursor
 from schemas.errors import CorruptBatchError
 from schemas.wire.batch import TRANSACTION_IDS_FLAG, build, build_control, set_offset_and_term
 from schemas.wire.payload import TRANSACTION_ID, decode_records, encode_records
@@ -84,6 +84,13 @@ def test_given_a_time_then_earlier_records_of_the_first_batch_are_left_out_only(
     assert offsets(cursor, batch(0, 4, time_us=100), batch(4, 2, time_us=50)) == [2, 3, 4, 5]
 
 
+def undecodable(base: int) -> bytearray:
+    """Two records by their header, whose payload is none; its checksums are right."""
+    made = build(b"no payload", record_count=2, first_timestamp_us=0, last_timestamp_us=0)
+    set_offset_and_term(made, base, 1 << 16)
+    return made
+
+
 @pytest.mark.parametrize(
     "at",
     [
@@ -97,6 +104,16 @@ def test_damage(at: int) -> None:
     bad[at] ^= 1
     with pytest.raises(CorruptBatchError, match=r"orders/0 at offset 3: .*CRC32C"):
         Cursor("orders", 0, 3).take(memoryview(bad))
+
+
+def test_given_a_batch_that_cannot_be_decoded_then_those_before_it_come_first() -> None:
+    good, bad = batch(0, 3), undecodable(3)
+    cursor = Cursor("orders", 0, 0)
+    assert offsets(cursor, good + bad + batch(5, 2)) == [0, 1, 2]
+    assert cursor.position == 3
+    with pytest.raises(CorruptBatchError, match="orders/0 at offset 3: payload is not"):
+        cursor.take(memoryview(bad + batch(5, 2)))
+    assert cursor.position == 3
 
 
 def test_given_half_a_batch_then_it_is_not_taken_for_nothing() -> None:
@@ -264,3 +281,53 @@ def test_given_damage_then_the_position_stays_and_another_replicas_bytes_are_tak
     assert (cursor.position, cursor.term, cursor.not_before_us) == (1, 0, 102)
     assert offsets(cursor, whole) == [2, 3, 4]
     assert (cursor.position, cursor.term) == (5, 1 << 16)
+
+
+def located(first: int, gaps: list[int]) -> pa.RecordBatch:
+    """Records that have their offsets: as many as gaps, each so much after the one before. Times
+    and transaction ids are ten times their offsets."""
+    at = [first + sum(gaps[: i + 1]) for i in range(len(gaps))]
+    columns = [[3] * len(at), at, [10 * one for one in at], [None] * len(at)]
+    columns += [[b"%d" % one for one in at], [None] * len(at), [10 * one for one in at]]
+    schema = READ_SCHEMA.append(READ_TRANSACTION_ID)
+    arrays = [pa.array(v, field.type) for v, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=6), min_size=1, max_size=4),
+    st.integers(0, 40),
+    st.none() | st.integers(0, 60),
+    st.sampled_from(["all", "time", "id", "until"]),
+    st.integers(0, 600),
+)
+def test_law_located_records_are_due_as_those_of_batches(
+    shapes: list[list[int]], start: int, stop: int | None, how: str, bound: int
+) -> None:
+    cursor = Cursor("t", 3, start, stop)
+    if how == "time":
+        cursor.not_before_us = bound
+    elif how == "id":
+        cursor.not_before_id = bound
+    elif how == "until":
+        cursor.before_us = bound
+    due: list[int] = []
+    there: list[int] = []
+    end = 0
+    for gaps in shapes:
+        rows = located(end, gaps)
+        at = rows.column("offset").to_pylist()
+        there += at
+        end = at[-1] + 1
+        if end > cursor.position and not cursor.finished:
+            for found in cursor.take_rows(rows, end, 7):
+                due += found.column("offset").to_pylist()
+            assert cursor.term == 7
+    wanted = [at for at in there if at >= start and (stop is None or at < stop)]
+    if how in {"time", "id"}:
+        wanted = [at for at in wanted if 10 * at >= bound]
+    elif how == "until":
+        late = [at for at in wanted if 10 * at >= bound]
+        wanted = [at for at in wanted if not late or at < late[0]]
+    assert due == wanted
+    assert all(at < cursor.position for at in due)

@@ -9,13 +9,16 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 
 from runnel.records.row_tables import fit_table
 from runnel.records.row_values import MisfitError
+from runnel.records.sources import as_table
 from runnel.records.tables import record_table
 from schemas.columns.topic_schema import Column
+from schemas.errors import InvalidRequestError
 from schemas.wire.payload import RECORD_SCHEMA
 
 NOW_US = 1_700_000_000_000_000
@@ -114,3 +117,31 @@ MISFITS: dict[str, tuple[Any, str]] = {
 def test_misfits(source: Any, why: str) -> None:
     with pytest.raises(MisfitError, match=why):
         fit_table(source, COLUMNS, "orders")
+
+
+HALF = "\ud800"
+HALF_SAID = "'\\ud800' is half of a character"
+NO_TABLES: dict[str, tuple[Any, str]] = {
+    "given-half-a-character-in-pandas": (pd.DataFrame({"b": [1], "a": [HALF]}), "column a: "),
+    "given-it-within-a-struct": (pd.DataFrame({"a": [{"b": HALF}]}), "column a: " + HALF_SAID),
+    "given-it-in-columns": ({"a": [HALF]}, "column a: " + HALF_SAID),
+    "given-it-in-rows": ([{"a": "x"}, {"a": HALF}], "column a: " + HALF_SAID),
+    "given-it-among-bytes": ({"a": [b"x", HALF]}, "column a: " + HALF_SAID),
+    "given-it-in-a-name-of-pandas": (
+        pd.DataFrame({"b": [1], HALF: [1]}), "the name of column \\ud800: " + HALF_SAID,
+    ),
+    "given-it-in-a-name-of-columns": ({HALF: [1]}, "the name of column \\ud800: " + HALF_SAID),
+    "given-it-in-a-name-of-rows": ([{HALF: 1}], "the name of column \\ud800: " + HALF_SAID),
+    "given-a-large-number-in-pandas": (pd.DataFrame({"b": [1], "a": [2**70]}), "column a: "),
+    "given-a-large-number-in-columns": ({"a": [2**70]}, "make it a decimal.Decimal, or text"),
+    "given-several-types": (pd.DataFrame({"b": [1, 2], "a": [1, "x"]}), "column a: Could not"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "why"), NO_TABLES.values(), ids=NO_TABLES)
+def test_what_arrow_cannot_express_is_said_of_its_column(source: Any, why: str) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        as_table(source)
+    assert why in refused.value.message
+    # It can be printed.
+    refused.value.message.encode()

@@ -73,6 +73,13 @@ def test_given_headers_as_a_map_then_they_are_pairs() -> None:
         pytest.param(pa.table({"value": ["x"], "offset": [1], "partition": [0]}),
                      "has the columns offset, partition", id="given-unknown-columns"),
         pytest.param(pa.table({"value": [[1]]}), "column value has type list", id="given-a-list"),
+        pytest.param(
+            pa.table(
+                {"value": ["x"], "timestamp": pa.array([1 << 62], pa.timestamp("s", "UTC"))}
+            ),
+            "column timestamp",
+            id="given-a-time-beyond-microseconds",
+        ),
         pytest.param(pa.table({"value": ["x"], "timestamp": ["now"]}), "column timestamp",
                      id="given-text-for-a-time"),
         pytest.param(pa.table({"value": ["x"], "headers": [1]}), "column headers",

@@ -39,7 +39,7 @@ class Sc:
         self, path: str, query: Mapping[str, str]
     ) -> AsyncGenerator[ServerEvent, None]:
         assert path == "/v1/watch"
-        assert query["kinds"] == "spus,spugroups,topics,partitions,stats"
+        assert query["kinds"] == "spus,spugroups,topics,partitions,pipelines,stats"
         self.queries.append(query.get("resourceVersion"))
         self.catching_up.append(query.get("catchingUp"))
         if not self._scripts:

@@ -8,12 +8,24 @@ import pytest
 
 from runnel.status.state import ClusterState
 from runnel.status.summary import Severity, Summary, summarize
+from schemas.objects.manifest.manifest import load_text
 from schemas.objects.metadata import Object
 from schemas.objects.partition import LiveReplica, Partition, PartitionResolution
+from schemas.objects.pipeline import Desired, Pipeline, PipelineStatus
 from schemas.objects.spu import SpuResolution
 from schemas.objects.topic import Topic, TopicResolution
 from tests.unit.sc.builders import partition_of, spu_of, topic_of
 
+PIPELINE = """\
+apiVersion: runnel/v1
+kind: Pipeline
+metadata: {name: delays}
+spec:
+  source: {topic: flights}
+  query: SELECT * FROM flights
+  sink: {topic: delays}
+  checkpoint: /c
+"""
 ONLINE = PartitionResolution.ONLINE
 
 
@@ -93,6 +105,40 @@ def test_what_needs_a_person(obj: Object, expected: tuple[Severity, str, str, st
     assert problem.reason == (getattr(obj, "status").reason or "")  # noqa: B009 - of every kind
 
 
+def piped(state: str, desired: str = "running", **status: Any) -> Pipeline:
+    (loaded,) = load_text(PIPELINE)
+    found = loaded.object
+    assert isinstance(found, Pipeline)
+    spec = found.spec.model_copy(update={"desired": Desired(desired)})
+    status = {"state": state, **status}
+    found = found.model_copy(update={"spec": spec})
+    return found.with_status(PipelineStatus.model_validate(status, by_alias=True))
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "numbers", "problems"),
+    [
+        pytest.param(piped("running"), {}, [], id="given-one-that-runs"),
+        pytest.param(
+            piped("failed", reason="boom"), {}, [("failed", "boom")], id="given-a-failure"
+        ),
+        pytest.param(piped("failed", "stopped"), {}, [], id="given-a-failure-that-nobody-misses"),
+        pytest.param(
+            piped("running"),
+            {"pipelines": [{"name": "delays", "state": "unknown", "reason": "silent", "new": 1}]},
+            [("unknown", "silent")],
+            id="given-a-silent-runner-then-statistics-say-so",
+        ),
+    ],
+)
+def test_pipelines_that_need_a_person(
+    pipeline: Pipeline, numbers: dict[str, Any], problems: list[tuple[str, str]]
+) -> None:
+    found = summary_of(*GOOD, pipeline, numbers=numbers)
+    assert [(problem.state, problem.reason) for problem in found.problems] == problems
+    assert found.health.good, "the health is that of the cluster"
+
+
 def test_a_topic_whose_partitions_say_why_does_not_say_it_again() -> None:
     topic = with_status(provisioned(), writable=False, reason="1 of 1 partitions commit nothing")
     found = summary_of(spu_of(1), topic, led(0, (1,), writable=False, reason="too few"))
@@ -150,3 +196,15 @@ def test_partitions_of_the_system_count_and_its_topics_are_not_shown() -> None:
     assert [topic.name for topic in found.topics] == ["orders"]
     assert [problem.name for problem in found.problems] == ["_positions-0"]
     assert found.health.partitions == 2
+
+
+def test_given_the_sc_cannot_write_what_it_learns_then_nothing_is_called_good() -> None:
+    found = summary_of(*GOOD, numbers={"trouble": "the disk is full"})
+    assert not found.health.good
+    (problem,) = found.problems
+    assert (problem.severity, problem.kind, problem.state) == (
+        Severity.UNAVAILABLE,
+        "SC",
+        "cannot write its KV",
+    )
+    assert problem.reason == "the disk is full; what is shown of other objects may be old"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.unit.runnel.cli.conftest import CommandLine
 
 MANIFESTS = """\
@@ -41,3 +43,28 @@ def test_create_prints_warnings(command: CommandLine) -> None:
     command.sc.warnings = ['299 - "spec.x: y"']
     done = command("create", "topic", "t", "--no-wait", "--segment-time", "1h")
     assert (done.code, done.out, done.err) == (0, "topic/t created\n", "warning: spec.x: y\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["topic", "nosuch"], "topic 'nosuch' does not exist"),
+        (
+            ["topic/nosuch", "spugroup/gone"],
+            "topic 'nosuch' does not exist; spugroup 'gone' does not exist",
+        ),
+    ],
+    ids=["one", "several"],
+)
+def test_delete_names_what_does_not_exist(
+    command: CommandLine, words: list[str], said: str
+) -> None:
+    done = command("delete", *words)
+    assert (done.code, done.out, done.err) == (3, "", f"error: {said}\n")
+
+
+def test_delete_deletes_what_exists_beside_what_does_not(command: CommandLine) -> None:
+    command.sc.add_topic("orders")
+    done = command("delete", "topic", "nosuch", "orders", "--no-wait")
+    assert (done.code, done.out) == (3, "topic/orders deleted\n")
+    assert done.err == "error: topic 'nosuch' does not exist\n"

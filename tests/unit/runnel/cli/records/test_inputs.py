@@ -13,6 +13,7 @@ import pytest
 
 from runnel.cli.records.inputs import (
     CHUNK_LINES,
+    CSV_BLOCK_BYTES,
     KeyRule,
     placed,
     read_chunks,
@@ -104,6 +105,14 @@ def test_given_texts_that_mean_null_then_only_their_cells_are(tmp_path: Path) ->
 def test_given_an_error_then_its_place_comes_first() -> None:
     with pytest.raises(RecordTooLargeError, match=r"^f:3: too large$"), placed("f:3"):
         raise RecordTooLargeError("too large")
+
+
+def test_the_sizes_of_the_chunks_of_a_csv_file_follow_what_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "f.csv"
+    path.write_text("a\n" + "1234567\n" * (3 * CSV_BLOCK_BYTES // 8))
+    sizes = [chunk.input_bytes for chunk in read_chunks(path, KeyRule())]
+    assert sum(sizes) == path.stat().st_size
+    assert max(sizes) <= CSV_BLOCK_BYTES
 
 
 def test_csv_types_and_missing_values(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""What is in the archive of a topic, and reading it."""

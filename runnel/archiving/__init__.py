@@ -1,0 +1,1 @@
+"""Taking completed ranges of a topic's log into its archive."""

@@ -1,0 +1,99 @@
+"""Listing files of an archive from what they say of themselves: once the list is lost, and after a
+first run that ended before it listed what it had written.
+
+Files were written in the order of their offsets; one that begins inside of an earlier one was
+written after the log had diverged, and its records are those that count from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from runnel.archive.manifest import Added, ArchivedFile, Archives, Update, add
+from runnel.archive.places import is_file_name, sync_directory
+from runnel.archiving.access import ArchiveAccess
+from schemas.errors import StorageFailedError
+
+
+def chain(written: Sequence[ArchivedFile]) -> list[ArchivedFile]:
+    """The list that files make, given in the order in which they were written. Pure."""
+    found: list[ArchivedFile] = []
+    for file in written:
+        # The same offsets once more, or records that an election has lost.
+        before = [
+            replace(one, until=min(one.until, file.base)) for one in found if one.base < file.base
+        ]
+        found = [*before, file]
+    return found
+
+
+async def relist(access: ArchiveAccess, index: int) -> int:
+    """List the files of a partition whose list is empty. Gives how many there are.
+
+    Raises ConflictError if somebody lists files meanwhile, StorageFailedError if one of them cannot
+    be read, RetryableErrors.
+    """
+    directory = access.place.partition(index)
+    try:
+        files = chain(await asyncio.to_thread(_read, access, index))
+    except (OSError, ValueError) as error:
+        raise StorageFailedError(
+            f"{directory} has files, and nobody lists them: {error}. Move what is no file of this"
+            " archive elsewhere"
+        ) from error
+    if files:
+        await access.store.update(access.uid, lambda state: _adds(access, state, index, files))
+    return len(files)
+
+
+def _adds(
+    access: ArchiveAccess, state: Archives, index: int, files: Sequence[ArchivedFile]
+) -> list[Update]:
+    made: list[Update] = []
+    after: int | None = None
+    for file in files:
+        one = Added(access.uid, access.route.name, index, after, file)
+        if after is None:
+            # Somebody may have begun meanwhile.
+            add(state, one)
+        made.append(one)
+        after = file.end
+    return made
+
+
+def _read(access: ArchiveAccess, index: int) -> list[ArchivedFile]:
+    """The files of a partition, in the order in which they were written."""
+    directory = access.place.partition(index)
+    paths = [path for path in directory.glob("*.parquet") if is_file_name(path.name)]
+    if paths:
+        # One that was put there a moment ago may not be durable by its name.
+        sync_directory(directory)
+    paths.sort(key=lambda path: (path.stat().st_mtime_ns, path.name))
+    return [_file(access, index, path) for path in paths]
+
+
+def _file(access: ArchiveAccess, index: int, path: Path) -> ArchivedFile:
+    # Arrow's Parquet is needed where files are read alone.
+    from runnel.archive.parquet import read_contents, read_footer
+
+    footer = read_footer(path)
+    if (footer.uid, footer.partition) != (access.uid, index):
+        raise ValueError(f"{path} is of another partition: {footer}")
+    contents = read_contents(path)
+    return ArchivedFile(
+        name=path.name,
+        base=footer.base,
+        end=footer.end,
+        rows=contents.rows,
+        size=contents.size,
+        first_us=contents.first_us,
+        last_us=contents.last_us,
+        last_id=contents.last_id,
+        # The leader is not asked whether the log goes on from it.
+        term=0,
+        crc=contents.crc,
+        until=footer.end,
+    )

@@ -1,0 +1,1 @@
+"""``runnel archive``: taking topics into their archives, and what is there."""

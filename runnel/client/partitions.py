@@ -1,0 +1,147 @@
+"""The partitions of a topic: their bounds, their segments, and truncation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import (
+    AsyncIterator,
+    Iterable,
+    Mapping,
+)
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+from runnel.admin.answers import PartitionOffsets
+from runnel.archive.manifest import PartitionArchive, remove
+from runnel.archive.resolving import resolve_place
+from runnel.client.links import Links
+from runnel.net.offsets import (
+    TransactionId,
+    list_offsets,
+    make_range,
+)
+from runnel.partition.segments import Segments, list_segments, watch_segments
+from runnel.partition.truncate import Before, Truncated, truncate
+from schemas.errors import InvalidRequestError, UnreachableError
+from schemas.objects.system_topics import is_system_name
+from schemas.wire.record_requests import LATEST
+
+OFFSETS_TIMEOUT_S: Final = 30.0
+
+
+class Partitions(Links):
+    """The bounds and segments of partitions, and truncation."""
+
+    async def offsets(
+        self,
+        topic: str,
+        partitions: Iterable[int] | None = None,
+        *,
+        timeout: float = OFFSETS_TIMEOUT_S,
+    ) -> dict[int, PartitionOffsets]:
+        """The bounds of a topic's partitions, as committed now, and what is in its archive.
+
+        Raises an error that says what is wrong when a leader has not answered after ``timeout``
+        seconds.
+        """
+        route = await self._route(topic)
+        chosen = make_range("earliest", None, partitions).chosen(topic, route.partition_count)
+        try:
+            archive = await self._archive(route)
+        except UnreachableError:
+            # The leaders answer all the same.
+            archive = None
+
+        async def bounds(index: int) -> PartitionOffsets:
+            found = await list_offsets(route, index, LATEST, timeout)
+            known = PartitionArchive() if archive is None else archive.partition(index)
+            return PartitionOffsets(
+                index, found.log_start, found.offset, found.size_bytes, known.first, known.size
+            )
+
+        return {found.partition: found for found in await asyncio.gather(*map(bounds, chosen))}
+
+    async def offsets_at(
+        self,
+        topic: str,
+        at: datetime | timedelta | TransactionId,
+        partitions: Iterable[int] | None = None,
+    ) -> dict[int, int]:
+        """Per partition the offset of the first record at or after a time or a transaction id; the
+        end of the partition if there is none. A timedelta is the time so long ago.
+
+        If the batch of that record is damaged, or of a typed topic whose schema no SC tells now, it
+        is the offset of the batch.
+        """
+        wanted = make_range(at, None, partitions)
+        route = await self._route(topic)
+        chosen = wanted.chosen(topic, route.partition_count)
+        place = wanted.start
+        if not isinstance(place, datetime | TransactionId):
+            raise InvalidRequestError(
+                f"at is {at!r}; give a datetime, a timedelta or a TransactionId"
+            )
+        columns = await self._columns(route, place)
+        archive = await self._archive(route)
+        found = await asyncio.gather(
+            *(
+                resolve_place(route, index, place, OFFSETS_TIMEOUT_S, archive, columns=columns)
+                for index in chosen
+            )
+        )
+        return dict(zip(chosen, (each.offset for each in found), strict=True))
+
+    async def truncate(
+        self,
+        topic: str,
+        before: Before,
+        partitions: Iterable[int] | None = None,
+        timeout: float = 60.0,
+        *,
+        force: bool = False,
+    ) -> tuple[Truncated, ...]:
+        """Remove the oldest records of a topic, on every replica and for good. Where it has an
+        archive, they are gone from there as well; the next run of archiving deletes their files.
+
+        ``before`` is the first offset that stays: one for all partitions, one for each, a time, or
+        "latest" to remove everything. Returns when the leaders show no earlier record any more; an
+        offline replica truncates when it returns. Raises InvalidRequestError for an offset beyond
+        the end of a partition, before anything is truncated; DeadlineExceededError after
+        ``timeout`` seconds; ConflictError for records that are in no archive yet, where the topic
+        has one, unless ``force``.
+        """
+        if is_system_name(topic):
+            raise InvalidRequestError(
+                f"topic {topic!r} is a system topic: only Runnel truncates it"
+            )
+        route = await self._route(topic)
+        if isinstance(before, Mapping):
+            partitions = before.keys() if partitions is None else partitions
+        chosen = make_range("earliest", None, partitions).chosen(topic, route.partition_count)
+        columns = await self._columns(route, before)
+        archive = await self._archive(route)
+        return await truncate(
+            self,
+            route,
+            tuple(chosen),
+            before,
+            timeout,
+            columns,
+            force=force,
+            archive=archive,
+            unlist=None if archive is None else partial(self._unlist, route.topic.uid),
+        )
+
+    async def _unlist(self, uid: str, partition: int, before: int) -> None:
+        await self._archives.update(uid, lambda state: remove(state, uid, partition, before))
+
+    async def segments(self, topic: str, partition: int) -> Segments:
+        """The segments of a partition's log, as its leader has them now."""
+        return await list_segments(await self._route(topic), partition)
+
+    async def watch_segments(self, topic: str, partition: int) -> AsyncIterator[Segments]:
+        """The segments now, then after every change, without end."""
+        route = await self._route(topic)
+        async for found in watch_segments(route, partition):
+            yield found

@@ -1,0 +1,1 @@
+"""Short-circuit reads: a reader on the host of an SPU takes batches from the SPU's own files."""

@@ -1,0 +1,30 @@
+"""What answers of the SC warn of: everything about writes, and once what questions repeat."""
+
+from __future__ import annotations
+
+from runnel.admin.one_shot import _BlockingCalls
+
+
+def header(text: str) -> str:
+    return f'299 - "{text}"'
+
+
+def test_what_questions_repeat_is_said_once_until_it_is_over() -> None:
+    said: list[str] = []
+    calls = _BlockingCalls.parse("localhost:1")
+    calls.on_warning = said.append
+    calls.warn("GET", [header("old")])
+    calls.warn("GET", [header("old"), header("new")])
+    assert said == ["old", "new"]
+    calls.warn("GET", [])
+    calls.warn("GET", [header("old")])
+    assert said == ["old", "new", "old"]
+
+
+def test_what_is_said_of_a_write_is_said_of_each() -> None:
+    said: list[str] = []
+    calls = _BlockingCalls.parse("localhost:1")
+    calls.on_warning = said.append
+    for _ in range(2):
+        calls.warn("POST", [header("spec.retention: short")])
+    assert len(said) == 2
