@@ -97,7 +97,7 @@ bench: setup  ## Measure produce, consume, the KVs, the SC and Spark scans besid
 	@$(BIN)/python -m benchmarks.records
 	@$(BIN)/python -m benchmarks.kv
 	@$(BIN)/python -m benchmarks.reconcile --sizes 1000,10000
-	@$(BIN)/python -m benchmarks.spark_scan
+	@$(BIN)/python -m benchmarks.spark_kafka
 
 sim: setup  ## The control loop, replicas and clusters over SEEDS random worlds each, from SEED on
 	@RUNNEL_SIM_WORLDS=$(SEEDS) $(BIN)/python -m pytest -q tests/unit/sc/controllers/test_laws.py \

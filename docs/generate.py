@@ -25,6 +25,7 @@ from docs.generators import (  # noqa: E402 - found by the line above
     metrics,
     openapi,
     python_api,
+    spark,
 )
 
 GENERATORS: Final[tuple[Callable[[], dict[str, str]], ...]] = (
@@ -36,6 +37,7 @@ GENERATORS: Final[tuple[Callable[[], dict[str, str]], ...]] = (
     metrics.pages,
     openapi.pages,
     python_api.pages,
+    spark.pages,
 )
 
 

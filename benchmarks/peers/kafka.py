@@ -7,25 +7,20 @@ dependencies of Maven's ``org.apache.kafka:kafka_2.13`` and an slf4j backend. ``
 
 from __future__ import annotations
 
-import base64
 import os
 import signal
-import subprocess
 import time
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.kafka_brokers import java_command, kafka_brokers
 from benchmarks.own_daemons import Daemon
 from benchmarks.peers.peer import PATIENCE_S, TOPIC, Setup, UnavailableError, client, program
 from benchmarks.peers.ports import free_ports
 
 _VARIABLE: Final = "BENCH_KAFKA_LIBS"
 _JAVA: Final = "BENCH_JAVA"
-#: What Kafka's own start script gives a broker.
-_HEAP: Final = ("-Xms1g", "-Xmx1g")
-_QUIET: Final = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 
 
 class KafkaPeer:
@@ -52,28 +47,8 @@ class KafkaPeer:
         ports = free_ports(2 * setup.brokers)
         self._ports = ports[: setup.brokers]
         controllers = ports[setup.brokers :]
-        voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in enumerate(controllers))
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode().replace("-", "a")
-        java = [program(_JAVA, "java", ""), *_HEAP, _QUIET, "-cp", f"{_libs()}/*"]
-        for number, (port, controller) in enumerate(zip(self._ports, controllers, strict=True)):
-            config = setup.directory / f"broker-{number}.properties"
-            lines = {
-                "process.roles": "broker,controller",
-                "node.id": number,
-                "controller.quorum.voters": voters,
-                "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-                "controller.listener.names": "CONTROLLER",
-                "log.dirs": setup.directory / f"broker-{number}",
-                "offsets.topic.replication.factor": setup.brokers,
-            }
-            config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-            log = setup.directory / f"broker-{number}.log"
-            formatted = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config)]
-            with log.open("ab") as output:
-                done = subprocess.run([*java, *formatted], stdout=output, stderr=output)
-            if done.returncode != 0:
-                raise RuntimeError(f"Kafka formats no directory:\n{log.read_text()[-2_000:]}")
-            self._brokers.append(Daemon([*java, "kafka.Kafka", str(config)], log))
+        java = java_command(program(_JAVA, "java", ""), _libs())
+        self._brokers = kafka_brokers(java, setup.directory, self._ports, controllers, {})
         for broker in self._brokers:
             broker.start()
         self._create_topic(setup)

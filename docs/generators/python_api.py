@@ -47,6 +47,7 @@ _SECTIONS: Final = (
     ("Records", ("runnel.records",)),
     ("Objects", ("runnel.admin", "runnel.manifests")),
     ("Partitions", ("runnel.partition",)),
+    ("Archives", ("runnel.archive", "runnel.archiving")),
     ("Errors", ("schemas.errors",)),
 )
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import yaml
 from data import ROWS, write_csv
 from rich.console import Console
 from rich.progress import Progress
@@ -123,6 +124,16 @@ def check_everything_came_back(sc: str, csv: Path) -> None:
     console.print(f"count and checksum agree with the file: {found[0]:,} records, {found[1]:#x}")
 
 
+def keep_in_an_archive(directory: Path) -> None:
+    """Give the topic an archive, and take its records there: retention may remove them then, and
+    readers still see one topic."""
+    topic = yaml.safe_load((HERE / "flights.yaml").read_text())
+    topic["spec"]["archive"] = {"path": str(directory / "archive")}
+    (directory / "flights.yaml").write_text(yaml.safe_dump(topic))
+    run("apply", "-f", str(directory / "flights.yaml"))
+    run("archive", "run", "flights", "--all")
+
+
 def main() -> None:
     """Run the demo, and always clean up."""
     began = time.monotonic()
@@ -143,12 +154,17 @@ def main() -> None:
             wait_until_whole("the killed SPU is back and has caught up; its partitions moved:")
             check_everything_came_back(sc, csv)
             run("consume", "flights", "--from-beginning", "--no-follow", "-n", "3")
+            keep_in_an_archive(Path(directory))
             console.print(
-                "\n[bold]the ten busiest routes, by Spark[/]", "(routes.py; JVM starting)"
+                "\n[bold]the ten busiest routes, by Spark from the files[/]",
+                "(routes.py; JVM starting)",
             )
             environment = {**os.environ, "PYTHONPATH": str(HERE)}
-            job = [sys.executable, str(HERE / "routes.py"), sc]
+            run("create", "topic", "routes", "--replication-factor", str(SPUS))
+            job = [sys.executable, str(HERE / "routes.py"), sc, "--into", "routes"]
             subprocess.run(job, check=True, env=environment)
+            console.print("[bold]the same rows, which Spark wrote to a topic[/]")
+            run("consume", "routes", "--from-beginning", "--no-follow", "-n", "3")
         finally:
             with suppress(SystemExit):
                 run("cluster", "delete", "--yes")

@@ -1,32 +1,26 @@
 """The ten busiest routes out of New York with their mean delays, by Spark from a topic.
 
-    python routes.py HOST:PORT [TOPIC]
+    python routes.py HOST:PORT [TOPIC] [--into TOPIC]
 
-Spark finds the data source by its short name; a task of its own reads each log partition,
-straight from the SPU that leads it.
+A task of its own reads each log partition, straight from the SPU that leads it. ``--into`` writes
+the table to another topic, a record for each row.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from pyspark_runnel import spark_session
+import runnel
 
 FLIGHT = "origin string, dest string, dep_delay double, arr_delay double"
 
 
 def busiest_routes(spark: SparkSession, sc: str, topic: str = "flights") -> DataFrame:
     """Columns origin, dest, flights, mean departure and arrival delay in minutes."""
-    records = (
-        spark.read.format("runnel")
-        .schema("value binary")
-        .option("sc", sc)
-        .option("topic", topic)
-        .load()
-    )
+    records = runnel.spark.read(spark, topic, columns=["value"], sc=sc)
     flight = F.from_json(F.col("value").cast("string"), FLIGHT).alias("flight")
     return (
         records.select(flight)
@@ -42,12 +36,19 @@ def busiest_routes(spark: SparkSession, sc: str, topic: str = "flights") -> Data
 
 
 def main() -> None:
-    """Print the table."""
-    if len(sys.argv) not in (2, 3):
-        sys.exit(__doc__)
-    spark = spark_session("busiest routes")
+    """Print the table, and write it if that is wanted."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sc")
+    parser.add_argument("topic", nargs="?", default="flights")
+    parser.add_argument("--into")
+    given = parser.parse_args()
+    spark = runnel.spark.session("busiest routes")
     try:
-        busiest_routes(spark, *sys.argv[1:]).show(truncate=False)
+        routes = busiest_routes(spark, given.sc, given.topic).cache()
+        routes.show(truncate=False)
+        if given.into is not None:
+            rows = routes.select(F.to_json(F.struct("*")).alias("value"))
+            runnel.spark.write(rows, given.into, sc=given.sc)
     finally:
         spark.stop()
 

@@ -106,6 +106,8 @@ EDGES = {
         "http": "imported before aiohttp, so that it finds OpenSSL",
     },
     "schemas.daemon.installation": {"sys": "the interpreter that daemons are started with"},
+    "schemas.daemon.boot": {"pathlib": "reads which start of the system this is"},
+    "schemas.daemon.page_cache": {"os": "reads the file it is given"},
     "schemas.daemon.open_files": {"resource": "how many files this process may have open"},
     "schemas.daemon.process": {
         "os": "asks for a process without a descriptor",
@@ -142,6 +144,8 @@ CLAIMED_VALUES = {
     "runnel.bench.result": {"pathlib": "the name of a directory; it opens none"},
     "sc.api.log_lines": {"datetime": "the form of times in requests; it reads no clock"},
     "runnel.local.plan": {"pathlib": "names of files; it opens none"},
+    "spark_io.options.places": {"datetime": "the type of times; it reads no clock"},
+    "spark_io.plan.slices": {"datetime": "the type of times; it reads no clock"},
 }
 #: Modules that say of a part of them, or of their neighbours, that it is pure.
 CLAIM_FOR_A_PART = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 from unittest import mock
 
@@ -67,6 +68,7 @@ def payload(data: bytes) -> None:
     not_before_id = 6 if choice & 32 else None
     cursor = Cursor("orders", 0, 0, not_before_us=not_before_us, not_before_id=not_before_id)
     with mock.patch.object(wire_payload, "_MAX_BUFFERS", _BUFFERS):
+        _consume_narrow(replace(cursor), batch, "value")
         _consume(cursor, batch, None)
 
 
@@ -105,7 +107,21 @@ def typed(data: bytes) -> None:
     cursor = Cursor(
         "orders", 0, 0, None, not_before_us, columns=columns_of, not_before_id=not_before_id
     )
+    _consume_narrow(replace(cursor, columns=ReadColumns(rows)), batch, columns[-1].name)
     _consume(cursor, batch, None, rows)
+
+
+def _consume_narrow(cursor: Cursor, data: bytes | bytearray, name: str) -> None:
+    """One column alone is what it is among all of them; what others hold is not looked at."""
+    whole = replace(cursor)
+    cursor.wanted = frozenset({name})
+    try:
+        found = cursor.take(memoryview(data))
+        expected = whole.take(memoryview(data))
+    except (CorruptBatchError, UnsupportedError):
+        return
+    assert cursor.position == whole.position
+    assert [rows.column(name) for rows in found] == [rows.column(name) for rows in expected]
 
 
 def _consume(

@@ -61,6 +61,7 @@ spec:
   query: "select *\\tfrom\\x20orders"
   sink: {topic: totals}
   trigger: {interval: 1500ms}
+  checkpoint: /var/lib/totals
 ---
 apiVersion: runnel/v1
 kind: Scope
