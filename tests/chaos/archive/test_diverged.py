@@ -2,105 +2,99 @@
 
 from __future__ import annotations
 
-import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
 import pyarrow.parquet as pq
 import pytest
 
 import runnel
 from schemas.objects.partition import Partition
+from schemas.objects.system_topics import ARCHIVE
+from tests.chaos.replication.spus import Fleet
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(240)]
 
-DEADLINE_S: Final = 60.0
-NAME: Final = "torn-0"
-
-
-def process(spu: int) -> psutil.Process:
-    """An SPU of the cluster that this process has started."""
-    for one in psutil.Process().children(recursive=True):
-        if f"spu-{spu}.yaml" in " ".join(one.cmdline()):
-            return one
-    raise AssertionError(f"no process of SPU {spu}")
-
-
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come"
-        time.sleep(0.1)
+TOPIC: Final = "torn"
+PARTITION: Final = f"{TOPIC}-0"
+#: The SPUs of the topic. The third one holds only the list of files.
+LEADER, OTHER = 0, 1
 
 
 def partition(cluster: runnel.Cluster) -> Partition:
-    found = cluster.get("partition", NAME)
+    found = cluster.get("partition", PARTITION)
     assert isinstance(found, Partition)
     return found
 
 
+def make_topic(cluster: runnel.Cluster, archive: Path) -> None:
+    spec: dict[str, Any] = {
+        "assignment": [{"id": 0, "replicas": [LEADER, OTHER]}],
+        "minInSyncReplicas": 1,
+        "archive": {"path": str(archive)},
+    }
+    meta = {"apiVersion": "runnel/v1", "kind": "Topic", "metadata": {"name": TOPIC}}
+    cluster.apply({**meta, "spec": spec})
+    cluster.wait("topic", TOPIC, "provisioned")
+
+
 def send(cluster: runnel.Cluster, word: str, count: int) -> None:
-    with cluster.producer("torn") as producer:
+    with cluster.producer(TOPIC) as producer:
         for number in range(count):
             producer.send(f"{word} {number}")
 
 
 def values(cluster: runnel.Cluster) -> list[str]:
-    return [value.decode() for value in cluster.read("torn", ["value"])["value"].to_pylist()]
-
-
-def test_given_an_unclean_election_then_the_archive_follows_the_log(tmp_path: Path) -> None:
-    with runnel.LocalCluster(spus=3) as cluster:
-        # The list of files has a replica on the third SPU, too.
-        replicas = [{"id": 0, "replicas": [0, 1]}]
-        archive: dict[str, Any] = {"path": str(tmp_path)}
-        spec = {"assignment": replicas, "minInSyncReplicas": 1, "archive": archive}
-        meta = {"apiVersion": "runnel/v1", "kind": "Topic", "metadata": {"name": "torn"}}
-        cluster.apply({**meta, "spec": spec})
-        cluster.wait("topic", "torn", "provisioned")
-        send(cluster, "both", 10)
-        leader = partition(cluster).status.leader
-        assert leader is not None
-        other = 1 - leader
-        stopped = [process(other)]
-        stopped[0].send_signal(signal.SIGSTOP)
-        try:
-            until(lambda: len(partition(cluster).status.lrs) == 1)
-            send(cluster, "one", 10)
-            assert cluster.archive("torn", everything=True).rows == 20
-            stopped.append(process(leader))
-            stopped[1].send_signal(signal.SIGSTOP)
-            stopped[0].send_signal(signal.SIGCONT)
-            until(lambda: "offline" in str(partition(cluster).status.resolution))
-            until(lambda: elected(cluster, other))
-            send(cluster, "other", 3)
-            done = cluster.archive("torn", everything=True)
-            assert not done.failures
-            (at,) = done.diverged.values()
-            expected = [*(f"both {n}" for n in range(10)), *(f"other {n}" for n in range(3))]
-            assert values(cluster) == expected
-            # Once the log has let go of them, too.
-            cluster.truncate("torn", before=1)
-            assert cluster.offsets("torn")[0].first == 1
-            found = cluster.archived("torn")
-            listed = found.listed.partition(0)
-            first, second = listed.files
-            assert (first.until, second.base, listed.diverged_at) == (at, at, at)
-            assert not cluster.verify_archive("torn")
-            # The records that the election lost are still in the first file.
-            kept = pq.read_table(found.place.file(0, first.name))["value"].to_pylist()
-            assert kept[-10:] == [f"one {n}".encode() for n in range(10)]
-        finally:
-            for one in stopped:
-                one.send_signal(signal.SIGCONT)
+    return [value.decode() for value in cluster.read(TOPIC, ["value"])["value"].to_pylist()]
 
 
 def elected(cluster: runnel.Cluster, spu: int) -> bool:
     try:
-        cluster.elect(NAME, partition(cluster).status.term, leader=spu)
+        cluster.elect(PARTITION, partition(cluster).status.term, leader=spu)
     except (runnel.ConflictError, runnel.NotReadyError):
         return False
     return True
+
+
+def test_given_an_unclean_election_then_the_archive_follows_the_log(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    fleet.start()
+    with runnel.connect(fleet.address) as cluster:
+
+        def live() -> list[int]:
+            return [one.spu_id for one in partition(cluster).status.lrs]
+
+        archive = tmp_path / "archive"
+        archive.mkdir()
+        make_topic(cluster, archive)
+        fleet.until(lambda: live() == [LEADER, OTHER], "both replicas are live")
+        send(cluster, "both", 10)
+        assert cluster.archive(TOPIC, everything=True).rows == 10
+        fleet.until(lambda: fleet.is_whole(ARCHIVE), "the list of files has all its replicas")
+        fleet.kill_spu(OTHER)
+        fleet.until(lambda: live() == [LEADER], "the leader is alone")
+        send(cluster, "one", 10)
+        assert cluster.archive(TOPIC, everything=True).rows == 10
+        fleet.kill_spu(LEADER)
+        fleet.start_spu(OTHER)
+        fleet.until(lambda: elected(cluster, OTHER), "the other one may be elected")
+        send(cluster, "other", 3)
+        done = cluster.archive(TOPIC, everything=True)
+        assert not done.failures
+        (at,) = done.diverged.values()
+        both = [f"both {n}" for n in range(10)]
+        others = [f"other {n}" for n in range(3)]
+        assert values(cluster) == both + others
+        # Once the log has let go of them, too.
+        cluster.truncate(TOPIC, before=1)
+        assert cluster.offsets(TOPIC)[0].first == 1
+        assert values(cluster) == both + others
+        found = cluster.archived(TOPIC)
+        listed = found.listed.partition(0)
+        first, lost, last = listed.files
+        assert (first.until, lost.until, last.base, listed.diverged_at) == (at, at, at, at)
+        assert not cluster.verify_archive(TOPIC)
+        # The records that the election lost are still in their file.
+        kept = pq.read_table(found.place.file(0, lost.name))["value"].to_pylist()
+        assert kept == [f"one {n}".encode() for n in range(10)]

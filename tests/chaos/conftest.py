@@ -1,4 +1,4 @@
-"""A cluster of processes for each test."""
+"""A cluster of processes, for each test that asks for one."""
 
 from __future__ import annotations
 
