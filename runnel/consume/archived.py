@@ -63,7 +63,7 @@ class ArchivedRecords:
                 self._reading = self._source.records(cursor.partition, file, self._rows)
             before = cursor.position
             try:
-                rows = await self._reading.next(before, self._batch_bytes, cursor.needs())
+                rows = await self._reading.next(before, self._batch_bytes, cursor.wanted)
             except StorageFailedError:
                 if await self._is_listed(file):
                     raise

@@ -28,7 +28,7 @@ from schemas.columns.column_types import (
 from schemas.columns.topic_schema import Column
 from schemas.errors import CorruptBatchError
 from schemas.wire.batch import BatchHeader, Buffer
-from schemas.wire.payload import TRANSACTION_ID, read_payload, require_transaction_ids
+from schemas.wire.payload import TRANSACTION_ID, fields_of, read_payload, require_transaction_ids
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _END_OF_STREAM_LENGTH: Final = 8
@@ -99,18 +99,17 @@ def decode_rows(
 ) -> pa.RecordBatch:
     """The rows of one verified batch whose schema id stands for ``schema``, with `TRANSACTION_ID`
     as the last column if they have ids; copies nothing if the codec is none. ``wanted``: other
-    columns than these may be null.
+    columns than these, and ids, may be left out.
 
     Raises CorruptBatchError as `read_payload` does, and if a required value is missing.
     """
     if header.has_transaction_ids:
-        rows = read_payload(header, batch, schema.append(TRANSACTION_ID), wanted)
+        schema = schema.append(TRANSACTION_ID)
+    fields = None if wanted is None else fields_of(schema, frozenset(wanted))
+    rows = read_payload(header, batch, schema, fields)
+    if header.has_transaction_ids:
         require_transaction_ids(header, rows)
-    else:
-        rows = read_payload(header, batch, schema, wanted)
-    for field, column in zip(schema, rows.columns[: len(schema)], strict=True):
-        if wanted is not None and field.name not in wanted:
-            continue
+    for field, column in zip(rows.schema, rows.columns, strict=True):
         if not field.nullable and column.null_count:
             raise CorruptBatchError(f"column {field.name} has nulls, and must not have any")
     return rows

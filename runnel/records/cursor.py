@@ -41,11 +41,13 @@ _State = tuple[int, int, int | None, int | None, int | None]
 
 
 class _Due(NamedTuple):
-    """The due part of one batch: its records, the offset of the first, and roughly their bytes."""
+    """The due part of one batch: its records, the offset of the first, roughly their bytes, and
+    whether their last column holds transaction ids."""
 
     records: pa.RecordBatch
     start: int
     size: int
+    with_ids: bool
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
@@ -61,7 +63,8 @@ class Cursor:
     before the first one with this timestamp or a later one are left out. ``not_before_id``: the
     same for the first record with this transaction id or a larger one. ``term`` is that of the last
     batch that was read. ``columns``: of a typed topic, how its batches are decoded; records are
-    given in its schema then. ``wanted``: other columns than these may be null.
+    given in its schema then. ``wanted``: other columns than these may be null; those that tell what
+    is due are added.
     """
 
     topic: str
@@ -74,6 +77,11 @@ class Cursor:
     not_before_id: int | None = None
     before_us: int | None = None
     wanted: frozenset[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.not_before_us is not None or self.before_us is not None:
+            # Times say what is due. Kept after that: batches that are merged have the same columns.
+            self.wanted = None if self.wanted is None else self.wanted | {"timestamp"}
 
     @property
     def searching(self) -> bool:
@@ -154,12 +162,6 @@ class Cursor:
                 rows = rows.slice(0, int(late[0]))
         return [rows] if rows.num_rows else []
 
-    def needs(self) -> frozenset[str] | None:
-        """The columns that must be decoded to find what is due; None: all."""
-        if self.wanted is None or (self.not_before_us is None and self.before_us is None):
-            return self.wanted
-        return self.wanted | {"timestamp"}
-
     def _state(self) -> _State:
         return self.position, self.term, self.stop, self.not_before_us, self.not_before_id
 
@@ -179,11 +181,10 @@ class Cursor:
             not header.has_transaction_ids or header.last_transaction_id < self.not_before_id
         ):
             return None
-        wanted = self.needs()
         if self.columns is None:
-            records = decode_records(raw, header, wanted)
+            records = decode_records(raw, header, self.wanted)
         else:
-            records = self.columns.decode(header, raw, wanted)
+            records = self.columns.decode(header, raw, self.wanted)
         if end - start < header.record_count:
             records = records.slice(start - header.base_offset, end - start)
         if self.not_before_us is not None:
@@ -209,7 +210,7 @@ class Cursor:
                 if not records.num_rows:
                     return None
         size = records.nbytes if header.codec else header.length
-        return _Due(records, start, size)
+        return _Due(records, start, size, header.has_transaction_ids)
 
     def _located(self, together: list[_Due]) -> pa.RecordBatch:
         """The records of neighbours as one batch, with the partition and offset of each record."""
@@ -224,16 +225,31 @@ class Cursor:
             offsets = np.concatenate([due.offsets for due in together])
         if self.columns is not None:
             schema = self.columns.schema
-        if records.num_columns > len(schema) - _PLACE_COLUMNS:
+        columns = _filled(records, schema, first.with_ids)
+        if first.with_ids:
             schema = schema.append(READ_TRANSACTION_ID)
         return pa.RecordBatch.from_arrays(
             [
                 _numbers(pa.int32(), np.full(rows, self.partition, np.int32)),
                 _numbers(pa.int64(), offsets),
-                *records.columns,
+                *columns,
             ],
             schema=schema,
         )
+
+
+def _filled(records: pa.RecordBatch, schema: pa.Schema, with_ids: bool) -> list[pa.Array]:
+    """The columns of ``schema`` without the place, and the ids; null where they were left out."""
+    columns: list[pa.Array] = records.columns
+    fields = list(schema)[_PLACE_COLUMNS:]
+    ids = [columns.pop()] if with_ids else []
+    if len(columns) < len(fields):
+        there = dict(zip(records.schema.names, columns, strict=False))
+        columns = [
+            there[field.name] if field.name in there else pa.nulls(records.num_rows, field.type)
+            for field in fields
+        ]
+    return columns + ids
 
 
 def _between(rows: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
@@ -254,14 +270,14 @@ def _numbers(type_: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
 
 
 def _coalesced(found: list[_Due]) -> Iterator[list[_Due]]:
-    """Groups of small neighbours with the same columns; every other batch alone."""
+    """Groups of small neighbours, all with transaction ids or none; every other batch alone."""
     together: list[_Due] = []
     size = 0
     for due in found:
         if together and (
             due.size >= SMALL_BYTES
             or size + due.size > COALESCE_BYTES
-            or due.records.num_columns != together[0].records.num_columns
+            or due.with_ids != together[0].with_ids
         ):
             yield together
             together, size = [], 0

@@ -8,7 +8,7 @@ the SC for unknown versions before their batches are decoded.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -37,7 +37,8 @@ class ReadColumns:
         self.rows = rows
         self.schema = read_schema(rows)
         self._newest = rows
-        self._decoded = pa.schema([_TIME, *arrow_schema(rows.columns)])
+        self._given = pa.schema([_TIME, *arrow_schema(rows.columns)])
+        self._narrow: dict[frozenset[str], pa.Schema] = {}
 
     def knows(self, header: BatchHeader) -> bool:
         """Whether a batch with this header can be decoded."""
@@ -49,10 +50,10 @@ class ReadColumns:
             self._newest = rows
 
     def decode(
-        self, header: BatchHeader, batch: Buffer, wanted: Collection[str] | None = None
+        self, header: BatchHeader, batch: Buffer, wanted: frozenset[str] | None = None
     ) -> pa.RecordBatch:
         """The records of one verified batch: timestamp, then the columns, then transaction ids
-        if they have some. ``wanted``: other columns than these may be null.
+        if they have some. ``wanted``: other columns than these are left out.
 
         Raises CorruptBatchError, UnsupportedError for a version that is not known.
         """
@@ -62,22 +63,33 @@ class ReadColumns:
                 f"the batch has {column_count(header.schema_id)} columns (schema id"
                 f" {header.schema_id:#010x}), and no version of the topic's schema is that"
             )
+        schema = self._given if wanted is None else self._narrowed(wanted)
         if wanted is not None and self.rows.timestamp_column is not None:
-            wanted = {*wanted, self.rows.timestamp_column}
+            wanted |= {self.rows.timestamp_column}
         found = decode_rows(header, batch, arrow_schema(self._newest.columns[:count]), wanted)
-        columns = found.columns[: min(count, len(self.rows.columns))]
-        missing = list(self._decoded)[1 + len(columns) :]
-        columns += [pa.nulls(found.num_rows, field.type) for field in missing]
-        columns.insert(0, self._timestamps(header, found))
-        if not header.has_transaction_ids:
-            return pa.RecordBatch.from_arrays(columns, schema=self._decoded)
-        columns.append(found.column(count))
-        return pa.RecordBatch.from_arrays(columns, schema=self._decoded.append(TRANSACTION_ID))
+        names, decoded = found.schema.names, found.columns
+        # A column of the topic may have the same name as the last one.
+        ids = [decoded.pop()] if header.has_transaction_ids else []
+        there = dict(zip(names, decoded, strict=False))
+        columns = [self._timestamps(header, there)]
+        for field in list(schema)[1:]:
+            column = there.get(field.name)
+            columns.append(pa.nulls(found.num_rows, field.type) if column is None else column)
+        if ids:
+            schema = schema.append(TRANSACTION_ID)
+        return pa.RecordBatch.from_arrays([*columns, *ids], schema=schema)
 
-    def _timestamps(self, header: BatchHeader, found: pa.RecordBatch) -> pa.Array:
+    def _narrowed(self, wanted: frozenset[str]) -> pa.Schema:
+        """The schema of what is given if only these columns are wanted."""
+        if (schema := self._narrow.get(wanted)) is None:
+            kept = [_TIME, *(field for field in list(self._given)[1:] if field.name in wanted)]
+            schema = self._narrow[wanted] = pa.schema(kept)
+        return schema
+
+    def _timestamps(self, header: BatchHeader, there: Mapping[str, pa.Array]) -> pa.Array:
         if self.rows.timestamp_column is None:
-            return timestamp_array(np.full(found.num_rows, header.last_timestamp_us, np.int64))
+            return timestamp_array(np.full(header.record_count, header.last_timestamp_us, np.int64))
         try:
-            return timestamps(found.column(self.rows.timestamp_column))
+            return timestamps(there[self.rows.timestamp_column])
         except pa.ArrowException as error:
             raise CorruptBatchError(f"column {self.rows.timestamp_column}: {error}") from error

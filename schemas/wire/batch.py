@@ -34,8 +34,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Required, TypedDict, Unpack
+from typing import Final, NamedTuple, Required, TypedDict, Unpack
 
 import crc32c as _crc32c
 
@@ -50,6 +49,7 @@ CONTROL_FLAG: Final = 1
 TRANSACTION_IDS_FLAG: Final = 2
 NO_TRANSACTION: Final = -1
 MAX_TRANSACTION_ID: Final = (1 << 63) - 1
+_CRC: Final = struct.Struct("<I")
 _LEADER_PART: Final = struct.Struct("<IIqQ")
 _LEADER_BODY: Final = struct.Struct("<IqQ")
 _CLIENT_START: Final = 24
@@ -67,8 +67,7 @@ def crc32c(data: Buffer, value: int = 0) -> int:
     return int(_crc32c.crc32c(data, value))
 
 
-@dataclass(frozen=True, slots=True)
-class BatchHeader:
+class BatchHeader(NamedTuple):
     """The decoded header of one batch. Timestamps are microseconds since the epoch."""
 
     base_offset: int
@@ -150,7 +149,7 @@ def verify_leader_part(data: Buffer, at: int = 0) -> None:
         raise CorruptBatchError(
             f"{len(data) - at} bytes cannot hold a batch header of {HEADER_SIZE}"
         )
-    (stored,) = struct.unpack_from("<I", data, at)
+    (stored,) = _CRC.unpack_from(data, at)
     found = crc32c(memoryview(data)[at + 4 : at + _CLIENT_START])
     if found != stored:
         raise CorruptBatchError(f"leader CRC32C is {found:#010x}, the header says {stored:#010x}")

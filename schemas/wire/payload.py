@@ -44,6 +44,9 @@ RECORD_SCHEMA: Final = pa.schema(
 #: The last column in batches with `TRANSACTION_IDS_FLAG`, of plain and typed topics.
 TRANSACTION_ID: Final = pa.field("transaction_id", pa.int64(), nullable=False)
 _SCHEMA_WITH_IDS: Final = RECORD_SCHEMA.append(TRANSACTION_ID)
+_ALL_PLAIN: Final = tuple(range(len(RECORD_SCHEMA)))
+_TIMESTAMP: Final = RECORD_SCHEMA.get_field_index("timestamp")
+_HEADERS: Final = RECORD_SCHEMA.get_field_index("headers")
 
 #: The most bytes that the buffers of a payload may take when they are decompressed.
 MAX_DECODED_BYTES: Final = MAX_BATCH_BYTES
@@ -54,6 +57,9 @@ _MESSAGE_HEADER: Final = 2
 _RECORD_BATCH_BUFFERS: Final = 2
 _RECORD_BATCH_COMPRESSION: Final = 3
 _END_OF_STREAM_LENGTH: Final = 8
+_INT: Final = struct.Struct("<i")
+_UINT: Final = struct.Struct("<I")
+_USHORT: Final = struct.Struct("<H")
 
 
 def encode_records(records: pa.RecordBatch, codec: str = "none") -> pa.Buffer:
@@ -83,7 +89,7 @@ def decode_records(
 ) -> pa.RecordBatch:
     """The records of one batch, without copying if the codec is none: columns of
     `RECORD_SCHEMA`, then `TRANSACTION_ID` if they have ids. ``header`` is the batch's, if it was
-    read already. ``wanted``: other columns than these may be null, whatever the batch has.
+    read already. ``wanted``: other columns than these, and transaction ids, may be left out.
 
     The caller has verified the batch. Raises CorruptBatchError as `read_payload` does and if a
     record lacks a required value, UnsupportedError for an unknown schema.
@@ -92,15 +98,17 @@ def decode_records(
     if header.schema_id != 0:
         raise UnsupportedError(f"this client does not know schema {header.schema_id}; upgrade it")
     with_ids = header.has_transaction_ids
-    records = read_payload(header, batch, _SCHEMA_WITH_IDS if with_ids else RECORD_SCHEMA, wanted)
+    fields = None if wanted is None else _plain_fields(frozenset(wanted), with_ids)
+    records = read_payload(header, batch, _SCHEMA_WITH_IDS if with_ids else RECORD_SCHEMA, fields)
     if with_ids:
         require_transaction_ids(header, records)
-    has_times = wanted is None or "timestamp" in wanted
-    if has_times and records.column("timestamp").null_count:
+    numbers = _ALL_PLAIN if fields is None else fields
+    if _TIMESTAMP in numbers and records.column(numbers.index(_TIMESTAMP)).null_count:
         raise CorruptBatchError("payload has a record without a timestamp")
-    pairs = records.column("headers").values
-    if pairs.null_count or pairs.field("key").null_count:
-        raise CorruptBatchError("payload has a header without a key")
+    if _HEADERS in numbers:
+        pairs = records.column(numbers.index(_HEADERS)).values
+        if pairs.null_count or pairs.field(0).null_count:
+            raise CorruptBatchError("payload has a header without a key")
     return records
 
 
@@ -108,13 +116,13 @@ def read_payload(
     header: BatchHeader,
     batch: Buffer,
     schema: pa.Schema,
-    wanted: Collection[str] | None = None,
+    fields: tuple[int, ...] | None = None,
 ) -> pa.RecordBatch:
     """The rows of a verified batch, read as ``schema``; not copied if the codec is none.
 
-    ``wanted``: columns besides these, and transaction ids, are null if they need not be decoded.
-    Raises CorruptBatchError if the payload is no record batch of that schema, contradicts
-    itself or the header, or would take more than `MAX_DECODED_BYTES`. May hold nulls anywhere.
+    ``fields``: the numbers of the columns that are read and given, in order; None for all. Raises
+    CorruptBatchError if the payload is no record batch of that schema, contradicts itself or the
+    header, or would take more than `MAX_DECODED_BYTES`. May hold nulls anywhere.
     """
     payload = pa.py_buffer(memoryview(batch)[HEADER_SIZE : header.length])
     try:
@@ -129,9 +137,8 @@ def read_payload(
                 f"payload claims {decompressed} bytes when decompressed; the limit is"
                 f" {MAX_DECODED_BYTES}"
             )
-        fields = _needed(schema, wanted)
-        if fields is None or header.codec == 0:
-            # Columns that are not compressed are not copied, so that none is left out here.
+        if fields is None or header.codec == 0 or len(fields) == len(schema):
+            # Columns that are not compressed are not copied, so Arrow may look at all of them.
             records = pa.ipc.read_record_batch(message, schema)
             if fields is not None:
                 records = records.select(fields)
@@ -147,22 +154,22 @@ def read_payload(
         raise CorruptBatchError(
             f"payload has {records.num_rows} records, the header says {header.record_count}"
         )
-    return records if fields is None else _filled(records, schema, fields)
-
-
-def _needed(schema: pa.Schema, wanted: Collection[str] | None) -> tuple[int, ...] | None:
-    """The numbers of the columns to look at; None for all."""
-    if wanted is None:
-        return None
-    # Without a column, Arrow would not say how many rows there are.
-    fields = _numbers_of(schema, frozenset(wanted)) or (_cheapest(schema),)
-    return fields if len(fields) < len(schema) else None
+    return records
 
 
 @functools.lru_cache(maxsize=256)
-def _numbers_of(schema: pa.Schema, wanted: frozenset[str]) -> tuple[int, ...]:
+def fields_of(schema: pa.Schema, wanted: frozenset[str]) -> tuple[int, ...]:
+    """The numbers of the columns to look at if only these are wanted: transaction ids, too, and at
+    least one, without which Arrow would not say how many rows there are."""
     names = wanted | {TRANSACTION_ID.name} if schema.names[-1:] == [TRANSACTION_ID.name] else wanted
-    return tuple(number for number, name in enumerate(schema.names) if name in names)
+    fields = tuple(number for number, name in enumerate(schema.names) if name in names)
+    return fields or (_cheapest(schema),)
+
+
+@functools.lru_cache(maxsize=256)
+def _plain_fields(wanted: frozenset[str], with_ids: bool) -> tuple[int, ...]:
+    # Arrow's schemas are slow to hash.
+    return fields_of(_SCHEMA_WITH_IDS if with_ids else RECORD_SCHEMA, wanted)
 
 
 def _cheapest(schema: pa.Schema) -> int:
@@ -172,17 +179,6 @@ def _cheapest(schema: pa.Schema) -> int:
 
 def _is_plain(type_: pa.DataType) -> bool:
     return bool(pa.types.is_primitive(type_))
-
-
-def _filled(records: pa.RecordBatch, schema: pa.Schema, fields: tuple[int, ...]) -> pa.RecordBatch:
-    """The columns that were decoded, and nulls in the place of the others."""
-    there = dict(zip(fields, records.columns, strict=True))
-    rows = records.num_rows
-    columns = [
-        there[number] if number in there else pa.nulls(rows, field.type)
-        for number, field in enumerate(schema)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 class _Pieces:
@@ -242,16 +238,18 @@ def _decompressed_bytes(metadata: pa.Buffer, body: pa.Buffer) -> int:
     Arrow has verified. Its layout is that of Message.fbs and of
     https://flatbuffers.dev/internals/. Raises struct.error, CorruptBatchError.
     """
-    (root,) = struct.unpack_from("<I", metadata)
+    (root,) = _UINT.unpack_from(metadata)
     header_at = _table_field(metadata, root, _MESSAGE_HEADER)
     if not header_at:
         raise CorruptBatchError("payload is an empty Arrow message")
-    batch = header_at + struct.unpack_from("<I", metadata, header_at)[0]
-    buffers_at = _table_field(metadata, batch, _RECORD_BATCH_BUFFERS)
-    if not buffers_at or not _table_field(metadata, batch, _RECORD_BATCH_COMPRESSION):
+    batch = header_at + _UINT.unpack_from(metadata, header_at)[0]
+    if not _table_field(metadata, batch, _RECORD_BATCH_COMPRESSION):
         return 0
-    vector = buffers_at + struct.unpack_from("<I", metadata, buffers_at)[0]
-    (count,) = struct.unpack_from("<I", metadata, vector)
+    buffers_at = _table_field(metadata, batch, _RECORD_BATCH_BUFFERS)
+    if not buffers_at:
+        return 0
+    vector = buffers_at + _UINT.unpack_from(metadata, buffers_at)[0]
+    (count,) = _UINT.unpack_from(metadata, vector)
     if count > _MAX_BUFFERS:
         raise CorruptBatchError(f"payload claims {count} buffers")
     total = 0
@@ -268,10 +266,10 @@ def _decompressed_bytes(metadata: pa.Buffer, body: pa.Buffer) -> int:
 
 def _table_field(metadata: pa.Buffer, table: int, number: int) -> int:
     """The position of a field of a flatbuffer's table; 0 if the table does not have it."""
-    vtable = table - struct.unpack_from("<i", metadata, table)[0]
-    (size,) = struct.unpack_from("<H", metadata, vtable)
+    vtable = table - _INT.unpack_from(metadata, table)[0]
+    (size,) = _USHORT.unpack_from(metadata, vtable)
     entry = 4 + 2 * number
     if entry >= size:
         return 0
-    (offset,) = struct.unpack_from("<H", metadata, vtable + entry)
+    (offset,) = _USHORT.unpack_from(metadata, vtable + entry)
     return table + int(offset) if offset else 0

@@ -113,14 +113,13 @@ def typed(data: bytes) -> None:
 
 def _consume_narrow(cursor: Cursor, data: bytes | bytearray, name: str) -> None:
     """One column alone is what it is among all of them; what others hold is not looked at."""
-    whole = replace(cursor)
-    cursor.wanted = frozenset({name})
+    whole, narrow = replace(cursor), replace(cursor, wanted=frozenset({name}))
     try:
-        found = cursor.take(memoryview(data))
+        found = narrow.take(memoryview(data))
         expected = whole.take(memoryview(data))
     except (CorruptBatchError, UnsupportedError):
         return
-    assert cursor.position == whole.position
+    assert narrow.position == whole.position
     assert [rows.column(name) for rows in found] == [rows.column(name) for rows in expected]
 
 

@@ -244,6 +244,30 @@ def with_ids(base: int, ids: list[int]) -> bytearray:
     return encoded
 
 
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.booleans(), st.sampled_from(["none", "lz4"]))),
+    st.frozensets(st.sampled_from(["timestamp", "key", "value", "headers"])),
+    st.none() | st.integers(0, 3),
+)
+def test_law_wanted_columns_are_as_ever(
+    batches: list[tuple[int, bool, str]], wanted: frozenset[str], since: int | None
+) -> None:
+    data, end = bytearray(), 0
+    for count, ids, codec in batches:
+        added = with_ids(end, [*range(count)]) if ids else batch(end, count, codec=codec, padding=9)
+        data += added
+        end += count
+    whole = Cursor("orders", 0, 0, not_before_us=since).take(memoryview(data))
+    narrow = Cursor("orders", 0, 0, not_before_us=since, wanted=wanted).take(memoryview(data))
+    assert len(narrow) == len(whole)
+    for part, expected in zip(narrow, whole, strict=True):
+        assert part.schema == expected.schema
+        names = [name for name in part.schema.names if name in wanted]
+        names += [name for name in ("offset", "transaction_id") if name in part.schema.names]
+        assert part.select(names).equals(expected.select(names))
+        assert part.column("value").null_count == (0 if "value" in wanted else part.num_rows)
+
+
 def test_given_only_control_records_then_the_position_still_moves() -> None:
     state = ReadState("orders")
     state.open(FetchedChunk(0, [], 7))

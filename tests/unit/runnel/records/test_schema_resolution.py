@@ -15,7 +15,14 @@ from runnel.records.record import time_of
 from runnel.records.schema_resolution import ReadColumns, read_schema
 from schemas.columns.topic_schema import Column, TopicSchema, schema_id
 from schemas.errors import CorruptBatchError, UnsupportedError
-from schemas.wire.batch import CODECS, build, read_header, set_offset_and_term
+from schemas.wire.batch import (
+    CODECS,
+    TRANSACTION_IDS_FLAG,
+    build,
+    read_header,
+    set_offset_and_term,
+)
+from schemas.wire.payload import TRANSACTION_ID
 
 ID = Column(name="orderId", type="int64", nullable=False)
 NOTE = Column(name="note", type="string")
@@ -32,8 +39,11 @@ def batch(
 ) -> bytes:
     schema = arrow_schema(columns)
     arrays = [pa.array(rows[field.name], field.type) for field in schema]
-    records = pa.RecordBatch.from_arrays(arrays, schema=schema)
     header = {"first_timestamp_us": 5, "last_timestamp_us": 9} | more
+    if (ids := header.pop("ids", None)) is not None:
+        schema = schema.append(TRANSACTION_ID)
+        arrays.append(pa.array(ids, TRANSACTION_ID.type))
+    records = pa.RecordBatch.from_arrays(arrays, schema=schema)
     built = build(
         encode_rows(records, codec),
         record_count=header.pop("record_count", records.num_rows),
@@ -43,6 +53,14 @@ def batch(
     )
     set_offset_and_term(built, base, 1 << 16)
     return bytes(built)
+
+
+def more_ids(ids: bool, values: list[int]) -> dict[str, Any]:
+    """What `batch` takes for records with these transaction ids, if they have some."""
+    if not ids:
+        return {}
+    bounds = {"first_transaction_id": values[0], "last_transaction_id": values[-1]}
+    return {"ids": values, "flags": TRANSACTION_IDS_FLAG, **bounds}
 
 
 def taken(columns: ReadColumns, *batches: bytes, position: int = 0) -> list[dict[str, Any]]:
@@ -61,6 +79,31 @@ def test_given_an_older_batch_then_null_where_it_has_nothing(codec: str) -> None
         {**place, "offset": 1, "orderId": 2, "note": None, "tags": None},
         {**place, "offset": 2, "orderId": 3, "note": "n", "tags": {"a": 1}},
     ]
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+@pytest.mark.parametrize("ids", [False, True], ids=["given-no-ids", "given-transaction-ids"])
+@pytest.mark.parametrize("wanted", [(), ("note",), ("transaction_id", "orderId")])
+def test_wanted_columns_of_all_versions(codec: str, ids: bool, wanted: tuple[str, ...]) -> None:
+    # A column of the topic's own is called as the ids are.
+    ours = Column(name="transaction_id", type="string")
+    rows = TopicSchema(columns=(ID, NOTE, ours), key_column="orderId")
+    old = {"orderId": [1, 2], "note": ["a", None]}
+    new = {"orderId": [3], "note": ["c"], "transaction_id": ["t"]}
+    batches = memoryview(
+        batch((ID, NOTE), old, 0, codec, **more_ids(ids, [5, 6]))
+        + batch(rows.columns, new, 2, codec, **more_ids(ids, [7]))
+    )
+    columns = ReadColumns(rows)
+    (found,) = Cursor("orders", 3, 0, columns=columns, wanted=frozenset(wanted)).take(batches)
+    expected = {"orderId": [1, 2, 3], "note": ["a", None, "c"], "transaction_id": [None, None, "t"]}
+    for index, name in enumerate(expected, start=3):
+        values = expected[name] if name in wanted else [None] * 3
+        assert found.column(index).to_pylist() == values
+    assert found.column("offset").to_pylist() == [0, 1, 2]
+    assert found.num_columns == len(columns.schema) + ids
+    if ids:
+        assert found.column(found.num_columns - 1).to_pylist() == [5, 6, 7]
 
 
 def test_given_columns_that_were_added_later_then_they_are_left_out() -> None:

@@ -104,18 +104,16 @@ def test_given_no_codec_then_decoding_copies_nothing() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("wanted", [("value",), ("timestamp", "key"), ("headers",), ()])
-def test_given_columns_then_those_are_as_ever_and_others_may_be_null(
+def test_given_columns_then_those_are_as_ever_and_others_are_left_out(
     codec: str, wanted: tuple[str, ...]
 ) -> None:
     rows = [record(b"%d" % n, headers=[{"key": "a", "value": b"1"}]) for n in range(5)]
     batch = batch_of(table_of(rows), codec)
     found = decode_records(batch, wanted=wanted)
-    assert found.schema == RECORD_SCHEMA
     assert found.num_rows == 5
-    assert found.select(wanted).equals(decode_records(batch).select(wanted))
-    if "value" not in wanted:
-        # It was not looked at.
-        assert found.column("value").null_count == 5
+    # Something says how many there are.
+    assert set(found.schema.names) == set(wanted or ["timestamp"])
+    assert found.equals(decode_records(batch).select(found.schema.names))
 
 
 def test_given_a_slice_then_only_its_records_are_encoded() -> None:
