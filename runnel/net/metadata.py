@@ -88,16 +88,20 @@ class LeaderCache:
         if entry is not None and entry.topic.uid != topic.uid:
             self.forget(topic.name)
             return
-        found = {one.index: one for one in topic.partitions}
-        for one in () if entry is None else entry.topic.partitions:
-            if one.index not in found or one.term >= found[one.index].term:
-                found[one.index] = one
-        partitions = tuple(found[index] for index in sorted(found))
-        known = topic if entry is None else entry.topic
-        asked_at = self._now() if entry is None else entry.asked_at
-        self._entries[topic.name] = _Entry(
-            known.model_copy(update={"partitions": partitions}), asked_at
-        )
+        if entry is None:
+            self._entries[topic.name] = _Entry(topic, self._now())
+            return
+        found = {one.index: one for one in entry.topic.partitions}
+        newer = [
+            one
+            for one in topic.partitions
+            if one.index not in found or one.term > found[one.index].term
+        ]
+        if newer:
+            found.update((one.index, one) for one in newer)
+            partitions = tuple(found[index] for index in sorted(found))
+            known = entry.topic.model_copy(update={"partitions": partitions})
+            self._entries[topic.name] = _Entry(known, entry.asked_at)
 
     def forget(self, name: str) -> None:
         """Ask again next time: this client created or deleted the topic."""
