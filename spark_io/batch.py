@@ -1,4 +1,4 @@
-"""Batch reads: planned once on the driver, and read slice by slice in tasks.
+"""Batch reads: planned once on the driver, and read in tasks, slice by slice.
 
 Each task goes to the SPU that leads its partition, and gives Spark the records as Arrow batches,
 without ever making a Python object of a record.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader
 
 from spark_io.options.read import ReadOptions
-from spark_io.plan.slices import LogSlice
+from spark_io.plan.sharing import TaskSlices
 from spark_io.refusals import refusing, refusing_later
 from spark_io.rows.coalescing import BatchLimits, coalesce
 from spark_io.rows.columns import ColumnBuilder, Projection
@@ -37,15 +37,17 @@ class TopicReader(DataSourceReader):
 
     @refusing
     def partitions(self) -> list[InputPartition]:
-        """Slices of the logs, their ends taken now. Runs on the driver.
+        """Slices of the logs for each task, their ends taken now. Runs on the driver.
 
         Raises what `spark_io.worker.planning.plan_read` raises.
         """
-        return list(plan_read(self.options))
+        tasks: list[InputPartition] = [*plan_read(self.options)]
+        settle()
+        return tasks
 
     @refusing_later
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The batches of one slice, in the order of offsets. Runs in a task.
+        """The batches of each slice, in the order of offsets. Runs in a task.
 
         Raises what `spark_io.worker.reading.read_slice` raises.
         """
@@ -55,15 +57,16 @@ class TopicReader(DataSourceReader):
 def read_batches(
     options: ReadOptions, projection: Projection, limits: BatchLimits, partition: InputPartition
 ) -> Iterator[pa.RecordBatch]:
-    """The columns of a projection of one slice, in batches of a good size."""
-    if not isinstance(partition, LogSlice):
+    """The columns of a projection of a task's slices, in batches of a good size."""
+    if not isinstance(partition, TaskSlices):
         # Spark makes a partition of its own where a plan has none.
         return
-    builder = ColumnBuilder(projection, partition.topic, partition.partition, limits.max_rows)
     sources = projection.sources or ("offset",)
-    records = (batch.select(sources) for batch in read_slice(options, partition, sources))
     try:
-        for batch in coalesce(records, limits):
-            yield builder.build(batch)
+        for piece in partition.slices:
+            builder = ColumnBuilder(projection, piece.topic, piece.partition, limits.max_rows)
+            records = (batch.select(sources) for batch in read_slice(options, piece, sources))
+            for batch in coalesce(records, limits):
+                yield builder.build(batch)
     finally:
         settle()

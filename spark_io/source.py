@@ -2,7 +2,7 @@
 
 Spark makes the source in one worker process when ``load()`` is called, plans in another (once for
 each ``load()``, at the first action), and reads in tasks. The planner's results travel to the tasks
-in `spark_io.plan.slices.LogSlice` and in the reader; records never come back.
+in `spark_io.plan.sharing.TaskSlices` and in the reader; records never come back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spark_io.refusals import end_quietly, refusing
 from spark_io.rows.columns import Column, columns_of, full_schema, project
 from spark_io.sink.writers import TopicStreamWriter, TopicWriter
 from spark_io.stream.reader import RefusingStreamReader, TopicStreamReader
-from spark_io.worker.client import patiently
+from spark_io.worker.client import patiently, settle
 from spark_io.worker.planning import topics_schema
 
 # Some workers only look for this class.
@@ -46,6 +46,7 @@ class RunnelDataSource(DataSource):
         # Spark does not say whether this is for a batch or a stream.
         given = dict(self.options)
         columns = _columns(parse_read_options(given, default_sc, *READS))
+        settle()
         return with_options(full_schema(columns), given)
 
     @refusing

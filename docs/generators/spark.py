@@ -61,9 +61,9 @@ _READ = """
 ## What is read, and what is written
 
 A batch reads what is committed when Spark plans it; a DataFrame that is evaluated again gives the
-same records. A task reads about `maxBytesPerPartition` of one partition, at the SPU that leads it,
-and asks the SC nothing unless that SPU leads no longer. Every record of the range is read once.
-Where that cannot be, `failOnDataLoss` decides:
+same records. A task reads about `maxBytesPerPartition` of one partition, or several small ones one
+after the other, at the SPUs that lead them, and asks the SC nothing unless they lead no longer.
+Every record of the range is read once. Where that cannot be, `failOnDataLoss` decides:
 
 | what happened | `true` | `false` |
 |---|---|---|

@@ -41,7 +41,7 @@ class ReadOptions:
     """What to read, how, and where the cluster is.
 
     ``latest_if_none``: a time that no record has is the end of the partition, and no error.
-    ``max_partition_bytes``: None never splits a partition.
+    ``min_partitions``: None if nobody asked. ``max_partition_bytes``: None splits no partition.
     """
 
     sc: str
@@ -49,7 +49,7 @@ class ReadOptions:
     starting: Wish
     ending: Wish
     latest_if_none: bool = False
-    min_partitions: int = 1
+    min_partitions: int | None = None
     max_partition_bytes: int | None = MAX_PARTITION_BYTES
     fail_on_data_loss: bool = True
     include_headers: bool = False
@@ -74,7 +74,7 @@ def parse_read_options(
         _starting(given, topics.only, uses),
         _ending(given, topics.only),
         latest_if_none=_word(given, table.BY_TIMESTAMP_STRATEGY, ("error", "latest")) == "latest",
-        min_partitions=_number(given, table.MIN_PARTITIONS) or 1,
+        min_partitions=_number(given, table.MIN_PARTITIONS),
         max_partition_bytes=_size(given, table.MAX_PARTITION_BYTES, MAX_PARTITION_BYTES),
         fail_on_data_loss=_flag(given, table.FAIL_ON_DATA_LOSS, default=True),
         include_headers=_flag(given, table.INCLUDE_HEADERS, default=False),

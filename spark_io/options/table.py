@@ -190,8 +190,9 @@ OPTIONS: Final = (
         MIN_PARTITIONS,
         READS,
         "a number above 0",
-        "one for each partition of the topics",
-        "At least so many tasks where there are enough records; large partitions are split.",
+        "one for each partition of the topics; 32, if there are more",
+        "At least so many tasks where there are enough records: large partitions are split. Where"
+        " there are more partitions than this number, small ones share tasks of up to 16 MiB.",
         "Spark's partitions decide; df.repartition(n) changes them",
     ),
     Option(

@@ -1,4 +1,4 @@
-"""From requested places to exact ranges, of which each task reads one. Pure.
+"""From requested places to exact ranges, which tasks read. Pure.
 
 The ends are taken once, on the driver, and travel inside the slices. A DataFrame that is evaluated
 again therefore gives the same records, however many were appended meanwhile.
@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-
-from pyspark.sql.datasource import InputPartition
 
 from runnel import KnownTopic, TransactionId
 from schemas.errors import LOST_RECORDS, InvalidRequestError, OffsetOutOfRangeError
@@ -45,8 +43,8 @@ class TopicBounds:
 
 
 @dataclass(frozen=True)
-class LogSlice(InputPartition):
-    """One task's work: offsets from ``start`` to below ``end`` of one partition.
+class LogSlice:
+    """Offsets from ``start`` to below ``end`` of one partition, which one task reads.
 
     ``topic_uid`` tells a topic from one of the same name that was created later. Records before the
     first one of ``begins_at``, in the batch at ``start``, are left out. ``told``: what the planner

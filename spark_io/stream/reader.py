@@ -38,7 +38,7 @@ from spark_io.worker.planning import (
     find_bounds,
     log,
     log_bounds,
-    split_plan,
+    plan_tasks,
 )
 
 if TYPE_CHECKING:
@@ -111,20 +111,20 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @refusing
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The slices of a batch; none if nothing is to be read."""
+        """The tasks of a batch; none if nothing is to be read."""
         begin, stop = StreamPlace.from_json(start), StreamPlace.from_json(end)
 
         def ask(cluster: runnel.Cluster) -> list[InputPartition]:
             there = self._logs(cluster, [name for name in stop.offsets if moves(begin, stop, name)])
             plan = plan_batch(begin, stop, there, self.options)
             _warn(plan.warnings)
-            return list(split_plan(cluster, plan, self.options))
+            return list(plan_tasks(cluster, plan, self.options))
 
         return self._ask(ask)
 
     @refusing_later
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The batches of one slice, in the order of offsets. Runs in a task."""
+        """The batches of each slice, in the order of offsets. Runs in a task."""
         return read_batches(self.options, self.projection, self.limits, partition)
 
     def stop(self) -> None:

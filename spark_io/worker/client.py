@@ -58,10 +58,11 @@ def close_task_client(sc: str) -> None:
 
 
 def settle() -> None:
-    """Say once, at the end of a first task, that this process keeps what it has imported.
+    """Say once, at the end of the first work, that this process keeps what it has imported.
 
-    Spark's workers collect garbage after each task. Going through Arrow, Spark and the client takes
-    40 ms each time, which is more than reading a small slice; Python leaves out what was frozen.
+    Spark's workers, on the driver too, collect garbage after each task. Going through Arrow, Spark
+    and the client takes 40 ms each time, which is more than reading a small slice; Python leaves
+    out what was frozen.
     """
     if os.getpid() not in _settled:
         _settled.add(os.getpid())

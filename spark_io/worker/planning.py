@@ -19,6 +19,7 @@ from schemas.wire.log_requests import SegmentState
 from spark_io.options.places import Place, Wish
 from spark_io.options.read import ReadOptions
 from spark_io.options.topics import TopicChoice
+from spark_io.plan.sharing import LEAST_TASKS, TaskSlices, share
 from spark_io.plan.slices import LogBounds, LogSlice, Plan, TopicBounds, plan_slices
 from spark_io.plan.splitting import piece_counts, split
 
@@ -86,9 +87,9 @@ def find_bounds(
     ]
 
 
-def plan_read(options: ReadOptions) -> list[LogSlice]:
-    """The slices of a batch, as of now; none is empty. Asks for offsets, and where large partitions
-    are split, for segments.
+def plan_read(options: ReadOptions) -> list[TaskSlices]:
+    """The tasks of a batch, as of now; no slice is empty. Asks for offsets, and where large
+    partitions are split, for segments.
 
     Raises NotFoundError for a topic that does not exist, UnreachableError, and what
     `spark_io.plan.slices.plan_slices` raises.
@@ -99,19 +100,22 @@ def plan_read(options: ReadOptions) -> list[LogSlice]:
         plan = plan_slices(options, bounds)
         for text in plan.warnings:
             log.warning("%s", text)
-        return split_plan(cluster, plan, options)
+        return plan_tasks(cluster, plan, options)
 
 
-def split_plan(cluster: runnel.Cluster, plan: Plan, options: ReadOptions) -> list[LogSlice]:
-    """The slices of a plan without the empty ones, and the large ones in pieces.
+def plan_tasks(cluster: runnel.Cluster, plan: Plan, options: ReadOptions) -> list[TaskSlices]:
+    """The tasks for the slices of a plan: none for empty ones, several for large ones, one for
+    several small ones.
 
     Raises NotFoundError for a topic that is another one than was planned.
     """
     lengths = [max(0, piece.end - piece.start) for piece in plan.slices]
-    counts = piece_counts(plan.sizes, lengths, options.min_partitions, options.max_partition_bytes)
+    least = options.min_partitions or 1
+    counts = piece_counts(plan.sizes, lengths, least, options.max_partition_bytes)
     known: dict[str, KnownTopic] = {}
     found: list[LogSlice] = []
-    for piece, count in zip(plan.slices, counts, strict=True):
+    sizes: list[int] = []
+    for piece, size, count in zip(plan.slices, plan.sizes, counts, strict=True):
         if not count:
             continue
         if piece.topic not in known:
@@ -125,7 +129,9 @@ def split_plan(cluster: runnel.Cluster, plan: Plan, options: ReadOptions) -> lis
         piece = replace(piece, told=told)
         marks = _marks(cluster, piece) if count > 1 else ()
         found.extend(split(piece, count, marks))
-    return found
+        sizes.extend([size // count] * count)
+    least_shared = options.min_partitions or LEAST_TASKS
+    return share(found, sizes, least_shared, options.max_partition_bytes)
 
 
 def _bounds(

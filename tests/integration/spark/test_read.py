@@ -153,7 +153,8 @@ def test_given_a_plan_whose_beginning_was_truncated_then_reading_says_so(
     (piece,) = plan_read(options)
     reader = TopicReader(options, project(full_schema(COLUMNS)))
     assert sum(batch.num_rows for batch in reader.read(piece)) == 3
-    cluster.client.truncate(topic, piece.end - 1)
+    (only,) = piece.slices
+    cluster.client.truncate(topic, only.end - 1)
     with pytest.raises(OffsetOutOfRangeError, match="were deleted since this read was planned"):
         list(reader.read(piece))
 
@@ -314,6 +315,20 @@ def test_one_large_partition_is_read_by_several_tasks(
     small = load(spark, orders, maxBytesPerPartition="10Ki")
     assert small.rdd.getNumPartitions() > 3
     assert small.count() == 2000
+
+
+def test_small_partitions_share_tasks(cluster: RunningCluster, spark: SparkSession) -> None:
+    topic = cluster.topic("many", partitions=40)
+    with cluster.client.producer(topic) as producer:
+        for number in range(80):
+            producer.send(b"%d" % number, partition=number % 40)
+    assert load(spark, topic).rdd.getNumPartitions() >= 32
+    shared = load(spark, topic, minPartitions="3")
+    assert shared.rdd.getNumPartitions() == 3
+    rows = shared.select("partition", "offset", "value").collect()
+    assert len(rows) == 80
+    assert all(int(row["value"]) % 40 == row["partition"] for row in rows)
+    assert len({(row["partition"], row["offset"]) for row in rows}) == 80
 
 
 def test_filters_of_one_query_are_not_those_of_another(spark: SparkSession, orders: str) -> None:
