@@ -40,25 +40,30 @@ def share(
     """Tasks for slices of ``sizes`` bytes: at least ``least``, if there are so many slices.
     ``most_bytes``: slices do not share a task of more, if that is less than `TASK_BYTES`."""
     costs = [max(size, OPENING_BYTES) for size in sizes]
+    bound = TASK_BYTES if most_bytes is None else min(TASK_BYTES, most_bytes)
     # Tasks get fewer as each may take more: the most that leaves enough of them.
-    low, high = 0, TASK_BYTES if most_bytes is None else min(TASK_BYTES, most_bytes)
+    low, high = 0, bound
     while low < high:
         middle = (low + high + 1) // 2
         if len(_ends(costs, middle)) >= least:
             low = middle
         else:
             high = middle - 1
-    return [
-        TaskSlices(tuple(slices[start:end])) for start, end in pairwise([0, *_ends(costs, low)])
-    ]
+    ends = _ends(costs, low)
+    if low < bound and len(ends) > least:
+        # A little more would leave too few: some take that.
+        ends = _ends(costs, low + 1, least)
+    return [TaskSlices(tuple(slices[start:end])) for start, end in pairwise([0, *ends])]
 
 
-def _ends(costs: Sequence[int], most: int) -> list[int]:
-    """Where each task ends, if it takes slices of ``most`` together, or a single one of more."""
+def _ends(costs: Sequence[int], most: int, least: int = 0) -> list[int]:
+    """Where each task ends, if it takes slices of ``most`` together, or a single one of more, and
+    leaves enough slices for ``least`` tasks."""
     ends: list[int] = []
     together = 0
     for index, cost in enumerate(costs):
-        if together and together + cost > most:
+        too_few = len(ends) + len(costs) - index < least
+        if together and (too_few or together + cost > most):
             ends.append(index)
             together = 0
         together += cost

@@ -322,7 +322,7 @@ def test_small_partitions_share_tasks(cluster: RunningCluster, spark: SparkSessi
     with cluster.client.producer(topic) as producer:
         for number in range(80):
             producer.send(b"%d" % number, partition=number % 40)
-    assert load(spark, topic).rdd.getNumPartitions() >= 32
+    assert load(spark, topic).rdd.getNumPartitions() == 32
     shared = load(spark, topic, minPartitions="3")
     assert shared.rdd.getNumPartitions() == 3
     rows = shared.select("partition", "offset", "value").collect()

@@ -24,7 +24,7 @@ def slices(count: int) -> list[LogSlice]:
         pytest.param([1, 1], 9, None, [1, 1], id="given-too-few-then-a-task-each"),
         pytest.param([4 * MIB] * 8, 1, None, [4, 4], id="given-many-then-by-bytes"),
         pytest.param([4 * MIB] * 8, 4, None, [2] * 4, id="given-a-least-then-so-many"),
-        pytest.param([4 * MIB] * 8, 5, None, [1] * 8, id="given-an-odd-least-then-no-fewer"),
+        pytest.param([4 * MIB] * 8, 5, None, [2, 2, 2, 1, 1], id="given-an-odd-least-then-so-many"),
         pytest.param([8 * MIB, 8 * MIB + 1], 1, None, [1, 1], id="given-a-byte-more-then-apart"),
         pytest.param([0] * 20, 1, None, [16, 4], id="given-tiny-ones-then-opening-counts"),
         pytest.param(
@@ -53,6 +53,9 @@ def test_law_all_in_order_and_enough_tasks(
     found = share(given_slices, sizes, least, most_bytes)
     assert [one for task in found for one in task.slices] == given_slices
     assert len(found) >= min(least, len(sizes))
+    # As few as these bytes and this number allow, but for what does not fit.
+    if sum(max(size, OPENING_BYTES) for size in sizes) <= TASK_BYTES and most_bytes is None:
+        assert len(found) == min(least, len(sizes))
     most = min(TASK_BYTES, most_bytes or TASK_BYTES)
     for task in found:
         costs = [max(sizes[one.partition], OPENING_BYTES) for one in task.slices]
