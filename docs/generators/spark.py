@@ -85,9 +85,14 @@ _LOSSES = (
         "reads the rest, with a warning",
     ),
     (
-        "records were lost in an unclean election",
+        "records were lost in an unclean election, and the log is still shorter",
         "the task fails",
-        "reads on behind them, with a warning",
+        "goes on at the end of the log, with a warning",
+    ),
+    (
+        "records were lost in an unclean election while a task read",
+        "the task fails",
+        "reads on, with a warning",
     ),
     (
         "the topic was deleted, or deleted and created again",
@@ -96,6 +101,9 @@ _LOSSES = (
     ),
 )
 _TAIL = """
+What was planned, or written into a checkpoint, before an unclean election is not compared with what
+came after it, once the log is as long again ([limits](guarantees.md#limits-of-this-version)).
+
 A stream keeps its offsets in the checkpoint: `{"orders": {"0": 361}, "_uids": {"orders": "…"}}`.
 Partitions that are added, and topics that begin to match `subscribePattern`, are read from their
 beginning. `trigger(availableNow=True)` reads what is committed when it begins, then ends. While the

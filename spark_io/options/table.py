@@ -201,7 +201,7 @@ OPTIONS: Final = (
         "a size such as `256Mi`, or `0`",
         "`256Mi`",
         "A task reads about so many bytes as stored; larger partitions are split, so a topic of"
-        " one partition uses all cores. `0` never splits.",
+        " one partition uses all cores. `0` splits only for `minPartitions`.",
         "it splits what is read",
     ),
     Option(
