@@ -67,7 +67,8 @@ def next_place(
             if begin > log.end:
                 text = (
                     f"partition {index} of topic {topic.name!r} ends at {log.end}, and this stream"
-                    f" has read up to {begin}: {LOST_RECORDS}; {_AGAIN}"
+                    f" has read up to {begin}: {LOST_RECORDS}. What took their place below"
+                    f" {log.end} is not read by this stream; {_AGAIN}"
                 )
                 _lost(options, DivergedError(text, diverged_at=log.end), warnings)
                 begin = log.end
