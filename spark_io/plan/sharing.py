@@ -34,8 +34,8 @@ class TaskSlices(InputPartition):
 def share(
     slices: Sequence[LogSlice],
     sizes: Sequence[int],
-    least: int = LEAST_TASKS,
-    most_bytes: int | None = None,
+    least: int,
+    most_bytes: int | None,
 ) -> list[TaskSlices]:
     """Tasks for slices of ``sizes`` bytes: at least ``least``, if there are so many slices.
     ``most_bytes``: slices do not share a task of more, if that is less than `TASK_BYTES`."""
