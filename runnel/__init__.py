@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from runnel.produce.delivery import Delivery, TableDelivery
     from runnel.produce.settings import ProducerSettings
     from runnel.produce.write import Written
+    from runnel.records.offset_and_term import OffsetAndTerm
     from runnel.records.record import BatchMetadata, Record, RecordMetadata
     from runnel.records.row_values import Misfit, MisfitError
     from schemas.daemon.latency import Latencies
@@ -123,6 +124,7 @@ __all__ = [
     "NotLeaderError",
     "NotReadyError",
     "ObjectEvent",
+    "OffsetAndTerm",
     "OffsetOutOfRangeError",
     "OverloadedError",
     "PartitionArchive",
@@ -202,6 +204,7 @@ _HOMES: Final = {
     "Written": ".produce.write",
     "Spu": ".manifests",
     "Topic": ".manifests",
+    "OffsetAndTerm": ".records.offset_and_term",
     "BatchMetadata": ".records.record",
     "Record": ".records.record",
     "RecordMetadata": ".records.record",

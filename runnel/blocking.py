@@ -49,6 +49,7 @@ from runnel.produce.producer import Progress
 from runnel.produce.send import RecordSender
 from runnel.produce.settings import ProducerOptions, ProducerSettings
 from runnel.produce.write import WRITE_TIMEOUT_S, Written
+from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.records.record import Record
 from schemas.control.assignments import TopicAssignment
 from schemas.daemon.log_ring import MAX_ANSWER_LINES
@@ -292,9 +293,15 @@ class Cluster(BlockingAdmin):
         partitions: Iterable[int] | None = None,
         *,
         timeout: float = client.OFFSETS_TIMEOUT_S,
+        read: Mapping[int, OffsetAndTerm] | None = None,
     ) -> dict[int, PartitionOffsets]:
         """The bounds of a topic's partitions, as committed now."""
-        return self._thread.call(self._inner.offsets(topic, partitions, timeout=timeout))
+        return self._thread.call(self._inner.offsets(topic, partitions, timeout=timeout, read=read))
+
+    @blocking_form_of(client.Cluster.terms_below)
+    def terms_below(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
+        """The terms of the last batches below offsets of a topic, by partition."""
+        return self._thread.call(self._inner.terms_below(topic, offsets))
 
     @blocking_form_of(client.Cluster.offsets_at)
     def offsets_at(
@@ -565,6 +572,11 @@ class Consumer:
     def position(self) -> dict[int, int]:
         """Per partition the offset after the last record that was handed out."""
         return self._inner.position()
+
+    @blocking_form_of(consumer.Consumer.position_with_terms)
+    def position_with_terms(self) -> dict[int, OffsetAndTerm]:
+        """As `position`, with what identifies the records below."""
+        return self._inner.position_with_terms()
 
     @blocking_form_of(consumer.Consumer.seek)
     def seek(self, to: Start, partitions: Iterable[int] | None = None) -> None:

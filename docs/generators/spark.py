@@ -85,14 +85,14 @@ _LOSSES = (
         "reads the rest, with a warning",
     ),
     (
-        "records were lost in an unclean election, and the log is still shorter",
-        "the task fails",
-        "goes on at the end of the log, with a warning",
+        "records that a stream has read were lost in an unclean election",
+        "the stream fails",
+        "goes on from the first record that took their place, with a warning",
     ),
     (
-        "records were lost in an unclean election while a task read",
+        "records that were planned were lost in an unclean election",
         "the task fails",
-        "reads on, with a warning",
+        "reads what is there instead, with a warning",
     ),
     (
         "the topic was deleted, or deleted and created again",
@@ -101,10 +101,11 @@ _LOSSES = (
     ),
 )
 _TAIL = """
-What was planned, or written into a checkpoint, before an unclean election is not compared with what
-came after it, once the log is as long again ([limits](guarantees.md#limits-of-this-version)).
-
-A stream keeps its offsets in the checkpoint: `{"orders": {"0": 361}, "_uids": {"orders": "…"}}`.
+A stream keeps its offsets in the checkpoint, and `startingOffsets` takes the same text:
+`{"orders": {"0": 361}, "_terms": {"orders": {"0": 7}}, "_uids": {"orders": "…"}}`. The
+[term](glossary.md#term) of the last batch below an offset tells, after an unclean election, whether
+the stream has read what the log holds now. Checkpoints of earlier versions have none; their next
+batch adds it.
 Partitions that are added, and topics that begin to match `subscribePattern`, are read from their
 beginning. `trigger(availableNow=True)` reads what is committed when it begins, then ends. While the
 cluster does not answer, a stream waits for about two minutes.

@@ -88,7 +88,9 @@ class PartitionOffsets:
     the one after the last committed record; ``size_bytes`` as stored.
 
     ``archived`` is the first offset in the archive of the topic, None if nothing is in one, and
-    ``archived_bytes`` the size of its files: readers begin at `first`.
+    ``archived_bytes`` the size of its files: readers begin at `first`. ``term`` is that of the last
+    committed record, 0 if it is not known. ``diverged_at``: from this offset on, the log may hold
+    other records than the asker has read; None if it has read nothing else, or said nothing of it.
     """
 
     partition: int
@@ -97,6 +99,8 @@ class PartitionOffsets:
     size_bytes: int
     archived: int | None = None
     archived_bytes: int = 0
+    term: int = 0
+    diverged_at: int | None = None
 
     @property
     def first(self) -> int:

@@ -20,10 +20,12 @@ from runnel.net.offsets import (
     TransactionId,
     list_offsets,
     make_range,
+    term_below,
 )
 from runnel.partition.segments import Segments, list_segments, watch_segments
 from runnel.partition.truncate import Before, Truncated, truncate
-from schemas.errors import InvalidRequestError, UnreachableError
+from runnel.records.offset_and_term import NOTHING_READ, OffsetAndTerm
+from schemas.errors import DivergedError, InvalidRequestError, UnreachableError
 from schemas.objects.system_topics import is_system_name
 from schemas.wire.record_requests import LATEST
 
@@ -39,11 +41,14 @@ class Partitions(Links):
         partitions: Iterable[int] | None = None,
         *,
         timeout: float = OFFSETS_TIMEOUT_S,
+        read: Mapping[int, OffsetAndTerm] | None = None,
     ) -> dict[int, PartitionOffsets]:
         """The bounds of a topic's partitions, as committed now, and what is in its archive.
 
-        Raises an error that says what is wrong when a leader has not answered after ``timeout``
-        seconds.
+        ``read``: up to where a reader has read, by partition, for example what
+        `Consumer.position_with_terms` gave; `PartitionOffsets.diverged_at` then says whether the
+        log still holds that. Raises an error that says what is wrong when a leader has not answered
+        after ``timeout`` seconds.
         """
         route = await self._route(topic)
         chosen = make_range("earliest", None, partitions).chosen(topic, route.partition_count)
@@ -54,13 +59,37 @@ class Partitions(Links):
             archive = None
 
         async def bounds(index: int) -> PartitionOffsets:
-            found = await list_offsets(route, index, LATEST, timeout)
             known = PartitionArchive() if archive is None else archive.partition(index)
+            place, diverged_at = (read or {}).get(index, NOTHING_READ), None
+            try:
+                found = await list_offsets(route, index, LATEST, timeout, read=place)
+            except DivergedError as error:
+                diverged_at = error.diverged_at
+                found = await list_offsets(route, index, LATEST, timeout)
             return PartitionOffsets(
-                index, found.log_start, found.offset, found.size_bytes, known.first, known.size
+                index,
+                found.log_start,
+                found.offset,
+                found.size_bytes,
+                known.first,
+                known.size,
+                found.term,
+                diverged_at,
             )
 
         return {found.partition: found for found in await asyncio.gather(*map(bounds, chosen))}
+
+    async def terms_below(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
+        """The terms of the last batches below offsets of a topic, by partition; 0 where a log does
+        not tell it any more.
+
+        Ask only if `offsets` has told terms: SPUs of an earlier version know neither.
+        """
+        route = await self._route(topic)
+        found = await asyncio.gather(
+            *(term_below(route, p, offset, OFFSETS_TIMEOUT_S) for p, offset in offsets.items())
+        )
+        return dict(zip(offsets, found, strict=True))
 
     async def offsets_at(
         self,

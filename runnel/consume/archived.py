@@ -78,9 +78,12 @@ class ArchivedRecords:
                 end = file.until if cursor.stop is None else min(file.until, cursor.stop)
                 cursor.position = max(cursor.position, end)
                 # If the log goes on here with other records than were archived, its leader says so.
-                cursor.term = file.term if file.until == file.end else 0
+                cursor.term = file.term if cursor.position == file.end else 0
+                cursor.term_starts = ((cursor.position - 1, cursor.term),)
             if found or cursor.position > before:
-                return FetchedChunk(cursor.partition, found, cursor.position, cursor.term)
+                return FetchedChunk(
+                    cursor.partition, found, cursor.position, cursor.term, cursor.term_starts
+                )
         self.close()
         return None
 

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
+from runnel.consume.delivered import ReadState
 from runnel.positions.store import Session
 from schemas.errors import FencedError, RunnelError
 
@@ -21,8 +22,7 @@ _log = logging.getLogger("runnel")
 class AutoCommit:
     """``interval_ms`` None: it commits nothing by itself.
 
-    ``processed`` gives the offsets to commit; ``fenced`` is called when another consumer has the
-    name.
+    ``state`` knows the offsets to commit; ``fenced`` is called when another consumer has the name.
     """
 
     def __init__(
@@ -30,13 +30,13 @@ class AutoCommit:
         topic: str,
         session: Session,
         interval_ms: int | None,
-        processed: Callable[[], Mapping[int, int]],
+        state: ReadState,
         fenced: Callable[[FencedError], None],
     ) -> None:
         self._topic = topic
         self._session = session
         self._interval_ms = interval_ms
-        self._processed = processed
+        self._state = state
         self._fenced = fenced
         self._task: asyncio.Task[None] | None = None
 
@@ -61,17 +61,18 @@ class AutoCommit:
     async def finish(self, offsets: Mapping[int, int]) -> None:
         """Commit everything, because the end was reached. Raises FencedError."""
         if self.enabled:
-            await self._session.advance(offsets)
+            await self._session.advance(self._state.with_terms(offsets))
 
     async def close(self, offsets: Mapping[int, int], give_up_s: float) -> None:
         """Commit these offsets for the last time and end the session. Raises as `Session.close`."""
-        await self._session.close(offsets if self.enabled else {}, give_up_s)
+        wanted = self._state.with_terms(offsets) if self.enabled else {}
+        await self._session.close(wanted, give_up_s)
 
     async def _run(self, interval_s: float) -> None:
         while True:
             await asyncio.sleep(interval_s)
             try:
-                await self._session.advance(self._processed())
+                await self._session.advance(self._state.with_terms(self._state.processed()))
             except FencedError as error:
                 # A consumer that continued would process what another one processes, too.
                 self._fenced(error)

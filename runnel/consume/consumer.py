@@ -34,6 +34,7 @@ from runnel.net.partition_count import follow_partition_count
 from runnel.net.routing import TopicRoute
 from runnel.positions.store import Session
 from runnel.records.cursor import READ_TRANSACTION_ID
+from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.records.record import Record
 from schemas.columns.topic_schema import TopicSchema
 from schemas.errors import FencedError, InvalidRequestError, RunnelError
@@ -90,7 +91,7 @@ class Consumer:
         self._on_closed = closed
         self._session = session
         self._auto_commit = (
-            AutoCommit(topic, session, settings.auto_commit_ms, self.state.processed, self._fenced)
+            AutoCommit(topic, session, settings.auto_commit_ms, self.state, self._fenced)
             if session is not None
             else None
         )
@@ -263,9 +264,17 @@ class Consumer:
     def position(self) -> dict[int, int]:
         """Per partition the offset after the last record that was handed out.
 
-        Give it as ``start`` to another consumer to continue from here.
+        Give it as ``start`` to another consumer to continue from here; better, give that
+        `position_with_terms`.
         """
         return dict(self.state.position)
+
+    def position_with_terms(self) -> dict[int, OffsetAndTerm]:
+        """As `position`, with what identifies the records below.
+
+        A consumer with this as ``start`` raises DivergedError if they were lost meanwhile.
+        """
+        return self.state.with_terms(self.position())
 
     async def seek(self, to: Start, partitions: Iterable[int] | None = None) -> None:
         """Read on from another place: `position` is there when this returns.
@@ -338,7 +347,7 @@ class Consumer:
             )
         wanted = self.position() if offsets is None else offsets
         try:
-            await self._session.commit(wanted)
+            await self._session.commit(self.state.with_terms(wanted))
         except FencedError as error:
             self._failure = error
             raise
@@ -398,7 +407,12 @@ class Consumer:
         return tasks
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException as error:
+            # Its block, whose end would close it, does not begin.
+            await self.leave(error)
+            raise
         return self
 
     async def __aexit__(

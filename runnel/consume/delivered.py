@@ -7,32 +7,62 @@ that is left in the middle of a chunk can be continued, by record or by batch.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat, starmap
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from runnel.records.arrow_schema import key_bytes
 from runnel.records.cursor import READ_SCHEMA, READ_TRANSACTION_ID
+from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.records.record import Headers, Record
 from runnel.records.tables import int64_values
 from schemas.columns.topic_schema import READER_COLUMNS, TopicSchema
 from schemas.errors import UnsupportedError
+
+#: How many terms back a reader knows where they began.
+_MOST_TERMS: Final = 32
 
 
 class FetchedChunk(NamedTuple):
     """Record batches of one partition, and the position once they are handed out.
 
     The position can lie behind the last record: control records take offsets too. ``term`` is that
-    of the last batch of the log before the position, 0 if it is not known.
+    of the last batch of the log before the position, 0 if it is not known; ``term_starts``: as
+    those of a `runnel.records.cursor.Cursor`.
     """
 
     partition: int
     batches: Sequence[pa.RecordBatch]
     position_after: int
     term: int = 0
+    term_starts: Sequence[tuple[int, int]] = ()
+
+
+class _Terms(NamedTuple):
+    """The terms of what was read of a partition, up to ``end``: the offset where batches of each
+    begin, and the term, which is 0 if it is not known."""
+
+    starts: tuple[tuple[int, int], ...]
+    end: int
+
+    def read_on(self, chunk: FetchedChunk) -> _Terms:
+        starts = list(self.starts)
+        for start in chunk.term_starts:
+            if not starts or starts[-1][1] != start[1]:
+                starts.append(start)
+        return _Terms(tuple(starts[-_MOST_TERMS:]), max(self.end, chunk.position_after))
+
+    def below(self, offset: int) -> int:
+        """The term of the last batch below an offset."""
+        if offset > self.end:
+            return 0
+        return next((term for start, term in reversed(self.starts) if start < offset), 0)
+
+
+_NO_TERMS: Final = _Terms((), 0)
 
 
 class ReadState:
@@ -53,6 +83,7 @@ class ReadState:
         self._with_ids = with_ids
         self._chunk: FetchedChunk | None = None
         self._searching: set[int] = set()
+        self._terms: dict[int, _Terms] = {}
         # For the chunk whose records are handed out one by one: its partition, and where it began.
         self._began: tuple[int, int] | None = None
         # For a batch that the user is processing: its partition and where it begins.
@@ -66,15 +97,19 @@ class ReadState:
         if chunk.batches:
             self._searching.discard(chunk.partition)
         self._began = (chunk.partition, self.position.get(chunk.partition, 0))
+        known = self._terms.get(chunk.partition, _NO_TERMS)
+        self._terms[chunk.partition] = known.read_on(chunk)
         self._chunk = chunk
         self._left = deque(chunk.batches)
         self._begin_batch()
 
-    def begin(self, partition: int, offset: int, *, searching: bool) -> None:
-        """The next chunk of the partition begins here. ``searching``: the record to begin with is
-        still to come; until it is handed out, there is nothing to commit.
+    def begin(self, partition: int, offset: int, term: int = 0, *, searching: bool) -> None:
+        """The next chunk of the partition begins here; ``term``: that of the last batch below, 0 if
+        it is not known. ``searching``: the record to begin with is still to come; until it is
+        handed out, there is nothing to commit.
         """
         self.position[partition] = offset
+        self._terms[partition] = _Terms(((offset - 1, term),) if term else (), offset)
         if searching:
             self._searching.add(partition)
         else:
@@ -176,6 +211,14 @@ class ReadState:
     def asked(self) -> None:
         """The user asks for more: everything handed out is processed."""
         self._batch = None
+
+    def with_terms(self, offsets: Mapping[int, int]) -> dict[int, OffsetAndTerm]:
+        """Offsets up to which was read, with the terms of the batches below them. For any
+        thread."""
+        return {
+            p: OffsetAndTerm(offset, self._terms.get(p, _NO_TERMS).below(offset))
+            for p, offset in offsets.items()
+        }
 
     def handed_out(self) -> dict[int, int]:
         """As ``position``, without partitions whose first record is still to come."""

@@ -144,7 +144,9 @@ class PartitionReader:
                 continue
             self.from_earliest = False
             self.fetcher.counts.received(sum(b.num_rows for b in found), len(fetched.data))
-            return FetchedChunk(cursor.partition, found, cursor.position, cursor.term)
+            return FetchedChunk(
+                cursor.partition, found, cursor.position, cursor.term, cursor.term_starts
+            )
 
     async def _fetch_verified(self, damage: CorruptBatchError) -> Fetched | None:
         """The batches that arrived damaged from the leader, once more, verified by the leader.

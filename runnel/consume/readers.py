@@ -216,6 +216,7 @@ class PartitionReaders:
             place.offset,
             old.cursor.stop,
             place.not_before_us,
+            place.term,
             not_before_id=place.not_before_id,
             before_us=old.cursor.before_us,
         )
@@ -254,7 +255,9 @@ class PartitionReaders:
 
     def _reader(self, start: PartitionStart) -> PartitionReader:
         cursor = start.cursor
-        self._state.begin(cursor.partition, cursor.position, searching=cursor.searching)
+        self._state.begin(
+            cursor.partition, cursor.position, cursor.term, searching=cursor.searching
+        )
         cursor.columns = self._columns
         if self._settings.columns is not None:
             cursor.wanted = frozenset(self._settings.columns)

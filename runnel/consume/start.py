@@ -13,10 +13,11 @@ from datetime import datetime
 
 from runnel.archive.resolving import resolve_place
 from runnel.archive.source import ArchiveSource
-from runnel.net.offsets import Range, ResolvedOffset, Start, list_offsets
+from runnel.net.offsets import Range, ResolvedOffset, Start, list_offsets, with_terms
 from runnel.net.routing import TopicRoute
 from runnel.positions.store import Session
 from runnel.records.cursor import Cursor
+from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.records.record import timestamp_us_of
 from runnel.records.schema_resolution import ReadColumns
 from schemas.errors import LOST_RECORDS, DivergedError
@@ -47,15 +48,15 @@ async def find_starts(
     """Where to begin in each of the partitions; opens the ``session`` of a named consumer.
     ``columns``: how batches of a typed topic are decoded. ``archive``: the topic's, if it has one.
 
-    Raises DivergedError if a log ends before the committed position, RetryableErrors without an
-    answer for ``give_up_s``.
+    Raises DivergedError if a log no longer holds what was read before the committed position,
+    RetryableErrors without an answer for ``give_up_s``.
     """
     finder = _StartFinder(route, wanted, give_up_s, columns, archive)
     if session is None:
         return await finder.all_from(partitions, wanted.start)
     found: dict[int, PartitionStart] = {}
 
-    async def starts(there: Sequence[int], since: Sequence[int]) -> dict[int, int]:
+    async def starts(there: Sequence[int], since: Sequence[int]) -> dict[int, OffsetAndTerm]:
         asked, added = await asyncio.gather(
             finder.all_from(there, wanted.start),
             # Records came before this consumer could read the new partition: leave none out.
@@ -64,14 +65,16 @@ async def find_starts(
         found.update({each.cursor.partition: each for each in (*asked, *added)})
         # A time or an id that is not there yet is looked for again: nothing is committed for it.
         cursors = [each.cursor for each in found.values()]
-        return {c.partition: c.position for c in cursors if not c.searching}
+        offsets = {c.partition: c.position for c in cursors if not c.searching}
+        return await with_terms(route, offsets, give_up_s)
 
     committed = await session.open(route.topic.uid, route.partition_count, partitions, starts)
 
     async def placed(index: int) -> PartitionStart:
         known = found.get(index)
         # Another consumer may have committed while this one looked for the start.
-        if known is not None and committed.get(index) in (None, known.cursor.position):
+        at = committed.get(index)
+        if known is not None and (at is None or at.offset == known.cursor.position):
             return known
         return await finder.from_committed(index, committed[index], session.name)
 
@@ -96,23 +99,33 @@ class _StartFinder:
     async def all_from(self, partitions: Sequence[int], start: Start) -> list[PartitionStart]:
         return await asyncio.gather(*(self._from(index, start) for index in partitions))
 
-    async def from_committed(self, partition: int, committed: int, name: str) -> PartitionStart:
-        """Raises DivergedError if the log ends before the committed position: a reader would wait
-        there, and skip the records that come meanwhile.
+    async def from_committed(
+        self, partition: int, committed: OffsetAndTerm, name: str
+    ) -> PartitionStart:
+        """Raises DivergedError if the log no longer holds what was read before the committed
+        position: records that took the place of others would be skipped.
         """
-        route = self._route
+        route, offset = self._route, committed.offset
         for _ in range(2):
-            found = await list_offsets(route, partition, LATEST, self._give_up_s)
-            if found.offset >= committed:
-                return await self._from(partition, committed)
+            try:
+                found = await list_offsets(
+                    route, partition, LATEST, self._give_up_s, read=committed
+                )
+            except DivergedError as error:
+                place = error.diverged_at
+                what = f"the log holds other records from offset {place} on"
+                break
+            if found.offset >= offset:
+                return await self._from(partition, {partition: committed})
+            place, what = found.offset, f"the log ends at {found.offset}"
             # It may be a deposed leader that does not know it yet: ask for the leader now.
             route.suspect(partition)
         raise DivergedError(
-            f"{route.name}/{partition}: consumer {name!r} has read up to offset {committed},"
-            f" and the log ends at {found.offset}: {LOST_RECORDS}. Decide"
-            f" what to do about those already processed, and then: runnel consumer reset"
-            f" {name} --topic {route.name} --offset {found.offset} -p {partition}",
-            diverged_at=found.offset,
+            f"{route.name}/{partition}: consumer {name!r} has read up to offset {offset},"
+            f" and {what}: {LOST_RECORDS}. Decide what to do about those already processed, and"
+            f" then: runnel consumer reset {name} --topic {route.name} --offset {place}"
+            f" -p {partition}",
+            diverged_at=place,
         )
 
     async def _from(self, partition: int, start: Start) -> PartitionStart:
@@ -131,6 +144,7 @@ class _StartFinder:
             begin.offset,
             stop,
             begin.not_before_us,
+            begin.term,
             not_before_id=begin.not_before_id,
             before_us=before_us,
         )

@@ -8,6 +8,7 @@ time or a transaction id; which record of it is the first, one FETCH of that bat
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,10 +16,12 @@ from typing import Any, Final, Literal
 
 from runnel.net.routing import TopicRoute
 from runnel.records.cursor import Cursor
+from runnel.records.offset_and_term import NOTHING_READ, OffsetAndTerm
 from runnel.records.record import as_transaction_id, timestamp_us_of
 from runnel.records.schema_resolution import ReadColumns
 from schemas.errors import (
     CorruptBatchError,
+    DivergedError,
     InvalidRequestError,
     OffsetOutOfRangeError,
     UnsupportedError,
@@ -50,9 +53,15 @@ class TransactionId:
 
 
 #: Where to begin: "earliest", "latest", an offset, offsets by partition, a datetime with a time
-#: zone, a timedelta (so long ago), or a `TransactionId`.
+#: zone, a timedelta (so long ago), or a `TransactionId`. An `OffsetAndTerm` for a partition also
+#: says what was read before.
 Start = (
-    Literal["earliest", "latest"] | int | Mapping[int, int] | datetime | timedelta | TransactionId
+    Literal["earliest", "latest"]
+    | int
+    | Mapping[int, int | OffsetAndTerm]
+    | datetime
+    | timedelta
+    | TransactionId
 )
 #: Where to end: None follows for ever, "latest" is the end of the committed records when reading
 #: begins, offsets by partition are the first that are not read. A datetime, or a timedelta (so long
@@ -138,7 +147,7 @@ _MOST_OVERTAKEN: Final = 3
 @dataclass(frozen=True, slots=True)
 class ResolvedOffset:
     """Where reading begins. ``lac`` is the last add confirmed if the leader's answer included it,
-    else -1.
+    else -1. ``term``: that of the last batch below the offset, as the reader knows it.
 
     ``not_before_us`` and ``not_before_id`` are set where the first record of a time or of a
     transaction id is not known yet: at the end of the log, and at a batch that could not be read
@@ -149,6 +158,7 @@ class ResolvedOffset:
     lac: int = -1
     not_before_us: int | None = None
     not_before_id: int | None = None
+    term: int = 0
 
 
 async def resolve_offset(
@@ -187,7 +197,10 @@ async def resolve_offset(
         case int() as offset:
             return ResolvedOffset(offset)
         case offsets:
-            return ResolvedOffset(offsets[partition])
+            place = offsets[partition]
+            if isinstance(place, OffsetAndTerm):
+                return ResolvedOffset(place.offset, term=place.term)
+            return ResolvedOffset(place)
 
 
 async def list_offsets(
@@ -196,17 +209,27 @@ async def list_offsets(
     position: int,
     give_up_s: float,
     by: PositionBy = PositionBy.TIMESTAMP,
+    read: OffsetAndTerm = NOTHING_READ,
 ) -> ListOffsetsResponse:
     """Ask the leader for an offset; see `schemas.wire.record_requests.ListOffsetsRequest`.
 
-    Raises UnsupportedError if the leader's version does not know such positions.
+    Raises UnsupportedError if the leader's version does not know such positions, DivergedError if
+    the log no longer holds what was ``read``.
     """
-    response = await route.retrying(
-        partition,
-        Api.LIST_OFFSETS,
-        lambda uid: ListOffsetsRequest(uid, position, by).pack(),
-        give_up_s=give_up_s,
-    )
+
+    while True:
+        try:
+            response = await route.retrying(
+                partition,
+                Api.LIST_OFFSETS,
+                lambda uid: ListOffsetsRequest(uid, position, by, *read).pack(),
+                give_up_s=give_up_s,
+            )
+            break
+        except DivergedError:
+            # It may be a deposed leader that does not know it yet.
+            if not await route.another_leads(partition):
+                raise
     found = ListOffsetsResponse.unpack(response.fixed)
     if found.by is not by:
         raise UnsupportedError(
@@ -214,6 +237,35 @@ async def list_offsets(
             " an earlier version; upgrade it"
         )
     return found
+
+
+async def term_below(route: TopicRoute, partition: int, offset: int, give_up_s: float) -> int:
+    """The term of the last batch below an offset; 0 if the log does not tell it any more.
+
+    Only an SPU whose answers have terms knows this question. Raises as `list_offsets`.
+    """
+    found = await list_offsets(route, partition, offset, give_up_s, PositionBy.OFFSET)
+    return found.term
+
+
+async def with_terms(
+    route: TopicRoute, offsets: Mapping[int, int], give_up_s: float
+) -> dict[int, OffsetAndTerm]:
+    """Offsets by partition with the terms of the batches below them, as their leaders know these.
+
+    Raises as `list_offsets`.
+    """
+
+    async def one(partition: int, offset: int) -> OffsetAndTerm:
+        if not offset:
+            return OffsetAndTerm(offset)
+        found = await list_offsets(route, partition, LATEST, give_up_s)
+        if found.term and offset < found.offset:
+            return OffsetAndTerm(offset, await term_below(route, partition, offset, give_up_s))
+        return OffsetAndTerm(offset, found.term if found.offset == offset else 0)
+
+    found = await asyncio.gather(*(one(p, offset) for p, offset in offsets.items()))
+    return dict(zip(offsets, found, strict=True))
 
 
 async def _find_record(
@@ -278,13 +330,14 @@ async def _first_due(route: TopicRoute, cursor: Cursor, give_up_s: float) -> int
 
 def check_offsets(name: str, offsets: Mapping[Any, Any]) -> None:
     """Raise InvalidRequestError unless these are offsets by partition."""
-    for partition, offset in offsets.items():
+    for partition, given in offsets.items():
+        offset = given.offset if isinstance(given, OffsetAndTerm) else given
         if not isinstance(partition, int) or not isinstance(offset, int) or offset < 0:
             raise InvalidRequestError(_bad(name, dict(offsets)))
 
 
 def check_named(
-    name: str, offsets: Mapping[int, int], topic: str, partitions: Iterable[int]
+    name: str, offsets: Mapping[int, object], topic: str, partitions: Iterable[int]
 ) -> None:
     """Raise InvalidRequestError unless there is an offset for each of the partitions."""
     wanted = dict.fromkeys(partitions)

@@ -16,9 +16,18 @@ from typing import Final
 
 from runnel.archive.resolving import resolve_place
 from runnel.archive.source import ArchiveSource
-from runnel.net.offsets import Range, list_offsets
+from runnel.net.offsets import Range, list_offsets, with_terms
 from runnel.net.routing import TopicRoute
-from runnel.positions.state import Positions, Reading, Reset, Update, find, forget, readings
+from runnel.positions.state import (
+    Positions,
+    Reading,
+    Reset,
+    Update,
+    apart,
+    find,
+    forget,
+    readings,
+)
 from runnel.positions.store import GIVE_UP_S, PositionStore
 from runnel.records.record import time_of
 from runnel.records.schema_resolution import ReadColumns
@@ -135,8 +144,11 @@ async def reset_consumer(
     """
     log = await _log_of(store, name, route.name)
     chosen = to.chosen(route.name, route.partition_count)
-    offsets = await asyncio.gather(
+    found = await asyncio.gather(
         *(_resolve(route, index, to, columns, archive) for index in chosen)
+    )
+    offsets, terms = apart(
+        await with_terms(route, dict(zip(chosen, found, strict=True)), GIVE_UP_S)
     )
     reset = Reset(
         name=name,
@@ -145,7 +157,8 @@ async def reset_consumer(
         partition_count=route.partition_count,
         by=by,
         at_us=now_us(),
-        offsets=dict(zip(chosen, offsets, strict=True)),
+        offsets=offsets,
+        terms=terms,
     )
     fenced: str | None = None
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, assert_never
 
+from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.records.record import MAX_TIME_US, time_of
 from runnel.state_log.fold import read_number, read_text
 from schemas.errors import FencedError, UnsupportedError
@@ -22,10 +23,17 @@ from schemas.errors import FencedError, UnsupportedError
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The next offset to read of a partition, and when it was committed, in microseconds."""
+    """The next offset to read of a partition, when it was committed, in microseconds, and the term
+    of the last batch below it, 0 if it is not known."""
 
     offset: int
     at_us: int
+    term: int = 0
+
+    @property
+    def place(self) -> OffsetAndTerm:
+        """Up to where was read."""
+        return OffsetAndTerm(self.offset, self.term)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +64,7 @@ Positions = dict[str, dict[str, Reading]]
 @dataclass(frozen=True, slots=True)
 class Opened:
     """A session takes a reading over, or begins it; ``starts`` holds the offsets to begin at for
-    partitions where nothing is committed."""
+    partitions where nothing is committed, ``terms`` those of the batches below, where known."""
 
     name: str
     topic: str
@@ -66,16 +74,18 @@ class Opened:
     by: str
     at_us: int
     starts: Mapping[int, int]
+    terms: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The session has read up to these offsets."""
+    """The session has read up to these offsets; ``terms`` as in `Opened`."""
 
     name: str
     topic: str
     at_us: int
     offsets: Mapping[int, int]
+    terms: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +98,8 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """A client has set where to continue; the session that was reading is fenced."""
+    """A client has set where to continue; the session that was reading is fenced. ``terms`` as in
+    `Opened`."""
 
     name: str
     topic: str
@@ -97,6 +108,7 @@ class Reset:
     by: str
     at_us: int
     offsets: Mapping[int, int]
+    terms: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +143,7 @@ class PositionsState:
         match update:
             case Opened():
                 known = _positions_of(old, update.topic_uid)
-                starts = _at(update.starts, update.at_us)
+                starts = _at(update.starts, update.terms, update.at_us)
                 reading = Reading(
                     update.topic_uid,
                     update.partition_count,
@@ -149,11 +161,11 @@ class PositionsState:
                     None,
                     update.by,
                     update.at_us,
-                    {**known, **_at(update.offsets, update.at_us)},
+                    {**known, **_at(update.offsets, update.terms, update.at_us)},
                 )
                 state.setdefault(update.name, {})[update.topic] = reading
             case Committed() if old is not None:
-                moved = {**old.positions, **_at(update.offsets, update.at_us)}
+                moved = {**old.positions, **_at(update.offsets, update.terms, update.at_us)}
                 state[update.name][update.topic] = replace(old, positions=moved)
             case Closed() if old is not None:
                 state[update.name][update.topic] = replace(old, session=None)
@@ -179,6 +191,8 @@ class PositionsState:
                 "by": reading.by,
                 "since": reading.since_us,
                 "positions": [[p, at.offset, at.at_us] for p, at in reading.positions.items()],
+                # Apart, because clients of earlier versions know only three numbers.
+                "terms": [[p, at.term] for p, at in reading.positions.items() if at.term],
             }
             for name, topic, reading in readings(state)
         ]
@@ -187,6 +201,7 @@ class PositionsState:
         """Raises ValueError, TypeError, KeyError for what `pack_state` does not write."""
         state: Positions = {}
         for item in data:
+            terms = _numbers(item.get("terms", ()))
             state.setdefault(read_text(item["name"]), {})[read_text(item["topic"])] = Reading(
                 read_text(item["uid"]),
                 read_number(item["count"]),
@@ -194,7 +209,7 @@ class PositionsState:
                 read_text(item["by"]),
                 _time_us(item["since"]),
                 {
-                    read_number(p): Position(read_number(offset), _time_us(at))
+                    read_number(p): Position(read_number(offset), _time_us(at), terms.get(p, 0))
                     for p, offset, at in item["positions"]
                 },
             )
@@ -216,16 +231,20 @@ class PositionsState:
                 f"updates {data['kind']!r} of consumers' positions are not known to this client;"
                 " upgrade it"
             )
-        given = {column.name: _read_field(column.name, data[column.name]) for column in fields(cls)}
-        return cls(**given)
+        # Clients of earlier versions write no terms.
+        given = {"terms": (), **data}
+        return cls(
+            **{column.name: _read_field(column.name, given[column.name]) for column in fields(cls)}
+        )
 
 
 def _time_us(value: Any) -> int:
     return read_number(value, MAX_TIME_US)
 
 
-def _offsets(rows: Any) -> dict[int, int]:
-    return {read_number(partition): read_number(offset) for partition, offset in rows}
+def _numbers(rows: Any) -> dict[int, int]:
+    """By partition."""
+    return {read_number(partition): read_number(number) for partition, number in rows}
 
 
 def _read_field(name: str, value: Any) -> Any:
@@ -235,8 +254,8 @@ def _read_field(name: str, value: Any) -> Any:
             return read_number(value)
         case "at_us":
             return _time_us(value)
-        case "starts" | "offsets":
-            return _offsets(value)
+        case "starts" | "offsets" | "terms":
+            return _numbers(value)
         case _:
             return read_text(value)
 
@@ -275,7 +294,8 @@ def open_reading(state: Positions, wanted: Opened) -> tuple[Update, ...]:
         return ()
     known = _positions_of(old, wanted.topic_uid)
     starts = {p: offset for p, offset in wanted.starts.items() if p not in known}
-    return (replace(wanted, starts=starts),)
+    terms = {p: term for p, term in wanted.terms.items() if p in starts}
+    return (replace(wanted, starts=starts, terms=terms),)
 
 
 def commit(
@@ -283,13 +303,13 @@ def commit(
     name: str,
     topic: str,
     session: str,
-    offsets: Mapping[int, int],
+    places: Mapping[int, OffsetAndTerm],
     at_us: int,
     *,
     back: bool = False,
     close: bool = False,
 ) -> tuple[Update, ...]:
-    """The updates that commit the ``offsets`` above the committed ones (with ``back``, all that
+    """The updates that commit the ``places`` above the committed ones (with ``back``, all that
     differ from them) and close the session if asked to.
 
     Raises FencedError if the session does not own the reading any more.
@@ -299,11 +319,11 @@ def commit(
         raise FencedError(_why_fenced(name, topic, reading))
     known = {p: at.offset for p, at in reading.positions.items()}
     news = {
-        p: offset
-        for p, offset in offsets.items()
-        if offset > known.get(p, -1) or (back and offset != known[p])
+        p: place
+        for p, place in places.items()
+        if place.offset > known.get(p, -1) or (back and place.offset != known[p])
     }
-    committed = (Committed(name, topic, at_us, news),) if news else ()
+    committed = (Committed(name, topic, at_us, *apart(news)),) if news else ()
     return (*committed, Closed(name, topic)) if close else committed
 
 
@@ -329,5 +349,11 @@ def _positions_of(reading: Reading | None, topic_uid: str) -> Mapping[int, Posit
     return reading.positions if reading is not None and reading.topic_uid == topic_uid else {}
 
 
-def _at(offsets: Mapping[int, int], at_us: int) -> dict[int, Position]:
-    return {partition: Position(offset, at_us) for partition, offset in offsets.items()}
+def apart(places: Mapping[int, OffsetAndTerm]) -> tuple[dict[int, int], dict[int, int]]:
+    """The offsets, and the terms where they are known, as updates have them."""
+    offsets = {p: place.offset for p, place in places.items()}
+    return offsets, {p: place.term for p, place in places.items() if place.term}
+
+
+def _at(offsets: Mapping[int, int], terms: Mapping[int, int], at_us: int) -> dict[int, Position]:
+    return {p: Position(offset, at_us, terms.get(p, 0)) for p, offset in offsets.items()}

@@ -17,11 +17,13 @@ from runnel.positions.state import (
     Positions,
     PositionsState,
     Update,
+    apart,
     commit,
     find,
     open_reading,
     uncommitted,
 )
+from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.state_log.log import StateLog, now_us
 from runnel.state_log.topic_logs import TopicLogs
 from schemas.errors import InvalidRequestError
@@ -32,7 +34,7 @@ from schemas.objects.system_topics import is_system_name
 GIVE_UP_S: Final = 30.0
 
 #: Where to begin: in partitions that existed before, and in those added since.
-Starts = Callable[[Sequence[int], Sequence[int]], Awaitable[Mapping[int, int]]]
+Starts = Callable[[Sequence[int], Sequence[int]], Awaitable[Mapping[int, OffsetAndTerm]]]
 
 
 def check_consumer_name(name: str) -> str:
@@ -89,8 +91,8 @@ class Session:
 
     async def open(
         self, topic_uid: str, partition_count: int, partitions: Sequence[int], starts: Starts
-    ) -> dict[int, int]:
-        """Take the reading over from its former session, and return the offsets to read from.
+    ) -> dict[int, OffsetAndTerm]:
+        """Take the reading over from its former session, and return the places to read from.
 
         ``starts`` is asked about partitions without a commit; its offsets are committed at once, so
         that a consumer that dies before its first commit begins there again. Partitions that it
@@ -99,6 +101,7 @@ class Session:
         log = await self._store.made_log_of(self.name)
         reading = find(await log.read(self._give_up_s), self.name, self._topic)
         there, since = uncommitted(reading, topic_uid, partitions)
+        offsets, terms = apart(await starts(there, since) if there or since else {})
         opened = Opened(
             name=self.name,
             topic=self._topic,
@@ -107,49 +110,51 @@ class Session:
             session=self._id,
             by=self._by,
             at_us=now_us(),
-            starts=dict(await starts(there, since)) if there or since else {},
+            starts=offsets,
+            terms=terms,
         )
         state = await log.update(lambda state: open_reading(state, opened), self._give_up_s)
         self._log = log
         reading = find(state, self.name, self._topic)
         positions = reading.positions if reading is not None else {}
-        self._committed = {p: positions[p].offset for p in partitions if p in positions}
-        return dict(self._committed)
+        found = {p: positions[p].place for p in partitions if p in positions}
+        self._committed = {p: place.offset for p, place in found.items()}
+        return found
 
-    async def commit(self, offsets: Mapping[int, int]) -> None:
-        """Commit offsets, forwards or back.
+    async def commit(self, places: Mapping[int, OffsetAndTerm]) -> None:
+        """Commit up to where was read, forwards or back.
 
         Raises FencedError once another session owns the reading, DeadlineExceededError.
         """
         if self._log is None:
             return
-        news = {p: at for p, at in offsets.items() if self._committed.get(p) != at}
+        news = {p: at for p, at in places.items() if self._committed.get(p) != at.offset}
         if news:
             await self._append(self._log, news, self._give_up_s, back=True)
         else:
             state = await self._log.read(self._give_up_s)
             commit(state, self.name, self._topic, self._id, {}, 0)
 
-    async def advance(self, offsets: Mapping[int, int]) -> None:
-        """Commit those offsets that are above the committed ones. Raises what `commit` raises, if
+    async def advance(self, places: Mapping[int, OffsetAndTerm]) -> None:
+        """Commit those places that are above the committed ones. Raises what `commit` raises, if
         there are any."""
-        if self._log is not None and self._any_above(offsets):
-            await self._append(self._log, offsets, self._give_up_s)
+        if self._log is not None and self._any_above(places):
+            await self._append(self._log, places, self._give_up_s)
 
-    async def close(self, offsets: Mapping[int, int], give_up_s: float) -> None:
+    async def close(self, places: Mapping[int, OffsetAndTerm], give_up_s: float) -> None:
         """`advance`, and end the session. Raises FencedError, DeadlineExceededError; the session is
         over all the same."""
         log, self._log = self._log, None
         if log is not None:
-            await self._append(log, offsets, give_up_s, close=True)
+            await self._append(log, places, give_up_s, close=True)
 
-    def _any_above(self, offsets: Mapping[int, int]) -> bool:
-        return any(at > self._committed.get(p, -1) for p, at in offsets.items())
+    def _any_above(self, places: Mapping[int, OffsetAndTerm]) -> bool:
+        return any(at.offset > self._committed.get(p, -1) for p, at in places.items())
 
     async def _append(
         self,
         log: StateLog[Positions, Update],
-        offsets: Mapping[int, int],
+        places: Mapping[int, OffsetAndTerm],
         give_up_s: float,
         *,
         back: bool = False,
@@ -158,7 +163,7 @@ class Session:
         at_us = now_us()
         state = await log.update(
             lambda state: commit(
-                state, self.name, self._topic, self._id, offsets, at_us, back=back, close=close
+                state, self.name, self._topic, self._id, places, at_us, back=back, close=close
             ),
             give_up_s,
         )

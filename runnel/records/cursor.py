@@ -62,9 +62,10 @@ class Cursor:
     this timestamp or a later one ends the reading, and becomes ``stop``. ``not_before_us``: records
     before the first one with this timestamp or a later one are left out. ``not_before_id``: the
     same for the first record with this transaction id or a larger one. ``term`` is that of the last
-    batch that was read. ``columns``: of a typed topic, how its batches are decoded; records are
-    given in its schema then. ``wanted``: other columns than these may be null; those that tell what
-    is due are added.
+    batch that was read, and ``term_starts`` tells the terms of what was taken last: the offset of
+    the first batch and its term, and the same of each batch with another term. ``columns``: of a
+    typed topic, how its batches are decoded; records are given in its schema then. ``wanted``:
+    other columns than these may be null; those that tell what is due are added.
     """
 
     topic: str
@@ -77,6 +78,7 @@ class Cursor:
     not_before_id: int | None = None
     before_us: int | None = None
     wanted: frozenset[str] | None = None
+    term_starts: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.not_before_us is not None or self.before_us is not None:
@@ -105,6 +107,7 @@ class Cursor:
         """
         found: list[_Due] = []
         before = self._state()
+        self.term_starts = ()
         try:
             batches = split_batches(data)
             if not batches and len(data):
@@ -143,6 +146,7 @@ class Cursor:
         is not known.
         """
         start, stop = self.position, end if self.stop is None else min(end, self.stop)
+        self.term_starts = ((start, term),)
         self.position, self.term = stop, term
         rows = _between(rows, start, stop)
         if self.not_before_us is not None:
@@ -174,7 +178,9 @@ class Cursor:
             end = self.stop
         start = max(self.position, header.base_offset)
         self.position = end
-        self.term = header.term
+        if header.term != self.term or not self.term_starts:
+            self.term = header.term
+            self.term_starts += ((header.base_offset, header.term),)
         if header.is_control or start >= end:
             return None
         if self.not_before_id is not None and (

@@ -148,7 +148,7 @@ class FixedPart:
     """A fixed part: a struct layout and the conversion to and from it.
 
     The last ``ADDED`` bytes of the layout are fields that peers of an earlier version do not
-    send; they count as zero then.
+    send; what is missing counts as zero.
     """
 
     LAYOUT: ClassVar[struct.Struct]
@@ -162,7 +162,7 @@ class FixedPart:
                 raise ProtocolError(
                     f"{cls.__name__} needs {size - cls.ADDED} bytes, {len(data)} arrived"
                 )
-            data = bytes(data[: size - cls.ADDED]).ljust(size, b"\0")
+            data = bytes(data).ljust(size, b"\0")
         return cls.LAYOUT.unpack_from(data)
 
 

@@ -61,6 +61,8 @@ class PositionBy(IntEnum):
 
     TIMESTAMP = 0
     TRANSACTION_ID = 1
+    #: The answer repeats it, with the term of the batch below it.
+    OFFSET = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,23 +176,30 @@ class FetchResponse(FixedPart):
 @dataclass(frozen=True, slots=True)
 class ListOffsetsRequest(FixedPart):
     """Ask for an offset: `EARLIEST`, `LATEST` (one above the last committed), or the first
-    record at or after a timestamp in microseconds (0 and up). ``by`` says what a position of 0 or
-    more counts."""
+    record at or after a timestamp in microseconds (0 and up).
+
+    ``by`` says what a position of 0 or more counts. ``term`` is the term of the last batch below
+    ``below`` as the asker has read it, 0 if it asks nothing of the kind: DivergedError says that
+    the log no longer holds that, as for a `FetchRequest`.
+    """
 
     uid: PartitionUid
     position: int
     by: PositionBy = PositionBy.TIMESTAMP
-    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<16sqB")
-    ADDED: ClassVar[int] = 1
+    below: int = 0
+    term: int = 0
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<16sqBqQ")
+    ADDED: ClassVar[int] = 17
 
     def pack(self) -> bytes:
-        return self.LAYOUT.pack(uid_bytes(self.uid), self.position, self.by)
+        return self.LAYOUT.pack(uid_bytes(self.uid), self.position, self.by, self.below, self.term)
 
     @classmethod
     def unpack(cls, data: memoryview | bytes) -> Self:
-        uid, position, by = cls._fields(data)
+        uid, position, by, below, term = cls._fields(data)
         try:
-            return cls(uid_text(uid), position, PositionBy(by))  # type: ignore[arg-type]
+            known = PositionBy(by)  # type: ignore[arg-type]
+            return cls(uid_text(uid), position, known, below, term)  # type: ignore[arg-type]
         except ValueError as error:
             raise ProtocolError(f"bad request for an offset: {error}") from error
 
@@ -202,7 +211,8 @@ class ListOffsetsResponse(FixedPart):
     For a timestamp, the offset is that of the first *batch* whose last timestamp is at or after it;
     for a transaction id, of the first batch whose last id is that or larger. The reader skips the
     earlier records of that batch. ``by`` repeats how the position was understood: an SPU of an
-    earlier version takes every position for a timestamp, and does not say so.
+    earlier version takes every position for a timestamp, and does not say so. ``term`` is that of
+    the last batch below the offset, 0 if the log does not tell it any more.
     """
 
     offset: int
@@ -210,16 +220,19 @@ class ListOffsetsResponse(FixedPart):
     lac: int
     size_bytes: int
     by: PositionBy = PositionBy.TIMESTAMP
-    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<qqqQB")
-    ADDED: ClassVar[int] = 1
+    term: int = 0
+    LAYOUT: ClassVar[struct.Struct] = struct.Struct("<qqqQBQ")
+    ADDED: ClassVar[int] = 9
 
     def pack(self) -> bytes:
-        return self.LAYOUT.pack(self.offset, self.log_start, self.lac, self.size_bytes, self.by)
+        return self.LAYOUT.pack(
+            self.offset, self.log_start, self.lac, self.size_bytes, self.by, self.term
+        )
 
     @classmethod
     def unpack(cls, data: memoryview | bytes) -> Self:
-        *numbers, by = cls._fields(data)
+        *numbers, by, term = cls._fields(data)
         try:
-            return cls(*numbers, PositionBy(by))  # type: ignore[arg-type, call-arg]
+            return cls(*numbers, PositionBy(by), term)  # type: ignore[arg-type, call-arg]
         except ValueError as error:
             raise ProtocolError(f"bad answer with an offset: {error}") from error

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runnel import ArchivedTopic
+from spark_io.options.places import TERMS, UIDS
 from spark_io.plan.slices import LogSlice
 
 
@@ -38,7 +39,7 @@ def divide(
         if archive is None or archive.place.uid != piece.topic_uid or piece.is_empty:
             rest.append(piece)
             continue
-        at = piece.start
+        at, term = piece.start, piece.start_term
         known = archive.listed.partition(piece.partition)
         for file in known.covering(piece.start, piece.end):
             if max(file.base, known.removed_before) > at:
@@ -47,10 +48,10 @@ def divide(
             path = str(archive.place.file(piece.partition, file.name))
             whole = (at, stop) == (file.base, file.end)
             files.append(FilePart(piece.topic, piece.partition, path, at, stop, whole))
-            at = stop
+            at, term = stop, file.term if stop == file.end else 0
         # The first record of a time is found exactly: see `runnel.Cluster.offsets_at`.
         begins_at = piece.begins_at if at == piece.start else None
-        rest.append(replace(piece, start=at, begins_at=begins_at))
+        rest.append(replace(piece, start=at, begins_at=begins_at, start_term=term))
     return files, rest
 
 
@@ -60,15 +61,21 @@ def rest_options(rest: Sequence[LogSlice]) -> dict[str, str]:
     starting: dict[str, dict[str, int]] = {}
     ending: dict[str, dict[str, int]] = {}
     uids: dict[str, str] = {}
+    starting_terms: dict[str, dict[str, int]] = {}
+    ending_terms: dict[str, dict[str, int]] = {}
     for piece in rest:
         partitions.setdefault(piece.topic, []).append(piece.partition)
         starting.setdefault(piece.topic, {})[str(piece.partition)] = piece.start
         ending.setdefault(piece.topic, {})[str(piece.partition)] = piece.end
         uids[piece.topic] = piece.topic_uid
+        if piece.start_term:
+            starting_terms.setdefault(piece.topic, {})[str(piece.partition)] = piece.start_term
+        if piece.end_term:
+            ending_terms.setdefault(piece.topic, {})[str(piece.partition)] = piece.end_term
     return {
         "assign": json.dumps(partitions),
-        "startingOffsets": json.dumps({**starting, "_uids": uids}),
-        "endingOffsets": json.dumps({**ending, "_uids": uids}),
+        "startingOffsets": json.dumps({**starting, TERMS: starting_terms, UIDS: uids}),
+        "endingOffsets": json.dumps({**ending, TERMS: ending_terms, UIDS: uids}),
     }
 
 

@@ -8,8 +8,9 @@
     {"orders": {"0": 1735689600000}}   times in milliseconds, in the options "…ByTimestamp"
 
 JSON names every partition that is read, as it does for Kafka: a missing partition is an error, so
-that no data is left out silently. ``"_uids": {"orders": "…"}`` in it, as in the offsets of a
-stream, says of which topics of these names it speaks. Pure.
+that no data is left out silently. Two more keys, as in the offsets of a stream, say what it speaks
+of: ``"_uids": {"orders": "…"}`` which topics of these names, and ``"_terms": {"orders": {"0": 7}}``
+which records below an offset, by the term of the last batch there. Pure.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from runnel import TransactionId
+from runnel import OffsetAndTerm, TransactionId
 from schemas.errors import InvalidRequestError
 from schemas.wire.record_requests import EARLIEST, LATEST
 
 #: Beside the topics in JSON: their uids. No topic of a user has such a name.
 UIDS: Final = "_uids"
+#: Beside them: by topic and partition the terms of the batches below the offsets.
+TERMS: Final = "_terms"
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _MAX_OFFSET: Final = (1 << 63) - 1
@@ -50,6 +53,7 @@ class Wish:
     everywhere: Place = EARLIEST
     by_topic: tuple[tuple[str | None, tuple[tuple[int, Place], ...]], ...] | None = None
     uids: tuple[tuple[str, str], ...] = ()
+    terms: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
 
     def check(
         self, partitions: Mapping[str, Collection[int]], uids: Mapping[str, str] | None = None
@@ -95,6 +99,16 @@ class Wish:
         if self.by_topic is None:
             return self.everywhere
         return (self._of(topic) or {})[index]
+
+    def read_before(self, topic: str) -> dict[int, OffsetAndTerm]:
+        """By partition the offset with the term of the batch below, where that is said."""
+        terms = dict(dict(self.terms).get(topic, ()))
+        places = self._of(topic) or {}
+        return {
+            index: OffsetAndTerm(place, terms[index])
+            for index, place in places.items()
+            if isinstance(place, int) and place > 0 and index in terms
+        }
 
     def _of(self, topic: str) -> dict[int, Place] | None:
         by_topic = dict(self.by_topic or ())
@@ -178,6 +192,12 @@ def _parse_json(option: str, text: str, only: str | None, wanted: str, value: An
     uids = data.pop(UIDS, {})
     if not isinstance(uids, dict) or not all(isinstance(uid, str) for uid in uids.values()):
         raise InvalidRequestError(f"option {option}: {UIDS} is no map of topics to uids")
+    try:
+        terms = parse_terms(data.pop(TERMS, {}))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InvalidRequestError(
+            f"option {option}: {TERMS} is no map of topics to the terms of their partitions"
+        ) from error
     by_topic: dict[str | None, Any] = data
     if not by_topic or not all(isinstance(inner, dict) for inner in data.values()):
         if only is None:
@@ -199,7 +219,27 @@ def _parse_json(option: str, text: str, only: str | None, wanted: str, value: An
     )
     if not any(partitions for _, partitions in found):
         raise InvalidRequestError(f"option {option}: the JSON names no partition; {wanted}")
-    return Wish(option, EARLIEST, found, tuple(sorted(uids.items())))
+    return Wish(
+        option,
+        EARLIEST,
+        found,
+        tuple(sorted(uids.items())),
+        tuple((topic, tuple(sorted(known.items()))) for topic, known in sorted(terms.items())),
+    )
+
+
+def parse_terms(data: Any) -> dict[str, dict[int, int]]:
+    """Terms by topic and partition. Raises AttributeError, TypeError or ValueError."""
+    return {
+        str(topic): {int(index): _term(term) for index, term in known.items()}
+        for topic, known in data.items()
+    }
+
+
+def _term(value: Any) -> int:
+    if type(value) is not int or not 0 < value <= _MAX_OFFSET:
+        raise ValueError(value)
+    return value
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

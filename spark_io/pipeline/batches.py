@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from runnel.pipelines.progress import Batch
-from spark_io.options.places import UIDS
+from spark_io.options.places import TERMS, UIDS
 
 OBSERVED: Final = "runnel_result"
 """The name under which a query counts the rows of its result."""
@@ -62,4 +62,4 @@ def _place(told: Any) -> dict[str, dict[str, int]] | None:
             return None
     if not isinstance(told, dict) or UIDS not in told:
         return None
-    return {topic: dict(offsets) for topic, offsets in told.items() if topic != UIDS}
+    return {topic: dict(offsets) for topic, offsets in told.items() if topic not in (UIDS, TERMS)}

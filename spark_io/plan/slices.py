@@ -10,8 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from runnel import KnownTopic, TransactionId
-from schemas.errors import LOST_RECORDS, InvalidRequestError, OffsetOutOfRangeError
+from runnel import KnownTopic, OffsetAndTerm, TransactionId
+from schemas.errors import (
+    LOST_RECORDS,
+    DivergedError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+)
 from schemas.wire.record_requests import EARLIEST, LATEST
 from spark_io.options.places import Place, Wish
 from spark_io.options.read import ReadOptions
@@ -23,7 +28,9 @@ class LogBounds:
     """One partition's log: offsets from ``start`` to below ``end``, which take ``size_bytes``.
 
     ``first``, ``last``: where the time or transaction id is at which reading begins or ends, at
-    least ``end`` if no record has it yet; None if it begins or ends elsewhere.
+    least ``end`` if no record has it yet; None if it begins or ends elsewhere. ``term``: that of
+    the last batch, 0 if it is not known. ``diverged_at``: from this offset on, the log may hold
+    other records than were read before; None if it holds the same.
     """
 
     start: int
@@ -31,6 +38,8 @@ class LogBounds:
     first: int | None = None
     last: int | None = None
     size_bytes: int = 0
+    term: int = 0
+    diverged_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +58,10 @@ class LogSlice:
     ``topic_uid`` tells a topic from one of the same name that was created later. Records before the
     first one of ``begins_at``, in the batch at ``start``, are left out. ``told``: what the planner
     learned of the topic, so that a task need not ask the SC.
+
+    Terms tell whether these are still the records that were planned, 0 is one that is not known:
+    ``start_term`` and ``end_term`` are those of the last batches below ``start`` and ``end``, and
+    no batch has one above ``most_term``.
     """
 
     topic: str
@@ -57,6 +70,9 @@ class LogSlice:
     start: int
     end: int
     begins_at: datetime | TransactionId | None = None
+    start_term: int = 0
+    end_term: int = 0
+    most_term: int = 0
     told: KnownTopic | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -88,7 +104,8 @@ class Plan:
 def plan_slices(options: ReadOptions, topics: Sequence[TopicBounds]) -> Plan:
     """One slice for each partition that is read; the places of the options are of those.
 
-    Raises InvalidRequestError or OffsetOutOfRangeError that name the option and the partition.
+    Raises InvalidRequestError, OffsetOutOfRangeError or DivergedError that name the option and the
+    partition.
     """
     plan = Plan()
     for topic in topics:
@@ -112,11 +129,12 @@ def _slice(
     else:
         end = offset(options.ending)
     wanted = options.starting.place(topic.name, index)
+    begins_at: datetime | TransactionId | None = None
     match wanted:
         case TransactionId():
             # Users cannot know where an id is: one that comes only after the end is no mistake.
             start = end if log.first is None else min(log.first, end)
-            return LogSlice(topic.name, topic.uid, index, start, end, wanted)
+            begins_at = wanted
         case datetime():
             first = log.end if log.first is None else log.first
             if first >= log.end and not options.latest_if_none:
@@ -125,8 +143,9 @@ def _slice(
                     f" {wanted.isoformat()} or a later time; {BY_TIMESTAMP_STRATEGY}=latest begins"
                     " at its end"
                 )
-            start = min(first, end)
-            return LogSlice(topic.name, topic.uid, index, start, end, wanted)
+            start, begins_at = min(first, end), wanted
+        case _ if log.diverged_at is not None:
+            start = _diverged(options, where, log, wanted, warnings)
         case _:
             start = offset(options.starting)
     if start > end:
@@ -134,7 +153,42 @@ def _slice(
             f"option {options.starting.option}: {where} starts at {start}, after its end {end}"
             f" ({options.ending.option})"
         )
-    return LogSlice(topic.name, topic.uid, index, start, end)
+    start_term = _term_at(start, log, options.starting.read_before(topic.name).get(index))
+    end_term = _term_at(end, log, options.ending.read_before(topic.name).get(index))
+    return LogSlice(
+        topic.name,
+        topic.uid,
+        index,
+        start,
+        end,
+        begins_at,
+        start_term=start_term,
+        end_term=end_term,
+        most_term=end_term or log.term,
+    )
+
+
+def _term_at(offset: int, log: LogBounds, told: OffsetAndTerm | None) -> int:
+    """The term of the last batch below an offset, as the log or the options tell it."""
+    if told is not None and told.offset == offset:
+        return told.term
+    return log.term if offset == log.end else 0
+
+
+def _diverged(
+    options: ReadOptions, where: str, log: LogBounds, place: int, warnings: list[str]
+) -> int:
+    """Where to begin instead of a place below which other records are now."""
+    start = max(log.start, log.diverged_at or 0)
+    text = f"{where} holds other records below offset {place}, from {log.diverged_at} on"
+    if options.fail_on_data_loss:
+        raise DivergedError(
+            f"option {options.starting.option}: {text}: {LOST_RECORDS};"
+            f" {FAIL_ON_DATA_LOSS}=false begins at {start}",
+            diverged_at=start,
+        )
+    warnings.append(f"{text}: {LOST_RECORDS}; reading begins at {start}")
+    return start
 
 
 def _resolve(

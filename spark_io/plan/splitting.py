@@ -55,8 +55,12 @@ def split(piece: LogSlice, count: int, marks: Marks = ()) -> list[LogSlice]:
     if count <= 0:
         return []
     cuts = [piece.start, *_cuts(piece.start, piece.end, count, marks), piece.end]
-    found = [replace(piece, start=start, end=end, begins_at=None) for start, end in pairwise(cuts)]
-    found[0] = replace(found[0], begins_at=piece.begins_at)
+    found = [
+        replace(piece, start=start, end=end, begins_at=None, start_term=0, end_term=0)
+        for start, end in pairwise(cuts)
+    ]
+    found[0] = replace(found[0], begins_at=piece.begins_at, start_term=piece.start_term)
+    found[-1] = replace(found[-1], end_term=piece.end_term)
     return found
 
 

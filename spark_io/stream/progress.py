@@ -6,7 +6,8 @@ another one. What is gone is an error, or left out, as the options say.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from schemas.errors import (
@@ -17,7 +18,7 @@ from schemas.errors import (
 )
 from spark_io.options.read import ReadOptions, TriggerLimits
 from spark_io.options.table import FAIL_ON_DATA_LOSS
-from spark_io.plan.slices import LogSlice, Plan, TopicBounds
+from spark_io.plan.slices import LogBounds, LogSlice, Plan, TopicBounds
 from spark_io.stream.admission import Backlog, admit, waits
 from spark_io.stream.offsets import StreamPlace
 
@@ -31,6 +32,10 @@ def ends_of(topics: Sequence[TopicBounds]) -> StreamPlace:
     return StreamPlace(
         {topic.name: {index: log.end for index, log in topic.logs} for topic in topics},
         {topic.name: topic.uid for topic in topics},
+        {
+            topic.name: {index: log.term for index, log in topic.logs if log.term}
+            for topic in topics
+        },
     )
 
 
@@ -61,6 +66,8 @@ def next_place(
             _lost(options, _gone(f"partition {index} of topic {topic.name!r}", options), warnings)
         for index, log in topic.logs:
             begin = known.get(index, log.start)
+            if index in known and log.diverged_at is not None:
+                begin = _begin_again(options, topic.name, index, begin, log, warnings)
             if begin < log.start:
                 _lost(options, _deleted(topic.name, index, begin, log.start), warnings)
                 begin = log.start
@@ -83,13 +90,75 @@ def next_place(
     offsets: dict[str, dict[int, int]] = {}
     for (name, index), end in ends.items():
         offsets.setdefault(name, {})[index] = end
-    return StreamPlace(offsets, {topic.name: topic.uid for topic in topics}), warnings
+    uids = {topic.name: topic.uid for topic in topics}
+    terms: dict[str, dict[int, int]] = {}
+    for topic in topics:
+        for index, log in topic.logs:
+            end = offsets[topic.name][index]
+            if term := _known_term(topic, index, log, end, start, target):
+                terms.setdefault(topic.name, {})[index] = term
+    return StreamPlace(offsets, uids, terms), warnings
+
+
+def untold(place: StreamPlace, topics: Sequence[TopicBounds]) -> dict[str, dict[int, int]]:
+    """By topic the offsets of a place whose terms are not known, and can be asked for."""
+    found: dict[str, dict[int, int]] = {}
+    for topic in topics:
+        for index, log in topic.logs:
+            offset = place.offsets.get(topic.name, {}).get(index)
+            known = place.terms.get(topic.name, {})
+            if offset and log.term and index not in known and log.start < offset <= log.end:
+                found.setdefault(topic.name, {})[index] = offset
+    return found
+
+
+def with_terms(place: StreamPlace, told: Mapping[str, Mapping[int, int]]) -> StreamPlace:
+    """The place with terms that were asked for."""
+    terms = {topic: dict(known) for topic, known in place.terms.items()}
+    for topic, partitions in told.items():
+        if known := {index: term for index, term in partitions.items() if term}:
+            terms.setdefault(topic, {}).update(known)
+    return replace(place, terms=terms)
+
+
+def _known_term(
+    topic: TopicBounds,
+    index: int,
+    log: LogBounds,
+    offset: int,
+    start: StreamPlace,
+    target: StreamPlace | None,
+) -> int:
+    """The term of the last batch below ``offset``, as far as it was told; 0 if not. Where a stream
+    does not move, it is what it was: Spark compares the texts. Where other records are in place of
+    those that were read, it moves."""
+    for place in (target,) if log.diverged_at is not None else (start, target):
+        if place is not None and place.uids.get(topic.name) == topic.uid:
+            at = place.offsets.get(topic.name, {}).get(index)
+            if at == offset:
+                return place.terms.get(topic.name, {}).get(index, 0)
+    return log.term if offset == log.end else 0
+
+
+def _begin_again(
+    options: ReadOptions, topic: str, index: int, begin: int, log: LogBounds, warnings: list[str]
+) -> int:
+    """Where a stream goes on that has read records below ``begin`` which are lost."""
+    again = log.diverged_at or 0
+    text = (
+        f"partition {index} of topic {topic!r} holds other records from offset {again} on than this"
+        f" stream has read, up to {begin}: {LOST_RECORDS}; {_AGAIN}"
+    )
+    _lost(options, DivergedError(text, diverged_at=again), warnings)
+    return again
 
 
 def moves(start: StreamPlace, end: StreamPlace, topic: str) -> bool:
     """Is there anything to read of a topic between two places?"""
     return (
-        start.offsets.get(topic) != end.offsets[topic] or start.uids.get(topic) != end.uids[topic]
+        start.offsets.get(topic) != end.offsets[topic]
+        or start.uids.get(topic) != end.uids[topic]
+        or start.terms.get(topic, {}) != end.terms.get(topic, {})
     )
 
 
@@ -118,7 +187,9 @@ def plan_batch(
             continue
         known = start.offsets.get(name, {}) if start.uids.get(name, uid) == uid else {}
         for index, stop in end.offsets[name].items():
-            if known.get(index) == stop:
+            start_term = start.terms.get(name, {}).get(index, 0) if index in known else 0
+            end_term = end.terms.get(name, {}).get(index, 0)
+            if known.get(index) == stop and start_term == end_term:
                 continue
             log = logs.get((name, index))
             if log is None:
@@ -126,11 +197,24 @@ def plan_batch(
                 _lost(options, gone, plan.warnings)
                 continue
             begin = known.get(index, log.start)
+            if index in known and log.diverged_at is not None:
+                begin = _begin_again(options, name, index, begin, log, plan.warnings)
+                start_term = 0
             if begin < (first := min(log.start, stop)):
                 _lost(options, _deleted(name, index, begin, first), plan.warnings)
-                begin = first
+                begin, start_term = first, 0
             held = max(1, log.end - log.start)
-            plan.slices.append(LogSlice(name, uid, index, min(begin, stop), stop))
+            piece = LogSlice(
+                name,
+                uid,
+                index,
+                min(begin, stop),
+                stop,
+                start_term=start_term,
+                end_term=end_term,
+                most_term=end_term or log.term,
+            )
+            plan.slices.append(piece)
             plan.sizes.append(log.size_bytes * max(0, stop - begin) // held)
     return plan
 

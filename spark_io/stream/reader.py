@@ -7,7 +7,7 @@ checkpoint says where the stream is.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -30,7 +30,14 @@ from spark_io.refusals import brief, refusing, refusing_later
 from spark_io.rows.coalescing import BatchLimits
 from spark_io.rows.columns import Projection
 from spark_io.stream.offsets import StreamPlace
-from spark_io.stream.progress import ends_of, moves, next_place, plan_batch
+from spark_io.stream.progress import (
+    ends_of,
+    moves,
+    next_place,
+    plan_batch,
+    untold,
+    with_terms,
+)
 from spark_io.worker.client import patiently
 from spark_io.worker.planning import (
     chosen_topics,
@@ -67,10 +74,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             topics = self._ask(self._bounds)
             plan = plan_slices(self.options, topics)
             offsets: dict[str, dict[int, int]] = {}
+            terms: dict[str, dict[int, int]] = {}
             for piece in plan.slices:
                 offsets.setdefault(piece.topic, {})[piece.partition] = piece.start
+                if piece.start_term:
+                    terms.setdefault(piece.topic, {})[piece.partition] = piece.start_term
             uids = {topic.name: topic.uid for topic in topics}
-            self._initial = self._told(StreamPlace(offsets, uids), plan.warnings)
+            self._initial = self._told(StreamPlace(offsets, uids, terms), plan.warnings)
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -93,10 +103,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # The first batch of a query does not wait.
         since_ms = float("inf") if self._began is None else (now - self._began) * 1000
         begin = StreamPlace.from_json(start)
-        topics = self._ask(self._current)
+        topics = self._ask(lambda cluster: self._current(cluster, begin))
         end, warnings = next_place(begin, topics, self.options, limits, since_ms, self._target)
         if end != begin:
             self._began = now
+            end = self._ask(lambda cluster: _with_terms(cluster, end, topics))
         return self._told(end, warnings)
 
     @refusing
@@ -115,7 +126,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, stop = StreamPlace.from_json(start), StreamPlace.from_json(end)
 
         def ask(cluster: runnel.Cluster) -> list[InputPartition]:
-            there = self._logs(cluster, [name for name in stop.offsets if moves(begin, stop, name)])
+            moving = [name for name in stop.offsets if moves(begin, stop, name)]
+            there = self._logs(cluster, moving, begin)
             plan = plan_batch(begin, stop, there, self.options)
             _warn(plan.warnings)
             return list(plan_tasks(cluster, plan, self.options))
@@ -135,18 +147,26 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The logs, and where the options say to begin."""
         return find_bounds(cluster, chosen_topics(cluster, self.options.topics), self.options)
 
-    def _current(self, cluster: runnel.Cluster) -> list[TopicBounds]:
-        """The logs of the topics that are chosen now."""
-        return self._logs(cluster, existing_topics(cluster, self.options.topics))
+    def _current(
+        self, cluster: runnel.Cluster, read: StreamPlace | None = None
+    ) -> list[TopicBounds]:
+        """The logs of the topics that are chosen now, compared with what was ``read``."""
+        return self._logs(cluster, existing_topics(cluster, self.options.topics), read)
 
-    def _logs(self, cluster: runnel.Cluster, names: Iterable[str]) -> list[TopicBounds]:
-        """The logs of topics as they are. A topic that is not there any more is left out."""
+    def _logs(
+        self, cluster: runnel.Cluster, names: Iterable[str], read: StreamPlace | None
+    ) -> list[TopicBounds]:
+        """The logs of topics as they are, compared with what was ``read``. A topic that is not
+        there any more is left out."""
         found = []
         for name in names:
             try:
                 topic = cluster.topic(name)
                 chosen = self.options.topics.chosen(name, topic.partition_count)
-                logs = log_bounds(cluster, name, chosen)
+                # Another topic of that name says nothing of what was read.
+                same = read is not None and read.uids.get(name) == topic.uid
+                before = read.read_before(name) if read is not None and same else {}
+                logs = log_bounds(cluster, name, chosen, before)
             except NotFoundError:
                 continue
             found.append(TopicBounds(name, topic.uid, tuple(logs.items())))
@@ -199,6 +219,17 @@ class RefusingStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> NoReturn:
         """Raises the reason."""
         raise brief(self._error)
+
+
+def _with_terms(
+    cluster: runnel.Cluster, place: StreamPlace, topics: Sequence[TopicBounds]
+) -> StreamPlace:
+    """The place with the terms that only the leaders know."""
+    told = {
+        topic: cluster.terms_below(topic, offsets)
+        for topic, offsets in untold(place, topics).items()
+    }
+    return with_terms(place, told) if told else place
 
 
 def _warn(warnings: list[str]) -> None:

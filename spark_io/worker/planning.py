@@ -137,7 +137,7 @@ def plan_tasks(cluster: runnel.Cluster, plan: Plan, options: ReadOptions) -> lis
 def _bounds(
     cluster: runnel.Cluster, topic: str, uid: str, chosen: Sequence[int], options: ReadOptions
 ) -> TopicBounds:
-    found = cluster.offsets(topic, chosen)
+    found = cluster.offsets(topic, chosen, read=options.starting.read_before(topic))
     # Asked after the ends: what is not found before them can only come later.
     first = _looked_up(cluster, topic, chosen, options.starting)
     last = _looked_up(cluster, topic, chosen, options.ending)
@@ -146,10 +146,14 @@ def _bounds(
 
 
 def log_bounds(
-    cluster: runnel.Cluster, topic: str, partitions: Sequence[int]
+    cluster: runnel.Cluster,
+    topic: str,
+    partitions: Sequence[int],
+    read: Mapping[int, runnel.OffsetAndTerm],
 ) -> dict[int, LogBounds]:
-    """The logs of partitions as they are. Raises RetryableErrors."""
-    found = cluster.offsets(topic, partitions)
+    """The logs of partitions as they are, compared with what was ``read``. Raises
+    RetryableErrors."""
+    found = cluster.offsets(topic, partitions, read=read)
     return {index: _log(found[index], None, None) for index in partitions}
 
 
@@ -157,7 +161,7 @@ def _log(found: PartitionOffsets, first: int | None, last: int | None) -> LogBou
     size = found.size_bytes
     if found.first < found.earliest:
         size += found.archived_bytes
-    return LogBounds(found.first, found.latest, first, last, size)
+    return LogBounds(found.first, found.latest, first, last, size, found.term, found.diverged_at)
 
 
 def _looked_up(

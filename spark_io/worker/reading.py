@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 import runnel
-from runnel import ConsumerSettings, TransactionId
+from runnel import ConsumerSettings, OffsetAndTerm, TransactionId
 from schemas.errors import (
     LOST_RECORDS,
     DivergedError,
@@ -45,10 +45,12 @@ def read_slice(
     say.
     """
     cluster = task_client(options.sc, piece.known.cluster)
-    begin, begins_at = piece.start, piece.begins_at
+    begin, begins_at, term = piece.start, piece.begins_at, piece.start_term
+    lost = False
     while begin < piece.end:
         try:
-            with _open(cluster, options, piece, begin, begins_at, columns) as consumer:
+            place = OffsetAndTerm(begin, term)
+            with _open(cluster, options, piece, place, begins_at, columns) as consumer:
                 begins_at = None
                 if (found := consumer.position()[piece.partition]) > begin:
                     before, begin = begin, found
@@ -56,8 +58,11 @@ def read_slice(
                 while True:
                     # Ends at the end of the slice, and when nothing has come for a while.
                     for batch in consumer.batches():
-                        begin = consumer.position()[piece.partition]
+                        before, begin = begin, consumer.position()[piece.partition]
+                        lost = lost or _other_records(options, piece, before, consumer)
                         yield batch
+                    if consumer.exhausted and not lost:
+                        _other_records(options, piece, begin, consumer)
                     if consumer.exhausted or _ends_early(cluster, options, piece):
                         return
         except NotFoundError as error:
@@ -73,7 +78,7 @@ def read_slice(
             if first is None or first <= begin:
                 raise
             _skipped(options, piece, begin, first)
-            begin = first
+            begin, term = first, 0
         except DivergedError as error:
             if options.fail_on_data_loss:
                 raise DivergedError(
@@ -81,17 +86,18 @@ def read_slice(
                 ) from None
             # What was handed out before stays so.
             log.warning("%s. Reading goes on from offset %d", error.message, begin)
+            term, lost = 0, True
 
 
 def _open(
     cluster: runnel.Cluster,
     options: ReadOptions,
     piece: LogSlice,
-    begin: int,
+    place: OffsetAndTerm,
     begins_at: datetime | TransactionId | None,
     columns: Sequence[str] | None,
 ) -> runnel.Consumer:
-    start: Mapping[int, int] | datetime | TransactionId = {piece.partition: begin}
+    start: Mapping[int, OffsetAndTerm] | datetime | TransactionId = {piece.partition: place}
     if begins_at is not None:
         start = begins_at
     return cluster.consumer(
@@ -119,6 +125,30 @@ def _skipped(options: ReadOptions, piece: LogSlice, begin: int, first: int) -> N
             partition=piece.partition,
         )
     log.warning("%s; the rest is read", text)
+
+
+def _other_records(
+    options: ReadOptions, piece: LogSlice, before: int, consumer: runnel.Consumer
+) -> bool:
+    """Are these other records than were planned? Batches of a partition have growing terms, and
+    of each term there is one history."""
+    place = consumer.position_with_terms()[piece.partition]
+    same = place.term <= piece.most_term or not piece.most_term
+    if same and place.offset == piece.end and place.term and piece.end_term:
+        same = place.term == piece.end_term
+    if same:
+        return False
+    text = (
+        f"{piece.place} holds other records below offset {place.offset} than when this read was"
+        f" planned: {LOST_RECORDS}"
+    )
+    if options.fail_on_data_loss:
+        raise DivergedError(
+            f"{text}; load it again, or begin the query with a new checkpointLocation",
+            diverged_at=before,
+        )
+    log.warning("%s; what is there instead is read", text)
+    return True
 
 
 def _ends_early(cluster: runnel.Cluster, options: ReadOptions, piece: LogSlice) -> bool:

@@ -25,26 +25,34 @@ def require_agreement(name: str, state: ReplicaState, request: FetchRequest) -> 
     InvalidRequestError for a negative offset."""
     if request.offset < 0:
         raise InvalidRequestError(f"offset {request.offset} is negative; offsets begin at 0")
+    log = state.log
+    if request.term and request.offset > log.start:
+        require_held(name, state, request.offset, request.term)
+        return
+    known_below = FetchFlags.COMMITTED_BELOW in request.flags
+    # Only a leader that serves holds everything that is committed.
+    if known_below and state.is_serving and request.offset > log.leo:
+        raise above_end(name, request.offset, log.leo)
+
+
+def require_held(name: str, state: ReplicaState, offset: int, term: int) -> None:
+    """Raise DivergedError if partition ``name`` does not hold what was read below ``offset``, of
+    which the last batch was of ``term``. What lies below the log's start is not compared."""
     log, leads = state.log, state.leading is not None
     known_end = log.leo if leads else state.lac + 1
-    if not request.term or request.offset <= log.start:
-        known_below = FetchFlags.COMMITTED_BELOW in request.flags
-        # Only a leader that serves holds everything that is committed.
-        if known_below and state.is_serving and request.offset > log.leo:
-            raise above_end(name, request.offset, log.leo)
+    if offset <= log.start:
         return
-    if request.offset <= known_end:
-        place = diverged_at(log.history, request.offset, request.term, known_end)
+    if offset <= known_end:
+        place = diverged_at(log.history, offset, term, known_end)
     elif leads and state.is_serving:
         # A reader reads only committed records, and a leader that serves holds all of these.
-        place = min(common_end(log.history, request.term, log.leo), log.leo)
+        place = min(common_end(log.history, term, log.leo), log.leo)
     else:
         return
     if place is not None:
         raise DivergedError(
-            f"{name} no longer holds what was read before offset {request.offset} in term"
-            f" {format_term(request.term)}: it differs from offset {place} on; read again from"
-            " there",
+            f"{name} no longer holds what was read before offset {offset} in term"
+            f" {format_term(term)}: it differs from offset {place} on; read again from there",
             diverged_at=place,
         )
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Executor
-from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Final, Protocol
@@ -39,6 +38,7 @@ from schemas.wire.record_requests import (
     FetchRequest,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    PositionBy,
     ProduceRequest,
     ProduceResponse,
 )
@@ -210,9 +210,11 @@ class Requests:
 
     def _list_offsets(self, request: PendingRequest, asked: ListOffsetsRequest) -> None:
         replica = self._partitions.replica(asked.uid)
-        if asked.position < 0:
-            found_now = replica.offsets.list_offsets(asked.position)
-            self._client.answer(request, replace(found_now, by=asked.by).pack())
+        if asked.term:
+            replica.offsets.require_held(asked.below, asked.term)
+        if asked.position < 0 or asked.by is PositionBy.OFFSET:
+            found_now = replica.offsets.list_offsets(asked.position, asked.by)
+            self._client.answer(request, found_now.pack())
             return
         request.replica = replica
         found = self._loop.run_in_executor(

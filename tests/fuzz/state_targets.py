@@ -13,6 +13,7 @@ from runnel.positions.state import (
     readings,
     uncommitted,
 )
+from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.records.record import time_of
 from runnel.state_log.fold import Entry, StateFold
 from schemas.errors import CorruptBatchError, UnsupportedError
@@ -44,7 +45,7 @@ def positions(data: bytes) -> None:
         time_of(reading.since_us)
         for at in reading.positions.values():
             time_of(at.at_us)
-            FetchRequest(UID, at.offset, 1, 1, 1).pack()
+            FetchRequest(UID, at.offset, 1, 1, 1, at.term).pack()
         uncommitted(reading, reading.topic_uid, range(4))
     for name in list(again.state):
         for topic in list(again.state[name]):
@@ -56,7 +57,8 @@ def _taken_over(fold: StateFold[Positions, Update], name: str, topic: str) -> No
     uid = fold.state[name][topic].topic_uid
     opened = Opened(name, topic, uid, 4, "mine", "me", 1, {0: 5, 1: 6})
     _appended(fold, open_reading(fold.state, opened))
-    _appended(fold, commit(fold.state, name, topic, "mine", {0: 7, 9: 1}, 2, close=True))
+    places = {0: OffsetAndTerm(7, 3), 9: OffsetAndTerm(1)}
+    _appended(fold, commit(fold.state, name, topic, "mine", places, 2, close=True))
     assert fold.state[name][topic].session is None
     _appended(fold, forget(fold.state, name, topic))
 

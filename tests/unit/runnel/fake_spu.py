@@ -16,6 +16,7 @@ from enum import Enum, auto
 from schemas.daemon.log_ring import LogRing
 from schemas.errors import (
     ConflictError,
+    DivergedError,
     NotLeaderError,
     NotReadyError,
     OffsetOutOfRangeError,
@@ -46,6 +47,7 @@ from schemas.wire.subscription_requests import (
     SubscriptionEntry,
     unpack_numbers,
 )
+from spu.replication.history import History, common_end, diverged_at, extended, term_at
 from spu.server.log_lines import list_log_lines
 from tests.unit.runnel.fake_sc import CLUSTER_UID
 
@@ -135,6 +137,24 @@ class FakeLog:
     def headers(self) -> list[BatchHeader]:
         return [read_header(batch) for batch in self.batches]
 
+    @property
+    def history(self) -> History:
+        found: History = ()
+        for head in self.headers():
+            found = extended(found, head.term, head.base_offset)
+        return found
+
+    def require_held(self, offset: int, term: int) -> None:
+        """As a leader compares what a reader has read."""
+        if not term or offset <= self.start:
+            return
+        if offset <= self.end:
+            place = diverged_at(self.history, offset, term, self.end)
+        else:
+            place = common_end(self.history, term, self.end)
+        if place is not None:
+            raise DivergedError(f"it differs from offset {place} on", diverged_at=place)
+
 
 class FakeSpu:
     def __init__(self) -> None:
@@ -150,6 +170,8 @@ class FakeSpu:
         self.commits = True
         #: Whether it finds transaction ids, or takes them for timestamps as earlier versions do.
         self.knows_ids = True
+        #: It tells and compares terms where positions are asked for.
+        self.knows_terms = True
         self.fetched: list[FetchRequest] = []
         #: Does it refuse to send verified batches? What happens when a reader asks for some.
         self.finds_damage = False
@@ -252,7 +274,7 @@ class FakeSpu:
                 if not self.commits:
                     refuse(NotReadyError("the leader has not committed its first record yet"))
                 elif self.leads:
-                    self._list(ListOffsetsRequest.unpack(fixed), answer)
+                    self._list(ListOffsetsRequest.unpack(fixed), answer, refuse)
                 else:
                     refuse(NotLeaderError("another SPU leads"))
             case Api.SUBSCRIBE if self.pushes:
@@ -375,6 +397,11 @@ class FakeSpu:
             refuse(OffsetOutOfRangeError(f"offset {request.offset} is not in the log"))
             return
         try:
+            log.require_held(request.offset, request.term)
+        except DivergedError as error:
+            refuse(error)
+            return
+        try:
             async with asyncio.timeout(request.max_wait_ms / 1000), self._grown:
                 await self._grown.wait_for(lambda: log.lac >= request.offset)
         except TimeoutError:
@@ -397,12 +424,15 @@ class FakeSpu:
     def _usual(self, follower_ok: bool = False) -> Step | RunnelError:
         return Step.OK if self.leads or follower_ok else NotLeaderError("another SPU leads")
 
-    def _list(self, request: ListOffsetsRequest, answer) -> None:  # type: ignore[no-untyped-def]
+    def _list(self, request: ListOffsetsRequest, answer, refuse) -> None:  # type: ignore[no-untyped-def]
         log = self.logs[request.uid]
         if request.position == LATEST:
             offset = log.lac + 1
         elif request.position < 0:
             offset = log.start
+        elif request.by is PositionBy.OFFSET:
+            assert self.knows_terms, "nobody asks an SPU that does not know this"
+            offset = request.position
         else:
             by_id = request.by is PositionBy.TRANSACTION_ID and self.knows_ids
             offset = next(
@@ -415,5 +445,13 @@ class FakeSpu:
                 log.end,
             )
         size = sum(len(batch) for batch in log.batches)
-        found = ListOffsetsResponse(offset, log.start, log.lac, size, request.by).pack()
-        answer(found if self.knows_ids else found[:-1])
+        try:
+            if self.knows_terms:
+                log.require_held(request.below, request.term)
+        except DivergedError as error:
+            refuse(error)
+            return
+        term = term_at(log.history, offset - 1) if offset <= log.lac + 1 else 0
+        found = ListOffsetsResponse(offset, log.start, log.lac, size, request.by, term).pack()
+        known = len(found) if self.knows_terms else 33
+        answer(found[: known if self.knows_ids else 32])

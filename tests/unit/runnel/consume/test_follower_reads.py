@@ -13,6 +13,7 @@ from runnel import aio
 from runnel.consume import fetcher, readers
 from runnel.consume.speculation import Speculation, SpeculationPolicy
 from runnel.net import routing
+from runnel.records.offset_and_term import OffsetAndTerm
 from schemas.errors import (
     CorruptBatchError,
     DivergedError,
@@ -444,6 +445,23 @@ async def test_given_a_deposed_leader_that_knows_less_then_its_successor_is_aske
             deposed.fetch_script.clear()
             deposed.fetch_script.extend([refusal] * 3)
             assert (await anext(records)).offset == 3
+
+
+async def test_given_a_deposed_leader_that_lacks_what_was_read_then_its_successor_is_asked(
+    replicated: Replicated,
+) -> None:
+    replicated.fill(3)
+    read = {0: OffsetAndTerm(3, 3 * TERM)}
+    (found,) = (await replicated.cluster.offsets("orders", read=read)).values()
+    assert (found.latest, found.diverged_at) == (3, None)
+    # The SC says so to those who ask; the client has no reason to ask yet.
+    replicated.sc.term = Term(9 * TERM)
+    replicated.sc.endpoints = [("127.0.0.1", replicated.follower.port)]
+    replicated.follower.leads = True
+    replicated.log(replicated.follower).put(batch(3, 1), 9 * TERM)
+    replicated.log(replicated.leader).go_back(1)
+    (found,) = (await replicated.cluster.offsets("orders", read=read)).values()
+    assert (found.latest, found.diverged_at) == (4, None)
 
 
 async def test_given_a_silent_leader_that_was_replaced_then_its_successor_is_asked(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -25,6 +27,7 @@ from runnel.positions.state import (
     open_reading,
     uncommitted,
 )
+from runnel.records.offset_and_term import OffsetAndTerm
 from schemas.errors import FencedError, UnsupportedError
 
 STATE = PositionsState()
@@ -33,6 +36,10 @@ STATE = PositionsState()
 def opened(session: str = "s1", uid: str = "u1", count: int = 2, **starts: int) -> Opened:
     at = {int(name.removeprefix("p")): offset for name, offset in starts.items()}
     return Opened("billing", "orders", uid, count, session, "ann", 1, at)
+
+
+def at(offsets: Mapping[int, int], term: int = 0) -> dict[int, OffsetAndTerm]:
+    return {p: OffsetAndTerm(offset, term) for p, offset in offsets.items()}
 
 
 def state_of(*updates: Update) -> Positions:
@@ -115,18 +122,18 @@ def test_apply_to_nothing(update: Update) -> None:
 )
 def test_fenced(updates: tuple[Update, ...], says: str) -> None:
     with pytest.raises(FencedError, match=f"'billing' of topic 'orders' {says}|{says}"):
-        commit(state_of(*updates), "billing", "orders", "s1", {0: 8}, 9)
+        commit(state_of(*updates), "billing", "orders", "s1", at({0: 8}), 9)
 
 
 def test_given_a_commit_then_only_news_is_written() -> None:
     state = state_of(opened(p1=4), COMMIT)
-    assert commit(state, "billing", "orders", "s1", {0: 7, 1: 5}, 9) == (
+    assert commit(state, "billing", "orders", "s1", at({0: 7, 1: 5}), 9) == (
         Committed("billing", "orders", 9, {1: 5}),
     )
-    assert commit(state, "billing", "orders", "s1", {0: 7}, 9) == ()
-    assert commit(state, "billing", "orders", "s1", {0: 6}, 9) == ()
-    assert commit(state, "billing", "orders", "s1", {0: 7}, 9, back=True) == ()
-    assert commit(state, "billing", "orders", "s1", {0: 6}, 9, back=True) == (
+    assert commit(state, "billing", "orders", "s1", at({0: 7}), 9) == ()
+    assert commit(state, "billing", "orders", "s1", at({0: 6}), 9) == ()
+    assert commit(state, "billing", "orders", "s1", at({0: 7}), 9, back=True) == ()
+    assert commit(state, "billing", "orders", "s1", at({0: 6}), 9, back=True) == (
         Committed("billing", "orders", 9, {0: 6}),
     )
     assert commit(state, "billing", "orders", "s1", {}, 9, close=True) == (
@@ -171,14 +178,17 @@ def test_forget() -> None:
 
 NAMES = st.sampled_from(["a", "b"])
 OFFSETS = st.dictionaries(st.integers(0, 3), st.integers(0, 2**62), max_size=3)
+TERMS = st.dictionaries(st.integers(0, 3), st.integers(1, 2**62), max_size=3)
 UIDS = st.sampled_from(["u1", "u2"])
 #: Up to the last one that a datetime can say.
 TIMES = st.integers(0, 253_402_300_799_999_999)
 UPDATES = st.one_of(
-    st.builds(Opened, NAMES, NAMES, UIDS, st.integers(1, 4), st.text(), st.text(), TIMES, OFFSETS),
-    st.builds(Committed, NAMES, NAMES, TIMES, OFFSETS),
+    st.builds(
+        Opened, NAMES, NAMES, UIDS, st.integers(1, 4), st.text(), st.text(), TIMES, OFFSETS, TERMS
+    ),
+    st.builds(Committed, NAMES, NAMES, TIMES, OFFSETS, TERMS),
     st.builds(Closed, NAMES, NAMES),
-    st.builds(Reset, NAMES, NAMES, UIDS, st.integers(1, 4), st.text(), TIMES, OFFSETS),
+    st.builds(Reset, NAMES, NAMES, UIDS, st.integers(1, 4), st.text(), TIMES, OFFSETS, TERMS),
     st.builds(Forgotten, NAMES, NAMES),
 )
 
@@ -189,6 +199,38 @@ def test_given_any_updates_then_json_holds_them_and_their_state(updates: list[Up
         assert STATE.read_update(json.loads(json.dumps(STATE.pack_update(update)))) == update
     state = state_of(*updates)
     assert STATE.read_state(json.loads(json.dumps(STATE.pack_state(state)))) == state
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        pytest.param(opened(p0=4), id="opened"),
+        pytest.param(COMMIT, id="committed"),
+        pytest.param(RESET, id="reset"),
+    ],
+)
+def test_given_an_update_of_an_earlier_version_then_no_term_is_known(update: Update) -> None:
+    written = STATE.pack_update(update)
+    del written["terms"]
+    assert STATE.read_update(written) == update
+    (state,) = STATE.pack_state(state_of(opened(), update))
+    del state["terms"]
+    again = STATE.read_state([state])
+    assert [at.term for at in again["billing"]["orders"].positions.values()] == [0]
+
+
+def test_given_terms_then_positions_have_them() -> None:
+    state = state_of(replace(opened(p0=4, p1=5), terms={0: 3}))
+    assert [at.place for at in state["billing"]["orders"].positions.values()] == [(4, 3), (5, 0)]
+    (moved,) = commit(state, "billing", "orders", "s1", {0: OffsetAndTerm(9, 7)}, 2)
+    assert reading_of(opened(), moved).positions == {0: Position(9, 2, 7)}
+    (back,) = commit(state, "billing", "orders", "s1", at({0: 2}), 3, back=True)
+    assert reading_of(opened(), moved, back).positions == {0: Position(2, 3)}
+    (taken,) = open_reading(
+        state_of(opened(), COMMIT), replace(opened("s2", p0=1, p1=2), terms={0: 5, 1: 6})
+    )
+    assert isinstance(taken, Opened)
+    assert taken.terms == {1: 6}, "what was committed meanwhile has its own"
 
 
 def test_given_an_update_of_a_later_version_then_unsupported() -> None:

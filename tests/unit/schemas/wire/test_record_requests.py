@@ -46,12 +46,31 @@ def test_given_unknown_acks_then_a_protocol_error(acks: int) -> None:
 def test_given_an_unknown_meaning_of_a_position_then_a_protocol_error(
     cls: type[ListOffsetsRequest] | type[ListOffsetsResponse],
 ) -> None:
+    before_by = cls.LAYOUT.size - cls.ADDED
     with pytest.raises(ProtocolError, match="9 is not a valid PositionBy"):
-        cls.unpack(bytes(cls.LAYOUT.size - 1) + b"\x09")
+        cls.unpack(bytes(before_by) + b"\x09")
 
 
-def test_given_positions_of_an_earlier_version_then_they_are_timestamps() -> None:
-    asked = ListOffsetsRequest(UID, 7, PositionBy.TRANSACTION_ID).pack()[:-1]
-    assert ListOffsetsRequest.unpack(asked).by is PositionBy.TIMESTAMP
-    told = ListOffsetsResponse(1, 2, 3, 4, PositionBy.TRANSACTION_ID).pack()[:-1]
-    assert ListOffsetsResponse.unpack(told) == ListOffsetsResponse(1, 2, 3, 4)
+ASKED = ListOffsetsRequest(UID, 7, PositionBy.TRANSACTION_ID, 5, 3)
+TOLD = ListOffsetsResponse(1, 2, 3, 4, PositionBy.TRANSACTION_ID, 9)
+
+
+@pytest.mark.parametrize(
+    ("whole", "size", "expected"),
+    [
+        pytest.param(ASKED, 41, ASKED, id="given-all-of-it"),
+        pytest.param(ASKED, 25, replace(ASKED, below=0, term=0), id="given-no-terms"),
+        pytest.param(ASKED, 24, ListOffsetsRequest(UID, 7), id="given-timestamps-alone"),
+        pytest.param(TOLD, 41, TOLD, id="given-all-of-the-answer"),
+        pytest.param(TOLD, 33, replace(TOLD, term=0), id="given-an-answer-without-a-term"),
+        pytest.param(TOLD, 32, ListOffsetsResponse(1, 2, 3, 4), id="given-an-answer-about-times"),
+    ],
+)
+def test_positions_of_earlier_versions(
+    whole: ListOffsetsRequest | ListOffsetsResponse,
+    size: int,
+    expected: ListOffsetsRequest | ListOffsetsResponse,
+) -> None:
+    packed = whole.pack()
+    assert len(packed) >= size
+    assert whole.unpack(packed[:size]) == expected

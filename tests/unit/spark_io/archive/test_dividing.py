@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -99,19 +100,40 @@ def test_given_a_place_to_begin_then_only_the_log_needs_it() -> None:
         assert rest.begins_at == kept
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "term"),
+    [
+        pytest.param(0, 50, 7, id="given-whole-files-then-that-of-the-last-one"),
+        pytest.param(45, 50, 3, id="given-none-then-as-it-was"),
+        pytest.param(5, 35, 0, id="given-a-part-of-the-last-one-then-not-known"),
+    ],
+)
+def test_the_log_goes_on_after_the_last_batch_of_a_file(start: int, end: int, term: int) -> None:
+    *first, last = THREE
+    files = archive(*first, replace(last, file=replace(last.file, term=7)))
+    _, (rest,) = divide([piece(start, end, start_term=3)], {"orders": files})
+    assert rest.start_term == term
+
+
 def test_the_options_of_what_is_left_name_each_partition() -> None:
-    pieces = [piece(3, 9), LogSlice("orders", UID, 1, 0, 0), LogSlice("sales", "77", 0, 1, 2)]
+    pieces = [
+        piece(3, 9, start_term=4, end_term=6),
+        LogSlice("orders", UID, 1, 0, 0),
+        LogSlice("sales", "77", 0, 1, 2, end_term=8),
+    ]
     found = {name: json.loads(text) for name, text in rest_options(pieces).items()}
     assert found == {
         "assign": {"orders": [0, 1], "sales": [0]},
         "startingOffsets": {
             "orders": {"0": 3, "1": 0},
             "sales": {"0": 1},
+            "_terms": {"orders": {"0": 4}},
             "_uids": {"orders": UID, "sales": "77"},
         },
         "endingOffsets": {
             "orders": {"0": 9, "1": 0},
             "sales": {"0": 2},
+            "_terms": {"orders": {"0": 6}, "sales": {"0": 8}},
             "_uids": {"orders": UID, "sales": "77"},
         },
     }

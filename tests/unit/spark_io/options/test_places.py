@@ -49,6 +49,16 @@ def parse(text: str, words: tuple[str, ...] = BOTH, only: str | None = "orders")
             Wish("startingOffsets", EARLIEST, (("orders", ((0, 12),)),), (("orders", "u1"),)),
             id="given-the-text-of-a-checkpoint-then-with-its-uids",
         ),
+        pytest.param(
+            '{"orders": {"0": 12}, "_terms": {"orders": {"0": 7}}}',
+            Wish(
+                "startingOffsets",
+                EARLIEST,
+                (("orders", ((0, 12),)),),
+                terms=(("orders", ((0, 7),)),),
+            ),
+            id="given-terms-then-with-them",
+        ),
     ],
 )
 def test_wishes(text: str, expected: Wish) -> None:
@@ -81,6 +91,15 @@ def test_places_of_several_topics_are_checked(text: str, says: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         parse(text, only=None).check({"orders": [0], "bills": [0]}, {"orders": "new"})
     assert says in caught.value.message
+
+
+def test_what_was_read_before_needs_an_offset_and_a_term() -> None:
+    wish = parse(
+        '{"orders": {"0": 12, "1": -1, "2": 5, "3": 0}, "_terms": {"orders": {"0": 7, "1": 8,'
+        ' "3": 9}}}'
+    )
+    assert wish.read_before("orders") == {0: (12, 7)}
+    assert wish.read_before("bills") == {}
 
 
 def test_given_several_topics_then_their_names_are_needed() -> None:
@@ -147,6 +166,10 @@ def test_times_by_partition() -> None:
         pytest.param(f'{{"0": {1 << 63}}}', "is no offset", id="given-65-bits-then-refused"),
         pytest.param('{"0": 1, "x": {}}', "'x' is not the number of a partition", id="mixed"),
         pytest.param('{"_uids": 1, "0": 1}', "_uids is no map of topics to uids", id="uids"),
+        pytest.param('{"_terms": 1, "0": 1}', "_terms is no map of topics", id="terms"),
+        pytest.param(
+            '{"orders": {"0": 1}, "_terms": {"orders": {"0": 0}}}', "_terms is no map", id="term-0"
+        ),
         pytest.param("null", "'null' is no position", id="given-null-then-refused"),
     ],
 )

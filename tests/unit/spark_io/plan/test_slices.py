@@ -9,7 +9,12 @@ from datetime import UTC, datetime
 import pytest
 
 from runnel import TransactionId
-from schemas.errors import InvalidRequestError, OffsetOutOfRangeError, RunnelError
+from schemas.errors import (
+    DivergedError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    RunnelError,
+)
 from spark_io.options.read import ReadOptions, parse_read_options
 from spark_io.plan.slices import LogBounds, LogSlice, Plan, TopicBounds, plan_slices
 
@@ -184,6 +189,51 @@ def test_given_losses_are_accepted_then_the_nearest_offsets_and_a_warning_each()
         "partition 0 of topic 'orders': offset 99",
         "partition 2 of topic 'orders': offset 3",
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "terms"),
+    [
+        pytest.param({}, (0, 7, 7), id="given-all-then-the-last-term"),
+        pytest.param({"startingOffsets": "latest"}, (7, 7, 7), id="given-latest-then-both"),
+        pytest.param(
+            {"endingOffsets": '{"0": 6}'}, (0, 0, 7), id="given-an-end-below-then-only-the-most"
+        ),
+        pytest.param(
+            {
+                "startingOffsets": '{"orders": {"0": 4}, "_terms": {"orders": {"0": 3}}}',
+                "endingOffsets": '{"orders": {"0": 6}, "_terms": {"orders": {"0": 5}}}',
+            },
+            (3, 5, 5),
+            id="given-terms-then-those",
+        ),
+        pytest.param(
+            {"endingOffsets": '{"orders": {"0": 10}, "_terms": {"orders": {"0": 5}}}'},
+            (0, 5, 5),
+            id="given-a-term-that-the-log-no-longer-has-then-the-given-one",
+        ),
+    ],
+)
+def test_terms_say_which_records_were_planned(
+    given: dict[str, str], terms: tuple[int, int, int]
+) -> None:
+    (piece,) = plan(options(**given), [LogBounds(0, 10, term=7)]).slices
+    assert (piece.start_term, piece.end_term, piece.most_term) == terms
+
+
+def test_given_other_records_below_the_start_then_an_error_or_from_them_on() -> None:
+    wanted = {"startingOffsets": '{"orders": {"0": 8}, "_terms": {"orders": {"0": 3}}}'}
+    log = LogBounds(0, 10, term=7, diverged_at=4)
+    with pytest.raises(DivergedError) as caught:
+        plan(options(**wanted), [log])
+    assert caught.value.message.startswith(
+        "option startingOffsets: partition 0 of topic 'orders' holds other records below offset 8,"
+        " from 4 on: "
+    )
+    assert caught.value.message.endswith("; failOnDataLoss=false begins at 4")
+    found = plan(options(**wanted, failOnDataLoss="false"), [log])
+    assert [(s.start, s.start_term, s.end) for s in found.slices] == [(4, 0, 10)]
+    assert len(found.warnings) == 1
 
 
 def test_sizes_are_in_proportion_to_the_offsets() -> None:

@@ -33,7 +33,9 @@ def test_piece_counts(
 
 
 def piece(start: int, end: int) -> LogSlice:
-    return LogSlice("orders", "uid", 0, start, end, datetime(2025, 1, 1, tzinfo=UTC))
+    return LogSlice(
+        "orders", "uid", 0, start, end, datetime(2025, 1, 1, tzinfo=UTC), 3, 7, most_term=8
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,6 +67,9 @@ def test_cuts(
     found = split(piece(*bounds), count, marks)
     assert [one.start for one in found] == [bounds[0], *cuts]
     assert [one.begins_at is None for one in found] == [False, *(True for _ in cuts)]
+    assert [one.start_term for one in found] == [3, *(0 for _ in cuts)]
+    assert [one.end_term for one in found] == [*(0 for _ in cuts), 7]
+    assert {one.most_term for one in found} == {8}
 
 
 @given(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from spark_io.options.read import ReadOptions, TriggerLimits, parse_read_options
 from spark_io.options.table import Use
 from spark_io.plan.slices import LogBounds, TopicBounds
 from spark_io.stream.offsets import StreamPlace
-from spark_io.stream.progress import ends_of, next_place, plan_batch
+from spark_io.stream.progress import ends_of, next_place, plan_batch, untold, with_terms
 
 
 def options(**given: str) -> ReadOptions:
@@ -150,6 +151,104 @@ def test_what_is_lost_is_an_error_or_left_out(
     found, warnings = following(start, topics, LENIENT)
     assert found == expected
     assert [says in one for one in warnings] == [True]
+
+
+def known(uid: str = "u", **partitions: tuple[int, int]) -> StreamPlace:
+    """A place with a term for each partition."""
+    found = place(uid, **{name: offset for name, (offset, _) in partitions.items()})
+    terms = {int(name[1:]): term for name, (_, term) in partitions.items()}
+    return replace(found, terms={"orders": terms})
+
+
+def log_of_term(term: int, end: int = 9, diverged_at: int | None = None) -> list[TopicBounds]:
+    bounds = LogBounds(0, end, size_bytes=90, term=term, diverged_at=diverged_at)
+    return [TopicBounds("orders", "u", ((0, bounds),))]
+
+
+@pytest.mark.parametrize(
+    ("start", "topics", "limits", "expected", "asked"),
+    [
+        pytest.param(
+            known(p0=(3, 1)), log_of_term(7), None, known(p0=(9, 7)), {}, id="given-the-end"
+        ),
+        pytest.param(
+            known(p0=(9, 1)),
+            log_of_term(7),
+            None,
+            known(p0=(9, 1)),
+            {},
+            id="given-it-stays-then-the-same-text",
+        ),
+        pytest.param(
+            place(p0=9),
+            log_of_term(7),
+            None,
+            place(p0=9),
+            {"orders": {0: 9}},
+            id="given-a-text-of-an-earlier-version-then-it-stays-too",
+        ),
+        pytest.param(
+            known(p0=(3, 1)),
+            log_of_term(7),
+            TriggerLimits(2),
+            place(p0=5),
+            {"orders": {0: 5}},
+            id="given-a-place-in-the-middle-then-its-leader-is-asked",
+        ),
+        pytest.param(
+            place(p0=3),
+            logs((0, 9)),
+            TriggerLimits(2),
+            place(p0=5),
+            {},
+            id="given-an-SPU-of-an-earlier-version-then-nothing-is-asked",
+        ),
+    ],
+)
+def test_terms_of_the_next_place(
+    start: StreamPlace,
+    topics: list[TopicBounds],
+    limits: TriggerLimits | None,
+    expected: StreamPlace,
+    asked: dict[str, dict[int, int]],
+) -> None:
+    found, _ = following(start, topics, limits=limits)
+    assert found == expected
+    assert untold(found, topics) == asked
+
+
+def test_terms_that_were_asked_for_are_added() -> None:
+    found = with_terms(known(p0=(3, 1)), {"orders": {1: 4, 2: 0}, "bills": {0: 0}})
+    assert found.terms == {"orders": {0: 1, 1: 4}}
+
+
+def test_given_a_target_then_its_terms() -> None:
+    target = ends_of(log_of_term(7))
+    assert following(known(p0=(3, 1)), log_of_term(8, 20), target=target)[0] == known(p0=(9, 7))
+
+
+@pytest.mark.parametrize("end", [9, 20], ids=["given-it-is-as-long", "given-it-is-longer"])
+def test_given_other_records_in_place_of_those_read_then_an_error_or_from_them_on(end: int) -> None:
+    start, topics = known(p0=(9, 1)), log_of_term(7, end, diverged_at=4)
+    says = "partition 0 of topic 'orders' holds other records from offset 4 on than this stream"
+    with pytest.raises(DivergedError, match=says):
+        following(start, topics)
+    found, warnings = following(start, topics, LENIENT)
+    assert (found, len(warnings)) == (known(p0=(end, 7)), 1)
+    assert found.to_json() != start.to_json(), "or Spark plans no batch"
+    with pytest.raises(DivergedError, match=says):
+        plan_batch(start, found, topics, STRICT)
+    plan = plan_batch(start, found, topics, LENIENT)
+    assert [(s.start, s.end, s.start_term, s.end_term) for s in plan.slices] == [(4, end, 0, 7)]
+    limited, _ = following(start, topics, LENIENT, TriggerLimits(2))
+    assert limited == place(p0=6)
+
+
+def test_slices_of_a_batch_have_its_terms() -> None:
+    plan = plan_batch(known(p0=(3, 1)), known(p0=(6, 5)), log_of_term(7), STRICT)
+    assert [(s.start_term, s.end_term, s.most_term) for s in plan.slices] == [(1, 5, 5)]
+    plan = plan_batch(place(p0=3), place(p0=6), log_of_term(7), STRICT)
+    assert [(s.start_term, s.end_term, s.most_term) for s in plan.slices] == [(0, 0, 7)]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pytest
 
-from runnel import ClusterInfo, KnownTopic, PartitionOffsets
+from runnel import ClusterInfo, KnownTopic, OffsetAndTerm, PartitionOffsets
 from schemas.control.assignments import TopicAssignment
 from schemas.errors import (
     DivergedError,
@@ -39,8 +39,9 @@ KNOWN = KnownTopic(
     ),
     None,
 )
-#: What a consumer meets: a batch of so many records, an error, or None for silence.
-Step = int | RunnelError | None
+#: What a consumer meets: a batch of so many records, the same and its term, an error, or None for
+#: silence.
+Step = int | tuple[int, int] | RunnelError | None
 
 
 class Log:
@@ -50,11 +51,13 @@ class Log:
         self.plays = list(plays)
         self.end = end
         self.opened: list[int] = []
+        self.terms: list[int] = []
 
-    def consumer(self, topic: str, *, start: dict[int, int], **_: Any) -> Consumer:
+    def consumer(self, topic: str, *, start: dict[int, OffsetAndTerm], **_: Any) -> Consumer:
         (begin,) = start.values()
-        self.opened.append(begin)
-        return Consumer(begin, self.plays.pop(0))
+        self.opened.append(begin.offset)
+        self.terms.append(begin.term)
+        return Consumer(begin.offset, self.plays.pop(0))
 
     def offsets(self, topic: str, partitions: list[int]) -> dict[int, PartitionOffsets]:
         if isinstance(self.end, RunnelError):
@@ -67,6 +70,7 @@ class Consumer:
 
     def __init__(self, begin: int, steps: list[Step]) -> None:
         self._at = begin
+        self._term = 0
         self._steps = steps
 
     @property
@@ -76,6 +80,9 @@ class Consumer:
     def position(self) -> dict[int, int]:
         return {0: self._at}
 
+    def position_with_terms(self) -> dict[int, OffsetAndTerm]:
+        return {0: OffsetAndTerm(self._at, self._term)}
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         # A silence is never the end.
         while self._steps:
@@ -83,11 +90,17 @@ class Consumer:
                 case None:
                     return
                 case int() as count:
-                    offsets = list(range(self._at, self._at + count))
-                    self._at += count
-                    yield pa.RecordBatch.from_pydict({"offset": offsets})
+                    yield self._batch(count)
+                case (count, term):
+                    self._term = term
+                    yield self._batch(count)
                 case error:
                     raise error
+
+    def _batch(self, count: int) -> pa.RecordBatch:
+        offsets = list(range(self._at, self._at + count))
+        self._at += count
+        return pa.RecordBatch.from_pydict({"offset": offsets})
 
     def __enter__(self) -> Self:
         return self
@@ -110,13 +123,18 @@ def diverged() -> DivergedError:
 
 
 def read(
-    log: Log, monkeypatch: pytest.MonkeyPatch, lenient: bool, begin: int = 0, end: int = 10
+    log: Log,
+    monkeypatch: pytest.MonkeyPatch,
+    lenient: bool,
+    start_term: int = 0,
+    end_term: int = 0,
+    most_term: int = 0,
 ) -> list[int]:
     monkeypatch.setattr(reading, "task_client", lambda *_: log)
     options: ReadOptions = parse_read_options(
         {"topic": "orders", "failOnDataLoss": str(not lenient).lower()}, lambda: "localhost"
     )
-    piece = LogSlice("orders", "u", 0, begin, end, told=KNOWN)
+    piece = LogSlice("orders", "u", 0, 0, 10, None, start_term, end_term, most_term, KNOWN)
     found = [batch["offset"].to_pylist() for batch in read_slice(options, piece)]
     return [offset for offsets in found for offset in offsets]
 
@@ -208,6 +226,43 @@ def test_what_is_lost(
     with pytest.raises((OffsetOutOfRangeError, DivergedError)) as caught:
         read(Log(*(list(play) for play in plays), end=end), monkeypatch, lenient=False)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("play", "terms", "before"),
+    [
+        pytest.param([(4, 7), (6, 7)], {"end_term": 7, "most_term": 7}, None, id="the-same"),
+        pytest.param([(4, 5), (6, 7)], {"most_term": 7}, None, id="an-election-before-it"),
+        pytest.param([(4, 0), (6, 0)], {"end_term": 7, "most_term": 7}, None, id="an-archive"),
+        pytest.param([(4, 9), (6, 9)], {}, None, id="nothing-is-known"),
+        pytest.param([(4, 7), (6, 8)], {"most_term": 7}, 4, id="a-later-term"),
+        pytest.param(
+            [(4, 5), (6, 5)], {"end_term": 7, "most_term": 7}, 4, id="an-earlier-term-at-the-end"
+        ),
+    ],
+)
+def test_terms_tell_whether_these_are_the_records_that_were_planned(
+    play: list[Step], terms: dict[str, int], before: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert read(Log(list(play)), monkeypatch, lenient=True, **terms) == ALL
+    if before is None:
+        assert read(Log(list(play)), monkeypatch, lenient=False, **terms) == ALL
+        return
+    with pytest.raises(DivergedError, match=r"other records below offset 10 than .*planned") as one:
+        read(Log(list(play)), monkeypatch, lenient=False, **terms)
+    assert one.value.diverged_at == before
+    assert "load it again, or begin the query with a new checkpointLocation" in str(one.value)
+
+
+def test_what_was_read_before_is_compared_until_something_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Log([diverged()], [gone(4)], [6])
+    assert read(log, monkeypatch, lenient=True, start_term=3) == ALL[4:]
+    assert log.terms == [3, 0, 0]
+    log = Log([gone(4)], [6])
+    assert read(log, monkeypatch, lenient=True, start_term=3) == ALL[4:]
+    assert log.terms == [3, 0]
 
 
 @pytest.mark.parametrize("lenient", [True, False])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from schemas.errors import (
+    DivergedError,
     InvalidRequestError,
     RunnelError,
     StorageFailedError,
 )
 from schemas.wire.log_requests import SegmentState
-from schemas.wire.record_requests import LATEST, PositionBy
-from tests.unit.spu.builders import Spu, batch_of, produce
+from schemas.wire.record_requests import EARLIEST, LATEST, PositionBy
+from tests.unit.spu.builders import TERM, Spu, batch_of, produce
 
 
 async def test_given_a_watcher_of_segments_then_it_is_told_of_every_change(spu: Spu) -> None:
@@ -51,6 +52,21 @@ async def test_given_positions_then_list_offsets_knows_them(spu: Spu) -> None:
     assert replica.offsets.find_offset(spu.now_us + 99, PositionBy.TIMESTAMP).offset == 5
     with pytest.raises(InvalidRequestError, match="means nothing"):
         replica.offsets.list_offsets(-7)
+
+
+async def test_given_offsets_then_the_terms_below_them(spu: Spu) -> None:
+    replica = await spu.serve()
+    await produce(replica, batch_of(4))
+    latest = replica.offsets.list_offsets(LATEST)
+    assert (latest.offset, latest.term) == (5, TERM)
+    for offset, term in ((0, 0), (1, TERM), (5, TERM), (6, 0)):
+        found = replica.offsets.list_offsets(offset, PositionBy.OFFSET)
+        assert (found.offset, found.by, found.term) == (offset, PositionBy.OFFSET, term)
+    assert replica.offsets.list_offsets(EARLIEST).term == 0
+    replica.offsets.require_held(5, TERM)
+    with pytest.raises(DivergedError) as got:
+        replica.offsets.require_held(5, TERM + 1)
+    assert got.value.diverged_at == 4
 
 
 async def test_given_ids_then_they_are_positions(spu: Spu) -> None:
