@@ -30,8 +30,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from runnel import blocking
 from runnel.bench.floor import loopback
+from runnel.consume import blocking as consuming
 from runnel.consume.consumer import Consumer
 from runnel.consume.settings import ConsumerSettings
 from runnel.loop_thread import LoopThread
@@ -39,6 +39,7 @@ from runnel.net.metadata import LeaderCache
 from runnel.net.offsets import make_range
 from runnel.net.pool import ConnectionPool
 from runnel.net.routing import RetryPolicy, TopicRoute
+from runnel.produce import blocking as producing
 from runnel.produce import producer
 from runnel.produce.settings import ProducerSettings
 from schemas.control.assignments import Assignments, Endpoint, PartitionLeader, TopicAssignment
@@ -220,14 +221,14 @@ class Topic:
             self._assignment, leaders, self._connections, random.random, RetryPolicy()
         )
 
-    def producer(self, **options: Any) -> blocking.Producer:
+    def producer(self, **options: Any) -> producing.Producer:
         async def opened() -> producer.Producer:
             settings = ProducerSettings(**options)
             return producer.Producer(self._route(), settings, random_id=7, wait_for_room=True)
 
-        return blocking.Producer(self._thread, self._thread.call(opened()))
+        return producing.Producer(self._thread, self._thread.call(opened()))
 
-    def consumer(self, start: Any, stop: Any) -> blocking.Consumer:
+    def consumer(self, start: Any, stop: Any) -> consuming.Consumer:
         async def opened() -> Consumer:
             async def route() -> TopicRoute:
                 return self._route()
@@ -240,7 +241,7 @@ class Topic:
             await inner.start()
             return inner
 
-        return blocking.Consumer(self._thread, self._thread.call(opened()))
+        return consuming.Consumer(self._thread, self._thread.call(opened()))
 
     def close(self) -> None:
         self._thread.call(self._connections.close())
@@ -350,11 +351,11 @@ class Bench:
             timed("consume into Arrow", lambda: self._read(reading))
         topic.close()
 
-    def _send_table(self, sending: blocking.Producer) -> None:
+    def _send_table(self, sending: producing.Producer) -> None:
         sending.send_table(self._table)
         sending.flush()
 
-    def _read(self, reading: blocking.Consumer) -> None:
+    def _read(self, reading: consuming.Consumer) -> None:
         assert pa.Table.from_batches(list(reading.batches())).num_rows == self._table.num_rows
 
     def _latency(self) -> None:

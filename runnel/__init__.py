@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from runnel.archive.source import ArchivedTopic
     from runnel.archiving.run import ArchiveRun
     from runnel.archiving.verify import FileProblem
-    from runnel.blocking import Cluster, Consumer, Producer, connect
+    from runnel.blocking import Cluster, connect
+    from runnel.consume.blocking import Consumer
     from runnel.consume.counts import ConsumerMetrics
     from runnel.consume.known_topic import KnownTopic
     from runnel.consume.settings import ConsumerSettings
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from runnel.partition.segments import Segments
     from runnel.partition.truncate import Truncated
     from runnel.positions.admin import ConsumerReset, NamedConsumer
+    from runnel.produce.blocking import Producer
     from runnel.produce.counts import ProducerMetrics
     from runnel.produce.delivery import Delivery, TableDelivery
     from runnel.produce.settings import ProducerSettings
@@ -177,8 +179,8 @@ _HOMES: Final = {
     "PartitionArchive": ".archive.manifest",
     "TopicArchive": ".archive.manifest",
     "Cluster": ".blocking",
-    "Consumer": ".blocking",
-    "Producer": ".blocking",
+    "Consumer": ".consume.blocking",
+    "Producer": ".produce.blocking",
     "connect": ".blocking",
     "LocalCluster": ".local_cluster",
     "ConsumerSettings": ".consume.settings",

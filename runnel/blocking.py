@@ -1,19 +1,16 @@
 """The blocking facade: the client for scripts, threads and notebooks.
 
-Everything asynchronous runs in one `runnel.loop_thread`; the classes here wait for it. Only
-`Producer.send` does not cross threads: it leaves the record in a buffer that the loop reads, and
-waits only while the buffer is full. All methods may be called from several threads.
+Everything asynchronous runs in one `runnel.loop_thread`; the classes here wait for it, and those of
+`runnel.produce.blocking` and `runnel.consume.blocking`, which a `Cluster` opens. All methods may be
+called from several threads.
 """
 
 from __future__ import annotations
 
 import atexit
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from html import escape
-from time import monotonic
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -28,8 +25,7 @@ from runnel.archiving.run import ArchiveRun, Execute, OnFile
 from runnel.archiving.verify import FileProblem
 from runnel.client import DEFAULT_READ_BYTES
 from runnel.consume import consumer
-from runnel.consume.counts import ConsumerMetrics
-from runnel.consume.delivered import FetchedChunk
+from runnel.consume.blocking import Consumer
 from runnel.consume.known_topic import KnownTopic
 from runnel.consume.settings import ConsumerSettings
 from runnel.contexts import default_sc
@@ -42,15 +38,11 @@ from runnel.net.offsets import Start, Stop, TransactionId
 from runnel.partition.segments import Segments
 from runnel.partition.truncate import Before, Truncated
 from runnel.positions.admin import ConsumerReset, NamedConsumer
-from runnel.produce import producer
-from runnel.produce.counts import ProducerMetrics
-from runnel.produce.delivery import Batch, TableDelivery
+from runnel.produce.blocking import Producer
 from runnel.produce.producer import Progress
-from runnel.produce.send import RecordSender
 from runnel.produce.settings import ProducerOptions, ProducerSettings
 from runnel.produce.write import WRITE_TIMEOUT_S, Written
 from runnel.records.offset_and_term import OffsetAndTerm
-from runnel.records.record import Record
 from schemas.control.assignments import TopicAssignment
 from schemas.daemon.log_ring import MAX_ANSWER_LINES
 from schemas.errors import RunnelError
@@ -421,216 +413,3 @@ class Cluster(BlockingAdmin):
     def topic(self, name: str) -> TopicAssignment:
         """Partitions and leaders of a topic, as the SC knows them now."""
         return self._thread.call(self._inner.topic(name))
-
-
-class Producer(RecordSender):
-    """Sends records to one topic; use it with ``with``, which flushes at the end.
-
-    ``send`` is that of `runnel.produce.send.RecordSender`; it waits while the buffer is full.
-    """
-
-    def __init__(self, thread: LoopThread, inner: producer.Producer) -> None:
-        self._thread = thread
-        self._inner = inner
-        self._send_buffer = inner._send_buffer
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
-
-    @property
-    def topic(self) -> str:
-        """The name of its topic."""
-        return self._inner.topic
-
-    @property
-    def metrics(self) -> ProducerMetrics:
-        """Counts since the producer was opened."""
-        return self._inner.metrics
-
-    @blocking_form_of(producer.Producer.send_table)
-    def send_table(
-        self,
-        table: Any,
-        *,
-        transaction_ids: Any = None,
-        partition: int | None = None,
-        on_progress: Progress | None = None,
-    ) -> TableDelivery:
-        """Add a table with the column value and optionally key, timestamp, headers; for a typed
-        topic, with the topic's columns.
-
-        Waits while the buffer is full.
-        """
-        made: list[Batch] = []
-        for add_piece in self._inner.table_pieces(table, transaction_ids, on_progress, partition):
-            made.extend(add_piece())
-        return TableDelivery(made)
-
-    def flush(self) -> None:
-        """Send all buffered records and wait for their outcome. Raises the first failure, with the
-        number of records that failed.
-        """
-        self._thread.call(self._inner.flush())
-
-    def close(self) -> None:
-        """Flush, then end. Raises what `flush` raises; the producer is closed all the same."""
-        if self._thread.running:
-            self._thread.call(self._inner.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._thread.running:
-            self._thread.call(self._inner.leave(error))
-
-
-class Consumer:
-    """Iterates over the records of a topic; see `runnel.client.Cluster.consumer`."""
-
-    def __init__(self, thread: LoopThread, inner: consumer.Consumer) -> None:
-        self._thread = thread
-        self._inner = inner
-        # A loop that was left has no more use for its consumer, which must stop fetching.
-        self._finalizer = weakref.finalize(self, _forget, thread, inner)
-        self._finalizer.atexit = False
-
-    def __repr__(self) -> str:
-        return repr(self._inner)
-
-    @property
-    def topic(self) -> str:
-        """The name of its topic."""
-        return self._inner.topic
-
-    @property
-    def metrics(self) -> ConsumerMetrics:
-        """Counts since the consumer was opened."""
-        return self._inner.metrics
-
-    def __iter__(self) -> Iterator[Record]:
-        state = self._inner.state
-        while True:
-            yield from state.records()
-            if (chunk := self._next_chunk(self._inner.timeout)) is None:
-                return
-            state.open(chunk)
-
-    @blocking_form_of(consumer.Consumer.poll)
-    def poll(self, timeout: float | None = None) -> Record | None:
-        """The next record; None when none came within ``timeout`` seconds, and at the end."""
-        consumer.check_timeout(timeout)
-        state = self._inner.state
-        while True:
-            for record in state.records():
-                return record
-            if (chunk := self._next_chunk(timeout)) is None:
-                return None
-            state.open(chunk)
-
-    def __next__(self) -> Record:
-        if (record := self.poll(self._inner.timeout)) is None:
-            raise StopIteration
-        return record
-
-    @property
-    def exhausted(self) -> bool:
-        """Was everything up to ``stop`` handed out, and the end met?"""
-        return self._inner.exhausted
-
-    def batches(self, *, max_records: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The records as Arrow record batches with the columns partition, offset, timestamp, key,
-        value, headers; each batch is of one partition, and has at most ``max_records``. With a
-        name, a batch counts as processed once the next one is asked for."""
-        consumer.check_max_records(max_records)
-        state = self._inner.state
-        while True:
-            while (rest := state.rest(max_records)) is not None:
-                yield rest
-            if (chunk := self._next_chunk(self._inner.timeout)) is None:
-                return
-            state.open(chunk)
-
-    def _next_chunk(self, timeout: float | None = None) -> FetchedChunk | None:
-        inner, thread = self._inner, self._thread
-        waited = not inner.closed
-        deadline = None if timeout is None else monotonic() + timeout
-        if (
-            thread.running
-            and not thread.is_current
-            and (chunk := inner.next_delivered(thread.loop, deadline)) is not None
-        ):
-            return chunk
-        left_s = None if deadline is None else max(0.0, deadline - monotonic())
-        return thread.call(inner.next_chunk(waited=waited, timeout=left_s))
-
-    def position(self) -> dict[int, int]:
-        """Per partition the offset after the last record that was handed out."""
-        return self._inner.position()
-
-    @blocking_form_of(consumer.Consumer.position_with_terms)
-    def position_with_terms(self) -> dict[int, OffsetAndTerm]:
-        """As `position`, with what identifies the records below."""
-        return self._inner.position_with_terms()
-
-    @blocking_form_of(consumer.Consumer.seek)
-    def seek(self, to: Start, partitions: Iterable[int] | None = None) -> None:
-        """Read on from another place: `position` is there when this returns."""
-        self._thread.call(self._inner.seek(to, partitions))
-
-    @blocking_form_of(consumer.Consumer.pause)
-    def pause(self, partitions: Iterable[int] | None = None) -> None:
-        """Hand out no records of these partitions (default: all that are read) until `resume`."""
-        self._thread.call(self._inner.pause(partitions))
-
-    @blocking_form_of(consumer.Consumer.resume)
-    def resume(self, partitions: Iterable[int] | None = None) -> None:
-        """Go on with paused partitions (default: all), where they were."""
-        self._thread.call(self._inner.resume(partitions))
-
-    def paused(self) -> frozenset[int]:
-        """The partitions that are paused."""
-        return self._inner.paused()
-
-    @property
-    def name(self) -> str | None:
-        """The name that it commits under, if it has one."""
-        return self._inner.name
-
-    @blocking_form_of(consumer.Consumer.commit)
-    def commit(self, offsets: Mapping[int, int] | None = None) -> None:
-        """Commit everything handed out (`position`), or these offsets, under its name."""
-        self._thread.call(self._inner.commit(offsets))
-
-    @blocking_form_of(consumer.Consumer.close)
-    def close(self, *, commit: bool = True) -> None:
-        """Stop fetching. A call that waits for the next records raises that it is closed."""
-        self._finalizer.detach()
-        if self._thread.running:
-            self._thread.call(self._inner.close(commit=commit))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._finalizer.detach()
-        if error is not None:
-            # Before the call, which another signal may interrupt: `close` comes after that.
-            self._inner.break_off()
-        with suppress(ClosedError):
-            if self._thread.running:
-                self._thread.call(self._inner.leave(error))
-
-
-def _forget(thread: LoopThread, inner: consumer.Consumer) -> None:
-    thread.soon(inner.forget)

@@ -29,8 +29,9 @@ from runnel.bench.latency import Samples
 from runnel.bench.payload import Payload
 from runnel.bench.schedule import Schedule
 from runnel.bench.settings import Settings
-from runnel.blocking import Cluster, Producer
+from runnel.blocking import Cluster
 from runnel.loop_thread import LoopThread
+from runnel.produce.blocking import Producer
 from runnel.produce.delivery import Delivery, TableDelivery
 from runnel.produce.settings import LINGER_MS, ProducerOptions
 from schemas.errors import DeadlineExceededError, RunnelError

@@ -134,12 +134,12 @@ def anchors() -> Anchors:
     ],
 )
 def test_names_in_a_text(anchors: Anchors, name: str, where: str | None) -> None:
-    found = anchors.find(name, Entry("runnel.Producer", runnel.Producer, "runnel.blocking"))
+    found = anchors.find(name, Entry("runnel.Producer", runnel.Producer, "runnel.produce.blocking"))
     assert (found and found.name) == where
 
 
 def test_given_a_name_that_does_not_exist_then_the_page_is_refused(anchors: Anchors) -> None:
-    place = Entry("runnel.Producer", runnel.Producer, "runnel.blocking")
+    place = Entry("runnel.Producer", runnel.Producer, "runnel.produce.blocking")
     with pytest.raises(LookupError, match=r"runnel\.Producer speaks of sned"):
         anchors.find("sned", place)
     with pytest.raises(LookupError, match=r"Cluster\.raed does not exist"):
