@@ -31,6 +31,7 @@ from schemas.control.messages import (
     Welcome,
     decode_envelope,
 )
+from schemas.control.older_scs import hello_for
 from schemas.control.parts import hello_parts
 from schemas.control.proof import Exchange, accepts_sc, spu_proof
 from schemas.daemon.logs import get_logger
@@ -108,6 +109,7 @@ class ControllerLink:
                     max_msg_size=MAX_MESSAGE_BYTES,
                 )
             try:
+                hello = hello_for(hello, socket.protocol)
                 if socket.protocol is not None:
                     welcome = await self._introduce(socket, hello, cause)
                 else:

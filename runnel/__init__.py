@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from runnel.metrics.collector import ClientCollector
     from runnel.metrics.counts import ClientMetrics
     from runnel.net.offsets import Start, Stop, TransactionId
+    from runnel.partition.sealing import Sealed
     from runnel.partition.segments import Segments
     from runnel.partition.truncate import Truncated
     from runnel.positions.admin import ConsumerReset, NamedConsumer
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
         RecordTooLargeError,
         RetryableError,
         RunnelError,
+        SealedError,
         StorageFailedError,
         StorageFullError,
         TerminalError,
@@ -140,6 +142,8 @@ __all__ = [
     "RecordTooLargeError",
     "RetryableError",
     "RunnelError",
+    "Sealed",
+    "SealedError",
     "Segments",
     "Spu",
     "Start",
@@ -189,6 +193,7 @@ _HOMES: Final = {
     "Stop": ".net.offsets",
     "TransactionId": ".net.offsets",
     "Segments": ".partition.segments",
+    "Sealed": ".partition.sealing",
     "Truncated": ".partition.truncate",
     "ConsumerMetrics": ".consume.counts",
     "LogLines": ".logs.daemons",

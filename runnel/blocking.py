@@ -35,6 +35,7 @@ from runnel.logs.trace import Trace
 from runnel.loop_thread import ClosedError, LoopThread, blocking_form_of
 from runnel.metrics.counts import ClientMetrics
 from runnel.net.offsets import Start, Stop, TransactionId
+from runnel.partition.sealing import Sealed
 from runnel.partition.segments import Segments
 from runnel.partition.truncate import Before, Truncated
 from runnel.positions.admin import ConsumerReset, NamedConsumer
@@ -321,6 +322,11 @@ class Cluster(BlockingAdmin):
         return self._thread.call(
             self._inner.truncate(topic, before, partitions, timeout, force=force)
         )
+
+    @blocking_form_of(client.Cluster.seal)
+    def seal(self, topic: str, timeout: float = 60.0) -> tuple[Sealed, ...]:
+        """Seal a topic: it takes no more records, for good. Gives the ends of its partitions."""
+        return self._thread.call(self._inner.seal(topic, timeout))
 
     @blocking_form_of(client.Cluster.archive)
     def archive(

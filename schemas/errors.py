@@ -23,6 +23,7 @@ says what a caller may do about it::
     │   ├── OffsetOutOfRangeError      below the log start or above the end
     │   ├── DivergedError              the log lost records that the reader has read
     │   ├── TransactionIdTooLowError   below the last transaction id of the partition
+    │   ├── SealedError                the partition takes no more records, for good
     │   ├── UnsupportedError           asked for something this version refuses
     │   └── UnauthorizedError          an SPU that is not registered
     └── InvalidRequestError            the caller's input is wrong
@@ -52,6 +53,7 @@ class ErrorCode(IntEnum):
     FENCED = 20
     CONFLICT = 21
     COMPACTED = 22
+    SEALED = 23
     NOT_FOUND = 30
     CORRUPT_BATCH = 31
     STORAGE_FAILED = 32
@@ -220,6 +222,15 @@ class TransactionIdTooLowError(TerminalError):
     def __init__(self, message: str, *, last_transaction_id: int) -> None:
         super().__init__(message, lastTransactionId=last_transaction_id)
         self.last_transaction_id = last_transaction_id
+
+
+class SealedError(TerminalError):
+    """The partition is sealed: it takes no more records, for good.
+
+    The batch was not appended. The message says where the records of the partition end.
+    """
+
+    code = ErrorCode.SEALED
 
 
 class UnsupportedError(TerminalError):

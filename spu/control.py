@@ -35,6 +35,7 @@ from schemas.control.messages import (
     Welcome,
     understands,
 )
+from schemas.control.older_scs import for_protocol
 from schemas.control.parts import question_parts, report_parts, request_parts
 from schemas.daemon.logs import get_logger
 from schemas.daemon.secret_file import read_secret
@@ -131,7 +132,7 @@ class SpuControl:
                 messages: tuple[Message, ...]
                 messages = (*self._report(session), *self._asked(), *self._looking_for())
                 for message in messages:
-                    await session.request(message)
+                    await session.request(for_protocol(message, session.protocol))
 
     def _report(self, session: Session) -> Iterable[Report]:
         changed, self._changed = tuple(self._changed.values()), {}
@@ -189,6 +190,7 @@ class SpuControl:
             stamp=seen.stamp if seen is not None else None,
             free_bytes=self._told_free,
             replicas=tuple(host.reports()),
+            seals=True,
         )
 
     def secret(self) -> str | None:

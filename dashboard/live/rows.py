@@ -13,7 +13,7 @@ from typing import Any, Final
 from dashboard.live.tables import Row
 from runnel.status.state import ClusterState, Numbers
 from runnel.status.summary import Summary, is_under_replicated, topic_lines
-from schemas.objects.partition import Partition, PartitionResolution
+from schemas.objects.partition import Partition, is_led
 from schemas.objects.pipeline import Pipeline, PipelineState
 from schemas.objects.spu import Spu
 from schemas.objects.system_topics import is_system_name
@@ -222,7 +222,7 @@ def partition_row(partition: Partition, numbers: Numbers) -> Row:
 def partition_state(partition: Partition) -> str:
     """The state in a word: the resolution, unless that says less than what is wrong."""
     resolution = partition.status.resolution
-    if resolution is PartitionResolution.ONLINE:
+    if is_led(partition.status):
         if partition.status.writable is False:
             return "not writable"
         if is_under_replicated(partition):

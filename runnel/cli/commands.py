@@ -102,7 +102,9 @@ COMMANDS: Final = {
         "top",
         "Show the cluster live: its health, what needs a person, SPUs and topics with their rates.",
     ),
-    "topic": LazyCommand(".partition.topic", "app", "Show the offsets of a topic, or truncate it."),
+    "topic": LazyCommand(
+        ".partition.topic", "app", "Show the offsets of a topic, truncate or seal it."
+    ),
     "archive": LazyCommand(
         ".archive.archive", "app", "Take topics into their archives, and show what is there."
     ),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from runnel.cli.failure import say
 from schemas.control.assignments import TopicAssignment
 from schemas.errors import RunnelError
-from schemas.objects.partition import Partition, PartitionResolution, is_writable
+from schemas.objects.partition import Partition, PartitionResolution, is_led, is_writable
 from schemas.objects.topic import TopicResolution
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ _LOOK_AGAIN_S: Final = 0.1
 def commits(partition: Partition) -> bool:
     """Whether the partition has a leader and the live replicas that committing needs, and nothing
     else is known to keep it from committing."""
+    if partition.status.resolution is PartitionResolution.SEALED:
+        # Nothing is left to commit.
+        return True
     # The live replicas are counted, too: an SC of an earlier version does not say `writable`.
     return (
         is_writable(partition)
@@ -75,7 +78,7 @@ def obstacle(
         index = p.spec.index or 0
         if wanted is not None and index not in wanted:
             continue
-        if p.status.resolution is not PartitionResolution.ONLINE:
+        if not is_led(p.status):
             stuck.append(
                 f"partition {index} of {topic.name} has no leader{_because(p.status.reason)}"
             )

@@ -98,10 +98,11 @@ def _spu(obj: Object) -> list[tuple[str, str, bool]]:
 def _topic(obj: Object) -> list[tuple[str, str, bool]]:
     if not isinstance(obj, Topic):
         raise TypeError(obj)
+    resolution = obj.status.resolution.value
     return [
         ("PARTITIONS", str(obj.spec.partition_count), False),
         ("REPLICAS", str(obj.spec.replica_count), False),
-        ("RESOLUTION", obj.status.resolution.value, False),
+        ("RESOLUTION", f"{resolution}, sealed" if obj.spec.sealed else resolution, False),
         ("REASON", obj.status.reason or "", False),
         ("DURABILITY", obj.spec.durability.value, True),
         ("COMPRESSION", obj.spec.compression.value, True),

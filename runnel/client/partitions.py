@@ -22,6 +22,7 @@ from runnel.net.offsets import (
     make_range,
     term_below,
 )
+from runnel.partition.sealing import Sealed, seal
 from runnel.partition.segments import Segments, list_segments, watch_segments
 from runnel.partition.truncate import Before, Truncated, truncate
 from runnel.records.offset_and_term import NOTHING_READ, OffsetAndTerm
@@ -164,6 +165,18 @@ class Partitions(Links):
 
     async def _unlist(self, uid: str, partition: int, before: int) -> None:
         await self._archives.update(uid, lambda state: remove(state, uid, partition, before))
+
+    async def seal(self, topic: str, timeout: float = 60.0) -> tuple[Sealed, ...]:
+        """Seal a topic: it takes no more records, for good. Returns where its partitions end, once
+        all are sealed.
+
+        Producers get SealedError from then on. Readers that follow end when they have read all.
+        Raises NotFoundError; InvalidRequestError for a topic of the system; DeadlineExceededError
+        after ``timeout`` seconds: what is missing is sealed as soon as it has a leader.
+        """
+        if is_system_name(topic):
+            raise InvalidRequestError(f"topic {topic!r} is a system topic: Runnel writes to it")
+        return await seal(self, topic, timeout)
 
     async def segments(self, topic: str, partition: int) -> Segments:
         """The segments of a partition's log, as its leader has them now."""

@@ -120,7 +120,10 @@ class PartitionReaders:
 
     def ends(self) -> dict[int, int]:
         """Where the partitions end that are read, as of their last answers. For any thread."""
-        found = {partition: reader.fetcher.end for partition, reader in list(self._readers.items())}
+        found = {
+            partition: reader.cursor.stop if reader.cursor.sealed else reader.fetcher.end
+            for partition, reader in list(self._readers.items())
+        }
         return {partition: end for partition, end in found.items() if end is not None}
 
     def cancel(self) -> list[asyncio.Task[None]]:

@@ -112,20 +112,23 @@ class _StartFinder:
                     route, partition, LATEST, self._give_up_s, read=committed
                 )
             except DivergedError as error:
-                place = error.diverged_at
-                what = f"the log holds other records from offset {place} on"
+                end = error.diverged_at
+                what = f"the log holds other records from offset {end} on"
                 break
-            if found.offset >= offset:
-                return await self._from(partition, {partition: committed})
-            place, what = found.offset, f"the log ends at {found.offset}"
+            if found.lac + 1 >= offset:
+                # Clients of earlier versions have read on behind the end of a sealed log.
+                sealed = OffsetAndTerm(found.offset)
+                place = committed if offset <= found.offset else sealed
+                return await self._from(partition, {partition: place})
+            end, what = found.offset, f"the log ends at {found.offset}"
             # It may be a deposed leader that does not know it yet: ask for the leader now.
             route.suspect(partition)
         raise DivergedError(
             f"{route.name}/{partition}: consumer {name!r} has read up to offset {offset},"
             f" and {what}: {LOST_RECORDS}. Decide what to do about those already processed, and"
-            f" then: runnel consumer reset {name} --topic {route.name} --offset {place}"
+            f" then: runnel consumer reset {name} --topic {route.name} --offset {end}"
             f" -p {partition}",
-            diverged_at=place,
+            diverged_at=end,
         )
 
     async def _from(self, partition: int, start: Start) -> PartitionStart:

@@ -58,7 +58,8 @@ class _Due(NamedTuple):
 class Cursor:
     """The position in one partition.
 
-    ``stop``: the first offset not to read, None for never. ``before_us``: the first record with
+    ``stop``: the first offset not to read, None for never; the end of a sealed log becomes it, and
+    ``sealed`` says so. ``before_us``: the first record with
     this timestamp or a later one ends the reading, and becomes ``stop``. ``not_before_us``: records
     before the first one with this timestamp or a later one are left out. ``not_before_id``: the
     same for the first record with this transaction id or a larger one. ``term`` is that of the last
@@ -79,6 +80,7 @@ class Cursor:
     before_us: int | None = None
     wanted: frozenset[str] | None = None
     term_starts: tuple[tuple[int, int], ...] = ()
+    sealed: bool = False
 
     def __post_init__(self) -> None:
         if self.not_before_us is not None or self.before_us is not None:
@@ -177,6 +179,11 @@ class Cursor:
         if self.stop is not None and end > self.stop:
             end = self.stop
         start = max(self.position, header.base_offset)
+        if header.is_seal:
+            # The control records that may follow are of no use to anybody.
+            self.position = self.stop = start
+            self.sealed = True
+            return None
         self.position = end
         if header.term != self.term or not self.term_starts:
             self.term = header.term

@@ -115,6 +115,7 @@ def admit_change(old: Object, new: Object, store: LocalStore) -> None:
             # Even before it is placed: a reader may have seen the first schema already.
             if reason := incompatibility(old.spec.row_schema, new.spec.row_schema):
                 raise InvalidRequestError(reason)
+            _admit_sealed(old, new)
             placed = _placed_rows(old, store)
             if placed:
                 _admit_placed_topic(_placed_spec(old, placed), new.spec, placed)
@@ -123,6 +124,21 @@ def admit_change(old: Object, new: Object, store: LocalStore) -> None:
                 _admit_size(new, store)
         case _:
             pass
+
+
+def _admit_sealed(old: Topic, new: Topic) -> None:
+    if not old.spec.sealed:
+        return
+    if not new.spec.sealed:
+        raise InvalidRequestError(
+            f"spec.sealed: topic {old.name} is sealed, which is for good; leave it true, and write"
+            " to another topic"
+        )
+    if new.spec.partition_count > old.spec.partition_count:
+        raise InvalidRequestError(
+            f"spec.partitions: topic {old.name} is sealed, so that another partition would stay"
+            " empty"
+        )
 
 
 def admit_log_dir(obj: Object, old: Object | None, provisioning: Provisioning | None) -> None:

@@ -21,7 +21,7 @@ from schemas.control.assignments import (
     TopicAssignment,
 )
 from schemas.ids import PartitionUid
-from schemas.objects.partition import Partition, PartitionResolution
+from schemas.objects.partition import Partition, is_led
 from schemas.objects.spu import Spu, SpuResolution
 from schemas.objects.topic import Topic
 
@@ -77,7 +77,7 @@ async def _topic(
 def _partition(spus: Mapping[int, Spu], partition: Partition) -> PartitionLeader:
     status = partition.status
     spu = spus.get(status.leader) if status.leader is not None else None
-    leading = status.resolution is PartitionResolution.ONLINE and spu is not None
+    leading = is_led(status) and spu is not None
     endpoint = _endpoint(spu) if leading and spu is not None else None
     return PartitionLeader(
         index=partition.spec.index or 0,

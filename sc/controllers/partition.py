@@ -45,6 +45,7 @@ from sc.controllers.live_set import (
 )
 from sc.controllers.preferred_leader import elect_preferred
 from sc.controllers.recovery import elect_of_all, lost_live_set, pending
+from sc.controllers.sealing import led_as, to_be_sealed, why_not_sealed
 from sc.controllers.unclean import after_unclean_boot, decide, wish_of, with_wish
 from sc.store.view import Liveness, View
 from schemas.control.messages import (
@@ -56,7 +57,13 @@ from schemas.control.messages import (
     Tombstone,
 )
 from schemas.ids import MAX_RESTARTS, PartitionUid, election_term, restarts_of
-from schemas.objects.partition import LiveReplica, Partition, PartitionResolution, PartitionStatus
+from schemas.objects.partition import (
+    LiveReplica,
+    Partition,
+    PartitionResolution,
+    PartitionStatus,
+    is_led,
+)
 
 #: Tombstones that one transaction leaves.
 TOMBSTONES_AT_ONCE: Final = 100
@@ -86,7 +93,7 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
         wish = _first_leader(view, partition, now_ms)
     else:
         wish = _led(view, partition, status.leader, actions, refusals, now_ms)
-    if wish.resolution is not PartitionResolution.ONLINE:
+    if not is_led(wish):
         # Whether it could commit is a question only while it has a leader.
         wish = wish.model_copy(update={"writable": None})
     wish = _with_refusals(partition, wish, refusals)
@@ -128,6 +135,8 @@ def assignment_for(view: View, partition: Partition) -> Assignment:
     """What an SPU is told about a partition. Until its recovery is over it has no leader: that ends
     any leadership an SPU still has."""
     found = assignment_of(partition)
+    if to_be_sealed(view, partition):
+        found = found.model_copy(update={"sealed": True})
     if pending(view, partition):
         return found.model_copy(update={"leader": None, "lrs": ()})
     return found
@@ -256,12 +265,14 @@ def _led(
     # A leader that was elected although unfit is fit, and may ask for members, once it leads.
     wish = _with_live_set(view, partition, leader, refusals, now_ms) if report.fit else status
     if leads:
-        reason, writable = commit_obstacles(view, partition, wish.lrs, now_ms)
+        obstacle, writable = commit_obstacles(view, partition, wish.lrs, now_ms)
+        # Once nothing is in the way of a seal, the status changes, and all SPUs hear of it.
+        reason = "; ".join(filter(None, (obstacle, why_not_sealed(view, partition)))) or None
         truncated = partition.spec.truncate_before or 0
         done = report.log_start >= truncated > status.start_offset
         wish = wish.model_copy(
             update={
-                "resolution": PartitionResolution.ONLINE,
+                **led_as(partition, report),
                 "reason": reason,
                 "writable": writable,
                 "start_offset": truncated if done else status.start_offset,

@@ -38,7 +38,7 @@ from sc.scheduler.placement import Candidate, Load, Placement, Request, Shortage
 from sc.store.view import Liveness, View
 from schemas.ids import make_term
 from schemas.objects.metadata import Metadata, OwnerReference
-from schemas.objects.partition import Partition, PartitionSpec, PartitionStatus
+from schemas.objects.partition import DesiredState, Partition, PartitionSpec, PartitionStatus
 from schemas.objects.spu import Spu, SpuResolution
 from schemas.objects.topic import (
     LogSettings,
@@ -105,6 +105,7 @@ def _restore(partitions: list[Partition]) -> tuple[Action, ...]:
         columns=rows.columns if rows is not None else None,
         key_column=rows.key_column if rows is not None else None,
         timestamp_column=rows.timestamp_column if rows is not None else None,
+        sealed=any(p.spec.desired is DesiredState.SEALED for p in kept),
     )
     note = {RESTORED: "from its partitions; compression, archive and labels are lost"}
     metadata = Metadata(name=owner.name, uid=owner.uid, generation=1, annotations=note)
@@ -158,11 +159,13 @@ def _provision(
     actions: list[Action] = []
     log = topic.spec.log_settings
     for partition in partitions:
-        archived = _archived_before(topic, partition.spec)
-        settled = partition.spec.log == log and partition.spec.archived_before == archived
-        if not settled and not partition.deleting:
-            changed = {"log": log, "archived_before": archived}
-            spec = partition.spec.model_copy(update=changed)
+        changed = {
+            "log": log,
+            "archived_before": _archived_before(topic, partition.spec),
+            "desired": _desired(topic),
+        }
+        spec = partition.spec.model_copy(update=changed)
+        if spec != partition.spec and not partition.deleting:
             actions.append(WritePartitionSpec(partition, spec))
     if not missing:
         replica_map = tuple(p.spec.replicas for p in partitions)
@@ -207,6 +210,7 @@ def _provision(
             owner,
             log,
             archived,
+            _desired(topic),
             i,
             placement.rows[i],
             view.incarnation,
@@ -221,6 +225,10 @@ def _provision(
     status = _status(topic, TopicResolution.PENDING, PLACING)
     first = next(chunks(created, topic_bytes(topic), _spus(view)))
     return (*actions, CreatePartitions(topic, first, _named_by(view, first), status))
+
+
+def _desired(topic: Topic) -> DesiredState:
+    return DesiredState.SEALED if topic.spec.sealed else DesiredState.OPEN
 
 
 def _archived_before(topic: Topic, spec: PartitionSpec) -> int | None:
@@ -333,6 +341,7 @@ def _new_partition(
     owner: OwnerReference,
     log: LogSettings,
     archived_before: int | None,
+    desired: DesiredState,
     index: int,
     replicas: tuple[int, ...],
     incarnation: int,
@@ -352,6 +361,7 @@ def _new_partition(
             replicas=replicas,
             preferred_leader=replicas[0],
             archived_before=archived_before,
+            desired=desired,
             log=log,
         ),
         # One that is made while the cluster recovers has nothing to recover.

@@ -116,6 +116,7 @@ class MetadataDispatcher:
     def opened(self, generation: int, hello: Hello) -> None:
         """A session began; the replicas in its hello are its first report."""
         state = SessionState(hello.spu_id, generation, free_bytes=hello.free_bytes)
+        state.seals = bool(hello.seals)
         self._sessions[hello.spu_id] = state
         self._keep(state, hello.replicas)
         for replica in hello.replicas:

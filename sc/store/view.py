@@ -57,7 +57,8 @@ class SessionState:
     partitions that it leads and has committed nothing of for a while, although records wait.
     ``unknown_leads``: for each partition that it was elected to lead before the session began, and
     whose replica reported at its beginning to know nothing of that, the term, by uid. Either the
-    order to lead never came, or its disk forgot that it did.
+    order to lead never came, or its disk forgot that it did. ``seals``: its version knows how to
+    seal logs.
     """
 
     spu_id: int
@@ -73,6 +74,7 @@ class SessionState:
     unreachable: Mapping[int, UnreachablePeer] = field(default_factory=dict)
     stalled: frozenset[str] = frozenset()
     unknown_leads: dict[str, Term] = field(default_factory=dict)
+    seals: bool = False
 
 
 @dataclass(frozen=True, slots=True)

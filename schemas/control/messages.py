@@ -46,10 +46,13 @@ STATISTICS_PROTOCOL: Final = "runnel.session.statistics"
 LATENCIES_PROTOCOL: Final = "runnel.session.latencies"
 #: That of one which also keeps what no archive holds yet. An older one is told to keep everything.
 ARCHIVE_PROTOCOL: Final = "runnel.session.archive"
+#: That of one which also seals logs. An SC that does not select it is of an older version, and
+#: refuses reports with fields that it does not know; an older SPU is not told to seal anything.
+SEAL_PROTOCOL: Final = "runnel.session.seal"
 #: What an SPU offers, the newest first: each end that knows one knows those after it.
 PROTOCOLS: Final = (
-    *(ARCHIVE_PROTOCOL, LATENCIES_PROTOCOL, STATISTICS_PROTOCOL, OBSTACLES_PROTOCOL),
-    *(PARTS_PROTOCOL, IDENTIFY_PROTOCOL),
+    *(SEAL_PROTOCOL, ARCHIVE_PROTOCOL, LATENCIES_PROTOCOL, STATISTICS_PROTOCOL),
+    *(OBSTACLES_PROTOCOL, PARTS_PROTOCOL, IDENTIFY_PROTOCOL),
 )
 #: Peers that a report says are unreachable, and characters of the reason and of the host.
 MAX_UNREACHABLE: Final = 64
@@ -91,7 +94,8 @@ class ReplicaReport(Model):
     that the host lost its memory while the log was not fsynced. It reports what it has, and it
     leads when an unclean election chooses it. ``old``: it is unfit for the only reason that its
     disk lacks what others know to have been on it; only an operator's unclean election may choose
-    it.
+    it. ``sealed``: the offset after the last record of a log that is sealed, once that is
+    committed; for an SC that has selected `SEAL_PROTOCOL`.
     """
 
     uid: PartitionUid
@@ -109,6 +113,7 @@ class ReplicaReport(Model):
     old: bool | None = None
     assigned: bool = True
     reason: str | None = None
+    sealed: int | None = None
 
     @property
     def may_lead_uncleanly(self) -> bool:
@@ -148,7 +153,8 @@ class Prove(Model):
 
 class Hello(Model):
     """SPU → SC: its state. ``free_bytes`` is the free space of its disk; None where it is not
-    known. So many `HelloPart` follow as ``more`` says."""
+    known. So many `HelloPart` follow as ``more`` says. ``seals``: it seals logs when it is told to;
+    for an SC that has selected `SEAL_PROTOCOL`."""
 
     type: Literal["hello"] = "hello"
     min_version: int = MIN_SESSION_VERSION
@@ -162,6 +168,7 @@ class Hello(Model):
     free_bytes: int | None = None
     replicas: tuple[ReplicaReport, ...] = ()
     more: int | None = None
+    seals: bool | None = None
 
 
 class HelloPart(Model):
@@ -208,7 +215,8 @@ class Assignment(Model):
     after that. ``unclean_term`` is the last term that an unclean election began: only for a leader
     of that term or a later one may a replica discard records that were committed before it.
     Records below ``truncate_before`` are to be removed, as far as they are committed. Where
-    ``archived_before`` is given, retention removes only records below it.
+    ``archived_before`` is given, retention removes only records below it. ``sealed``: the log is to
+    take no more records, for good.
     """
 
     uid: PartitionUid
@@ -223,6 +231,7 @@ class Assignment(Model):
     unclean_term: Term | None = None
     truncate_before: int = 0
     archived_before: int | None = None
+    sealed: bool | None = None
     revision: int
 
 

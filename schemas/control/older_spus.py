@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from schemas.control.messages import (
     ARCHIVE_PROTOCOL,
+    SEAL_PROTOCOL,
     Assignment,
     AssignPartitions,
     Message,
@@ -13,12 +14,22 @@ from schemas.control.messages import (
 
 def for_protocol(message: Message, protocol: str | None) -> Message:
     """A message to an SPU that selected a subprotocol, None for one that selected none."""
-    if not isinstance(message, AssignPartitions) or understands(protocol, ARCHIVE_PROTOCOL):
+    if not isinstance(message, AssignPartitions) or understands(protocol, SEAL_PROTOCOL):
         return message
-    if all(one.archived_before is None for one in message.assignments):
+    if all(one.archived_before is None and one.sealed is None for one in message.assignments):
         return message
-    assignments = tuple(_all_kept(one) for one in message.assignments)
+    assignments: tuple[Assignment, ...] = tuple(_unsealed(one) for one in message.assignments)
+    if not understands(protocol, ARCHIVE_PROTOCOL):
+        assignments = tuple(_all_kept(one) for one in assignments)
     return message.model_copy(update={"assignments": assignments})
+
+
+def _unsealed(assignment: Assignment) -> Assignment:
+    """It does not know the order, and must not be asked to lead what is sealed; see
+    `sc.controllers.sealing`."""
+    return (
+        assignment if assignment.sealed is None else assignment.model_copy(update={"sealed": None})
+    )
 
 
 def _all_kept(assignment: Assignment) -> Assignment:

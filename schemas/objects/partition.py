@@ -99,6 +99,11 @@ class PartitionStatus(Status):
         return incarnation_of(self.term)
 
 
+def is_led(status: PartitionStatus) -> bool:
+    """Whether an SPU leads it, so that it can be read; a sealed one takes no records."""
+    return status.resolution in (PartitionResolution.ONLINE, PartitionResolution.SEALED)
+
+
 def is_writable(partition: Partition) -> bool:
     """Whether it has a leader, and nothing is known that keeps it from committing records."""
     status = partition.status

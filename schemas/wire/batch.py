@@ -11,7 +11,8 @@ A batch is a fixed header of 96 bytes and a payload. All integers are little-end
         28    2 magic           0x4252, the letters RB
         30    1 codec           0 none, 1 lz4, 2 zstd
         31    1 flags           bit 0: control batch, never delivered to readers;
-                                bit 1: its records have application transaction ids
+                                bit 1: its records have application transaction ids;
+                                bit 2: the control batch that seals the log
         32    4 schema id       0: `RECORD_SCHEMA` of `schemas.wire.payload`
         36    4 record count    offsets run from base to base + count - 1
         40    8 first timestamp smallest, in microseconds since the epoch
@@ -47,6 +48,7 @@ HEADER_SIZE: Final = 96
 MAGIC: Final = 0x4252
 CONTROL_FLAG: Final = 1
 TRANSACTION_IDS_FLAG: Final = 2
+SEAL_FLAG: Final = 4
 NO_TRANSACTION: Final = -1
 MAX_TRANSACTION_ID: Final = (1 << 63) - 1
 _CRC: Final = struct.Struct("<I")
@@ -90,6 +92,11 @@ class BatchHeader(NamedTuple):
     @property
     def is_control(self) -> bool:
         return bool(self.flags & CONTROL_FLAG)
+
+    @property
+    def is_seal(self) -> bool:
+        """Whether it ends the records of its log: only control batches follow."""
+        return bool(self.flags & SEAL_FLAG)
 
     @property
     def has_transaction_ids(self) -> bool:
@@ -221,15 +228,20 @@ def build(payload: Buffer, **says: Unpack[ClientPart]) -> bytearray:
     return bytearray().join(build_pieces([payload], **says))
 
 
-def build_control(kind: str, timestamp_us: int) -> bytearray:
+def build_control(kind: str, timestamp_us: int, flags: int = CONTROL_FLAG) -> bytearray:
     """A control batch: one offset, never delivered. ``kind`` says why it exists: ``term``."""
     return build(
         kind.encode(),
         record_count=1,
         first_timestamp_us=timestamp_us,
         last_timestamp_us=timestamp_us,
-        flags=CONTROL_FLAG,
+        flags=flags,
     )
+
+
+def build_seal(timestamp_us: int) -> bytearray:
+    """The control batch that seals a log."""
+    return build_control("seal", timestamp_us, CONTROL_FLAG | SEAL_FLAG)
 
 
 def split_batches(data: memoryview) -> list[tuple[BatchHeader, memoryview]]:

@@ -34,6 +34,7 @@ def update_event(assignment: Assignment, incarnation: int, known: HardState) -> 
         min_in_sync=assignment.log.min_in_sync_replicas,
         incarnation=incarnation,
         unclean_term=assignment.unclean_term or 0,
+        sealed=bool(assignment.sealed),
     )
 
 

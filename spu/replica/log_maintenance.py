@@ -122,10 +122,12 @@ class LogMaintenance:
 
     @property
     def truncated(self) -> int:
-        """How far the SC's truncation has taken effect: never above what is committed."""
+        """How far the SC's truncation has taken effect: never above what is committed, nor above
+        the seal of a sealed log."""
         assignment = self._replica.assignment
         wanted = 0 if assignment is None else assignment.truncate_before
-        return min(wanted, self._replica.state.lac + 1)
+        state = self._replica.state
+        return min(wanted, state.lac + 1 if state.sealed_end is None else state.sealed_end)
 
     def truncate(self) -> None:
         """Move the log's start up to `visible_start`. Each replica does so by itself when it hears

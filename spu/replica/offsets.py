@@ -48,7 +48,9 @@ class ReplicaOffsets:
                 " (latest) or a timestamp in microseconds"
             )
         self._preconditions.require_serving()
-        return self._bounds(self._lac + 1, by)
+        # Nothing that readers want follows a seal.
+        sealed = self._runner.state.sealed_end
+        return self._bounds(self._lac + 1 if sealed is None else sealed, by)
 
     def find_offset(self, position: int, by: PositionBy) -> ListOffsetsResponse:
         """The first batch at or after a time, or of a transaction id or a larger one.

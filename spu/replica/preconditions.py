@@ -11,6 +11,7 @@ from schemas.errors import (
     NotLeaderError,
     NotReadyError,
     RunnelError,
+    SealedError,
     StorageFailedError,
     TransactionIdTooLowError,
 )
@@ -88,6 +89,19 @@ class Preconditions:
                 f" {len(hard_state.replicas)}, minInSyncReplicas is {hard_state.min_in_sync}: wait"
                 " until more SPUs are back, or lower minInSyncReplicas of the topic"
             )
+
+    def require_open(self) -> None:
+        """Raise SealedError if no client's record may follow any more, NotReadyError while the
+        record that seals the log is not committed: it may still be lost."""
+        state = self._runner.state
+        if state.log.sealed is None:
+            return
+        if state.sealed_end is None:
+            raise NotReadyError(f"{self._name} is being sealed; try again")
+        raise SealedError(
+            f"{self._name} is sealed: it takes no more records, and ends at offset"
+            f" {state.sealed_end}; write to another topic"
+        )
 
     def transaction_id_too_low(self, header: BatchHeader) -> TransactionIdTooLowError:
         """The error for a batch whose first id is below the log's last one."""

@@ -331,6 +331,7 @@ class Replica:
                 return self._when_committed(
                     duplicate.next_offset, request, duplicate.base_offset, answer
                 )
+        self._preconditions.require_open()
         expected = request.expected_offset
         if expected not in (NO_OFFSET, self._log.leo):
             # A record at that offset proves the conflict once it is committed; an offset beyond

@@ -35,7 +35,7 @@ from schemas.errors import (
 )
 from schemas.ids import StorageId, election_term, format_term
 from schemas.objects.topic import Durability, LogSettings
-from schemas.wire.batch import build_control, read_header
+from schemas.wire.batch import build_control, build_seal, read_header
 from spu.replica.context import ReplicaContext
 from spu.replica.follower_push import FollowerPushes
 from spu.replica.group_commit import GroupCommit
@@ -47,6 +47,7 @@ from spu.replication.events import (
     AppendBatches,
     AppendControl,
     Appended,
+    AppendSeal,
     Committed,
     Failed,
     Flushed,
@@ -148,7 +149,7 @@ class ReplicaRunner:
         self._newest = entry
         settings = entry.assignment.log if entry.assignment else meta.log
         self.log = PartitionLog(directory, settings, context.files, found)
-        view = LogView(found.log_start, found.leo, found.leo, found.history)
+        view = LogView(found.log_start, found.leo, found.leo, found.history, found.sealed)
         lac = max(found.lac, found.log_start - 1)
         boot = f"{random.getrandbits(64):016x}"
         self.state: ReplicaState = recovered(
@@ -404,6 +405,8 @@ class ReplicaRunner:
                 self._submit(replace(self._newest, hard_state=hard_state))
             case AppendControl(term):
                 self._append_control(term)
+            case AppendSeal(term):
+                self._append_seal(term)
             case LeadsOn(term):
                 _log.debug("leading again", partition=self.meta.name, term=format_term(term))
             case AppendBatches(batches):
@@ -454,6 +457,15 @@ class ReplicaRunner:
         offset = self.log.append(memoryview(control), read_header(control), term, now_us)
         name = self.meta.name
         _log.info("leading", partition=name, term=format_term(term), offset=offset)
+        self._listener.written()
+        self._follow_up()
+
+    def _append_seal(self, term: int) -> None:
+        now_us = self._context.clock_us()
+        seal = build_seal(now_us)
+        offset = self.log.append(memoryview(seal), read_header(seal), term, now_us)
+        name = self.meta.name
+        _log.info("sealing", partition=name, term=format_term(term), offset=offset)
         self._listener.written()
         self._follow_up()
 

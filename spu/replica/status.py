@@ -73,6 +73,7 @@ class ReplicaStatus:
             incarnation=hard_state.incarnation,
             assigned=runner.assigned,
             reason=self._reason(refusal),
+            sealed=runner.state.sealed_end,
         )
 
     def summary(self) -> tuple[object, ...]:
@@ -87,6 +88,7 @@ class ReplicaStatus:
             state.hard_state,
             runner.maintenance.truncated,
             self._reason(refusal),
+            state.sealed_end,
         )
 
     def _reason(self, refusal: RunnelError | None) -> str | None:

@@ -52,6 +52,15 @@ from spu.replication.state import ReplicaState
 
 def step(state: ReplicaState, event: Input, now_ms: int) -> Step:
     """The replica's state after one input, and the outputs to apply, in order."""
+    state, outputs = _step(state, event, now_ms)
+    if state.to_seal:
+        # Whatever made it serve.
+        state, sealed = leader.seal(state)
+        outputs = (*outputs, *sealed)
+    return state, outputs
+
+
+def _step(state: ReplicaState, event: Input, now_ms: int) -> Step:
     match event:
         case PartitionUpdated():
             return _update_partition(state, event, now_ms)
@@ -130,7 +139,7 @@ def _update_partition(state: ReplicaState, event: PartitionUpdated, now_ms: int)
     known, version = state.newest, (event.incarnation, event.revision)
     if version < known.version:
         return state, ()
-    state = replace(state, confirmed=True, witnesses=frozenset())
+    state = replace(state, confirmed=True, witnesses=frozenset(), to_seal=event.sealed)
     if version == known.version:
         # An order to lead by this revision may have come before the rest of the revision.
         unpersisted = replace(

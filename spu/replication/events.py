@@ -3,8 +3,8 @@
 Persist before send: outputs are applied in order. If an output needs something to be durable, the
 core returns it only after the input that confirms it (`HardStatePersisted` after
 `PersistHardState`, `LogTruncated` after `TruncateLog`, `LogReset` after `ResetLog`, `Flushed` after
-writes). `AppendBatches` and `AppendControl` are written before the next step; the state relies on
-that. A write that fails is a `Failed`.
+writes). `AppendBatches`, `AppendControl` and `AppendSeal` are written before the next step; the
+state relies on that. A write that fails is a `Failed`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spu.replication.state import HardState, Members
 class PartitionUpdated:
     """The SC sent a revision of the partition: its leader, election term and LRS, all of this
     revision, in an incarnation of the cluster. ``unclean_term`` is the term of the last
-    unclean election, 0 if there was none."""
+    unclean election, 0 if there was none. ``sealed``: the log is to be sealed."""
 
     revision: int
     term: int
@@ -30,6 +30,7 @@ class PartitionUpdated:
     min_in_sync: int
     incarnation: int = 0
     unclean_term: int = 0
+    sealed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +184,14 @@ class AppendControl:
 
 
 @dataclass(frozen=True, slots=True)
+class AppendSeal:
+    """Append the control record that seals the log, in the leader's term, at the log's end. No
+    client's record may follow."""
+
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
 class LeadsOn:
     """After a restart, it leads in this term, and needs no control record for it."""
 
@@ -284,6 +293,7 @@ class SteppedDown:
 Output = (
     PersistHardState
     | AppendControl
+    | AppendSeal
     | LeadsOn
     | AppendBatches
     | TruncateLog

@@ -311,12 +311,13 @@ def _attached(
 
 
 def _stored(log: LogView, batches: tuple[Batch, ...]) -> LogView:
-    history, leo = log.history, log.leo
+    history, leo, sealed = log.history, log.leo, log.sealed
     for batch in batches:
         if batch.base != leo:
             raise AssertionError(f"a batch at {batch.base} in a log that ends at {leo}")
         history, leo = extended(history, batch.term, batch.base), batch.end
-    return replace(log, history=history, leo=leo)
+        sealed = batch.base if batch.seals else sealed
+    return replace(log, history=history, leo=leo, sealed=sealed)
 
 
 def _adopt(state: ReplicaState, lac: int, log_start: int) -> Step:

@@ -12,6 +12,8 @@
 - A follower joins the LRS once it holds that control record and all committed records. An unfit
   follower leaves even if the minimum is no longer met; one that lags leaves only while the minimum
   is met without it; the leader never leaves.
+- A log is sealed by a control record, which is replicated and committed like any other. Clients'
+  records never follow it; the control records of later leaders do.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from spu.replication import unproven_leader
 from spu.replication.attachments import attach, attached, is_lost, noted, progress_of
 from spu.replication.events import (
     AppendControl,
+    AppendSeal,
     Committed,
     Elected,
     LeadsOn,
@@ -195,8 +198,22 @@ def on_appended(state: ReplicaState, leo: int) -> Step:
     """It appended clients' records. The first ones begin its term if no control record did."""
     if state.leading is None or state.leading.proving:
         raise AssertionError("only a leader with a proven log appends clients' records")
+    if state.log.sealed is not None:
+        raise AssertionError("no client's record follows a seal")
     history = extended(state.log.history, state.leading.term, state.log.leo)
     return pump(replace(state, log=replace(state.log, leo=leo, history=history)))
+
+
+def seal(state: ReplicaState) -> Step:
+    """Append the record that seals the log, once it serves: only then does it know that no record
+    is committed which it lacks."""
+    leading, at = state.leading, state.log.leo
+    if leading is None or not state.is_serving or state.log.sealed is not None:
+        return state, ()
+    history = extended(state.log.history, leading.term, at)
+    log = replace(state.log, leo=at + 1, history=history, sealed=at)
+    state, pushed = pump(replace(state, log=log))
+    return state, (AppendSeal(leading.term), *pushed)
 
 
 def on_log_end(state: ReplicaState, sender: int, message: LogEnd, now_ms: int) -> Step:

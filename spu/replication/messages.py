@@ -23,12 +23,14 @@ from spu.replication.producer_state import ProducerDump
 
 
 class Batch(NamedTuple):
-    """Records ``base`` up to ``end`` (exclusive) of one term, as they are stored in the log."""
+    """Records ``base`` up to ``end`` (exclusive) of one term, as they are stored in the log.
+    ``seals``: it is the control record that seals the log."""
 
     base: int
     end: int
     term: int
     data: Buffer
+    seals: bool = False
 
 
 @dataclass(frozen=True, slots=True)

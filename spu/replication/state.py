@@ -95,12 +95,14 @@ class HardState:
 @dataclass(frozen=True, slots=True)
 class LogView:
     """What a replica knows of its own log. ``durable`` is the offset up to which records are as
-    durable as the topic asks for; ``history`` says which terms it holds."""
+    durable as the topic asks for; ``history`` says which terms it holds; ``sealed`` is the offset
+    of the control record that seals it, behind which only control records stand."""
 
     start: int = 0
     leo: int = 0
     durable: int = 0
     history: History = ()
+    sealed: int | None = None
 
     @property
     def last_term(self) -> int:
@@ -108,7 +110,11 @@ class LogView:
 
     def cut_to(self, leo: int) -> LogView:
         return replace(
-            self, leo=leo, durable=min(self.durable, leo), history=cut(self.history, leo)
+            self,
+            leo=leo,
+            durable=min(self.durable, leo),
+            history=cut(self.history, leo),
+            sealed=None if self.sealed is None or self.sealed >= leo else self.sealed,
         )
 
     def begin_at(self, start: int) -> LogView:
@@ -238,6 +244,8 @@ class ReplicaState:
     ``proven``: since the log was opened, it was found to be as new as the replica set knows it.
     ``confirmed``: since then, the SC has told the newest revision. ``witnesses`` are all replicas
     that answered a leader which proved its log without the SC: commits need them until it confirms.
+
+    ``to_seal``: the SC wants the log to be sealed.
     """
 
     spu: int
@@ -256,6 +264,7 @@ class ReplicaState:
     proven: bool = False
     confirmed: bool = False
     witnesses: frozenset[Member] = frozenset()
+    to_seal: bool = False
 
     @property
     def newest(self) -> HardState:
@@ -283,6 +292,12 @@ class ReplicaState:
     def may_append(self) -> bool:
         """Whether it leads, and its log is proven."""
         return self.leading is not None and not self.leading.proving
+
+    @property
+    def sealed_end(self) -> int | None:
+        """Where the records of a sealed log end: a committed fact. None if it may get more."""
+        sealed = self.log.sealed
+        return None if sealed is None or sealed > self.lac else sealed
 
     @property
     def log_is_steady(self) -> bool:

@@ -273,7 +273,7 @@ def _batches(data: memoryview) -> tuple[Batch, ...]:
     for _, batch in batches:
         verify(batch)
     return tuple(
-        Batch(header.base_offset, header.next_offset, header.term, batch)
+        Batch(header.base_offset, header.next_offset, header.term, batch, header.is_seal)
         for header, batch in batches
     )
 

@@ -45,6 +45,8 @@ class Checkpoint:
     the dump of the producer table as of ``durable_leo``, ``settled`` that table at an earlier
     offset, below which only an unclean election can cut.
 
+    ``sealed`` is the offset of the control record that seals the log, None while it is open.
+
     ``cut_at`` is set while files may hold more than the log: the log ends at this byte of
     ``segment``. ``history_known`` is False if an earlier version wrote the checkpoint: ``history``
     then holds only the last term.
@@ -63,6 +65,7 @@ class Checkpoint:
     settled: ProducerSnapshot = NO_PRODUCERS
     cut_at: int | None = None
     history_known: bool = True
+    sealed: int | None = None
 
 
 def checkpoint_of(
@@ -74,6 +77,7 @@ def checkpoint_of(
     history: History,
     producers: ProducerDump,
     settled: ProducerSnapshot,
+    sealed: int | None,
 ) -> Checkpoint:
     """A checkpoint at the current end of ``active``. It holds once that much is durable."""
     if active is None:
@@ -94,6 +98,7 @@ def checkpoint_of(
         opened_us=active.opened_us,
         producers=producers,
         settled=settled,
+        sealed=sealed,
     )
 
 
@@ -118,6 +123,7 @@ def write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
             if checkpoint.settled == (checkpoint.durable_leo, checkpoint.producers)
             else checkpoint.settled,
             "cutAt": checkpoint.cut_at,
+            "sealed": checkpoint.sealed,
         },
     )
 
@@ -156,6 +162,7 @@ def _parsed(data: dict[str, Any]) -> Checkpoint:
         else ProducerSnapshot(settled[0], split_last_id(dump_from(settled[1]))[0]),
         cut_at=data.get("cutAt"),
         history_known="history" in data,
+        sealed=data.get("sealed"),
     )
 
 
@@ -163,6 +170,7 @@ def _is_possible(checkpoint: Checkpoint) -> bool:
     """Whether all fields are numbers, and offsets and terms in an order that a log can have."""
     history = checkpoint.history
     cut_at = 0 if checkpoint.cut_at is None else checkpoint.cut_at
+    sealed = checkpoint.log_start if checkpoint.sealed is None else checkpoint.sealed
     last_id = checkpoint.id_before_start
     signed = [checkpoint.lac, checkpoint.opened_us, last_id, *(entry.start for entry in history)]
     unsigned = [
@@ -173,6 +181,7 @@ def _is_possible(checkpoint: Checkpoint) -> bool:
         checkpoint.durable_leo,
         checkpoint.settled.leo,
         cut_at,
+        sealed,
         *(entry.term for entry in history),
         *_numbers(checkpoint.producers),
         *_numbers(checkpoint.settled.dump),
@@ -182,6 +191,7 @@ def _is_possible(checkpoint: Checkpoint) -> bool:
         and all(type(number) is int and 0 <= number < _NUMBERS for number in unsigned)
         and checkpoint.segment <= checkpoint.scan_offset <= checkpoint.durable_leo <= _MAX_OFFSET
         and checkpoint.log_start <= checkpoint.durable_leo
+        and (checkpoint.sealed is None or checkpoint.log_start <= sealed < checkpoint.durable_leo)
         and NO_TRANSACTION <= last_id <= MAX_TRANSACTION_ID
         # A segment begins with its first record, and a scan begins before the durable end.
         and (

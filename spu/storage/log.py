@@ -81,6 +81,8 @@ class PartitionLog(ReadableLog):
         self.durable_leo = found.leo
         self.log_start = found.log_start
         self.history = found.history
+        #: The offset of the control record that seals the log; None while it is open.
+        self.sealed = found.sealed
         self.producers = found.producers
         #: The last transaction id below the log start; `NO_TRANSACTION` if there is none.
         self.id_before_start = found.id_before_start
@@ -315,8 +317,9 @@ class PartitionLog(ReadableLog):
     def truncate_prefix(self, offset: int) -> None:
         """Ask for ``offset`` as the log start; it takes effect once a plan has run. It is at most
         the LEO, and a batch begins there, so that a follower that is reset to it gets whole
-        batches."""
-        self._wanted_start = max(self._wanted_start, min(offset, self.leo))
+        batches. A sealed log keeps its seal."""
+        most = self.leo if self.sealed is None else self.sealed
+        self._wanted_start = max(self._wanted_start, min(offset, most))
 
     def apply_retention(self, now_us: int, upto_offset: int) -> None:
         """Ask for the log start that retention by time and size wants, at most ``upto_offset``."""
@@ -373,6 +376,7 @@ class PartitionLog(ReadableLog):
             history=cut(self.history, offset),
             producers=producers.dump(),
             settled=settled,
+            sealed=None if self.sealed is None or self.sealed >= offset else self.sealed,
         )
         self._replace((*before, last), checkpoint)
         # Only now: what the checkpoint said of the removed part is durably gone.
@@ -457,6 +461,8 @@ class PartitionLog(ReadableLog):
         self.producers.record(header, base_offset)
         self.leo = active.end_offset
         self.history = extended(self.history, term, base_offset)
+        if header.is_seal:
+            self.sealed = base_offset
         self.size_bytes += header.length
         self._written_bytes += header.length
         if active.max_transaction_id > self.last_id:
@@ -502,6 +508,7 @@ class PartitionLog(ReadableLog):
             history=forgotten(self.history, self._wanted_start),
             producers=latest.dump,
             settled=self._settled,
+            sealed=self.sealed,
         )
 
     def _sync_remaining(self, segments: tuple[Segment, ...]) -> None:
@@ -527,6 +534,7 @@ class PartitionLog(ReadableLog):
         self.log_start = checkpoint.log_start
         self.id_before_start = checkpoint.id_before_start
         self.history = checkpoint.history
+        self.sealed = checkpoint.sealed
         self.producers = ProducerTable(checkpoint.producers)
         self.size_bytes = sum(segment.size for segment in segments)
         self._wanted_start = max(self.log_start, min(self._wanted_start, self.leo))

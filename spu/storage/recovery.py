@@ -66,7 +66,8 @@ class RecoveredLog:
 
     ``beyond_checkpoint`` is how many bytes the checkpoint on the disk does not cover; ``settled``
     is the producer table at a committed offset, to start from after a cut; ``id_before_start`` is
-    the last transaction id below the log start.
+    the last transaction id below the log start. ``sealed`` is the offset of the control record that
+    seals it, if there is one.
     """
 
     segments: list[Segment] = field(default_factory=list)
@@ -82,6 +83,7 @@ class RecoveredLog:
     set_aside: list[str] = field(default_factory=list)
     truncated: tuple[TruncatedSegment, ...] = ()
     unfit: str | None = None
+    sealed: int | None = None
 
 
 class Recovery:
@@ -157,7 +159,7 @@ class Recovery:
         )
         log.history, log.lac = checkpoint.history, checkpoint.lac
         log.log_start, log.id_before_start = checkpoint.log_start, checkpoint.id_before_start
-        log.leo = checkpoint.durable_leo
+        log.leo, log.sealed = checkpoint.durable_leo, checkpoint.sealed
         if checkpoint.cut_at is not None:
             checkpoint = self._checkpoint = finish_cut(self._directory, checkpoint)
             names = os.listdir(self._directory)
@@ -341,6 +343,7 @@ class Recovery:
                 segment.note(header, header.base_offset)
                 if learn:
                     log.leo = header.next_offset
+                    log.sealed = header.base_offset if header.is_seal else log.sealed
                 if new:
                     log.beyond_checkpoint += header.length
                     log.producers.record(header, header.base_offset)
@@ -409,6 +412,7 @@ class Recovery:
                 history=log.history,
                 producers=log.producers.dump(),
                 settled=log.settled,
+                sealed=log.sealed,
             )
             # Only useful to a scan that begins inside the segment, or if one was deleted.
             wanted = checkpoint.scan_position or log.cut_bytes

@@ -24,6 +24,7 @@ from runnel.net.connection import Response, SpuConnection
 from runnel.net.push import Subscription
 from schemas.daemon.log_ring import LogRing
 from schemas.errors import (
+    DivergedError,
     ErrorCode,
     NotFoundError,
     NotReadyError,
@@ -190,8 +191,12 @@ class _Replica:
         """Tell all who listen."""
         self._listeners.release()
 
-    def list_offsets(self, position: int) -> ListOffsetsResponse:
-        return ListOffsetsResponse(_LEO, 0, self.lac, 1)
+    def list_offsets(self, position: int, by: PositionBy) -> ListOffsetsResponse:
+        return ListOffsetsResponse(max(position, 0), 0, self.lac, 1, by)
+
+    def require_held(self, offset: int, term: int) -> None:
+        if term != TERM:
+            raise DivergedError("the log has never been in that term", diverged_at=0)
 
     def find_offset(self, position: int, by: PositionBy) -> ListOffsetsResponse:
         log = _log()

@@ -22,7 +22,13 @@ from schemas.errors import (
     NotReadyError,
     TransactionIdTooLowError,
 )
-from schemas.wire.batch import TRANSACTION_IDS_FLAG, build, build_control, set_offset_and_term
+from schemas.wire.batch import (
+    TRANSACTION_IDS_FLAG,
+    build,
+    build_control,
+    build_seal,
+    set_offset_and_term,
+)
 from schemas.wire.log_line_requests import ListLogLinesRequest, ListLogLinesResponse
 from schemas.wire.log_requests import (
     ListSegmentsRequest,
@@ -141,6 +147,12 @@ def stored_with_ids(offset: int, codec: str = "none") -> bytes:
     return bytes(batch)
 
 
+def _seal(offset: int) -> bytes:
+    batch = build_seal(0)
+    set_offset_and_term(batch, offset, TERM)
+    return bytes(batch)
+
+
 def _control(offset: int) -> bytes:
     batch = build_control("term", 0)
     set_offset_and_term(batch, offset, TERM)
@@ -228,6 +240,7 @@ def _fetched() -> list[bytes]:
     found = [bytes(one) + with_ids for one in [(1, 0, 10), (17, 0, 8), (25, 4, 6)]]
     # It ends before the one record of its batch that has the id.
     found.append(bytes((26, 0, 8)) + stored_with_ids(7))
+    found.append(bytes((9, 0, 0)) + stored(0) + _seal(3) + _control(4))
     return [*(bytes(one) + data for one in options), *found]
 
 
@@ -374,6 +387,8 @@ def _served() -> list[bytes]:
         (Api.LIST_OFFSETS, ListOffsetsRequest(UID, -2).pack(), b""),
         (Api.LIST_OFFSETS, ListOffsetsRequest(UID, 1_003).pack(), b""),
         (Api.LIST_OFFSETS, ListOffsetsRequest(UID, 3, PositionBy.TRANSACTION_ID).pack(), b""),
+        (Api.LIST_OFFSETS, ListOffsetsRequest(UID, 3, PositionBy.OFFSET, 2, TERM).pack(), b""),
+        (Api.LIST_OFFSETS, ListOffsetsRequest(UID, -1, below=2, term=TERM + 1).pack(), b""),
         (Api.LIST_SEGMENTS, ListSegmentsRequest(UID).pack(), b""),
         (Api.VERIFY, VerifyRequest(UID, -2, 0, 0, 0).pack(), b""),
         (Api.LIST_LOG_LINES, ListLogLinesRequest(0, 9, 10, 1, 0).pack(), b""),

@@ -19,7 +19,7 @@ from schemas.objects.partition import PartitionStatus
 from tests.sim import mutants as core
 from tests.sim.cluster.__main__ import main
 from tests.sim.cluster.clients import SimProducer, header_of
-from tests.sim.cluster.faults import KINDS, OLD_DISKS, STALLS
+from tests.sim.cluster.faults import KINDS, OLD_DISKS, SEALS, STALLS
 from tests.sim.cluster.layout import Layout, Plan
 from tests.sim.cluster.ledger import ViolationError
 from tests.sim.cluster.mutants import CORE, MUTANTS, Mutant
@@ -45,9 +45,10 @@ def test_more_lives_see_everything_that_can_happen() -> None:
     counts: Counter[str] = Counter()
     for seed in range(100_000, 100_500):
         counts.update(run(seed).counts)
-    assert {f"fault: {kind}" for kind in (*KINDS, STALLS, OLD_DISKS)} <= set(counts)
+    assert {f"fault: {kind}" for kind in (*KINDS, STALLS, OLD_DISKS, SEALS)} <= set(counts)
     rare = ("cuts", "rebuilds", "duplicates", "crashes that lost records", "writes of deposed SCs")
-    assert min(counts[kind] for kind in (*rare, "leader changes", "live set changes")) > 10
+    often = ("leader changes", "live set changes", "seals", "sealed")
+    assert min(counts[kind] for kind in (*rare, *often)) > 10
 
 
 #: A life that shows each of the deliberate bugs. Without the bug all is well in it.
@@ -76,6 +77,8 @@ FOUND: Final = {
     "terms of a restored KV begin where the backup ends": 52,
     "a replaced disk keeps its seat": 17,
     "a reader is given what is not committed": 0,
+    "a log counts as sealed before that is committed": 1,
+    "a follower takes a seal for any record": 97,
 }
 #: The same, where few lives show it: the next that does may be far.
 RARE: Final = {

@@ -27,7 +27,7 @@ from runnel.contexts import local_data_dirs
 from runnel.net.address import Address
 from runnel.net.connection import open_connection
 from schemas.errors import RunnelError, UnreachableError
-from schemas.objects.partition import Partition, PartitionResolution
+from schemas.objects.partition import Partition, PartitionResolution, is_led
 from schemas.objects.quantities import readable_size
 from schemas.objects.spu import Spu, SpuResolution, is_loopback
 from schemas.objects.topic import Topic, TopicResolution
@@ -289,7 +289,7 @@ def check_partitions(partitions: Sequence[Partition]) -> list[Check]:
     if len(leaderless) > _NAMED:
         more = f"{len(leaderless) - _NAMED} more have no leader; see: runnel get partitions"
         checks.append(Check("partitions", Result.FAILED, more))
-    led = [p for p in partitions if p.status.resolution is PartitionResolution.ONLINE]
+    led = [p for p in partitions if is_led(p.status)]
     checks += [
         Check(f"partition {p.name}", Result.FAILED, f"cannot commit: {why_not(p)}")
         for p in [p for p in led if not commits(p)][:_NAMED]

@@ -17,7 +17,7 @@ from runnel.cli.render import TableOutput, print_rows
 from runnel.cli.times import parse_time
 from runnel.net.offsets import TransactionId
 from schemas.errors import DeadlineExceededError, InvalidRequestError
-from schemas.objects.partition import PartitionResolution
+from schemas.objects.partition import is_led
 from schemas.objects.quantities import format_size
 
 if TYPE_CHECKING:
@@ -71,9 +71,7 @@ def _cannot_commit(cluster: runnel.Cluster, topic: str, wanted: list[int] | None
     """Whether the SC knows of such a partition that has a leader: nobody can tell its end."""
     found = partitions_of(cluster, topic, cluster.topic(topic).uid)
     return any(
-        p.status.resolution is PartitionResolution.ONLINE and not commits(p)
-        for p in found
-        if not wanted or p.spec.index in wanted
+        is_led(p.status) and not commits(p) for p in found if not wanted or p.spec.index in wanted
     )
 
 

@@ -1,4 +1,4 @@
-"""``runnel topic``: the offsets of a topic's records, and their truncation."""
+"""``runnel topic``: the offsets of a topic's records, their truncation, and its seal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from schemas.errors import InvalidRequestError
 if TYPE_CHECKING:
     from runnel.partition.truncate import Before
 
-app = typer.Typer(help="Show the offsets of a topic, or truncate it.", no_args_is_help=True)
+app = typer.Typer(help="Show the offsets of a topic, truncate or seal it.", no_args_is_help=True)
 app.command()(offsets)
 
 
@@ -74,6 +74,28 @@ def truncate(
     print_rows(("PARTITION", "FIRST OFFSET", "OFFSETS REMOVED"), rows)
 
 
+@app.command()
+def seal(
+    topic: TopicArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    timeout: TimeoutOption = "60s",
+    sc: ScOption = None,
+) -> None:
+    """Seal a topic: it takes no more records, for good.
+
+    Producers are refused from then on (SEALED), and consumers that follow end when they have read
+    all. What the topic holds can be read as before; retention goes on.
+    """
+    seconds = parse_timeout(timeout)
+    with connected(sc) as cluster:
+        # An unknown topic is an error before the question.
+        cluster.topic(topic)
+        if not yes:
+            _ask_to_seal(topic)
+        done = cluster.seal(topic, seconds)
+    print_rows(("PARTITION", "END"), [(f"{topic}-{one.partition}", str(one.end)) for one in done])
+
+
 def _wanted(before: int | None, at: str | None, *, everything: bool) -> Before:
     given = [value for value in (before, at, everything or None) if value is not None]
     if len(given) != 1:
@@ -81,6 +103,13 @@ def _wanted(before: int | None, at: str | None, *, everything: bool) -> Before:
     if before is not None:
         return before
     return parse_time(at, datetime.now(UTC)) if at is not None else "latest"
+
+
+def _ask_to_seal(topic: str) -> None:
+    """Ask the user to confirm. Raises InvalidRequestError if there is no terminal."""
+    if not sys.stdin.isatty():
+        raise InvalidRequestError("a topic is sealed for good; add --yes to confirm")
+    typer.confirm(f"seal topic {topic!r}, so that it never takes another record?", abort=True)
 
 
 def _ask(topic: str, offsets: int) -> None:

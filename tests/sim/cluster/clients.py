@@ -33,6 +33,7 @@ class Refusal(Enum):
     NOT_READY = "an earlier batch is missing"
     FENCED = "another epoch has begun"
     FORGOTTEN = "appended long ago"
+    SEALED = "the log takes no more records"
 
     @classmethod
     def of(cls, error: RunnelError) -> Refusal:
@@ -195,6 +196,12 @@ class SimProducer:
         elif refusal in (Refusal.FORGOTTEN, Refusal.FENCED):
             # An error that its user sees; without this batch those after it are never taken.
             self._begin_epoch()
+        elif refusal is Refusal.SEALED:
+            # Its user is told; for what is on its way, the answer would be the same, or is lost.
+            self._world.ledgers[self.partition].refuses(header)
+            self._world.count("given up", len(self._unanswered))
+            self._unanswered.clear()
+            self.stopped = True
         elif route is self._route:
             if refusal is Refusal.NOT_READY and header.sequence == min(self._unanswered):
                 self._gaps += 1

@@ -131,7 +131,8 @@ class ReplicaDisk:
         for batch in self.batches:
             if not history or history[-1].term != batch.term:
                 history = extended(history, batch.term, batch.base)
-        return LogView(self.start, self.leo, self.leo, history)
+        sealed = next((batch.base for batch in self.batches if batch.seals), None)
+        return LogView(self.start, self.leo, self.leo, history, sealed)
 
     def producers(self, headers: dict[bytes, BatchHeader]) -> ProducerTable:
         """Producers as they follow from the log."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from schemas.objects.partition import Partition
+from schemas.objects.partition import DesiredState, Partition
 from tests.sim.cluster.ledger import is_fit
 from tests.sim.cluster.network import SC
 from tests.sim.cluster.sc import SimSc, restored
@@ -51,6 +51,8 @@ STALLS: Final = "SC stalls"
 #: The same, in another quarter, where topics ask for two replicas and fsync: with less, an old disk
 #: may come to be the only live one before anybody compares it with others.
 OLD_DISKS: Final = "disk goes back in time"
+#: The same, in the last quarter. No fault, but it comes among them.
+SEALS: Final = "a topic is sealed"
 #: Terms and live replicas are known to the KV, and what was promised and stored to the disks: a
 #: life loses one or the other.
 DISKS: Final = {"disk is replaced", "bits rot", "fsync fails"}
@@ -82,6 +84,8 @@ class Faults:
         self._kinds = kept or [kind for kind in KINDS if kind not in spared]
         self._weights = [KINDS[kind] for kind in self._kinds]
         self._removed: dict[str, Partition] = {}
+        self._seals = Random(world.seed)
+        self._to_seal: str | None = None
         self._carry_out: dict[str, Callable[[], bool]] = {
             "process crashes": lambda: self._crash(power_fails=False),
             "power is lost": lambda: self._crash(power_fails=True),
@@ -114,6 +118,9 @@ class Faults:
             self._stall_later()
         if has_old_disks(self._world.seed):
             self._copy_later()
+        if self._world.seed % 4 == 1:
+            after_us = self._seals.randint(2_000_000, self.end_us)
+            self._world.clock.after(after_us, self._seal_some)
 
     def _next(self) -> None:
         world = self._world
@@ -123,6 +130,25 @@ class Faults:
         if self._carry_out[kind]():
             world.count(f"fault: {kind}")
         world.clock.after(world.chance.randint(10_000, 2 * self._pause_us), self._next)
+
+    def _seal_some(self) -> None:
+        self._to_seal = self._seals.choice(list(self._world.ledgers))
+        self._seal()
+
+    def _seal(self) -> None:
+        """What the controller of the topic does, also after a backup has taken that back."""
+        world, name = self._world, self._to_seal
+        if name is None:
+            return
+        found = world.kv.partition(name)
+        if found is None:
+            # It is made again as it was.
+            world.clock.after(500_000, self._seal)
+        elif found.spec.desired is not DesiredState.SEALED:
+            world.noted("it is to be sealed", name)
+            world.count(f"fault: {SEALS}")
+            spec = found.spec.model_copy(update={"desired": DesiredState.SEALED})
+            world.kv.put(found.model_copy(update={"spec": spec}))
 
     def heal(self) -> None:
         """Everything works from now on."""
@@ -137,6 +163,7 @@ class Faults:
             world.sc = SimSc(world)
         world.sc.slow_us = 0
         self._bring_back()
+        self._seal()
         for spu in world.spus.values():
             full = spu.disk_is_full or any(r.stopped for r in spu.replicas.values())
             spu.disk_is_full = spu.slow_disk = False

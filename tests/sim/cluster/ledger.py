@@ -62,6 +62,8 @@ class Ledger:
     committed: list[Batch] = field(default_factory=list)
     bases: list[int] = field(default_factory=list)
     acknowledged: set[BatchKey] = field(default_factory=set)
+    refused: set[BatchKey] = field(default_factory=set)
+    sealed: int | None = None
     told_end: int = 0
     kv_is_behind: bool = False
     _retracted_by: int = 0
@@ -98,6 +100,8 @@ class Ledger:
         self._offsets = {key: at for key, at in self._offsets.items() if at < holder.disk.leo}
         self.acknowledged &= set(self._offsets)
         del self.committed[kept:], self.bases[kept:]
+        if self.sealed is not None and self.sealed >= self.end:
+            self.sealed = None
         self.told_end = min(self.told_end, self.end)
         for other in self.holders.values():
             other.verified = min(other.verified, kept)
@@ -157,6 +161,12 @@ class Ledger:
                 break
             if batch.data != CONTROL:
                 self._note(batch)
+                if self.sealed is not None:
+                    self._fail(f"SPU {holder.spu} commits {batch} behind the seal {self.sealed}")
+            if batch.seals:
+                if self.sealed is not None:
+                    self._fail(f"SPU {holder.spu} seals at {batch.base}, and it is {self.sealed}")
+                self.sealed = batch.base
             self.committed.append(batch)
             self.bases.append(batch.base)
         holder.verified = len(self.committed)
@@ -307,6 +317,15 @@ class Ledger:
         if newest and not self.kv_is_behind and state.lac + 1 < self.told_end:
             self._fail(f"SPU {spu} says that {state.lac + 1} is next, {self.told_end} was told")
 
+    def is_sealed(self, at: int) -> None:
+        """The KV says where the records end."""
+        if at != self.sealed and not self.kv_is_behind and not self._retracted_by:
+            self._fail(f"the KV says that it is sealed at {at}, committed is {self.sealed}")
+
+    def refuses(self, header: BatchHeader) -> None:
+        """A producer was told that the log is sealed, and this batch not in it."""
+        self.refused.add((header.producer_id, header.producer_epoch, header.sequence))
+
     def reads(self, spu: int, batches: Iterable[Batch]) -> None:
         """A consumer was given batches."""
         if self.holders[spu].disk.last_term < self._retracted_by:
@@ -344,6 +363,8 @@ class Ledger:
         ]
         if len(keys) != len(set(keys)):
             self._fail("batches of producers are committed twice")
+        if taken := self.refused & set(keys):
+            self._fail(f"refused because the log is sealed, and committed: {sorted(taken)}")
         if lost := self.acknowledged - set(keys):
             self._fail(f"acknowledged and not committed: {sorted(lost)}")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from sc import restored_kv
@@ -22,9 +23,11 @@ from sc.store.view import View
 from schemas.control.messages import LrsRequest, ReplicaReport, SpuRequest
 from schemas.ids import election_term, next_election
 from schemas.objects.partition import LiveReplica, Partition
+from spu.replication import follower
 from spu.replication.events import Flushed
 from spu.replication.messages import Batch
 from spu.replication.producer_state import ProducerTable
+from spu.replication.state import LogView, ReplicaState
 from tests.sim.cluster import disk, kv, replica
 from tests.sim.cluster.disk import ReplicaDisk
 from tests.sim.cluster.ledger import Ledger
@@ -180,7 +183,22 @@ def _reads_all(self: SimReplica, offset: int) -> tuple[int, tuple[Batch, ...]] |
     return offset, self.disk.read(offset, 20)
 
 
+def _stores_as_any_record(log: LogView, batches: tuple[Batch, ...]) -> LogView:
+    return replace(_STORED(log, batches), sealed=log.sealed)
+
+
+_STORED = follower._stored
+
+
+def _answers_at_the_seal(self: ReplicaState) -> int | None:
+    return self.log.sealed
+
+
 MUTANTS: dict[str, Mutant] = {
+    "a log counts as sealed before that is committed": _mutant(
+        (ReplicaState, "sealed_end", property(_answers_at_the_seal))
+    ),
+    "a follower takes a seal for any record": _mutant((follower, "_stored", _stores_as_any_record)),
     "a change is granted without the revision check": _mutant(
         (partition, "_lrs_request", _any_request), (MetadataDispatcher, "asked", _keeps_any)
     ),

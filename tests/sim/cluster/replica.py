@@ -22,6 +22,7 @@ from spu.replication.events import (
     AppendBatches,
     AppendControl,
     Appended,
+    AppendSeal,
     Committed,
     Failed,
     Flushed,
@@ -216,6 +217,10 @@ class SimReplica:
                 self._leads(term)
                 leo = self.disk.leo
                 self._write((Batch(leo, leo + 1, term, CONTROL),))
+            case AppendSeal(term):
+                leo = self.disk.leo
+                self._write((Batch(leo, leo + 1, term, CONTROL, seals=True),))
+                world.count("seals")
             case AppendBatches(batches):
                 self._write(batches)
             case Committed(lac):
@@ -344,6 +349,7 @@ class SimReplica:
         state = self.state
         if state is None or not state.may_append or not state.log_is_steady:
             return
+        start = start if state.log.sealed is None else min(start, state.log.sealed)
         if self.disk.start < start <= state.lac + 1:
             self.disk.drop(start, self.ledger.headers)
             self.feed(LogStartAdvanced(start))
@@ -367,6 +373,9 @@ class SimReplica:
         if found is not None:
             self.spu.world.count("duplicates")
             self.answer_duplicate(Waiting(found.next_offset, found.base_offset, header, answer))
+            return
+        if state.log.sealed is not None:
+            answer(None, Refusal.NOT_ENOUGH if state.sealed_end is None else Refusal.SEALED)
             return
         if self.spu.disk_is_full:
             answer(None, Refusal.NOT_ENOUGH)
@@ -444,7 +453,7 @@ class SimReplica:
         if state is None:
             return (self.stopped,)
         role = self._role(state)
-        return state.hard_state, role, state.newest.unfit, self.assigned
+        return state.hard_state, role, state.newest.unfit, self.assigned, state.sealed_end
 
     def _role(self, state: ReplicaState) -> ReplicaRole:
         if state.newest.unfit is not None:
@@ -475,6 +484,7 @@ class SimReplica:
             old=(unfit or "").startswith(OLD) or None,
             assigned=self.assigned,
             reason=unfit,
+            sealed=None if state is None else state.sealed_end,
         )
 
     def connected(self, peers: tuple[int, ...]) -> None:

@@ -225,6 +225,7 @@ class SimSpu:
             kv_revision=self._seen[1],
             stamp=self._seen[2],
             replicas=tuple(replica.status() for replica in self.replicas.values()),
+            seals=True,
         )
 
     def welcomed(self, session: Session, attempt: int) -> bool:
@@ -370,6 +371,7 @@ def learned_of(assignment: Assignment, incarnation: int) -> PartitionUpdated:
         assignment.log.min_in_sync_replicas,
         incarnation,
         assignment.unclean_term or 0,
+        bool(assignment.sealed),
     )
 
 

@@ -16,7 +16,7 @@ from sc.controllers.recovery import RESTORED
 from schemas.control.messages import Hello
 from schemas.ids import election_term
 from schemas.objects.metadata import Object
-from schemas.objects.partition import Partition, PartitionResolution
+from schemas.objects.partition import DesiredState, Partition, PartitionResolution
 from schemas.objects.topic import Durability
 from spu.replication.events import Input, Output
 from tests.sim.cluster.clients import SimConsumer, SimProducer
@@ -146,6 +146,9 @@ class World:
             if relies_on_memory and ledger.lost_with_memory(status.leader):
                 self.count("batches lost, excused", ledger.retracts(status.leader, status.term))
         ledger.members_hold_all(found)
+        if status.sealed_offset is not None and status.sealed_offset != old.sealed_offset:
+            ledger.is_sealed(status.sealed_offset)
+            self.count("sealed")
         for spu in self.spus.values():
             replica = spu.replicas.get(new.name)
             if replica is not None and replica.state is not None:
@@ -235,8 +238,13 @@ class World:
         if partition is None or partition.status.leader is None:
             return "nobody leads it"
         status = partition.status
-        if status.resolution is not PartitionResolution.ONLINE:
-            return f"it is {status.resolution}: {status.reason}"
+        sealed = partition.spec.desired is DesiredState.SEALED
+        wanted = PartitionResolution.SEALED if sealed else PartitionResolution.ONLINE
+        if status.resolution is not wanted or status.sealed_offset != ledger.sealed:
+            return (
+                f"it is {status.resolution} at {status.sealed_offset}, not {wanted} at"
+                f" {ledger.sealed}: {status.reason}"
+            )
         live = {m.spu_id for m in status.lrs}
         if absent := set(partition.spec.replicas) - live:
             return f"SPUs {sorted(absent)} are not live: {status.reason}"

@@ -15,6 +15,7 @@ from spu.replication.events import (
     AdvanceLogStart,
     AppendBatches,
     AppendControl,
+    AppendSeal,
     Committed,
     Elected,
     HardStatePersisted,
@@ -186,6 +187,9 @@ def _carry_out(world: World, spu: int, output: Output, now_ms: int) -> World:
             return world if world.slow else finish_promise(world, spu, now_ms)
         case AppendControl(term):
             batch = Batch(disk.leo, disk.leo + 1, term, CONTROL)
+            return appended(world, spu, (batch,))
+        case AppendSeal(term):
+            batch = Batch(disk.leo, disk.leo + 1, term, CONTROL, seals=True)
             return appended(world, spu, (batch,))
         case AppendBatches(batches):
             return appended(world, spu, batches)

@@ -427,7 +427,8 @@ class FakeSpu:
     def _list(self, request: ListOffsetsRequest, answer, refuse) -> None:  # type: ignore[no-untyped-def]
         log = self.logs[request.uid]
         if request.position == LATEST:
-            offset = log.lac + 1
+            seals = (head.base_offset for head in log.headers() if head.is_seal)
+            offset = next(seals, log.lac + 1)
         elif request.position < 0:
             offset = log.start
         elif request.by is PositionBy.OFFSET:

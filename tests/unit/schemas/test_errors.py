@@ -79,6 +79,7 @@ def test_the_numbers_are_pinned() -> None:
         "FENCED": 20,
         "CONFLICT": 21,
         "COMPACTED": 22,
+        "SEALED": 23,
         "NOT_FOUND": 30,
         "CORRUPT_BATCH": 31,
         "STORAGE_FAILED": 32,

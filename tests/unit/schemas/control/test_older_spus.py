@@ -1,4 +1,4 @@
-"""What an SPU of an earlier version is told of a partition whose topic has an archive."""
+"""What an SPU of an earlier version is told of a partition with an archive, or with a seal."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from schemas.control.messages import (
     ARCHIVE_PROTOCOL,
     LATENCIES_PROTOCOL,
+    SEAL_PROTOCOL,
     AssignPartitions,
     Heartbeat,
     Message,
@@ -20,6 +21,8 @@ STAMP = Stamp(revision=1, office="x")
 LOG = LogSettings(retention=Retention(time=5_000, size=1 << 20, grace=7))
 PLAIN = assignment_of(log=LOG)
 COLD = assignment_of(log=LOG, archived_before=3)
+SEALED = assignment_of(log=LOG, sealed=True)
+COLD_AND_SEALED = assignment_of(log=LOG, archived_before=3, sealed=True)
 KEPT = assignment_of(log=LogSettings(retention=Retention(time=None, grace=7)))
 
 
@@ -30,10 +33,29 @@ def assigned(*assignments: object) -> AssignPartitions:
 @pytest.mark.parametrize(
     ("message", "protocol", "sent"),
     [
-        pytest.param(assigned(COLD), ARCHIVE_PROTOCOL, assigned(COLD), id="given-one-that-knows"),
+        pytest.param(
+            assigned(COLD_AND_SEALED),
+            SEAL_PROTOCOL,
+            assigned(COLD_AND_SEALED),
+            id="given-one-that-knows",
+        ),
+        pytest.param(
+            assigned(SEALED, COLD_AND_SEALED),
+            ARCHIVE_PROTOCOL,
+            assigned(PLAIN, COLD),
+            id="given-one-that-knows-no-seal-then-it-is-not-told",
+        ),
+        pytest.param(
+            assigned(COLD_AND_SEALED),
+            LATENCIES_PROTOCOL,
+            SEAL_PROTOCOL,
+            assigned(KEPT),
+            id="given-one-that-knows-neither",
+        ),
         pytest.param(
             assigned(PLAIN, COLD),
             LATENCIES_PROTOCOL,
+            SEAL_PROTOCOL,
             assigned(PLAIN, KEPT),
             id="given-an-older-one-then-it-keeps-all-records-of-that-partition",
         ),

@@ -17,11 +17,12 @@ from schemas.errors import (
     NotReadyError,
     RecordTooLargeError,
     RunnelError,
+    SealedError,
     TransactionIdTooLowError,
 )
 from schemas.objects.topic import Durability, LogSettings
 from schemas.wire.batch import CONTROL_FLAG
-from schemas.wire.record_requests import Acks, ProduceResponse
+from schemas.wire.record_requests import LATEST, Acks, ProduceResponse
 from tests.unit.spu.builders import (
     Spu,
     assign,
@@ -55,6 +56,29 @@ async def test_given_acks_leader_then_answered_before_the_fsync_and_not_visible(
     assert len(replica.fetch(fetch_request(1)).data) == 0
     stuck.release()
     await until(lambda: replica.lac == 1)
+
+
+async def test_given_a_sealed_log_then_only_what_it_has_is_answered(
+    spu: Spu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = await spu.serve()
+    first = batch_of(3, producer_id=7, sequence=0)
+    await produce(replica, bytearray(first))
+    stuck = StuckSync(monkeypatch)
+    await spu.host.assign(assign(assignment_of(revision=6, sealed=True)))
+    assert replica.leo == 5
+    with pytest.raises(NotReadyError, match="orders-0 is being sealed; try again"):
+        await produce(replica, batch_of())
+    assert replica.report().sealed is None
+    stuck.release()
+    await until(lambda: replica.lac == 4)
+    for acks in (Acks.COMMITTED, Acks.LEADER):
+        with pytest.raises(SealedError, match="takes no more records, and ends at offset 4"):
+            await produce(replica, batch_of(), produce_request(acks))
+    assert await produce(replica, bytearray(first)) == ProduceResponse(1, 4)
+    assert replica.leo == 5
+    assert spu.reports[-1].sealed == replica.report().sealed == 4
+    assert replica.offsets.list_offsets(LATEST).offset == 4
 
 
 async def test_given_acks_none_then_appended_and_not_answered(spu: Spu) -> None:

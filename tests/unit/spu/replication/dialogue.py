@@ -40,6 +40,10 @@ class Dialogue:
     def hear(self, sender: int, message: object) -> tuple[Output, ...]:
         return self.tell(Received(sender, message))  # type: ignore[arg-type]
 
+    def keep_heard(self, sender: int, message: object) -> tuple[Output, ...]:
+        """Hear, and make every promise durable at once."""
+        return self.keep(Received(sender, message))  # type: ignore[arg-type]
+
     def keep(self, event: Input) -> tuple[Output, ...]:
         """Tell, and make every promise durable at once. Gives all that came out but promises."""
         found: list[Output] = []

@@ -93,7 +93,8 @@ from tests.unit.schemas.manifests import HEAD, SPU, TOPIC, problems
             HEAD + "spec:\n  xyzzy: 3\n",
             "f.yaml:6: spec.xyzzy: unknown field; known fields: partitions, replicationFactor,"
             " ignoreRackAssignment, assignment, minInSyncReplicas, retention, segment, archive,"
-            " compression, durability, maxRecordSize, schema, keyColumn, timestampColumn",
+            " compression, durability, maxRecordSize, schema, keyColumn, timestampColumn,"
+            " sealed",
             id="given-a-field-near-to-none-then-all-fields",
         ),
         pytest.param(

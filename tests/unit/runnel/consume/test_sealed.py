@@ -1,0 +1,109 @@
+"""Reading a sealed log: every reader meets its end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from runnel.aio import Consumer, ConsumerSettings
+from runnel.net.offsets import Start, Stop
+from schemas.errors import SealedError
+from schemas.objects.system_topics import POSITIONS
+from schemas.wire.batch import build_control, build_seal
+from tests.polling import eventually
+from tests.unit.runnel.conftest import World
+from tests.unit.runnel.records.test_cursor import batch
+
+TERM = 1 << 16
+QUICK = ConsumerSettings(max_wait_ms=50)
+
+
+def fill(world: World, *, sealed: bool = True) -> None:
+    """Control record, 1 2 3, seal at 4, control record of a later leader."""
+    world.sc.add_topic("orders")
+    log = world.log()
+    log.put(build_control("term", 0), TERM)
+    log.put(batch(1, 3), TERM)
+    if sealed:
+        seal(world)
+
+
+def seal(world: World) -> None:
+    world.log().put(build_seal(0), TERM)
+    world.log().put(build_control("term", 0), 2 * TERM)
+
+
+async def offsets(consumer: Consumer) -> list[int]:
+    async with asyncio.timeout(20):
+        return [record.offset async for record in consumer]
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "expected"),
+    [
+        pytest.param("earliest", None, [1, 2, 3], id="given-one-that-follows-then-it-ends"),
+        pytest.param("earliest", "latest", [1, 2, 3], id="given-a-stop-at-the-end"),
+        pytest.param("earliest", {0: 3}, [1, 2], id="given-a-stop-before-it"),
+        pytest.param(2, None, [2, 3], id="given-a-start-in-the-middle"),
+        pytest.param(4, None, [], id="given-a-start-at-the-seal"),
+    ],
+)
+async def test_a_sealed_log_has_an_end(
+    world: World, start: Start, stop: Stop, expected: list[int]
+) -> None:
+    fill(world)
+    async with world.cluster.consumer("orders", start, stop, settings=QUICK) as consumer:
+        assert await offsets(consumer) == expected
+        assert consumer.exhausted
+        assert consumer.position() == {0: 3 if stop == {0: 3} else 4}
+        if stop is None:
+            assert consumer.metrics.lag_records == {0: 0}
+            assert consumer.position_with_terms() == {0: (4, TERM if expected else 0)}
+
+
+async def test_given_a_reader_that_waits_then_the_seal_ends_it(world: World) -> None:
+    fill(world, sealed=False)
+    async with world.cluster.consumer("orders", "earliest", settings=QUICK) as consumer:
+        reading = asyncio.create_task(offsets(consumer))
+        await eventually(lambda: consumer.position() == {0: 4})
+        seal(world)
+        await world.spu.grown()
+        assert await reading == [1, 2, 3]
+        await consumer.seek(2)
+        assert await offsets(consumer) == [2, 3], "it ends there again"
+
+
+async def test_given_a_name_then_everything_is_committed_at_the_end(world: World) -> None:
+    fill(world)
+    world.sc.add_topic(POSITIONS, 1)
+    world.log(POSITIONS).put(build_control("term", 0))
+    for expected in ([1, 2, 3], []):
+        async with world.cluster.consumer("orders", name="billing") as consumer:
+            assert await offsets(consumer) == expected
+    (found,) = await world.cluster.consumers("billing")
+    assert found.partitions[0].committed == 4
+
+
+async def test_given_a_commit_behind_the_end_then_it_is_no_loss(world: World) -> None:
+    """A client of an earlier version reads on through control records."""
+    fill(world)
+    world.sc.add_topic(POSITIONS, 1)
+    world.log(POSITIONS).put(build_control("term", 0))
+    async with world.cluster.consumer("orders", name="billing") as consumer:
+        await consumer.commit({0: 6})
+        await consumer.close(commit=False)
+    async with world.cluster.consumer("orders", name="billing") as consumer:
+        assert await offsets(consumer) == []
+
+
+async def test_given_a_sealed_partition_then_producers_are_told(world: World) -> None:
+    fill(world, sealed=False)
+    refused = SealedError("orders-0 is sealed: it takes no more records")
+    world.spu.produce_script.extend([refused] * 9)
+    producer = await world.cluster.producer("orders")
+    for _ in range(2):
+        with pytest.raises(SealedError, match="takes no more records"):
+            await producer.send("x")
+    with pytest.raises(SealedError, match="2 records for topic 'orders' were not delivered"):
+        await producer.close()

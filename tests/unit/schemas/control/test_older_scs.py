@@ -1,0 +1,43 @@
+"""What an SC of an earlier version is told of sealed logs: nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from schemas.control.messages import (
+    ARCHIVE_PROTOCOL,
+    SEAL_PROTOCOL,
+    Heartbeat,
+    Hello,
+    HelloPart,
+    Message,
+    ReplicaReport,
+    Report,
+)
+from schemas.control.older_scs import for_protocol, hello_for
+from schemas.ids import StorageId
+from tests.unit.spu.builders import UID
+
+OPEN = ReplicaReport(uid=UID, storage_id=StorageId("s"), leo=9)
+SEALED = OPEN.model_copy(update={"sealed": 7})
+
+
+def hello(report: ReplicaReport, *, seals: bool | None) -> Hello:
+    return Hello(software="x", spu_id=1, instance="i", replicas=(report,), seals=seals)
+
+
+@pytest.mark.parametrize(
+    ("message", "older"),
+    [
+        pytest.param(hello(SEALED, seals=True), hello(OPEN, seals=None), id="hello"),
+        pytest.param(HelloPart(replicas=(SEALED,)), HelloPart(replicas=(OPEN,)), id="its-parts"),
+        pytest.param(Report(replicas=(OPEN, SEALED)), Report(replicas=(OPEN, OPEN)), id="report"),
+        pytest.param(Heartbeat(), Heartbeat(), id="another-message"),
+    ],
+)
+def test_for_protocol(message: Message, older: Message) -> None:
+    assert for_protocol(message, SEAL_PROTOCOL) == message
+    for protocol in (ARCHIVE_PROTOCOL, None):
+        assert for_protocol(message, protocol) == older
+        if isinstance(message, Hello):
+            assert hello_for(message, protocol) == older
