@@ -246,14 +246,20 @@ class Admin(ObjectReads):
         with understood("its state"):
             return int(answer["office"]["incarnation"])
 
-    async def note_archived(self, partition: str, before: int, was: int) -> Partition:
+    async def note_archived(self, seen: Partition, before: int) -> Partition:
         """Tell the SC that records of a partition below an offset are archived and listed: its
-        replicas may remove them by retention. ``was``: what the SC said before.
+        replicas may remove them by retention. ``seen``: the partition before its log was compared
+        with the archive.
 
-        Raises NotFoundError, ConflictError if it says something else now.
+        Raises NotFoundError, ConflictError if the SC was told otherwise since, or an unclean
+        election came.
         """
+        partition, was = seen.name, seen.spec.archived_before or 0
         path = object_path(Partition, partition, "archived")
         body = {"before": before, "was": was}
+        if (unclean := seen.status.unclean_term) is not None:
+            # An SC of an earlier version does not know this.
+            body["uncleanTerm"] = unclean
         return parse_answer(Partition, await self._sc.call("POST", path, body=body))
 
     async def truncate_partition(

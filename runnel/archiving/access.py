@@ -19,7 +19,7 @@ from schemas.objects.partition import Partition
 @dataclass(frozen=True, slots=True)
 class ArchiveAccess:
     """``ask_rows`` gives the schema of the topic as it is now; ``partition`` and ``note`` read a
-    partition object, and note in it that the archive's watermark is another one than it was."""
+    partition object, and note in it, if it is still as it was read, the archive's watermark."""
 
     route: TopicRoute
     settings: ArchiveSettings
@@ -27,7 +27,7 @@ class ArchiveAccess:
     ask_rows: Callable[[], Awaitable[TopicSchema | None]]
     open_consumer: Callable[[ArchiveTask], Consumer]
     partition: Callable[[str], Awaitable[Partition]]
-    note: Callable[[str, int, int], Awaitable[object]]
+    note: Callable[[Partition, int], Awaitable[object]]
 
     @property
     def uid(self) -> str:

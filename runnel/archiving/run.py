@@ -189,8 +189,8 @@ async def _agreed(access: ArchiveAccess, run: ArchiveRun, index: int) -> Partiti
     place. These are archived as well; the former ones stay in their files, for nobody to read.
     """
     known = await access.listed_of(index)
-    last = max((one for one in known.files if one.until == one.end), key=_end, default=None)
-    if last is None or known.before != last.end:
+    last = _last(known)
+    if last is None or known.before is None:
         return known
     try:
         await _compare(access, index, last)
@@ -204,8 +204,9 @@ async def _agreed(access: ArchiveAccess, run: ArchiveRun, index: int) -> Partiti
     return known
 
 
-def _end(file: ArchivedFile) -> int:
-    return file.end
+def _last(known: PartitionArchive) -> ArchivedFile | None:
+    """The file that ends at the watermark."""
+    return next((one for one in known.files if one.until == one.end == known.before), None)
 
 
 async def _compare(access: ArchiveAccess, index: int, last: ArchivedFile) -> None:
@@ -257,12 +258,25 @@ async def _list(access: ArchiveAccess, task: ArchiveTask, file: ArchivedFile) ->
 
 
 async def _tell(access: ArchiveAccess, index: int) -> None:
-    """Tell the SC the watermark of a partition, if it does not know it."""
-    before = (await access.listed_of(index)).before or 0
+    """Tell the SC the watermark of a partition, if it does not know it.
+
+    Raises ConflictError if the log holds other records than the archive by now.
+    """
+    # First: whatever changes after this is noticed.
     partition = await access.partition(partition_name(access.route.name, index))
-    was = partition.spec.archived_before
-    if was is not None and was != before:
-        await access.note(partition.name, before, was)
+    known = await access.listed_of(index)
+    was, before = partition.spec.archived_before, known.before or 0
+    if was is None or was == before:
+        return
+    if (last := _last(known)) is not None:
+        try:
+            await _compare(access, index, last)
+        except DivergedError as error:
+            raise ConflictError(
+                f"an unclean election of {partition.name} came while it was archived: the log holds"
+                f" other records from offset {error.diverged_at} on; the next run archives them"
+            ) from error
+    await access.note(partition, before)
 
 
 async def in_this_process(

@@ -18,10 +18,12 @@ from runnel.archive.resolving import resolve_place
 from runnel.client.links import Links
 from runnel.net.offsets import (
     TransactionId,
+    check_offsets,
     list_offsets,
     make_range,
     term_below,
 )
+from runnel.net.routing import TopicRoute
 from runnel.partition.sealing import Sealed, seal
 from runnel.partition.segments import Segments, list_segments, watch_segments
 from runnel.partition.truncate import Before, Truncated, truncate
@@ -53,6 +55,7 @@ class Partitions(Links):
         """
         route = await self._route(topic)
         chosen = make_range("earliest", None, partitions).chosen(topic, route.partition_count)
+        _check_partitions("read", read or {}, route)
         try:
             archive = await self._archive(route)
         except UnreachableError:
@@ -87,6 +90,7 @@ class Partitions(Links):
         Ask only if `offsets` has told terms: SPUs of an earlier version know neither.
         """
         route = await self._route(topic)
+        _check_partitions("offsets", offsets, route)
         found = await asyncio.gather(
             *(term_below(route, p, offset, OFFSETS_TIMEOUT_S) for p, offset in offsets.items())
         )
@@ -187,3 +191,10 @@ class Partitions(Links):
         route = await self._route(topic)
         async for found in watch_segments(route, partition):
             yield found
+
+
+def _check_partitions(name: str, offsets: Mapping[int, object], route: TopicRoute) -> None:
+    """Raise InvalidRequestError unless these are offsets of partitions of the topic."""
+    check_offsets(name, offsets)
+    if offsets:
+        make_range("earliest", None, offsets).chosen(route.name, route.partition_count)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from time import monotonic
 from types import TracebackType
 from typing import Final, Self
@@ -29,7 +30,7 @@ from runnel.consume.delivered import FetchedChunk, ReadState
 from runnel.consume.readers import PartitionReaders, ReadChunk
 from runnel.consume.settings import ConsumerSettings
 from runnel.fork import OpenedIn
-from runnel.net.offsets import Range, Start, check_offsets
+from runnel.net.offsets import Range, Start, check_offsets, with_terms
 from runnel.net.partition_count import follow_partition_count
 from runnel.net.routing import TopicRoute
 from runnel.positions.store import Session
@@ -41,6 +42,8 @@ from schemas.errors import FencedError, InvalidRequestError, RunnelError
 
 #: How long the last commit may take after an error: its user waits for the end.
 _LEAVE_S: Final = 5.0
+#: How long a commit waits for the terms of offsets that were not read.
+_TERMS_S: Final = 5.0
 #: How often a thread that sleeps until a chunk comes wakes up.
 _LOOK_UP_S: Final = 0.2
 
@@ -97,6 +100,7 @@ class Consumer:
         )
         self._queue: ChunkQueue[ReadChunk] = ChunkQueue()
         self._readers: PartitionReaders | None = None
+        self._route: TopicRoute | None = None
         self._growth: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
@@ -346,11 +350,22 @@ class Consumer:
                 f"commit: this consumer does not read the partitions {sorted(others)}"
             )
         wanted = self.position() if offsets is None else offsets
+        places = await self._places(wanted)
         try:
-            await self._session.commit(self.state.with_terms(wanted))
+            await self._session.commit(places)
         except FencedError as error:
             self._failure = error
             raise
+
+    async def _places(self, offsets: Mapping[int, int]) -> dict[int, OffsetAndTerm]:
+        """Offsets with the terms below them. Of offsets that this consumer has not read up to, the
+        leaders are asked; without an answer, they are committed without a term."""
+        places = self.state.with_terms(offsets)
+        unknown = {p: at.offset for p, at in places.items() if at.offset and not at.term}
+        if unknown and self._route is not None:
+            with suppress(RunnelError):
+                places |= await with_terms(self._route, unknown, _TERMS_S)
+        return places
 
     async def close(self, *, commit: bool = True) -> None:
         """Stop fetching. A call that waits for the next records raises that it is closed.
@@ -477,7 +492,7 @@ class Consumer:
             route, self._settings, self._ask_schema, self.state, self._queue, self._counts, archive
         )
         await readers.open(self._wanted, self._session)
-        self._readers = readers
+        self._readers, self._route = readers, route
         if self._wanted.follows_added:
             max_age_s = self._settings.metadata_max_age_ms / 1000
             self._growth = asyncio.create_task(

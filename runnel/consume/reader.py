@@ -217,7 +217,7 @@ class PartitionReader:
                 start = start if first is None else first
             if self.from_earliest and start > cursor.position:
                 # Retention removed the first records between asking where they are and reading.
-                cursor.position = start
+                cursor.position, cursor.term = start, 0
                 return None
             if self.steps_over_truncated and start > cursor.position:
                 _log.warning(

@@ -65,8 +65,11 @@ async def find_starts(
         found.update({each.cursor.partition: each for each in (*asked, *added)})
         # A time or an id that is not there yet is looked for again: nothing is committed for it.
         cursors = [each.cursor for each in found.values()]
-        offsets = {c.partition: c.position for c in cursors if not c.searching}
-        return await with_terms(route, offsets, give_up_s)
+        places = {
+            c.partition: OffsetAndTerm(c.position, c.term) for c in cursors if not c.searching
+        }
+        unknown = {p: place.offset for p, place in places.items() if not place.term}
+        return {**places, **await with_terms(route, unknown, give_up_s)}
 
     committed = await session.open(route.topic.uid, route.partition_count, partitions, starts)
 
@@ -75,6 +78,7 @@ async def find_starts(
         # Another consumer may have committed while this one looked for the start.
         at = committed.get(index)
         if known is not None and (at is None or at.offset == known.cursor.position):
+            known.cursor.term = known.cursor.term if at is None else at.term
             return known
         return await finder.from_committed(index, committed[index], session.name)
 
@@ -151,6 +155,10 @@ class _StartFinder:
             not_before_id=begin.not_before_id,
             before_us=before_us,
         )
+        if cursor.finished and cursor.term:
+            # No fetch will compare what was read before.
+            read = OffsetAndTerm(cursor.position, cursor.term)
+            await list_offsets(self._route, partition, LATEST, self._give_up_s, read=read)
         return PartitionStart(cursor, lac, start == "earliest")
 
     async def _resolve(self, partition: int, start: Start) -> ResolvedOffset:

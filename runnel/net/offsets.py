@@ -140,6 +140,7 @@ def make_range(start: Start, stop: Stop, partitions: Iterable[int] | None) -> Ra
     )
 
 
+_MAX_TERM: Final = (1 << 64) - 1
 #: How often a look-up begins anew because its batch was removed meanwhile.
 _MOST_OVERTAKEN: Final = 3
 
@@ -181,10 +182,10 @@ async def resolve_offset(
     match start:
         case "earliest":
             found = bounds or await list_offsets(route, partition, EARLIEST, give_up_s)
-            return ResolvedOffset(found.log_start, found.lac)
+            return ResolvedOffset(found.log_start, found.lac, term=found.term)
         case "latest":
             found = bounds or await list_offsets(route, partition, LATEST, give_up_s)
-            return ResolvedOffset(found.offset, found.lac)
+            return ResolvedOffset(found.offset, found.lac, term=found.term)
         case timedelta() as ago:
             when = _time_ago("start", ago)
             return await resolve_offset(route, partition, when, give_up_s, columns=columns)
@@ -329,11 +330,17 @@ async def _first_due(route: TopicRoute, cursor: Cursor, give_up_s: float) -> int
 
 
 def check_offsets(name: str, offsets: Mapping[Any, Any]) -> None:
-    """Raise InvalidRequestError unless these are offsets by partition."""
+    """Raise InvalidRequestError unless these are offsets by partition, with terms or without."""
     for partition, given in offsets.items():
-        offset = given.offset if isinstance(given, OffsetAndTerm) else given
+        numbers: tuple[Any, Any] = given if isinstance(given, OffsetAndTerm) else (given, 0)
+        offset, term = numbers
         if not isinstance(partition, int) or not isinstance(offset, int) or offset < 0:
             raise InvalidRequestError(_bad(name, dict(offsets)))
+        if not isinstance(term, int) or not 0 <= term <= _MAX_TERM:
+            raise InvalidRequestError(
+                f"{name}: the term of partition {partition} is {term!r}; give one that"
+                " position_with_terms gave, or the offset alone"
+            )
 
 
 def check_named(

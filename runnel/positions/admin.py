@@ -29,6 +29,7 @@ from runnel.positions.state import (
     readings,
 )
 from runnel.positions.store import GIVE_UP_S, PositionStore
+from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.records.record import time_of
 from runnel.records.schema_resolution import ReadColumns
 from runnel.state_log.log import StateLog, now_us
@@ -140,16 +141,23 @@ async def reset_consumer(
     archive: ArchiveSource | None = None,
 ) -> ConsumerReset:
     """Set where a consumer continues to read. ``columns``: how batches of a typed topic are
-    decoded. ``archive``: the topic's, if it has one. Raises NotFoundError, InvalidRequestError.
+    decoded. ``archive``: the topic's, if it has one. Raises NotFoundError, InvalidRequestError,
+    DivergedError for a place below which the log holds other records than were read.
     """
     log = await _log_of(store, name, route.name)
     chosen = to.chosen(route.name, route.partition_count)
-    found = await asyncio.gather(
-        *(_resolve(route, index, to, columns, archive) for index in chosen)
+    found = dict(
+        zip(
+            chosen,
+            await asyncio.gather(
+                *(_resolve(route, index, to, columns, archive) for index in chosen)
+            ),
+            strict=True,
+        )
     )
-    offsets, terms = apart(
-        await with_terms(route, dict(zip(chosen, found, strict=True)), GIVE_UP_S)
-    )
+    unknown = {index: place.offset for index, place in found.items() if not place.term}
+    found |= await with_terms(route, unknown, GIVE_UP_S)
+    offsets, terms = apart(found)
     reset = Reset(
         name=name,
         topic=route.name,
@@ -290,11 +298,12 @@ async def _resolve(
     to: Range,
     columns: ReadColumns | None,
     archive: ArchiveSource | None,
-) -> int:
-    """The offset that a reset means. Raises InvalidRequestError if neither the log nor the archive
-    has such an offset."""
-    bounds = await list_offsets(route, partition, LATEST, GIVE_UP_S)
+) -> OffsetAndTerm:
+    """The place that a reset means. Raises InvalidRequestError if neither the log nor the archive
+    has such an offset, DivergedError if it comes with a term and the log has another one there."""
     found = await resolve_place(route, partition, to.start, GIVE_UP_S, archive, columns=columns)
+    read = OffsetAndTerm(found.offset, found.term)
+    bounds = await list_offsets(route, partition, LATEST, GIVE_UP_S, read=read)
     offset, first = found.offset, bounds.log_start
     archived = None if archive is None else archive.partition(partition).first
     first = first if archived is None else min(first, archived)
@@ -304,4 +313,4 @@ async def _resolve(
             f"{route.name}/{partition} cannot be read from offset {offset}: it holds"
             f" {first} to {bounds.offset - 1}, and {bounds.offset} comes next"
         )
-    return offset
+    return read

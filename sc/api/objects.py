@@ -41,7 +41,6 @@ from schemas.objects.metadata import Metadata, Object
 from schemas.objects.partition import (
     ArchivedRange,
     Partition,
-    PartitionSpec,
     Truncation,
     UncleanElection,
 )
@@ -265,15 +264,17 @@ class ObjectService:
         that are to be removed.
         """
 
-        def change(old: PartitionSpec) -> dict[str, int]:
+        def change(partition: Partition) -> dict[str, int]:
+            old = partition.spec
             if (old.truncate_before or 0) >= truncation.before:
                 return {}
             archived = old.archived_before
             if archived is not None and archived < truncation.before and not truncation.force:
+                since = " since an unclean election" if partition.status.unclean_term else ""
                 raise ConflictError(
-                    f"records of {name} from offset {archived} on are in no archive yet, and would"
-                    f" be lost: archive them first (runnel archive run {old.owner.name} --all), or"
-                    " truncate with --force"
+                    f"records of {name} from offset {archived} on are in no archive yet{since}, and"
+                    f" would be lost: archive them first (runnel archive run {old.owner.name}"
+                    " --all), or truncate with --force"
                 )
             return {"truncate_before": truncation.before}
 
@@ -286,7 +287,8 @@ class ObjectService:
         archive.
         """
 
-        def change(old: PartitionSpec) -> dict[str, int]:
+        def change(partition: Partition) -> dict[str, int]:
+            old = partition.spec
             if old.archived_before is None:
                 raise ConflictError(
                     f"topic {old.owner.name} has no archive: apply it with spec.archive"
@@ -299,12 +301,17 @@ class ObjectService:
                     f" meanwhile, and this one began at {archived.was}; nothing is lost, the next"
                     " run goes on from there"
                 )
+            if partition.status.unclean_term != archived.unclean_term:
+                raise ConflictError(
+                    f"an unclean election of {name} came since this run compared its log with the"
+                    " archive; the next run archives what the log holds now"
+                )
             return {"archived_before": archived.before}
 
         return await self._change_partition(name, change, options)
 
     async def _change_partition(
-        self, name: str, change: Callable[[PartitionSpec], dict[str, int]], options: WriteOptions
+        self, name: str, change: Callable[[Partition], dict[str, int]], options: WriteOptions
     ) -> Object:
         """Write the fields of a partition's spec that ``change`` gives; none: leave it as it is."""
         for _ in range(ATTEMPTS):
@@ -313,7 +320,7 @@ class ObjectService:
                 raise AssertionError(f"{name} is no partition")
             if old.deleting:
                 raise ConflictError(f"Partition {name} is being deleted")
-            if not (fields := change(old.spec)):
+            if not (fields := change(old)):
                 return old
             new = old.model_copy(update={"spec": old.spec.model_copy(update=fields)})
             new = new.with_metadata(generation=old.generation + 1)

@@ -100,7 +100,10 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     wish = wish.model_copy(update={"observed_generation": partition.generation})
     if ruling is not None:
         # In the same write as its answer; otherwise it could be answered twice.
-        actions.append(WriteStatus(with_wish(partition, None), wish))
+        answered = _with_nothing_archived(with_wish(partition, None), wish)
+        actions.append(WriteStatus(answered, wish))
+    elif wish.unclean_term != status.unclean_term:
+        actions.append(WriteStatus(_with_nothing_archived(partition, wish), wish))
     elif wish != status or _lrs_request(view, partition) is not None:
         actions.append(WriteStatus(partition, wish))
     return tuple(actions)
@@ -112,6 +115,15 @@ def _rule_on_wish(view: View, partition: Partition, now_ms: int) -> PartitionSta
     if wish is None or isinstance(wish, str):
         return wish
     return decide(view, partition, wish, now_ms)
+
+
+def _with_nothing_archived(partition: Partition, wish: PartitionStatus) -> Partition:
+    """After an unclean election, the log may hold other records than the archive: until a run has
+    compared them, retention keeps everything."""
+    if wish.unclean_term == partition.status.unclean_term or not partition.spec.archived_before:
+        return partition
+    spec = partition.spec.model_copy(update={"archived_before": 0})
+    return partition.model_copy(update={"spec": spec})
 
 
 def _deletion(view: View, partition: Partition) -> tuple[Action, ...]:

@@ -134,13 +134,17 @@ class Truncation(Model):
 class ArchivedRange(Model):
     """What an archive says of a partition: records below an offset are in it, and listed.
 
-    It is refused unless the partition's ``archivedBefore`` is as the writer saw it.
+    It is refused unless the partition's ``archivedBefore`` is as the writer saw it, and no unclean
+    election came since: after that, the log may hold other records than the archive.
     """
 
     before: int = Field(ge=0, lt=1 << 62)
     """Records below this offset are archived."""
     was: int = Field(ge=0, lt=1 << 62)
     """The partition's ``archivedBefore``, as the writer saw it."""
+    unclean_term: int | None = Field(default=None, ge=0, lt=1 << 64)
+    """The partition's ``status.uncleanTerm``, as the writer saw it before it compared the log with
+    the archive."""
 
 
 class Partition(Object):

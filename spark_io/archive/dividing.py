@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
-from runnel import ArchivedTopic
+from runnel import ArchivedTopic, OffsetAndTerm
 from spark_io.options.places import TERMS, UIDS
 from spark_io.plan.slices import LogSlice
+
+#: Where nothing has diverged.
+NOWHERE: Final[Mapping[tuple[str, int], int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
     """Offsets from ``start`` to below ``stop`` of one file of a partition; ``whole``: these are all
-    that it has."""
+    that it has. ``cut``: what it has from ``stop`` on is in other files or the log as well, with
+    other records."""
 
     topic: str
     partition: int
@@ -22,13 +27,17 @@ class FilePart:
     start: int
     stop: int
     whole: bool
+    cut: bool = False
 
 
 def divide(
-    slices: Sequence[LogSlice], archives: Mapping[str, ArchivedTopic]
+    slices: Sequence[LogSlice],
+    archives: Mapping[str, ArchivedTopic],
+    diverged: Mapping[tuple[str, int], int] = NOWHERE,
 ) -> tuple[list[FilePart], list[LogSlice]]:
     """The files to read, and the slices that are left, one for each that was given, empty where
-    files hold all of it. Archives are by the name of the topic.
+    files hold all of it. Archives are by the name of the topic. ``diverged``: by topic and
+    partition, from where on the log may hold other records than the files, which count then.
 
     Files are taken as far as they follow each other without a gap: what a gap means, the log says.
     """
@@ -40,19 +49,38 @@ def divide(
             rest.append(piece)
             continue
         at, term = piece.start, piece.start_term
+        end = min(piece.end, diverged.get((piece.topic, piece.partition), piece.end))
         known = archive.listed.partition(piece.partition)
-        for file in known.covering(piece.start, piece.end):
+        for file in known.covering(piece.start, end):
             if max(file.base, known.removed_before) > at:
                 break
-            stop = min(file.until, piece.end)
+            stop = min(file.until, end)
             path = str(archive.place.file(piece.partition, file.name))
             whole = (at, stop) == (file.base, file.end)
-            files.append(FilePart(piece.topic, piece.partition, path, at, stop, whole))
+            cut = stop < min(file.end, piece.end)
+            files.append(FilePart(piece.topic, piece.partition, path, at, stop, whole, cut))
             at, term = stop, file.term if stop == file.end else 0
         # The first record of a time is found exactly: see `runnel.Cluster.offsets_at`.
         begins_at = piece.begins_at if at == piece.start else None
         rest.append(replace(piece, start=at, begins_at=begins_at, start_term=term))
     return files, rest
+
+
+def last_files(
+    slices: Sequence[LogSlice], archives: Mapping[str, ArchivedTopic]
+) -> dict[str, dict[int, OffsetAndTerm]]:
+    """By topic and partition where the last file ends that `divide` may read, with the term of its
+    last batch: what the log must hold as well, if it reaches back so far."""
+    found: dict[str, dict[int, OffsetAndTerm]] = {}
+    for piece in slices:
+        archive = archives.get(piece.topic)
+        if archive is None or archive.place.uid != piece.topic_uid or piece.is_empty:
+            continue
+        files = archive.listed.partition(piece.partition).covering(piece.start, piece.end)
+        if files and files[-1].until == files[-1].end:
+            at = OffsetAndTerm(files[-1].end, files[-1].term)
+            found.setdefault(piece.topic, {})[piece.partition] = at
+    return found
 
 
 def rest_options(rest: Sequence[LogSlice]) -> dict[str, str]:

@@ -15,10 +15,16 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import IntegerType, LongType, StructType
 
 import runnel
-from runnel import ArchivedTopic
+from runnel import ArchivedTopic, OffsetAndTerm
 from runnel.contexts import default_sc
 from schemas.objects.topic import Topic
-from spark_io.archive.dividing import FilePart, divide, rest_options, spark_path
+from spark_io.archive.dividing import (
+    FilePart,
+    divide,
+    last_files,
+    rest_options,
+    spark_path,
+)
 from spark_io.options import table
 from spark_io.options.read import parse_read_options
 from spark_io.plan.slices import plan_slices
@@ -56,22 +62,27 @@ def read_with_archive(
         if not archives:
             return None
         plan = plan_slices(wanted, find_bounds(cluster, names, wanted))
+        diverged = _diverged(cluster, last_files(plan.slices, archives))
     for text in plan.warnings:
         log.warning("%s", text)
-    files, rest = divide(plan.slices, archives)
+    files, rest = divide(plan.slices, archives, diverged)
     if not files:
         return None
     schema = full_schema(columns_of(rows, headers=wanted.include_headers, many=wanted.topics.many))
     if columns is not None:
         schema = chosen(schema, columns)
-    topics = dict.fromkeys(file.topic for file in files)
-    frames = [
-        _files(spark, schema, topic, [file for file in files if file.topic == topic])
-        for topic in topics
-    ]
+    frames = [_files(spark, schema, some[0].topic, some) for some in _read_together(files)]
     if any(not piece.is_empty for piece in rest):
         frames.append(_live(spark, schema, {**options, "sc": wanted.sc}, rest_options(rest)))
     return reduce(lambda one, other: one.unionByName(other), frames)
+
+
+def _read_together(files: Sequence[FilePart]) -> list[list[FilePart]]:
+    """The files of each topic; a file that is cut apart, because another one has its offsets."""
+    together: dict[tuple[str, str], list[FilePart]] = {}
+    for file in files:
+        together.setdefault((file.topic, file.path if file.cut else ""), []).append(file)
+    return list(together.values())
 
 
 def _archives(cluster: runnel.Cluster, names: Sequence[str]) -> dict[str, ArchivedTopic]:
@@ -81,6 +92,18 @@ def _archives(cluster: runnel.Cluster, names: Sequence[str]) -> dict[str, Archiv
         if isinstance(topic, Topic) and topic.spec.archive is not None:
             found[name] = cluster.archived(name)
     return found
+
+
+def _diverged(
+    cluster: runnel.Cluster, read: Mapping[str, Mapping[int, OffsetAndTerm]]
+) -> dict[tuple[str, int], int]:
+    """By topic and partition, from where on logs may hold other records than files, if they do."""
+    return {
+        (topic, index): found.diverged_at
+        for topic, ends in read.items()
+        for index, found in cluster.offsets(topic, list(ends), read=ends).items()
+        if found.diverged_at is not None
+    }
 
 
 def _live(

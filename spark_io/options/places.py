@@ -66,6 +66,11 @@ class Wish:
                     f"option {self.option}: it is about the topic {topic!r} with the uid {uid}, and"
                     f" that was deleted; the one of this name now is {uids[topic]}"
                 )
+        if others := sorted({topic for topic, _ in self.terms} - partitions.keys()):
+            raise InvalidRequestError(
+                f"option {self.option}: {TERMS} names topic {_list(others)}, which is not read;"
+                f" read are {_list(sorted(partitions))}"
+            )
         if self.by_topic is None:
             return
         named = {topic for topic, _ in self.by_topic if topic is not None}
@@ -196,7 +201,9 @@ def _parse_json(option: str, text: str, only: str | None, wanted: str, value: An
         terms = parse_terms(data.pop(TERMS, {}))
     except (AttributeError, TypeError, ValueError) as error:
         raise InvalidRequestError(
-            f"option {option}: {TERMS} is no map of topics to the terms of their partitions"
+            f"option {option}: {TERMS} is no map of topics to the terms of their partitions, such"
+            f' as {{"orders": {{"0": 65536}}}}, as checkpoints have it; leave it out to compare'
+            f" nothing: {error}"
         ) from error
     by_topic: dict[str | None, Any] = data
     if not by_topic or not all(isinstance(inner, dict) for inner in data.values()):
@@ -238,7 +245,7 @@ def parse_terms(data: Any) -> dict[str, dict[int, int]]:
 
 def _term(value: Any) -> int:
     if type(value) is not int or not 0 < value <= _MAX_OFFSET:
-        raise ValueError(value)
+        raise ValueError(f"{json.dumps(value)} is no term")
     return value
 
 

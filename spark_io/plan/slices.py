@@ -83,6 +83,11 @@ class LogSlice:
         return self.told
 
     @property
+    def key(self) -> tuple[str, int]:
+        """Its topic and partition."""
+        return self.topic, self.partition
+
+    @property
     def is_empty(self) -> bool:
         return self.start >= self.end
 

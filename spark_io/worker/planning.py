@@ -130,8 +130,34 @@ def plan_tasks(cluster: runnel.Cluster, plan: Plan, options: ReadOptions) -> lis
         marks = _marks(cluster, piece) if count > 1 else ()
         found.extend(split(piece, count, marks))
         sizes.extend([size // count] * count)
+    found = _with_terms(cluster, found)
     least_shared = options.min_partitions or LEAST_TASKS
     return share(found, sizes, least_shared, options.max_partition_bytes)
+
+
+def _with_terms(cluster: runnel.Cluster, pieces: Sequence[LogSlice]) -> list[LogSlice]:
+    """The pieces with the terms below their starts and ends that nobody has told yet. Leaders that
+    tell no terms are not asked."""
+    wanted: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for piece in pieces:
+        if piece.most_term:
+            ends = ((piece.start, piece.start_term), (piece.end, piece.end_term))
+            unknown = {offset for offset, term in ends if offset and not term}
+            wanted[piece.topic][piece.partition] |= unknown
+    terms: dict[tuple[str, int, int], int] = {}
+    for topic, partitions in wanted.items():
+        # One offset of each partition at a time.
+        while offsets := {index: left.pop() for index, left in partitions.items() if left}:
+            told = cluster.terms_below(topic, offsets)
+            terms |= {(topic, index, offsets[index]): term for index, term in told.items()}
+    return [
+        replace(
+            piece,
+            start_term=piece.start_term or terms.get((*piece.key, piece.start), 0),
+            end_term=piece.end_term or terms.get((*piece.key, piece.end), 0),
+        )
+        for piece in pieces
+    ]
 
 
 def _bounds(

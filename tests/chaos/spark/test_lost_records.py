@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import runnel
 import runnel.spark
-from schemas.objects.system_topics import POSITIONS
+from schemas.objects.partition import Partition
+from schemas.objects.system_topics import ARCHIVE, POSITIONS
 from tests.chaos.replication.spus import Fleet
 from tests.chaos.torn import LEADER, OTHER, TornTopic
 
@@ -21,6 +22,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.spark, pytest.mar
 MASTER: Final = "local[2,3]"
 #: Records that the other replica gets in place of 20 lost ones: fewer, and more.
 OTHERS: Final = {"shorter": 5, "longer": 60}
+
+
+def archived_before(cluster: runnel.Cluster, topic: str) -> int | None:
+    found = cluster.get("partition", f"{topic}-0")
+    assert isinstance(found, Partition)
+    return found.spec.archived_before
 
 
 class Readers:
@@ -101,3 +108,45 @@ def test_given_an_unclean_election_then_each_reader_is_told(
             )
             cluster.reset_consumer("billing", name, {0: at.value.diverged_at})
             assert each.consume() == others[name]
+
+
+def test_given_an_unclean_election_then_archived_records_are_not_taken_for_those_in_the_log(
+    fleet: Fleet, spark: SparkSession, tmp_path: Path
+) -> None:
+    fleet.start()
+    with runnel.connect(fleet.address) as cluster:
+        topic, another = (TornTopic(fleet, cluster, name) for name in ("cold", "another"))
+        for one in (topic, another):
+            directory = tmp_path / one.name
+            directory.mkdir()
+            one.make(archive={"path": str(directory)})
+        another.send("first", 1)
+        cluster.archive("another", everything=True)
+        fleet.until(lambda: fleet.is_whole(ARCHIVE), "the list of files has all its replicas")
+        both = topic.send("both", 15)
+        fleet.kill_spu(OTHER)
+        topic.until_live(LEADER)
+        topic.send("lost", 20)
+        # One file holds the records of both, and those that are lost.
+        (archived,) = cluster.archive("cold", everything=True).files
+        assert archived_before(cluster, "cold") == archived[1].end
+        fleet.kill_spu(LEADER)
+        fleet.start_spu(OTHER)
+        topic.elect_other()
+        others = topic.send("other", 60)
+        assert archived_before(cluster, "cold") == 0, "retention keeps what is in no file"
+        with pytest.raises(runnel.ConflictError, match="in no archive yet since an unclean"):
+            cluster.truncate("cold", before=30)
+        readers = Readers(spark, topic, tmp_path)
+
+        def read() -> list[str]:
+            return texts(runnel.spark.read(spark, "cold", sc=fleet.address).select("value"))
+
+        assert texts(readers.frame()) == read() == sorted(both + others)
+        done = cluster.archive("cold", everything=True)
+        assert not done.failures
+        assert archived_before(cluster, "cold") == cluster.archived("cold").listed.partition(0).end
+        assert texts(readers.frame()) == read() == sorted(both + others)
+        # Also once the log has let go of them.
+        cluster.truncate("cold", before=1)
+        assert texts(readers.frame()) == read() == sorted(both + others)

@@ -53,6 +53,25 @@ async def test_given_records_in_no_archive_then_only_force_truncates_them(bench:
     assert (status, body["spec"]["truncateBefore"]) == (200, 8)
 
 
+async def test_given_an_unclean_election_then_nothing_counts_as_archived(bench: Bench) -> None:
+    await with_archive(bench)
+    assert (await call(bench.sc, "POST", ARCHIVED, {"before": 7, "was": 0}))[0] == 200
+    await bench.lose_the_leader()
+    status, body = await bench.elect(term=bench.partition.status.term)
+    assert status == 202, body
+    await eventually(lambda: bench.partition.status.unclean_term is not None)
+    assert bench.partition.spec.archived_before == 0
+    await eventually(lambda: told(bench.two, bench.partition.uid) == 0)
+    status, body = await call(bench.sc, "POST", TRUNCATE, {"before": 7})
+    assert status == 409
+    assert "are in no archive yet since an unclean election" in body["message"]
+    # A run that compared log and archive before the election must not tell what it found.
+    status, body = await call(bench.sc, "POST", ARCHIVED, {"before": 7, "was": 0})
+    assert (status, "came since this run compared" in body["message"]) == (409, True)
+    seen = {"before": 5, "was": 0, "uncleanTerm": bench.partition.status.unclean_term}
+    assert (await call(bench.sc, "POST", ARCHIVED, seen))[0] == 200
+
+
 @pytest.mark.parametrize(
     ("body", "says"),
     [

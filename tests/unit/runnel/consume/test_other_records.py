@@ -15,7 +15,7 @@ from runnel.consume.delivered import FetchedChunk, ReadState
 from runnel.net.offsets import Start, Stop
 from runnel.records.cursor import Cursor
 from runnel.records.offset_and_term import OffsetAndTerm
-from schemas.errors import DivergedError
+from schemas.errors import DivergedError, InvalidRequestError
 from schemas.objects.system_topics import POSITIONS
 from schemas.wire.batch import build_control, set_offset_and_term
 from tests.unit.runnel.conftest import World
@@ -117,6 +117,91 @@ async def test_given_a_commit_by_hand_then_its_term_is_that_of_the_batch_below(
         await consumer.close(commit=False)
     lose(orders, 2, 9)
     assert await rest(orders) == [3, *range(5, 14)]
+
+
+@pytest.mark.parametrize("way", ["commit", "seek"])
+async def test_given_a_commit_of_what_was_not_read_then_the_leader_tells_its_term(
+    orders: World, way: str
+) -> None:
+    """Below where it began, or where it was moved to."""
+    async with orders.cluster.consumer("orders", 6, name="billing") as consumer:
+        await offsets(consumer, 1)
+        if way == "seek":
+            await consumer.seek({0: 5})
+            await consumer.commit()
+        else:
+            await consumer.commit({0: 5})
+        await consumer.close(commit=False)
+    lose(orders, 2, 9)
+    with pytest.raises(DivergedError, match="has read up to offset 5, and the log holds other"):
+        await rest(orders)
+
+
+async def test_given_a_name_that_is_opened_with_what_is_lost_then_it_is_told_each_time(
+    orders: World,
+) -> None:
+    kept = {0: OffsetAndTerm(6, SECOND)}
+    lose(orders, 2, 9)
+    for _ in range(2):
+        with pytest.raises(DivergedError):
+            async with orders.cluster.consumer("orders", kept, name="billing") as consumer:
+                await offsets(consumer, 1)
+    with pytest.raises(DivergedError):
+        await orders.cluster.reset_consumer("billing", "orders", kept)
+    await orders.cluster.reset_consumer("billing", "orders", {0: OffsetAndTerm(6, OTHER)})
+    assert (await rest(orders))[0] == 6
+
+
+@pytest.mark.parametrize("count", [0, 1, 9], ids=["shorter", "as-long", "longer"])
+async def test_given_nothing_left_to_fetch_then_it_is_told_all_the_same(
+    orders: World, count: int
+) -> None:
+    kept = {0: OffsetAndTerm(7, SECOND)}
+    lose(orders, 2, 1)
+    for _ in range(count):
+        orders.log().put(batch(orders.log().end, 1), OTHER)
+    with pytest.raises(DivergedError):
+        async with orders.cluster.consumer("orders", kept, "latest") as consumer:
+            await offsets(consumer)
+    with pytest.raises(DivergedError):
+        await orders.cluster.read("orders", start=kept)
+
+
+async def test_given_a_reader_at_the_end_then_its_position_has_a_term(orders: World) -> None:
+    async with orders.cluster.consumer("orders", "latest", settings=QUICK) as consumer:
+        kept = consumer.position_with_terms()
+    assert kept == {0: (7, SECOND)}
+
+
+@pytest.mark.parametrize(
+    ("kept", "says"),
+    [
+        pytest.param({0: OffsetAndTerm(6, -1)}, "the term of partition 0 is -1", id="negative"),
+        pytest.param(
+            {0: OffsetAndTerm(6, 1 << 64)}, "the term of partition 0 is 1", id="too-large"
+        ),
+        pytest.param({0: OffsetAndTerm(6, "x")}, "the term of partition 0 is 'x'", id="a-text"),  # type: ignore[arg-type]
+        pytest.param({3: OffsetAndTerm(6, 1)}, "partitions 0 to 0, not 3", id="no-such-partition"),
+    ],
+)
+async def test_positions_that_nobody_gave_are_refused(
+    orders: World, kept: dict[int, OffsetAndTerm], says: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=says):
+        await orders.cluster.offsets("orders", read=kept)
+    with pytest.raises(InvalidRequestError, match=says):
+        async with orders.cluster.consumer("orders", kept, partitions=list(kept)) as consumer:
+            await offsets(consumer, 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"), [({3: 1}, "not 3"), ({0: -1}, "offsets is {0: -1}")], ids=["index", "offset"]
+)
+async def test_terms_of_no_place_are_refused(
+    orders: World, asked: dict[int, int], says: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=says):
+        await orders.cluster.terms_below("orders", asked)
 
 
 async def test_given_spus_of_an_earlier_version_then_only_a_shorter_log_shows_it(

@@ -77,6 +77,21 @@ def answered(view: View) -> PartitionStatus:
     return write.status
 
 
+@pytest.mark.parametrize(("before", "after"), [(None, None), (0, 0), (36, 0)])
+def test_given_an_archive_then_retention_keeps_everything_until_logs_are_compared(
+    before: int | None, after: int | None
+) -> None:
+    partition = led(wish=asked())
+    spec = partition.spec.model_copy(update={"archived_before": before})
+    write = write_of(
+        reconcile(seen(partition.model_copy(update={"spec": spec}), s2={"leo": 7}), KEY, NOW)
+    )
+    assert isinstance(write.status, PartitionStatus)
+    assert write.status.unclean_term == TERM_2
+    assert isinstance(write.object, Partition)
+    assert write.object.spec == spec.model_copy(update={"archived_before": after})
+
+
 def becomes(view: View) -> PartitionStatus:
     """What the status is after a reconcile."""
     found = [a.status for a in reconcile(view, KEY, NOW) if isinstance(a, WriteStatus)]

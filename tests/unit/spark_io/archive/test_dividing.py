@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from runnel import ArchivedTopic, TopicArchive, TransactionId
 from runnel.archive.manifest import Removed, Update
 from runnel.archive.places import ArchivePlace
-from spark_io.archive.dividing import divide, rest_options, spark_path
+from spark_io.archive.dividing import divide, last_files, rest_options, spark_path
 from spark_io.plan.slices import LogSlice
 from tests.unit.runnel.archive.builders import UID, added, archive_of
 
@@ -86,6 +86,67 @@ def test_law_files_and_the_rest_are_all_of_it_and_nothing_twice(start: int, leng
         assert file.start == at < file.stop
         at = file.stop
     assert (rest.start, rest.end) == (at, start + length)
+
+
+#: The second file was cut at 15, where an election lost records; the third one goes on there.
+CUT = (
+    added(None, 0, 10),
+    replace(added(10, 10, 30), file=replace(added(10, 10, 30).file, until=15)),
+    added(15, 15, 40),
+)
+
+
+@pytest.mark.parametrize(
+    ("updates", "diverged", "parts", "rest"),
+    [
+        pytest.param(
+            CUT,
+            {},
+            [(0, 10, False), (10, 15, True), (15, 40, False)],
+            (40, 50),
+            id="given-a-file-that-is-cut-then-it-is-read-apart",
+        ),
+        pytest.param(
+            THREE,
+            {("orders", 0): 15},
+            [(0, 10, False), (10, 15, True)],
+            (15, 50),
+            id="given-a-log-that-holds-others-then-it-counts-from-there",
+        ),
+        pytest.param(
+            THREE,
+            {("orders", 0): 10},
+            [(0, 10, False)],
+            (10, 50),
+            id="given-others-from-the-end-of-a-file-on",
+        ),
+        pytest.param(
+            THREE,
+            {("orders", 1): 5, ("sales", 0): 5},
+            [(0, 10, False), (10, 30, False), (30, 40, False)],
+            (40, 50),
+            id="given-others-elsewhere-then-all-the-same",
+        ),
+    ],
+)
+def test_given_lost_records_in_files_then_they_are_not_read(
+    updates: tuple[Update, ...],
+    diverged: dict[tuple[str, int], int],
+    parts: list[tuple[int, int, bool]],
+    rest: tuple[int, int],
+) -> None:
+    files, (left,) = divide([piece(0, 50)], {"orders": archive(*updates)}, diverged)
+    assert [(file.start, file.stop, file.cut) for file in files] == parts
+    assert (left.start, left.end) == rest
+
+
+def test_what_the_log_must_hold_as_well() -> None:
+    archives = {"orders": archive(*THREE)}
+    assert last_files([piece(0, 50)], archives) == {"orders": {0: (40, 1)}}
+    assert last_files([piece(0, 25)], archives) == {"orders": {0: (30, 1)}}
+    for none in (piece(40, 50), piece(7, 7), LogSlice("orders", "another", 0, 0, 50)):
+        assert last_files([none], archives) == {}
+    assert last_files([piece(0, 12)], {"orders": archive(*CUT)}) == {}, "it is cut already"
 
 
 def test_given_a_topic_that_was_made_again_then_its_former_files_are_not_read() -> None:
