@@ -31,7 +31,7 @@ from runnel.consume.readers import PartitionReaders, ReadChunk
 from runnel.consume.settings import ConsumerSettings
 from runnel.fork import OpenedIn
 from runnel.net.offsets import Range, Start, check_offsets, with_terms
-from runnel.net.partition_count import follow_partition_count
+from runnel.net.partition_count import follow_partition_count, take_up_added
 from runnel.net.routing import TopicRoute
 from runnel.positions.store import Session
 from runnel.records.cursor import READ_TRANSACTION_ID
@@ -182,6 +182,12 @@ class Consumer:
             return None
         while True:
             if self._queue.empty and not self._reading:
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        if await self._grows():
+                            continue
+                except TimeoutError:
+                    return None
                 self._exhausted = True
                 # Wakes the other readers that wait.
                 self._queue.put_other(None)
@@ -449,6 +455,16 @@ class Consumer:
             self._growth.cancel()
             tasks.append(self._growth)
         return tasks
+
+    async def _grows(self) -> bool:
+        """Are there partitions to read of which it did not know? It has met the ends of all others:
+        those of sealed partitions, if it follows. Then none is added any more."""
+        if self._growth is None or self._readers is None or self._route is None:
+            return False
+        if await take_up_added(self._route, self._readers.add):
+            return True
+        self._growth.cancel()
+        return False
 
     async def _finish(self) -> None:
         """Everything is read: with a name, commit it. It stays open for commits and `seek`."""

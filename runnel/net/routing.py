@@ -112,8 +112,8 @@ class TopicRoute:
         """The topic has so many partitions now."""
         self._partition_count = partition_count
 
-    async def led_partition_count(self) -> int:
-        """Asks the SC how many partitions there are; as before while an added one has no leader.
+    async def partition_count_now(self) -> tuple[int, bool]:
+        """Asks the SC how many partitions there are, and whether each added one has a leader.
 
         Raises NotFoundError once the topic was deleted.
         """
@@ -121,7 +121,7 @@ class TopicRoute:
         self._require_same(topic)
         led = {found.index for found in topic.partitions if found.endpoint is not None}
         added = range(self._partition_count, topic.partition_count)
-        return topic.partition_count if led.issuperset(added) else self._partition_count
+        return topic.partition_count, led.issuperset(added)
 
     async def leader(self, index: int, newer_than: float = -math.inf) -> PartitionLeader:
         """The leader of a partition, as the SC named it after ``newer_than`` and the last failure.

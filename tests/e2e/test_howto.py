@@ -47,6 +47,7 @@ BEFORE = {"runnel wait topic orders --for deleted": "runnel delete topic orders"
 ADDED = {
     r"runnel consume (?!.*--no-follow)": ("--no-follow",),
     r"runnel partition elect": ("--yes",),
+    r"runnel topic seal": ("--yes",),
 }
 #: Exit codes other than 0: an unclean election is refused while a live replica is online.
 CODES = {

@@ -74,6 +74,21 @@ async def test_given_a_reader_that_waits_then_the_seal_ends_it(world: World) -> 
         assert await offsets(consumer) == [2, 3], "it ends there again"
 
 
+async def test_given_partitions_that_were_added_before_then_they_are_read_as_well(
+    world: World,
+) -> None:
+    """The consumer would learn of them only later."""
+    fill(world)
+    async with world.cluster.consumer("orders", "earliest", settings=QUICK) as consumer:
+        world.sc.grow("orders", 2)
+        added = world.log(index=1)
+        added.put(build_control("term", 0), TERM)
+        added.put(batch(1, 2), TERM)
+        added.put(build_seal(0), TERM)
+        assert await offsets(consumer) == [1, 2, 3, 1, 2]
+        assert consumer.position() == {0: 4, 1: 3}
+
+
 async def test_given_a_name_then_everything_is_committed_at_the_end(world: World) -> None:
     fill(world)
     world.sc.add_topic(POSITIONS, 1)

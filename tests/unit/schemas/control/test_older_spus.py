@@ -48,14 +48,12 @@ def assigned(*assignments: object) -> AssignPartitions:
         pytest.param(
             assigned(COLD_AND_SEALED),
             LATENCIES_PROTOCOL,
-            SEAL_PROTOCOL,
             assigned(KEPT),
             id="given-one-that-knows-neither",
         ),
         pytest.param(
             assigned(PLAIN, COLD),
             LATENCIES_PROTOCOL,
-            SEAL_PROTOCOL,
             assigned(PLAIN, KEPT),
             id="given-an-older-one-then-it-keeps-all-records-of-that-partition",
         ),
