@@ -369,7 +369,7 @@ def test_reading_records(
     with page.cluster.producer("orders") as producer:
         for number in range(20):
             producer.send(b"tea", key=str(number).encode())
-    assert page.follow() == 2
+    assert page.follow() == 3
     names: dict[str, Any] = {"cluster": page.cluster}
     for text in page.page.python:
         exec(text, names)  # noqa: S102 - the page's own words
