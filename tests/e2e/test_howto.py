@@ -366,6 +366,7 @@ def test_reading_records(
 ) -> None:
     page = reader("read-records")
     page.topic("orders", partitions=2)
+    page.topic("clicks")
     with page.cluster.producer("orders") as producer:
         for number in range(20):
             producer.send(b"tea", key=str(number).encode())
