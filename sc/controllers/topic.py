@@ -105,7 +105,7 @@ def _restore(partitions: list[Partition]) -> tuple[Action, ...]:
         columns=rows.columns if rows is not None else None,
         key_column=rows.key_column if rows is not None else None,
         timestamp_column=rows.timestamp_column if rows is not None else None,
-        sealed=any(p.spec.desired is DesiredState.SEALED for p in kept),
+        sealed=any(p.spec.desired is DesiredState.SEALED for p in kept) or None,
     )
     note = {RESTORED: "from its partitions; compression, archive and labels are lost"}
     metadata = Metadata(name=owner.name, uid=owner.uid, generation=1, annotations=note)

@@ -178,8 +178,9 @@ class TopicSpec(Model):
     """In a typed topic, the column that holds the key, which decides the partition."""
     timestamp_column: str | None = None
     """In a typed topic, the column that holds a record's time; null: the time it was sent."""
-    sealed: bool = False
-    """true: it takes no more records, for good; readers see that they have met its end."""
+    sealed: bool | None = None
+    """true: it takes no more records, for good; readers see that they have met its end. Left out
+    while it is open."""
 
     @field_validator("key_column")
     @classmethod

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from sc.api.admission import admit_change
-from sc.controllers.actions import Key, SendAssignment, WritePartitionSpec, WriteStatus
+from sc.controllers.actions import (
+    Key,
+    RestoreTopic,
+    SendAssignment,
+    WritePartitionSpec,
+    WriteStatus,
+)
 from sc.controllers.partition import reconcile
 from sc.controllers.topic import reconcile as reconcile_topic
 from sc.store.local_store import LocalStore
@@ -148,7 +154,7 @@ def test_given_an_spu_of_an_earlier_version_then_nobody_is_told_and_the_status_s
     assert told(done, *sessions(done, leads(done, sealed=7), knowing=knowing)) == [True, True]
 
 
-def topic(*, sealed: bool, partitions: int = 1) -> Topic:
+def topic(*, sealed: bool | None, partitions: int = 1) -> Topic:
     spec = TopicSpec(partitions=partitions, replication_factor=2, sealed=sealed)
     status = TopicStatus(resolution=TopicResolution.PROVISIONED)
     return topic_of("t").model_copy(update={"spec": spec}).with_status(status)
@@ -161,6 +167,20 @@ def test_the_partitions_of_a_topic_follow_it(sealed: bool) -> None:
     actions = reconcile_topic(view_of(wanted, held, spu_of(1), spu_of(2)), Key("Topic", "t"), NOW)
     specs = [one.spec.desired for one in actions if isinstance(one, WritePartitionSpec)]
     assert specs == ([DesiredState.SEALED] if sealed else [])
+
+
+def test_given_a_topic_that_was_removed_by_hand_then_it_is_restored_as_it_was() -> None:
+    for sealed in (True, None):
+        wanted = topic(sealed=sealed)
+        held = partition_of(wanted, 0, (1, 2))
+        spec = held.spec.model_copy(
+            update={"desired": DesiredState.SEALED if sealed else DesiredState.OPEN}
+        )
+        (restored,) = reconcile_topic(
+            view_of(held.model_copy(update={"spec": spec}), spu_of(1)), Key("Topic", "t"), NOW
+        )
+        assert isinstance(restored, RestoreTopic)
+        assert restored.topic.spec.sealed is sealed
 
 
 @pytest.mark.parametrize(
