@@ -6,13 +6,14 @@ from typing import Final
 
 from schemas.errors import InvalidRequestError
 from schemas.objects.metadata import Object
-from schemas.objects.partition import Partition
+from schemas.objects.partition import Partition, PartitionResolution
 from schemas.objects.spelling import nearest
 from schemas.objects.topic import Topic
 
 #: The condition that every kind has: the object is deleted.
 DELETED: Final = "deleted"
-
+#: The condition of a topic that all its partitions are sealed; a partition has a resolution for it.
+SEALED: Final = str(PartitionResolution.SEALED)
 
 #: The condition of a partition that has a leader, and that nothing is known to keep from
 #: committing; of a topic, that it is placed and all its partitions are writable.
@@ -45,6 +46,7 @@ def states_of(cls: type[Object]) -> list[str]:
 def conditions_of(cls: type[Object]) -> list[str]:
     """What can be waited for: the states of a kind, and conditions besides them."""
     more = [WRITABLE] if cls in (Partition, Topic) else []
+    more += [SEALED] if cls is Topic else []
     return [DELETED, *more, *states_of(cls)]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from runnel.admin.calls import object_path, parse_answer, understood
 from runnel.admin.http import ScClient
-from runnel.admin.states import DELETED, WRITABLE, state_of
+from runnel.admin.states import DELETED, SEALED, WRITABLE, state_of
 from runnel.admin.watch import Watch
 from schemas.errors import (
     DeadlineExceededError,
@@ -38,13 +38,13 @@ async def wait_for(
     wait = _Wait(sc, random, f"{cls.kind_name().lower()} {name!r}", wanted, timeout)
     if wanted == WRITABLE:
         await wait.until_the_sc_knows()
-    if cls is Topic and wanted == WRITABLE:
-        return await _writable_topic(wait, name)
+    if cls is Topic and wanted in (WRITABLE, SEALED):
+        return await _topic_of(wait, name, wanted)
     return await wait.until(cls, name, wanted)
 
 
-async def _writable_topic(wait: _Wait, name: str) -> Object | None:
-    """A topic once it is placed, and each of its partitions is writable."""
+async def _topic_of(wait: _Wait, name: str, wanted: str) -> Object | None:
+    """A topic once it is placed, and each of its partitions is writable, or sealed."""
     topic = await wait.until(Topic, name, str(TopicResolution.PROVISIONED))
     if not isinstance(topic, Topic):
         raise TypeError(f"a wait for a topic gave {topic!r}")
@@ -56,8 +56,8 @@ async def _writable_topic(wait: _Wait, name: str) -> Object | None:
     with understood("a list"):
         found = [parse_answer(Partition, item) for item in answer["items"]]
     for partition in found:
-        if not is_writable(partition):
-            await wait.until(Partition, partition.name, WRITABLE)
+        if wanted == SEALED or not is_writable(partition):
+            await wait.until(Partition, partition.name, wanted)
     return topic
 
 

@@ -33,7 +33,7 @@ from schemas.errors import (
 )
 from schemas.ids import PartitionUid
 from schemas.wire.protocol import Api
-from schemas.wire.record_requests import EARLIEST, FetchFlags, FetchRequest, FetchResponse
+from schemas.wire.record_requests import LATEST, FetchFlags, FetchRequest, FetchResponse
 
 #: The most chunks of a partition that wait for the user.
 MOST_HELD: Final = 2
@@ -198,8 +198,8 @@ class PartitionReader:
             )
             raise lost from error
         except OffsetOutOfRangeError as error:
-            found = await list_offsets(self.route, cursor.partition, EARLIEST, self.give_up_s)
-            start, end = found.log_start, found.lac + 1
+            found = await list_offsets(self.route, cursor.partition, LATEST, self.give_up_s)
+            start, end = found.log_start, found.offset
             if cursor.position > end:
                 if await self.route.another_leads(cursor.partition):
                     return None

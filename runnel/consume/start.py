@@ -9,18 +9,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from runnel.archive.resolving import resolve_place
 from runnel.archive.source import ArchiveSource
-from runnel.net.offsets import Range, ResolvedOffset, Start, list_offsets, with_terms
+from runnel.net.offsets import (
+    Range,
+    ResolvedOffset,
+    Start,
+    TransactionId,
+    list_offsets,
+    with_terms,
+)
 from runnel.net.routing import TopicRoute
 from runnel.positions.store import Session
 from runnel.records.cursor import Cursor
 from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.records.record import timestamp_us_of
 from runnel.records.schema_resolution import ReadColumns
-from schemas.errors import LOST_RECORDS, DivergedError
+from schemas.errors import LOST_RECORDS, DivergedError, OffsetOutOfRangeError
 from schemas.wire.record_requests import LATEST
 
 
@@ -155,11 +162,25 @@ class _StartFinder:
             not_before_id=begin.not_before_id,
             before_us=before_us,
         )
+        if stop is None and not isinstance(start, str | datetime | timedelta | TransactionId):
+            await self._require_not_behind_a_seal(cursor)
         if cursor.finished and cursor.term:
             # No fetch will compare what was read before.
             read = OffsetAndTerm(cursor.position, cursor.term)
             await list_offsets(self._route, partition, LATEST, self._give_up_s, read=read)
         return PartitionStart(cursor, lac, start == "earliest")
+
+    async def _require_not_behind_a_seal(self, cursor: Cursor) -> None:
+        """Raise OffsetOutOfRangeError for an offset that no record of a sealed log will have: a
+        reader would wait there for ever."""
+        found = await list_offsets(self._route, cursor.partition, LATEST, self._give_up_s)
+        if found.offset < cursor.position <= found.lac + 1:
+            raise OffsetOutOfRangeError(
+                f"{cursor.topic}/{cursor.partition}: offset {cursor.position} is above the end of"
+                f" the log, which is sealed at {found.offset}; start there or below",
+                end=found.offset,
+                partition=cursor.partition,
+            )
 
     async def _resolve(self, partition: int, start: Start) -> ResolvedOffset:
         return await resolve_place(

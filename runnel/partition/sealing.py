@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from runnel.admin.client import Admin
-from schemas.errors import DeadlineExceededError
+from schemas.errors import DeadlineExceededError, NotFoundError
 from schemas.objects.partition import Partition
 
 _AGAIN_S: Final = 0.05
@@ -51,6 +51,8 @@ async def seal(admin: Admin, topic: str, timeout_s: float) -> tuple[Sealed, ...]
                 Sealed(one.spec.index or 0, one.status.sealed_offset or 0)
                 for one in sorted(found, key=lambda one: one.spec.index or 0)
             )
+        if not found and (await admin.get("topic", topic)).uid != uid:
+            raise NotFoundError(f"topic {topic!r} was deleted and created again meanwhile")
         if loop.time() >= deadline:
             raise DeadlineExceededError(_waits_for(topic, timeout_s, open_))
         await asyncio.sleep(min(again_s, max(0.0, deadline - loop.time())))

@@ -16,7 +16,8 @@ _GIVE_UP_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """The log begins at ``log_start``; ``lac`` is the last committed offset."""
+    """The log begins at ``log_start``; ``lac`` is the last committed offset, of a sealed log that
+    of its last record."""
 
     version: int
     log_start: int

@@ -15,6 +15,7 @@ from runnel.produce.counts import ProducerMetrics
 from runnel.produce.delivery import Batch, TableDelivery
 from runnel.produce.producer import Progress
 from runnel.produce.send import RecordSender
+from schemas.errors import RunnelError
 
 
 class Producer(RecordSender):
@@ -40,6 +41,11 @@ class Producer(RecordSender):
     def metrics(self) -> ProducerMetrics:
         """Counts since the producer was opened."""
         return self._inner.metrics
+
+    @property
+    def first_failure(self) -> RunnelError | None:
+        """Why the first record failed of those that did since the last `flush`, which raises it."""
+        return self._inner.first_failure
 
     @blocking_form_of(producer.Producer.send_table)
     def send_table(

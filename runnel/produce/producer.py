@@ -147,6 +147,11 @@ class Producer(RecordSender):
         """Counts since the producer was opened."""
         return self._counts.metrics(self._send_buffer.buffered_bytes())
 
+    @property
+    def first_failure(self) -> RunnelError | None:
+        """Why the first record failed of those that did since the last `flush`, which raises it."""
+        return self._first_failure
+
     async def send_table(
         self,
         table: Any,

@@ -43,6 +43,7 @@ from schemas.errors import (
     NotReadyError,
     OverloadedError,
     RunnelError,
+    SealedError,
     StorageFullError,
 )
 from schemas.wire.batch import Buffer, build_pieces, read_header
@@ -358,6 +359,9 @@ class PartitionSender:
 
     def _give_up(self, head: _Attempted, failure: RunnelError) -> None:
         self._fail(head.batch, failure)
+        if isinstance(failure, SealedError):
+            # The leader says of each later batch, by its old number, whether it came before.
+            return
         rest, self._window = self._window, deque()
         # Later batches that may be in the log already cannot get new numbers.
         for attempted in rest:

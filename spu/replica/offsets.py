@@ -48,9 +48,7 @@ class ReplicaOffsets:
                 " (latest) or a timestamp in microseconds"
             )
         self._preconditions.require_serving()
-        # Nothing that readers want follows a seal.
-        sealed = self._runner.state.sealed_end
-        return self._bounds(self._lac + 1 if sealed is None else sealed, by)
+        return self._bounds(self._end, by)
 
     def find_offset(self, position: int, by: PositionBy) -> ListOffsetsResponse:
         """The first batch at or after a time, or of a transaction id or a larger one.
@@ -62,7 +60,7 @@ class ReplicaOffsets:
             found = self._runner.log.offset_for_transaction_id(position, self._lac + 1)
         else:
             found = self._runner.log.offset_for_timestamp(position, self._lac + 1)
-        return self._bounds(max(found, self._log_start), by)
+        return self._bounds(max(min(found, self._end), self._log_start), by)
 
     def list_segments(self) -> tuple[ListSegmentsResponse, list[SegmentInfo]]:
         """Every segment of this replica's log, whether or not it leads.
@@ -72,11 +70,18 @@ class ReplicaOffsets:
         if (refusal := self._preconditions.failure) is not None:
             raise refusal
         log = self._runner.log
-        return ListSegmentsResponse(log.version, self._log_start, self._lac), log.segment_infos()
+        bounds = ListSegmentsResponse(log.version, self._log_start, self._end - 1)
+        return bounds, log.segment_infos()
 
     @property
     def _lac(self) -> int:
         return self._runner.state.lac
+
+    @property
+    def _end(self) -> int:
+        """The offset after the last committed record. Nothing that readers want follows a seal."""
+        sealed = self._runner.state.sealed_end
+        return self._lac + 1 if sealed is None else sealed
 
     @property
     def _log_start(self) -> int:

@@ -326,7 +326,12 @@ class Replica:
         header = admit(batch, self.settings.max_record_size, self.meta.name)
         admit_schema(header, self.settings.row_schema, self.meta.name)
         if header.producer_id:
-            duplicate = self._log.producers.check(header)
+            try:
+                duplicate = self._log.producers.check(header)
+            except NotReadyError:
+                # What it waits for will not come any more.
+                self._preconditions.require_open()
+                raise
             if duplicate is not None:
                 return self._when_committed(
                     duplicate.next_offset, request, duplicate.base_offset, answer

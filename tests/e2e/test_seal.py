@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import time
+from contextlib import suppress
 
 import pytest
 
@@ -39,6 +41,7 @@ def test_given_a_seal_then_readers_end_writers_are_refused_and_it_stays(
     ends = {name: int(end) for name, end in rows[1:]}
     assert sorted(ends) == [f"{topic}-0", f"{topic}-1"]
     assert cluster("topic", "seal", topic, "--yes").splitlines()[1].split()[0] == f"{topic}-0"
+    assert cluster("wait", "topic", topic, "--for", "sealed") == f"topic/{topic} sealed\n"
     refused = cluster.fails("produce", topic, stdin="one more\n", code=1)
     assert "is sealed: it takes no more records, and ends at offset" in refused
     assert "provisioned, sealed" in cluster("get", "topic", topic)
@@ -62,3 +65,28 @@ def test_given_a_seal_then_readers_end_writers_are_refused_and_it_stays(
     cluster("topic", "truncate", topic, "--all", "--yes")
     assert cluster("consume", topic, "--from-beginning") == ""
     assert cluster("consume", topic) == ""
+
+
+def test_given_an_input_without_end_then_the_seal_ends_the_command(cluster: Command) -> None:
+    cluster("create", "topic", "piped")
+    process = cluster.start("produce", "piped", stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin is not None
+    try:
+        process.stdin.write(b"first\n")
+        process.stdin.flush()
+        deadline = time.monotonic() + DEADLINE_S
+        while not cluster("consume", "piped", "--from-beginning", "--no-follow"):
+            assert time.monotonic() < deadline
+        cluster("topic", "seal", "piped", "--yes")
+        while process.poll() is None:
+            assert time.monotonic() < deadline
+            with suppress(BrokenPipeError):
+                process.stdin.write(b"late\n")
+                process.stdin.flush()
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        _, err = process.communicate()
+    assert process.returncode == 1
+    assert b"is sealed: it takes no more records" in err
+    assert b"1 record acknowledged before the error" in err

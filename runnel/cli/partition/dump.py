@@ -105,7 +105,8 @@ def _opened(name: str, sc: str | None) -> Iterator[tuple[LoopThread, BatchDump]]
 
 def _from_leader(thread: LoopThread, log: BatchDump, choice: Choice) -> Iterator[StoredBatch]:
     bounds = thread.call(log.bounds())
-    start, end = bounds.log_start, bounds.offset
+    # Control batches as well, those behind the end of a sealed log included.
+    start, end = bounds.log_start, bounds.lac + 1
     if choice.offset is not None:
         start = choice.offset
     elif choice.at_us is not None:

@@ -19,6 +19,7 @@ from runnel.cli.readiness import say_what_is_awaited
 from runnel.cli.records.escapes import ESCAPES, unescaped
 from runnel.cli.records.inputs import KeyRule, kind_of, placed, read_chunks, splitter
 from runnel.cli.records.produce_typed import TypedInput, progress_of
+from runnel.cli.records.refusals import stop_if_refused
 from runnel.cli.render import count
 from runnel.local.signals import shielded
 from runnel.produce.settings import ProducerOptions
@@ -177,6 +178,7 @@ def _produce_lines(producer: runnel.Producer, rule: KeyRule) -> tuple[int, int]:
         print("one record a line; end with Ctrl-D", file=sys.stderr)
     split = splitter(rule, "<stdin>")
     while line := sys.stdin.buffer.readline():
+        stop_if_refused(producer)
         records += 1
         key, value, transaction_id = split(line.rstrip(b"\r\n"), records)
         size += len(value) + len(key or b"")
@@ -195,6 +197,7 @@ def _produce_file(
     records = size = 0
     with progress_of(file) as advance:
         for chunk in read_chunks(file, rule, nulls):
+            stop_if_refused(producer)
             with placed(f"{file}: of the rows from {records} on"):
                 producer.send_table(chunk.table, transaction_ids=chunk.transaction_ids)
             records += chunk.table.num_rows

@@ -23,6 +23,7 @@ from rich.progress import (
 import runnel
 from runnel.cli.failure import say, stderr
 from runnel.cli.records.inputs import Ids, placed
+from runnel.cli.records.refusals import stop_if_refused
 from runnel.cli.records.typed_inputs import LineReader, Misfits, Unfit, check_file, read_pieces
 from runnel.cli.render import count
 from schemas.columns.topic_schema import TopicSchema
@@ -82,6 +83,7 @@ class TypedInput:
         records = size = 0
         with progress_of(file) as advance:
             for piece in read_pieces(file, self._columns, self._nulls):
+                stop_if_refused(self._producer)
                 self._note(piece.misfits, piece.bad_rows)
                 ids = None
                 if self._id_field is not None:
@@ -102,6 +104,7 @@ class TypedInput:
         if interactive:
             print("one JSON object a line; end with Ctrl-D", file=sys.stderr)
         while line := sys.stdin.buffer.readline():
+            stop_if_refused(self._producer)
             number += 1
             if not line.strip():
                 continue

@@ -55,6 +55,21 @@ def test_given_nothing_archived_then_retention_keeps_all(
     shrink(cluster, "kept")
 
 
+def test_given_a_sealed_topic_then_all_of_it_is_archived(
+    cluster: runnel.Cluster, tmp_path: Path
+) -> None:
+    make(cluster, "complete", tmp_path)
+    fill(cluster, "complete")
+    (sealed,) = cluster.seal("complete")
+    before = cluster.read("complete")
+    done = cluster.archive("complete", everything=True)
+    assert (done.rows, done.failures) == (ROWS, {})
+    assert archived_before(cluster, "complete") == sealed.end
+    assert not cluster.archive("complete", everything=True).files
+    shrink(cluster, "complete")
+    assert same(cluster.read("complete"), before)
+
+
 def test_given_a_list_that_cannot_be_written_then_the_sc_is_not_told(
     cluster: runnel.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -426,9 +426,10 @@ class FakeSpu:
 
     def _list(self, request: ListOffsetsRequest, answer, refuse) -> None:  # type: ignore[no-untyped-def]
         log = self.logs[request.uid]
+        seals = (head.base_offset for head in log.headers() if head.is_seal)
+        end = next(seals, log.lac + 1)
         if request.position == LATEST:
-            seals = (head.base_offset for head in log.headers() if head.is_seal)
-            offset = next(seals, log.lac + 1)
+            offset = end
         elif request.position < 0:
             offset = log.start
         elif request.by is PositionBy.OFFSET:
@@ -445,6 +446,7 @@ class FakeSpu:
                 ),
                 log.end,
             )
+            offset = min(offset, end)
         size = sum(len(batch) for batch in log.batches)
         try:
             if self.knows_terms:

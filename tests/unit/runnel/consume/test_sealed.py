@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
 from runnel.aio import Consumer, ConsumerSettings
-from runnel.net.offsets import Start, Stop
-from schemas.errors import SealedError
+from runnel.net.offsets import Start, Stop, TransactionId
+from schemas.errors import NotReadyError, OffsetOutOfRangeError, SealedError
 from schemas.objects.system_topics import POSITIONS
 from schemas.wire.batch import build_control, build_seal
 from tests.polling import eventually
 from tests.unit.runnel.conftest import World
+from tests.unit.runnel.fake_spu import Step
 from tests.unit.runnel.records.test_cursor import batch
 
 TERM = 1 << 16
@@ -60,6 +62,29 @@ async def test_a_sealed_log_has_an_end(
         if stop is None:
             assert consumer.metrics.lag_records == {0: 0}
             assert consumer.position_with_terms() == {0: (4, TERM if expected else 0)}
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param(datetime(2100, 1, 1, tzinfo=UTC), id="given-a-time-to-come"),
+        pytest.param(TransactionId(7), id="given-an-id-that-is-not-there"),
+    ],
+)
+async def test_a_start_that_is_not_there_is_the_end(world: World, start: Start) -> None:
+    fill(world)
+    async with world.cluster.consumer("orders", start, settings=QUICK) as consumer:
+        assert await offsets(consumer) == []
+        assert consumer.exhausted
+        assert consumer.position() == {0: 4}
+
+
+async def test_given_a_start_behind_the_seal_then_refused(world: World) -> None:
+    """Nothing will ever come there."""
+    fill(world)
+    with pytest.raises(OffsetOutOfRangeError, match="sealed at 4; start there or below"):
+        async with world.cluster.consumer("orders", 5, settings=QUICK):
+            pass
 
 
 async def test_given_a_reader_that_waits_then_the_seal_ends_it(world: World) -> None:
@@ -121,4 +146,30 @@ async def test_given_a_sealed_partition_then_producers_are_told(world: World) ->
         with pytest.raises(SealedError, match="takes no more records"):
             await producer.send("x")
     with pytest.raises(SealedError, match="2 records for topic 'orders' were not delivered"):
+        await producer.close()
+
+
+async def test_given_batches_in_flight_then_each_is_told_whether_it_came_before(
+    world: World,
+) -> None:
+    """Their answers were lost when the leader changed; the next one has the first of them."""
+    fill(world, sealed=False)
+    refused = SealedError("orders-0 is sealed: it takes no more records")
+    producer = await world.cluster.producer("orders")
+    await producer.send("known")
+    world.spu.produce_script.extend([Step.APPEND_THEN_NOT_READY, *[NotReadyError("?")] * 2])
+    world.spu.produce_script.extend([Step.OK, refused, refused])
+    world.spu.may_answer.clear()
+    made = []
+    for text in ("before", "behind", "last"):
+        made.append(producer.send(text))
+        producer._send_buffer.seal_all()
+        producer._pump()
+    await eventually(lambda: world.spu.in_flight == 3)
+    world.spu.may_answer.set()
+    assert (await made[0]).offset == 5
+    for one in made[1:]:
+        with pytest.raises(SealedError):
+            await one
+    with pytest.raises(SealedError, match="2 records"):
         await producer.close()

@@ -22,7 +22,7 @@ from schemas.errors import (
 )
 from schemas.objects.topic import Durability, LogSettings
 from schemas.wire.batch import CONTROL_FLAG
-from schemas.wire.record_requests import LATEST, Acks, ProduceResponse
+from schemas.wire.record_requests import LATEST, Acks, PositionBy, ProduceResponse
 from tests.unit.spu.builders import (
     Spu,
     assign,
@@ -78,7 +78,13 @@ async def test_given_a_sealed_log_then_only_what_it_has_is_answered(
     assert await produce(replica, bytearray(first)) == ProduceResponse(1, 4)
     assert replica.leo == 5
     assert spu.reports[-1].sealed == replica.report().sealed == 4
+    # What it waits for would not come any more.
+    with pytest.raises(SealedError):
+        await produce(replica, batch_of(producer_id=7, sequence=2))
     assert replica.offsets.list_offsets(LATEST).offset == 4
+    assert replica.offsets.find_offset(spu.now_us + 99, PositionBy.TIMESTAMP).offset == 4
+    bounds, _ = replica.offsets.list_segments()
+    assert bounds.lac == 3
 
 
 async def test_given_acks_none_then_appended_and_not_answered(spu: Spu) -> None:
