@@ -12,6 +12,13 @@
     /runnel/<cluster>/spu-secrets/<spu id>          by what an SPU's secret is verified
     /runnel/<cluster>/peer-secret                   from which the keys of pairs of SPUs are derived
     /runnel/<cluster>/tombstones/<spu id>/<uid>     permission to delete replicas
+    /runnel/<cluster>/bells/<uid>                   the records of a stream changed
+
+    /runnel-records/<cluster>/streams/<uid>/...     records of a stream, read when they are needed
+
+What is under the first root, every SC mirrors. Records are not: a stream has as many as it had
+epochs. Each write of a stream's records also writes its bell, which is mirrored: it tells when to
+look, and that the mirror is no older than a record.
 """
 
 from __future__ import annotations
@@ -22,6 +29,7 @@ from schemas.errors import InvalidRequestError
 from schemas.objects.quantities import check_name
 
 ROOT = "/runnel"
+RECORDS_ROOT = "/runnel-records"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +100,33 @@ class ClusterKeys:
 
     def tombstone(self, spu_id: int, uid: str) -> str:
         return f"{self.tombstones_of(spu_id)}{uid}"
+
+    @property
+    def bells(self) -> str:
+        return f"{self.root}bells/"
+
+    def bell(self, uid: str) -> str:
+        """The key that is written with each change of an owner's records."""
+        return f"{self.bells}{uid}"
+
+    @property
+    def records(self) -> str:
+        """Prefix of the cluster's records."""
+        return f"{RECORDS_ROOT}/{self.cluster}/"
+
+    def record(self, path: str) -> str:
+        """The key of a record by its path, or the prefix of several."""
+        return f"{self.records}{path}"
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Prefixes that together hold everything of the cluster."""
+        return self.root, self.records
+
+    def parse_bell(self, key: str) -> str | None:
+        """The owner's uid of a bell's key; None for any other key."""
+        uid = key.removeprefix(self.bells)
+        return uid if uid and key.startswith(self.bells) else None
 
     def parse_object(self, key: str) -> tuple[str, str] | None:
         """(plural, name) of an object's key; None for any other key."""

@@ -6,6 +6,7 @@ from schemas.errors import InvalidRequestError
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 from schemas.objects.pipeline import Pipeline
+from schemas.objects.quantities import DEFAULT_SCOPE
 from schemas.objects.spelling import nearest
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup
@@ -15,6 +16,15 @@ from schemas.objects.topic import Topic
 KINDS: tuple[type[Object], ...] = (Spu, SpuGroup, Topic, Partition, Scope, Stream, Pipeline)
 BY_KIND: dict[str, type[Object]] = {cls.kind_name(): cls for cls in KINDS}
 BY_PLURAL: dict[str, type[Object]] = {cls.PLURAL: cls for cls in KINDS}
+
+
+#: Kinds whose objects are named SCOPE/NAME.
+SCOPED: tuple[type[Object], ...] = (Stream,)
+
+
+def full_name(cls: type[Object], name: str) -> str:
+    """The name of an object as it is stored: of a kind in scopes, NAME stands for default/NAME."""
+    return f"{DEFAULT_SCOPE}/{name}" if cls in SCOPED and "/" not in name else name
 
 
 def find_kind(word: str) -> type[Object]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 from pydantic import Field
 
 from schemas.model import Model
-from schemas.objects.quantities import Name
+from schemas.objects.quantities import Name, OwnerName
 
 API_VERSION: Final = "runnel/v1"
 
@@ -43,7 +43,7 @@ class OwnerReference(Model):
 
     kind: str
     """Kind of the owner."""
-    name: Name
+    name: OwnerName
     """Name of the owner."""
     uid: str
     """Uid of the owner."""
@@ -63,8 +63,6 @@ class Object(Model):
 
     PLURAL: ClassVar[str]
     SHORT_NAMES: ClassVar[tuple[str, ...]] = ()
-    #: Why manifests of this kind are refused, or None where a controller serves them.
-    NOT_SERVED: ClassVar[str | None] = None
     #: Whether the system writes objects of this kind; users may only read them.
     SYSTEM_WRITTEN: ClassVar[bool] = False
 

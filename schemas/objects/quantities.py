@@ -16,7 +16,10 @@ from pydantic import BeforeValidator, GetCoreSchemaHandler, PlainSerializer, Wit
 from pydantic_core import core_schema
 
 NAME_PATTERN = r"^[A-Za-z0-9._-]{1,249}$"
+SCOPED_NAME_PATTERN = r"^[A-Za-z0-9._-]{1,249}(/[A-Za-z0-9._-]{1,249})?$"
 MAX_NAME_LENGTH = 249
+#: The scope of what is named without one; it always exists.
+DEFAULT_SCOPE = "default"
 #: Sizes and durations fit a signed 64-bit integer wherever they are sent.
 MAX_QUANTITY = 2**63 - 1
 #: Longer text cannot be a quantity in range, and is not parsed.
@@ -133,6 +136,26 @@ def check_name(value: Any) -> str:
     return value
 
 
+def check_scoped_name(value: Any) -> str:
+    """The name of an object in a scope, as SCOPE/NAME; a name alone is in the scope ``default``.
+    Raises ValueError."""
+    if not isinstance(value, str):
+        return check_name(value)
+    scope, slash, name = value.partition("/")
+    if not slash:
+        return f"{DEFAULT_SCOPE}/{check_name(value)}"
+    try:
+        return f"{check_name(scope)}/{check_name(name)}"
+    except ValueError as error:
+        raise ValueError(f"{short(value)} is not SCOPE/NAME: {error}") from None
+
+
+def check_owner_name(value: Any) -> str:
+    """The name of an object, in a scope or not. Raises ValueError."""
+    scoped = isinstance(value, str) and "/" in value
+    return check_scoped_name(value) if scoped else check_name(value)
+
+
 def _text(value: str) -> str:
     """A quantity's text without surrounding spaces; empty, so that it is refused, when too long."""
     text = value.strip()
@@ -151,6 +174,16 @@ def shortened(text: str, length: int = _MAX_TEXT) -> str:
 
 Name = Annotated[
     str, BeforeValidator(check_name), WithJsonSchema({"type": "string", "pattern": NAME_PATTERN})
+]
+ScopedName = Annotated[
+    str,
+    BeforeValidator(check_scoped_name),
+    WithJsonSchema({"type": "string", "pattern": SCOPED_NAME_PATTERN}),
+]
+OwnerName = Annotated[
+    str,
+    BeforeValidator(check_owner_name),
+    WithJsonSchema({"type": "string", "pattern": SCOPED_NAME_PATTERN}),
 ]
 Size = Annotated[
     int,

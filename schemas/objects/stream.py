@@ -1,25 +1,36 @@
-"""`Scope` and `Stream`: logs whose set of segments changes with the load."""
+"""`Scope` and `Stream`: logs whose set of segments changes, and the namespaces that hold them."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from schemas.model import CaselessEnum, Model
-from schemas.objects.metadata import Object, Status
-from schemas.objects.quantities import DurationMs, Name, Size
+from schemas.objects.metadata import Metadata, Object, Status
+from schemas.objects.quantities import ScopedName, Size
+from schemas.objects.topic import (
+    DEFAULT_MAX_RECORD_SIZE,
+    MAX_BATCH_BYTES,
+    MAX_REPLICATION_FACTOR,
+    Compression,
+    Durability,
+    LogSettings,
+    Retention,
+    SegmentSettings,
+    least_in_sync,
+)
+from schemas.streams.epochs import MAX_SEGMENTS
 
-_NOT_SERVED = "streams are not served by this version; use a kind: Topic"
+MAX_TAGS: Final = 100
 
 
 class ScopeSpec(Model):
-    pass
+    """A scope says nothing but its name."""
 
 
 class Scope(Object):
     PLURAL: ClassVar[str] = "scopes"
-    NOT_SERVED: ClassVar[str | None] = _NOT_SERVED
 
     kind: Literal["Scope"] = "Scope"
     spec: ScopeSpec = ScopeSpec()
@@ -34,62 +45,101 @@ class ScalingType(CaselessEnum):
 
 class Scaling(Model):
     type: ScalingType = ScalingType.FIXED
-    """fixed, or by the rate of events or kilobytes."""
+    """fixed: only on request; by the rate of events or kilobytes is not available yet."""
     target_rate: int | None = Field(default=None, ge=1)
-    """Rate of one segment, per second."""
+    """Rate of one segment, per second; for the types that follow a rate."""
     scale_factor: int = Field(default=2, ge=2)
-    """Segments that a hot one is split into."""
-    min_segments: int = Field(default=1, ge=1)
-    """Never fewer than these."""
-
-
-class StreamRetention(Model):
-    """Keep at least the minimum and at most the maximum, by time or by size."""
-
-    min_time: DurationMs | None = None
-    """Kept at least this long."""
-    max_time: DurationMs | None = None
-    """Kept at most this long."""
-    min_size: Size | None = None
-    """Kept at least this much."""
-    max_size: Size | None = None
-    """Kept at most this much."""
+    """Segments that a hot one is split into, at most; for the types that follow a rate."""
+    min_segments: int = Field(default=1, ge=1, le=MAX_SEGMENTS)
+    """Never fewer than these; a new stream begins with so many."""
 
 
 class StreamSpec(Model):
-    scope: Name
-    """The scope that the stream belongs to."""
     scaling: Scaling = Scaling()
     """How the number of segments follows the load."""
-    retention: StreamRetention = StreamRetention()
-    """What is kept."""
-    replication_factor: int = Field(default=1, ge=1)
+    replication_factor: int = Field(default=1, ge=1, le=MAX_REPLICATION_FACTOR)
     """Replicas of each segment."""
-    min_in_sync_replicas: int | None = Field(default=None, ge=1)
-    """The same as for a topic."""
+    min_in_sync_replicas: int | None = Field(default=None, ge=1, le=MAX_REPLICATION_FACTOR)
+    """Replicas that must hold a record before it is acknowledged; null: a majority of three or
+    more replicas, else 1."""
+    segment: SegmentSettings = SegmentSettings()
+    """When a file of a segment's log is completed."""
+    compression: Compression = Compression.NONE
+    """Codec that producers use."""
+    durability: Durability = Durability.FSYNC
+    """fsync: acknowledged records survive a power cut; replicated: they are in the page cache."""
+    max_record_size: Size = Field(default=DEFAULT_MAX_RECORD_SIZE, ge=1, le=MAX_BATCH_BYTES // 2)
+    """The largest record that is accepted; at most 32Mi."""
+    tags: tuple[str, ...] = Field(default=(), max_length=MAX_TAGS)
+    """Words by which `runnel get streams --tag` finds it."""
+
+    @model_validator(mode="after")
+    def _enough_replicas(self) -> StreamSpec:
+        least = self.min_in_sync_replicas
+        if least is not None and least > self.replication_factor:
+            raise ValueError(
+                f"minInSyncReplicas {least} is more than the {self.replication_factor} replicas of"
+                " a segment"
+            )
+        return self
+
+    @property
+    def log_settings(self) -> LogSettings:
+        """Settings as the partitions of its segments carry them. Only a truncation of the stream
+        removes records: it knows which segments go together."""
+        return LogSettings(
+            min_in_sync_replicas=self.min_in_sync_replicas
+            or least_in_sync(self.replication_factor),
+            durability=self.durability,
+            retention=Retention(time=None, size=None),
+            segment=self.segment,
+            max_record_size=self.max_record_size,
+        )
 
 
 class StreamState(CaselessEnum):
+    """Where a stream is in its life; `sc.controllers.streams.states` says which moves there are."""
+
     CREATING = "creating"
     ACTIVE = "active"
     UPDATING = "updating"
     SCALING = "scaling"
-    TRUNCATING = "truncating"
-    COMMITTING = "committing"
     SEALING = "sealing"
     SEALED = "sealed"
+    DELETING = "deleting"
 
 
 class StreamStatus(Status):
+    """State of the stream."""
+
     state: StreamState = StreamState.CREATING
-    current_epoch: int = 0
-    truncation: dict[str, int] | None = None
+    """Where it is in its life."""
+    current_epoch: int | None = None
+    """The number of its changes so far: writers use the segments of this epoch."""
+    segments: int | None = None
+    """How many segments the current epoch has."""
+    queued: int | None = None
+    """Accepted requests that wait for their turn."""
+
+
+class StreamMetadata(Metadata):
+    name: ScopedName
+    """Unique; SCOPE/NAME, and a name alone stands for default/NAME."""
 
 
 class Stream(Object):
     PLURAL: ClassVar[str] = "streams"
-    NOT_SERVED: ClassVar[str | None] = _NOT_SERVED
 
     kind: Literal["Stream"] = "Stream"
-    spec: StreamSpec
+    metadata: StreamMetadata
+    spec: StreamSpec = StreamSpec()
     status: StreamStatus = StreamStatus()
+
+    @property
+    def scope(self) -> str:
+        return self.name.partition("/")[0]
+
+
+def segment_name(stream_uid: str, segment: int) -> str:
+    """The object name of the partition that holds a segment, by the stream's uid."""
+    return f"{stream_uid}.{segment:x}"

@@ -18,5 +18,5 @@ SYSTEM_TOPICS: Final = {"positions": POSITIONS, "archive": ARCHIVE}
 
 
 def is_system_name(name: str) -> bool:
-    """Whether an object of this name belongs to the system."""
-    return name.startswith(SYSTEM_PREFIX)
+    """Whether an object of this name, or what is in a scope of this name, belongs to the system."""
+    return any(part.startswith(SYSTEM_PREFIX) for part in name.split("/"))

@@ -117,6 +117,11 @@ def _shared(data: Any, handler: ValidatorFunctionWrapHandler, info: ValidationIn
 SharedLogSettings = Annotated[LogSettings, WrapValidator(_shared)]
 
 
+def least_in_sync(replicas: int) -> int:
+    """How many replicas must hold a record, where nobody says so: a majority of three or more."""
+    return replicas // 2 + 1 if replicas >= 3 else 1
+
+
 class PartitionAssignment(Model):
     """One row of a manual assignment: the leader comes first."""
 
@@ -237,8 +242,7 @@ class TopicSpec(Model):
 
         The minimum of in-sync replicas defaults to a majority of three or more replicas, else 1.
         """
-        count = self.replica_count
-        minimum = self.min_in_sync_replicas or (count // 2 + 1 if count >= 3 else 1)
+        minimum = self.min_in_sync_replicas or least_in_sync(self.replica_count)
         return LogSettings(
             min_in_sync_replicas=minimum,
             durability=self.durability,

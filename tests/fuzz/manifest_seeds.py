@@ -49,9 +49,9 @@ spec:
 _OTHER_KINDS: Final = """\
 apiVersion: runnel/v1
 kind: Stream
-metadata: {name: clicks}
-spec: {scope: web, scaling: {type: fixed}, retention: {minTime: 7d}}
-status: {truncation: {"0": 7}}
+metadata: {name: web/clicks}
+spec: {scaling: {type: fixed, minSegments: 4}, segment: {size: 1Mi}, tags: [a, b]}
+status: {state: sealing, currentEpoch: 7, segments: 4}
 ---
 apiVersion: runnel/v1
 kind: Pipeline

@@ -41,8 +41,16 @@ from schemas.objects.pipeline import (
     PipelineStatus,
     Trigger,
 )
-from schemas.objects.quantities import Millis, check_name, parse_duration_ms, parse_size
+from schemas.objects.quantities import (
+    Millis,
+    check_name,
+    check_owner_name,
+    check_scoped_name,
+    parse_duration_ms,
+    parse_size,
+)
 from schemas.objects.spu import Ingress, PublicEndpoint
+from schemas.objects.stream import StreamSpec
 from schemas.objects.topic import PartitionAssignment, TopicSpec
 from tests.unit.schemas.typed import as_spec, topic_schemas
 
@@ -87,6 +95,9 @@ def model(cls: type[Any]) -> st.SearchStrategy[Any]:
         )
     if cls is PipelineSpec:
         return _pipeline_specs()
+    if cls is StreamSpec:
+        free = {n: field(cls, n, f) for n, f in cls.model_fields.items() if "replic" not in n}
+        return st.fixed_dictionaries({}, optional=free).map(lambda values: StreamSpec(**values))
     if cls is PipelineStatus:
         return _pipeline_statuses()
     if cls is Ingress:
@@ -125,6 +136,10 @@ def _annotated(annotation: Any, metadata: list[Any]) -> st.SearchStrategy[Any]:
             high = min(high, cast(int, item.le))
     if check_name in validators:
         return names
+    if check_scoped_name in validators:
+        return st.builds("{}/{}".format, names, names)
+    if check_owner_name in validators:
+        return names | st.builds("{}/{}".format, names, names)
     if parse_size in validators:
         return st.integers(max(low, 0), high)
     if parse_duration_ms in validators:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from pydantic import ValidationError
 
 from schemas.control.messages import Assignment
-from schemas.objects.kinds import KINDS
+from schemas.objects.kinds import KINDS, full_name
 from schemas.objects.manifest.manifest import dump_yaml, load_text
 from schemas.objects.manifest.validation import build_object
 from schemas.objects.metadata import Metadata, Object
@@ -50,7 +50,8 @@ def test_law_json_reads_back_as_an_equal_object(obj: Object) -> None:
 @settings(parent=many, max_examples=examples(5))
 @given(objects(), objects())
 def test_law_several_objects_are_several_documents(one: Object, other: Object) -> None:
-    one, other = one.with_metadata(name="a"), other.with_metadata(name="b")
+    one = one.with_metadata(name=full_name(type(one), "a"))
+    other = other.with_metadata(name=full_name(type(other), "b"))
     loaded = load_text(dump_yaml([one, other]))
     assert [item.object for item in loaded] == [one, other]
 
