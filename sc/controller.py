@@ -30,11 +30,13 @@ from sc.controllers.actions import (
     SessionAction,
     UnregisterSpu,
 )
+from sc.controllers.streams.records import is_fixed
 from sc.dispatch.kv_health import PATIENCE_S, PROBE_S, KvHealth
 from sc.dispatch.kv_updater import KvUpdater, written_at
 from sc.dispatch.loop import ControllerLoop
 from sc.dispatch.metadata import MetadataDispatcher
 from sc.dispatch.reader import KvReader
+from sc.dispatch.records import RecordReader
 from sc.dispatch.spu_updater import SpuUpdater
 from sc.dispatch.work_queue import WorkQueue
 from sc.kv.interface import KV, Delete, KeyValue, ModRevisionIs
@@ -157,6 +159,7 @@ class Controller:
         self.queue = WorkQueue()
         #: Held while replicas are placed, and while an SPU is removed.
         self.placing = asyncio.Lock()
+        self.records = RecordReader(kv, self.keys, is_fixed)
         self.dispatcher = MetadataDispatcher(
             self.view, self._sessions, self.queue.add, now_ms=self.now_ms
         )
@@ -184,6 +187,7 @@ class Controller:
             applied=self.dispatcher.applied,
             metrics=self.metrics,
             placing=self.placing,
+            records=self.records.read,
             now_ms=self.now_ms,
         )
 
@@ -431,6 +435,8 @@ class Controller:
             "the KV was restored from a backup, recovering", why=why, incarnation=incarnation, by=by
         )
         self.view.incarnation, self.view.recovering = incarnation, True
+        self.view.settled.clear()
+        self.records.clear()
         self.view.grace_until_ms = self.now_ms() + self._grace_ms
         self._spus.stamp = self.leadership.stamp
         self.connections.become(self._named(), "the cluster recovers from a restored KV")

@@ -35,6 +35,7 @@ from sc.kv.interface import (
     ModRevisionIs,
     Op,
     Put,
+    RangePage,
     ValueIs,
     range_all,
 )
@@ -101,9 +102,17 @@ async def count_keys(kv: KV, keys: ClusterKeys) -> KeyCount:
         await _field(kv, key, name)
         for key, name in ((keys.identity, "uid"), (keys.moved, "to"), (keys.arriving, "from"))
     ]
-    count = sum([len(page.items) async for page in range_all(kv, keys.root)])
+    count = sum([len(page.items) async for page in _pages(kv, keys)])
     at = [await _revision_of(kv, key) for key in (keys.moved, keys.arriving)]
     return KeyCount(uid, count, moved, arriving, *at)
+
+
+async def _pages(kv: KV, keys: ClusterKeys, revision: int = 0) -> AsyncIterator[RangePage]:
+    """Everything of a cluster as of one revision; by default, of now."""
+    for root in keys.roots:
+        async for page in range_all(kv, root, revision=revision):
+            revision = page.revision
+            yield page
 
 
 async def _revision_of(kv: KV, key: str) -> int:
@@ -122,7 +131,7 @@ async def erase(kv: KV, keys: ClusterKeys, *, most_offices: int | None = None) -
     offices = await kv.range(keys.office(""), limit=(most_offices or 0) + 1)
     if most_offices is not None and len(offices.items) > most_offices:
         raise ConflictError(f"another SC has led cluster {keys.cluster!r}; nothing is deleted")
-    if not (await kv.txn([office], [DeletePrefix(keys.root)])).succeeded:
+    if not (await kv.txn([office], list(map(DeletePrefix, keys.roots)))).succeeded:
         raise ConflictError(
             f"an SC took over cluster {keys.cluster!r} meanwhile; nothing is deleted"
         )
@@ -212,7 +221,7 @@ async def _make_room(
             ModRevisionIs(keys.arriving, there.arriving_at),
             ModRevisionIs(keys.moved, there.moved_at),
         ]
-        if not (await target.kv.txn(unchanged, [DeletePrefix(keys.root)])).succeeded:
+        if not (await target.kv.txn(unchanged, list(map(DeletePrefix, keys.roots)))).succeeded:
             raise _somebody_else(target, keys)
     attempt = secrets.token_hex(8)
     mark = Put(keys.arriving, _mark({"from": source.url, "uid": found.uid, "attempt": attempt}))
@@ -265,7 +274,7 @@ async def _copy(
     progress: Progress,
 ) -> None:
     done = 0
-    async for page in range_all(source, keys.root, revision=revision):
+    async for page in _pages(source, keys, revision):
         puts = [Put(item.key, item.value) for item in page.items if _is_copied(item, keys)]
         await _together(_write(target, keys, ours, chunk) for chunk in _chunks(puts))
         done += len(page.items)
@@ -310,7 +319,7 @@ async def _verify(
     digest = hashlib.sha256()
     read = count = size = left = 0
     copies = _copied(target.kv, keys)
-    async for page in range_all(source.kv, keys.root):
+    async for page in _pages(source.kv, keys):
         for item in page.items:
             if not _is_copied(item, keys):
                 left += item.lease != 0
@@ -331,7 +340,7 @@ async def _verify(
 
 
 async def _copied(kv: KV, keys: ClusterKeys) -> AsyncIterator[KeyValue]:
-    async for page in range_all(kv, keys.root):
+    async for page in _pages(kv, keys):
         for item in page.items:
             if _is_copied(item, keys):
                 yield item

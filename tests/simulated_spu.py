@@ -83,6 +83,7 @@ class SimulatedSpu:
             kv_revision=self.seen_revision,
             stamp=self.seen_stamp,
             replicas=tuple(self.replicas.values()),
+            seals=True,
         )
 
     def secret(self) -> str | None:
@@ -111,8 +112,7 @@ class SimulatedSpu:
                             "revision": max(old.revision, lead.revision),
                         }
                     )
-                    self.replicas[lead.uid] = new
-                    changed.append(new)
+                    changed.append(self._kept(new))
                 self._report(*changed)
             case DeleteReplicas():
                 for tombstone in body.tombstones:
@@ -143,10 +143,15 @@ class SimulatedSpu:
                 update |= {"incarnation": incarnation, "revision": revision}
                 if assignment.leader != self.spu_id and old.role is ReplicaRole.LEADER:
                     update["role"] = ReplicaRole.IDLE
-            new = old.model_copy(update=update)
-            self.replicas[assignment.uid] = new
-            changed.append(new)
+            changed.append(self._kept(old.model_copy(update=update)))
         return changed
+
+    def _kept(self, report: ReplicaReport) -> ReplicaReport:
+        """Keep a report; that of a leader that is to seal its log, which is empty, as sealed."""
+        sealed = self.assignments[report.uid].sealed and report.role is ReplicaRole.LEADER
+        new = report.model_copy(update={"sealed": report.leo}) if sealed else report
+        self.replicas[report.uid] = new
+        return new
 
     def _report(self, *replicas: ReplicaReport, deleted: tuple[Tombstone, ...] = ()) -> None:
         session = self.session

@@ -19,9 +19,10 @@ from schemas.columns.topic_schema import incompatibility
 from schemas.errors import ConflictError, InvalidRequestError, UnsupportedError
 from schemas.objects.metadata import Object
 from schemas.objects.pipeline import Pipeline
-from schemas.objects.quantities import MAX_NAME_LENGTH, short
+from schemas.objects.quantities import DEFAULT_SCOPE, MAX_NAME_LENGTH, short
 from schemas.objects.spu import Encryption, Spu, SpuType
 from schemas.objects.spu_group import SpuGroup
+from schemas.objects.stream import ScalingType, Scope, Stream
 from schemas.objects.system_topics import is_system_name
 from schemas.objects.topic import (
     MAX_REPLICATION_FACTOR,
@@ -41,8 +42,6 @@ def admit_kind(cls: type[Object]) -> None:
         raise InvalidRequestError(
             f"{cls.PLURAL} are written by the system; change the object that owns them"
         )
-    if cls.NOT_SERVED is not None:
-        raise UnsupportedError(f"kind {cls.kind_name()}: {cls.NOT_SERVED}")
 
 
 def admit_new(obj: Object, store: LocalStore) -> None:
@@ -78,6 +77,8 @@ def _admit_alone(obj: Object) -> None:
                     f" partitions are named {last[:20]}…{last[-8:]}"
                 )
             _admit_zones(obj.spec)
+        case Stream():
+            _admit_stream(obj)
         case Pipeline():
             if obj.spec.sink.topic is not None and is_system_name(obj.spec.sink.topic):
                 raise InvalidRequestError(
@@ -86,6 +87,19 @@ def _admit_alone(obj: Object) -> None:
                 )
         case _:
             pass
+
+
+def _admit_stream(stream: Stream) -> None:
+    scaling = stream.spec.scaling
+    if scaling.type is not ScalingType.FIXED:
+        raise UnsupportedError(
+            f"spec.scaling.type: {scaling.type} is not available in this version; write fixed, and"
+            " scale on request: runnel stream scale"
+        )
+    if scaling.target_rate is not None:
+        raise InvalidRequestError(
+            "spec.scaling.targetRate: streams of the type fixed follow no rate; leave it out"
+        )
 
 
 def admit_change(old: Object, new: Object, store: LocalStore) -> None:
@@ -115,21 +129,29 @@ def admit_change(old: Object, new: Object, store: LocalStore) -> None:
             # Even before it is placed: a reader may have seen the first schema already.
             if reason := incompatibility(old.spec.row_schema, new.spec.row_schema):
                 raise InvalidRequestError(reason)
-            _admit_sealed(old, new)
+            _admit_sealed(old, new, store)
             placed = _placed_rows(old, store)
             if placed:
                 _admit_placed_topic(_placed_spec(old, placed), new.spec, placed)
             _admit_rows(new.spec, known=old.spec)
             if too_large(old, 0) is None:
                 _admit_size(new, store)
+        case Stream(), Stream():
+            if new.spec.replication_factor != old.spec.replication_factor:
+                raise InvalidRequestError(
+                    "spec.replicationFactor: cannot change from"
+                    f" {old.spec.replication_factor} to {new.spec.replication_factor} in this"
+                    " version; create another stream"
+                )
         case _:
             pass
 
 
-def _admit_sealed(old: Topic, new: Topic) -> None:
-    if not old.spec.sealed:
+def _admit_sealed(old: Topic, new: Topic, store: LocalStore) -> None:
+    logs = store.partitions_of("Topic", old.name)
+    if not old.spec.sealed and all(p.status.sealed_offset is None for p in logs):
         return
-    if not new.spec.sealed:
+    if old.spec.sealed and not new.spec.sealed:
         raise InvalidRequestError(
             f"spec.sealed: topic {old.name} is sealed, which is for good; leave it true, and write"
             " to another topic"
@@ -170,6 +192,15 @@ def admit_delete(obj: Object, store: LocalStore, *, force: bool = False) -> None
             f"{obj.kind} {obj.name} belongs to the system; repeat with force=true to lose what it"
             " holds: the positions of named consumers"
         )
+    if isinstance(obj, Scope):
+        if obj.name == DEFAULT_SCOPE:
+            raise ConflictError(f"scope {DEFAULT_SCOPE} always exists")
+        if names := store.streams_of(obj.name):
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            raise ConflictError(
+                f"scope {obj.name} has streams: {', '.join(names[:5])}{more}; delete them first",
+                count=len(names),
+            )
     if isinstance(obj, Spu) and obj.spec.group is not None:
         raise ConflictError(
             f"SPU {obj.name} belongs to SpuGroup {obj.spec.group}; lower the group's replicas:"

@@ -23,7 +23,7 @@ from sc.store.codec import decode_object
 from schemas.errors import CompactedError, InvalidRequestError
 from schemas.objects.keys import ClusterKeys
 from schemas.objects.metadata import Object
-from schemas.objects.quantities import check_name
+from schemas.objects.quantities import check_owner_name
 
 _READ_AT_ONCE: Final = 256
 _RENDERED_AT_ONCE: Final = 256
@@ -152,7 +152,7 @@ async def check_readable(kv: KV, keys: ClusterKeys, after: int) -> None:
 
 def _is_name(last: object) -> bool:
     try:
-        check_name(last)
+        check_owner_name(last)
     except ValueError:
         return False
     return True

@@ -18,6 +18,7 @@ from sc.api.answers import History, ReplicaAnswer, Replicas
 from sc.api.history import history
 from sc.api.listing import Page, Place, check_ours, read_page
 from sc.api.selectors import Selection
+from sc.api.streams import StreamService
 from sc.api.system_topics import system_topic
 from sc.controller import Controller
 from sc.controllers.unclean import decide, with_wish
@@ -45,8 +46,10 @@ from schemas.objects.partition import (
     UncleanElection,
 )
 from schemas.objects.pipeline import Pipeline
+from schemas.objects.quantities import DEFAULT_SCOPE
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup
+from schemas.objects.stream import Scope, Stream
 from schemas.objects.system_topics import SYSTEM_TOPICS
 from schemas.objects.topic import Topic
 
@@ -71,6 +74,7 @@ class ObjectService:
         self._controller = controller
         self._kv = controller.kv
         self._keys = controller.keys
+        self._streams = StreamService(controller)
 
     # -- reading ----------------------------------------------------------------------------
 
@@ -151,7 +155,7 @@ class ObjectService:
         return found
 
     async def _create(self, obj: Object, options: WriteOptions) -> Object:
-        metadata = Metadata(
+        metadata = type(obj.metadata)(
             name=obj.name,
             labels=obj.metadata.labels,
             annotations=obj.metadata.annotations,
@@ -169,12 +173,36 @@ class ObjectService:
             compares.append(ModRevisionIs(id_key, 0))
             ops.append(Put(id_key, fresh.name.encode()))
         for _ in range(ATTEMPTS):
-            result = await self._commit(compares, ops, options)
+            scope_compare, scope_op = await self._scope(fresh, options)
+            result = await self._commit([*compares, *scope_compare], [*ops, *scope_op], options)
             if result.succeeded:
                 return await self._stored(fresh, result.revision, options)
             if (taken := await self._taken(fresh)) is not None:
                 raise taken
         raise await conflicts.changes_too_often(self._kv, self._key(fresh), fresh)
+
+    async def _scope(self, obj: Object, options: WriteOptions) -> tuple[list[Compare], list[Op]]:
+        """What creates an object in its scope: it writes the scope anew, so that a deletion of the
+        scope that has not seen the object fails. Raises NotFoundError without the scope."""
+        if not isinstance(obj, Stream):
+            return [], []
+        key = self._keys.object(Scope.PLURAL, obj.scope)
+        found = await self._kv.get(key)
+        if found is not None:
+            return [ModRevisionIs(key, found.mod_revision)], [Put(key, found.value)]
+        if obj.scope != DEFAULT_SCOPE:
+            raise NotFoundError(
+                f"scope {obj.scope!r} does not exist; create it: runnel create scope {obj.scope}"
+            )
+        default = Scope(
+            metadata=Metadata(
+                name=DEFAULT_SCOPE,
+                uid=str(uuid.uuid4()),
+                generation=1,
+                creation_timestamp=timestamp(),
+            )
+        )
+        return [ModRevisionIs(key, 0)], [self._put(default, options)]
 
     async def replace(self, obj: Object, options: WriteOptions) -> Object:
         """Replace labels, annotations and spec of an object; its status stays.
@@ -361,6 +389,18 @@ class ObjectService:
                 await self._controller.dispatcher.applied(old.revision)
                 admit_delete(old, self._controller.view.store)
                 wanted = wanted and old.revision
+            if isinstance(old, Stream):
+                marked = old.with_metadata(deletion_timestamp=timestamp())
+                revision = await self._streams.delete(
+                    old,
+                    self._put(marked, options),
+                    self._unchanged(old),
+                    dry_run=options.dry_run,
+                )
+                if revision is not None:
+                    return await self._stored(marked, revision, options)
+                old = await self._read(cls, name)
+                continue
             gone, ops = self._deletion(old, options)
             compares: list[Compare] = [self._unchanged(old)]
             if isinstance(old, Spu):

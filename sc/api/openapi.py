@@ -27,6 +27,15 @@ from sc.api.older_clients import IGNORE, UNKNOWN_FIELDS_HEADER
 from sc.api.requests import BY_HEADER, CAUSE_HEADER, CAUSE_PATTERN, LAST_EVENT_HEADER
 from sc.api.routes import MAX_HEADER, MAX_REVISION, Form, Operation, Parameter, Route, routes
 from schemas.control.assignments import Assignments
+from schemas.control.streams import (
+    REQUEST_PATTERN,
+    EpochInfo,
+    ScaleRequest,
+    ScalingEvents,
+    SealRequest,
+    SegmentHistory,
+    StreamRequest,
+)
 from schemas.model import Model
 from schemas.objects.kinds import KINDS
 from schemas.objects.partition import ArchivedRange, Truncation, UncleanElection
@@ -57,10 +66,24 @@ _MODELS: Final[tuple[type[Model], ...]] = (
     ArchivedRange,
     Truncation,
     UncleanElection,
+    ScaleRequest,
+    SealRequest,
+    StreamRequest,
+    EpochInfo,
+    SegmentHistory,
+    ScalingEvents,
 )
 _PATTERNS: Final = {
     "size": r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|[kKMGTP])?[bB]?$",
     "duration": r"^([0-9]+(\.[0-9]+)?(ms|[wdhms]))+$|^[0-9]+(\.[0-9]+)?$",
+}
+#: Parameters of paths, in their order.
+_IN_PATH: Final = {
+    "scope": NAME_PATTERN,
+    "name": NAME_PATTERN,
+    "request": REQUEST_PATTERN,
+    "epoch": r"^(current|[0-9]{1,10})$",
+    "segment": r"^[0-9]{1,10}\.[0-9]{1,10}$",
 }
 _STATUSES: Final = {
     200: "Done.",
@@ -102,6 +125,12 @@ _ANSWERS: Final[dict[Operation, type[Model]]] = {
     Operation.REPLICAS: Replicas,
     Operation.STATISTICS: StatisticsAnswer,
     Operation.ISSUE: SpuSecret,
+    Operation.SCALE: StreamRequest,
+    Operation.SEAL: StreamRequest,
+    Operation.REQUEST: StreamRequest,
+    Operation.EPOCHS: ScalingEvents,
+    Operation.EPOCH: EpochInfo,
+    Operation.SEGMENT: SegmentHistory,
 }
 
 
@@ -166,13 +195,14 @@ def _operation_id(route: Route) -> str:
 
 
 def _parameters(route: Route) -> Iterator[Json]:
-    if "{name}" in route.path:
-        yield {
-            "name": "name",
-            "in": "path",
-            "required": True,
-            "schema": {"type": "string", "pattern": NAME_PATTERN},
-        }
+    for name, pattern in _IN_PATH.items():
+        if f"{{{name}}}" in route.path:
+            yield {
+                "name": name,
+                "in": "path",
+                "required": True,
+                "schema": {"type": "string", "pattern": pattern},
+            }
     for parameter in route.query:
         yield {
             "name": parameter.name,
@@ -253,6 +283,10 @@ def _body(route: Route) -> Json | None:
             return {_JSON: {"schema": _ref("Truncation")}}
         case Operation.ARCHIVED:
             return {_JSON: {"schema": _ref("ArchivedRange")}}
+        case Operation.SCALE:
+            return {_JSON: {"schema": _ref("ScaleRequest")}}
+        case Operation.SEAL:
+            return {_JSON: {"schema": _ref("SealRequest")}}
         case Operation.RECOVER:
             return {_JSON: {"schema": _ref("RecoveryRequest")}}
         case Operation.REPORT:

@@ -6,7 +6,7 @@ An unknown parameter is an error: with a misspelt ``dryRun``, the server would w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -129,6 +129,15 @@ def read_name(kind: str, name: str) -> str:
         return check_name(name)
     except ValueError:
         raise NotFoundError(f"{kind} {name!r} does not exist") from None
+
+
+def read_object_name(cls: type[Object], parts: Mapping[str, str]) -> str:
+    """The name of an object of a kind in the parts of an address. Raises NotFoundError where no
+    object can be called that."""
+    name = read_name(cls.kind_name(), parts["name"])
+    if "scope" not in parts:
+        return name
+    return f"{read_name(cls.kind_name(), parts['scope'])}/{name}"
 
 
 def _unknown(name: str, known: list[str]) -> str:

@@ -14,12 +14,15 @@ from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 from schemas.objects.pipeline import Pipeline
 from schemas.objects.spu import Spu
+from schemas.objects.stream import Stream
 from schemas.objects.topic import Topic
 
 MAX_LIMIT: Final = 10_000
 """Most objects of one page, and the highest limit of a history."""
 DEFAULT_HISTORY: Final = 20
 DEFAULT_EVENTS: Final = 200
+MAX_EPOCHS: Final = 100
+"""Most epochs of one answer."""
 MAX_REVISION: Final = 2**63 - 1
 MAX_SECONDS: Final = 900
 """Seconds of which the SC keeps rates."""
@@ -57,6 +60,12 @@ class Operation(Enum):
     SYSTEM_TOPIC = "systemTopic"
     ISSUE = "issueSecretOf"
     REPORT = "report"
+    SCALE = "scale"
+    SEAL = "seal"
+    REQUEST = "requestOf"
+    EPOCHS = "scalingEventsOf"
+    EPOCH = "epochOf"
+    SEGMENT = "segmentOf"
 
 
 #: What users may write of partitions.
@@ -111,7 +120,7 @@ class Route:
         """False for a write of a kind that users may not write: it only answers why."""
         if self.cls is None or not self.writes or self.operation in _OF_PARTITIONS:
             return True
-        return not self.cls.SYSTEM_WRITTEN and self.cls.NOT_SERVED is None
+        return not self.cls.SYSTEM_WRITTEN
 
 
 _WATCH = Parameter(
@@ -194,6 +203,13 @@ _SECONDS = Parameter(
     high=MAX_SECONDS,
 )
 _TOPICS_LIMIT = Parameter("limit", "Most topics of one page.", Form.NUMBER, low=1, high=MAX_LIMIT)
+_EPOCHS_LIMIT = Parameter(
+    "limit",
+    "Most epochs to list, the newest ones.",
+    Form.NUMBER,
+    low=1,
+    high=MAX_EPOCHS,
+)
 _AFTER_TOPIC = Parameter("continue", "The `next` of the previous page.")
 _KINDS = Parameter(
     "kinds",
@@ -312,6 +328,7 @@ def routes() -> tuple[Route, ...]:
             200,
             (404, 409, 503, 504),
         ),
+        *_of_streams(),
         Route(
             "PUT",
             "/v1/pipelines/{name}/status",
@@ -325,9 +342,74 @@ def routes() -> tuple[Route, ...]:
     )
 
 
+def _of_streams() -> Iterator[Route]:
+    """What streams have besides their objects."""
+    one = path_of_one(Stream)
+    asked = (400, 404, 409, 413, 415, 503, 504)
+    yield Route(
+        "POST",
+        f"{one}/scale",
+        Operation.SCALE,
+        "Seal some segments of a stream, and divide their keys among new ones",
+        Stream,
+        (_DRY_RUN,),
+        202,
+        asked,
+    )
+    yield Route(
+        "POST",
+        f"{one}/seal",
+        Operation.SEAL,
+        "Seal a stream: nothing more is written to it, for good",
+        Stream,
+        (_DRY_RUN,),
+        202,
+        asked,
+    )
+    yield Route(
+        "GET",
+        f"{one}/requests/{{request}}",
+        Operation.REQUEST,
+        "How far a request to a stream is; what became of it is kept for an hour",
+        Stream,
+        errors=(404, 503, 504),
+    )
+    yield Route(
+        "GET",
+        f"{one}/epochs",
+        Operation.EPOCHS,
+        "When a stream was scaled",
+        Stream,
+        (_EPOCHS_LIMIT,),
+        errors=(404, 503, 504),
+    )
+    yield Route(
+        "GET",
+        f"{one}/epochs/{{epoch}}",
+        Operation.EPOCH,
+        "The segments of an epoch of a stream, by its number; `current`: those that writers use",
+        Stream,
+        errors=(404, 503, 504),
+    )
+    yield Route(
+        "GET",
+        f"{one}/segments/{{segment}}",
+        Operation.SEGMENT,
+        "A segment of a stream, with those before and after it",
+        Stream,
+        errors=(404, 503, 504),
+    )
+
+
+def path_of_one(cls: type[Object]) -> str:
+    """The path of one object of a kind."""
+    scope = "{scope}/" if cls is Stream else ""
+    return f"/v1/{cls.PLURAL}/{scope}{{name}}"
+
+
 def _of_kind(cls: type[Object]) -> Iterator[Route]:
     kind, many = cls.kind_name(), f"/v1/{cls.PLURAL}"
-    one = f"{many}/{{name}}"
+    one = path_of_one(cls)
     force = (_FORCE,) if cls is Spu else (_FORCE_SYSTEM,) if cls is Topic else ()
     stores = (503, 504)
     body = (413, 415, 422)

@@ -40,13 +40,15 @@ from sc.api.requests import (
     read_cause,
     read_kinds,
     read_last_event,
-    read_name,
+    read_object_name,
     read_query,
 )
 from sc.api.routes import DEFAULT_EVENTS, DEFAULT_HISTORY, STATISTICS, Operation, Route, routes
 from sc.api.scrape import scrape
 from sc.api.selectors import Selection
 from sc.api.statistics import Followed, StatisticsView, Wanted
+from sc.api.stream_answers import StreamAnswers
+from sc.api.streams import StreamService
 from sc.config import Limits
 from sc.controller import KV_AWAY_MS, Controller
 from schemas.causality import caused_by, new_cause
@@ -166,6 +168,7 @@ class PublicServer:
             Operation.SYSTEM_TOPIC: self._system_topic,
             Operation.ISSUE: self._issue_secret,
             Operation.REPORT: self._report,
+            **StreamAnswers(StreamService(controller), self._parsed).by_operation(),
         }
         for route in routes():
             self._add(route, answers[route.operation])
@@ -517,7 +520,7 @@ def _kind(route: Route) -> type[Object]:
 
 
 def _name(request: web.Request, cls: type[Object]) -> str:
-    return read_name(cls.kind_name(), request.match_info["name"])
+    return read_object_name(cls, request.match_info)
 
 
 def _write_options(request: web.Request, query: Query) -> WriteOptions:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 from sc.controllers import partition, spu, spu_group, topic
 from sc.controllers.actions import Action, Key
+from sc.controllers.streams import controller as stream
 from sc.store.view import View
 
 Reconcile = Callable[[View, Key, int], tuple[Action, ...]]
@@ -20,6 +21,7 @@ CONTROLLERS: Mapping[str, Reconcile] = {
     "SpuGroup": spu_group.reconcile,
     "Topic": topic.reconcile,
     "Partition": partition.reconcile,
+    "Stream": stream.reconcile,
 }
 
 __all__ = ["CONTROLLERS", "Action", "Key", "Reconcile", "reconcile"]

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sc.store.records import Want
+from sc.store.view import Mark
 from schemas.control.messages import Assignment, Lead, Tombstone
 from schemas.objects.metadata import Object, Status
 from schemas.objects.partition import Partition, PartitionSpec
 from schemas.objects.spu import Spu, SpuSpec
 from schemas.objects.spu_group import SpuGroup
+from schemas.objects.stream import Stream
 from schemas.objects.topic import Topic
 
 
@@ -142,6 +145,29 @@ class RemoveTombstone:
     tombstone: Tombstone
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a workflow of a stream: records and partitions in one transaction, and its bell.
+
+    It fails unless each record in ``compares`` is at the revision given there (0: absent), which
+    always names the stream's state, and each partition at that of its copy. ``puts`` are records
+    by path, ``deletes`` paths. Of partitions, ``create`` are new, with their uids, on the SPUs
+    ``spus``; ``respec`` get other specs; ``mark`` begin to be deleted. ``same_owner``: also the
+    stream's object must be as it is in ``owner``; ``remove_owner`` removes it and its bell.
+    """
+
+    owner: Stream
+    compares: tuple[tuple[str, int], ...]
+    puts: tuple[tuple[str, bytes], ...] = ()
+    deletes: tuple[str, ...] = ()
+    create: tuple[Partition, ...] = ()
+    spus: tuple[Spu, ...] = ()
+    respec: tuple[tuple[Partition, PartitionSpec], ...] = ()
+    mark: tuple[Partition, ...] = ()
+    same_owner: bool = False
+    remove_owner: bool = False
+
+
 KvAction = (
     WriteStatus
     | WritePartitionSpec
@@ -156,6 +182,7 @@ KvAction = (
     | RemovePartition
     | RemoveObject
     | RemoveTombstone
+    | Step
 )
 
 
@@ -235,4 +262,20 @@ class WakeAt:
     at_ms: int
 
 
-Action = KvAction | SessionAction | ProvisionAction | WakeAt
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read these records, and ask again with them. It is always the only action."""
+
+    wants: tuple[Want, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Note that nothing is to be done for an owner, by its uid, as long as the mirror shows it as
+    ``mark`` says: its records need not be read before that changes."""
+
+    uid: str
+    mark: Mark
+
+
+Action = KvAction | SessionAction | ProvisionAction | WakeAt | Read | Settle

@@ -30,16 +30,15 @@ from sc.controllers.actions import (
     WritePartitionSpec,
     WriteStatus,
 )
+from sc.controllers.placing import NotPlaced, Placed, named_by, place_new
 from sc.controllers.recovery import RESTORED
-from sc.controllers.spu_group import leaving
 from sc.controllers.topic_size import chunks, map_too_large, topic_bytes
 from sc.scheduler.manual import invalid_assignment
-from sc.scheduler.placement import Candidate, Load, Placement, Request, Shortage, place
-from sc.store.view import Liveness, View
+from sc.store.view import View
 from schemas.ids import make_term
 from schemas.objects.metadata import Metadata, OwnerReference
 from schemas.objects.partition import DesiredState, Partition, PartitionSpec, PartitionStatus
-from schemas.objects.spu import Spu, SpuResolution
+from schemas.objects.spu import Spu
 from schemas.objects.topic import (
     LogSettings,
     Topic,
@@ -52,8 +51,6 @@ from schemas.objects.topic import (
 #: Partitions that one reconcile of a topic creates. The next reconcile places more: creating very
 #: many at once would delay heartbeats to SPUs.
 CREATE_AT_ONCE = 1_000
-#: Free space on a disk that a new replica needs. Nobody knows how large it will grow.
-REPLICA_BYTES = 1 << 20
 #: Partitions that the reason of a topic names.
 NAMED = 3
 #: The reason of a topic whose partitions are being created.
@@ -149,6 +146,7 @@ class _Placement:
     rows: dict[int, tuple[int, ...]]
     reason: str | None = None
     wait: bool = False
+    until_ms: int | None = None
 
 
 def _provision(
@@ -186,10 +184,8 @@ def _provision(
         actions.extend(_set(topic, TopicResolution.INVALID_CONFIG, invalid))
         return tuple(actions)
     placement = _place_missing(view, topic, missing, now_ms)
-    if placement.wait:
-        spu_ids = [spu.spec.spu_id for spu in view.store.objects(Spu)]
-        if (decided_at_ms := view.decided_at_ms(spu_ids, now_ms)) is not None:
-            actions.append(WakeAt(Key("Topic", topic.name), decided_at_ms))
+    if placement.until_ms is not None:
+        actions.append(WakeAt(Key("Topic", topic.name), placement.until_ms))
     if placement.reason is not None:
         resolution = TopicResolution.PENDING if placement.wait else (
             TopicResolution.INSUFFICIENT_RESOURCES
@@ -224,7 +220,7 @@ def _provision(
     # This write changes the topic, so whatever else is decided about it comes after that.
     status = _status(topic, TopicResolution.PENDING, PLACING)
     first = next(chunks(created, topic_bytes(topic), _spus(view)))
-    return (*actions, CreatePartitions(topic, first, _named_by(view, first), status))
+    return (*actions, CreatePartitions(topic, first, named_by(view, first), status))
 
 
 def _desired(topic: Topic) -> DesiredState:
@@ -244,17 +240,11 @@ def _creations(
     view: View, topic: Topic, partitions: tuple[Partition, ...]
 ) -> Iterator[CreatePartitions]:
     for chunk in chunks(partitions, 0, _spus(view)):
-        yield CreatePartitions(topic, chunk, _named_by(view, chunk))
+        yield CreatePartitions(topic, chunk, named_by(view, chunk))
 
 
 def _spus(view: View) -> int:
     return len(view.store.objects(Spu))
-
-
-def _named_by(view: View, partitions: tuple[Partition, ...]) -> tuple[Spu, ...]:
-    """The registered SPUs on which partitions are placed. A restored one may name others, too."""
-    ids = sorted({i for p in partitions for i in p.spec.replicas})
-    return tuple(spu for i in ids if (spu := view.store.spu(i)) is not None)
 
 
 def _contradiction(spec: TopicSpec, partitions: list[Partition]) -> str | None:
@@ -274,6 +264,11 @@ def _contradiction(spec: TopicSpec, partitions: list[Partition]) -> str | None:
         return (
             f"spec.replicationFactor is {spec.replica_count}, but its partitions were placed with"
             f" {found_count}: set it back to {found_count}"
+        )
+    if not spec.sealed and any(p.status.sealed_offset is not None for p in partitions):
+        return (
+            "its logs are sealed, and spec.sealed does not say so, as after the KV was restored"
+            " from a backup: set spec.sealed to true, or write to another topic"
         )
     if len(partitions) > spec.partition_count:
         return (
@@ -299,42 +294,19 @@ def _place_missing(view: View, topic: Topic, missing: list[int], now_ms: int) ->
     if back := {index: known[index] for index in missing if index < len(known)}:
         # Removed by hand: they are restored where their data is, before others are placed.
         return _Placement(back)
-    spus = view.store.objects(Spu)
-    alive = {s.spec.spu_id: view.liveness(s.spec.spu_id, now_ms) for s in spus}
-    returning = [
-        s.name
-        for s in spus
-        if alive[s.spec.spu_id] is Liveness.UNKNOWN
-        and s.status.resolution is not SpuResolution.INIT
-    ]
-    if returning:
-        # A placement is final: SPUs that connect first after a restart must not get everything.
-        reason = f"waiting for {', '.join(returning)} to connect again"
-        return _Placement({}, reason, wait=True)
-    # By id: while a mirror catches up, an id may still have its former object beside its new one.
-    candidates = {
-        s.spec.spu_id: Candidate(
-            s.spec.spu_id, s.spec.rack, s.spec.region, view.sessions[s.spec.spu_id].free_bytes
-        )
-        for s in spus
-        if alive[s.spec.spu_id] is Liveness.ONLINE and not leaving(view.store, s)
-    }
-    request = Request(
-        partitions=len(missing),
-        replication_factor=topic.spec.replica_count,
-        ignore_racks=topic.spec.ignore_rack_assignment,
-        registered=len(spus),
-        replica_bytes=REPLICA_BYTES,
+    spec = topic.spec
+    found = place_new(
+        view,
+        len(missing),
+        spec.replica_count,
+        now_ms,
+        ignore_racks=spec.ignore_rack_assignment,
     )
-    load = Load(
-        leaders={i: view.store.preferred_count(i) for i in candidates},
-        replicas={i: view.store.replica_count(i) for i in candidates},
-    )
-    match place(candidates.values(), request, load):
-        case Placement(rows=rows):
+    match found:
+        case Placed(rows):
             return _Placement(dict(zip(missing, rows, strict=True)))
-        case Shortage(reason=reason):
-            return _Placement({}, reason)
+        case NotPlaced(reason, wait, until_ms):
+            return _Placement({}, reason, wait=wait, until_ms=until_ms)
 
 
 def _new_partition(

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from sc.controllers.actions import Key
 from sc.controllers.spu_group import leaving
-from sc.store.local_store import Change, LocalStore, ObjectChanged, TombstoneChanged
-from schemas.objects.partition import Partition
+from sc.store.local_store import BellRang, Change, LocalStore, ObjectChanged, TombstoneChanged
+from schemas.objects.partition import DesiredState, Partition
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup, SpuGroupResolution
+from schemas.objects.stream import StreamState
 from schemas.objects.topic import Topic, TopicResolution
 
 #: Topics whose placement, or the reason why there is none, depends on the SPUs there are.
@@ -18,6 +19,9 @@ _WAITING = (
     TopicResolution.INSUFFICIENT_RESOURCES,
     TopicResolution.INVALID_CONFIG,
 )
+
+#: States of streams in which segments are created.
+_GROWING = (StreamState.CREATING, StreamState.SCALING)
 
 
 def affected_keys(change: Change, store: LocalStore) -> Iterator[Key]:
@@ -30,6 +34,9 @@ def affected_keys(change: Change, store: LocalStore) -> Iterator[Key]:
                 if spu.spec.group is not None:
                     # It may wait for this to end the SPU.
                     yield Key("SpuGroup", spu.spec.group)
+        case BellRang(uid):
+            if (name := store.stream_by_uid(uid)) is not None:
+                yield Key("Stream", name)
         case ObjectChanged():
             subject = change.object
             yield Key(subject.kind, subject.name)
@@ -57,21 +64,39 @@ def keys_of_session(spu_id: int, store: LocalStore) -> Iterator[Key]:
         if spu.spec.group is not None and leaving(store, spu):
             # A group waits for deletions only of an SPU that is there.
             yield Key("SpuGroup", spu.spec.group)
-    for name in store.topics_in(*_WAITING):
-        yield Key("Topic", name)
+    yield from _waiting(store)
     for partition in store.partitions_on(spu_id):
         yield Key("Partition", partition.name)
 
 
+def _waiting(store: LocalStore) -> Iterator[Key]:
+    """Owners whose partitions may wait for SPUs."""
+    for name in store.topics_in(*_WAITING):
+        yield Key("Topic", name)
+    for name in store.streams_in(*_GROWING):
+        yield Key("Stream", name)
+
+
 def _concerns_owner(change: ObjectChanged, owner_kind: str) -> bool:
     """Whether the owner of a partition depends on this change. Of statuses, a topic depends only on
-    whether partitions commit: each change makes it look at all its partitions."""
+    whether partitions commit, and a stream on whether they are sealed: each change makes it look at
+    all its partitions."""
     old, new = change.old, change.new
-    if owner_kind != "Topic" or not isinstance(old, Partition) or not isinstance(new, Partition):
+    if not isinstance(old, Partition) or not isinstance(new, Partition):
         return True
-    if old.status.writable != new.status.writable:
+    if owner_kind == "Topic" and old.status.writable != new.status.writable:
+        return True
+    if owner_kind == "Stream" and _sealing(old) != _sealing(new):
         return True
     return old.uid != new.uid or old.deleting != new.deleting or old.spec != new.spec
+
+
+def _sealing(partition: Partition) -> tuple[int | None, str | None] | None:
+    """How far the seal of a segment has come, and what its stream says while it waits for that."""
+    if partition.spec.desired is DesiredState.OPEN:
+        return None
+    offset = partition.status.sealed_offset
+    return offset, partition.status.reason if offset is None else None
 
 
 def _groups_that_wait(change: ObjectChanged, store: LocalStore) -> Iterator[Key]:
@@ -110,7 +135,6 @@ def _after_spu(change: ObjectChanged, spu: Spu, store: LocalStore) -> Iterator[K
     after = new.status.resolution if isinstance(new, Spu) else None
     if before == after:
         return
-    for name in store.topics_in(*_WAITING):
-        yield Key("Topic", name)
+    yield from _waiting(store)
     for partition in store.partitions_on(spu.spec.spu_id):
         yield Key("Partition", partition.name)

@@ -22,6 +22,7 @@ from sc.controllers.actions import (
     RemoveTombstone,
     RestoreTopic,
     RewriteSpu,
+    Step,
     WritePartitionSpec,
     WriteSpuSpec,
     WriteStatus,
@@ -152,8 +153,38 @@ class KvUpdater:
                 return [self._unchanged(obj)], [Delete(self._key(obj))]
             case RemoveTombstone(tombstone):
                 return [], [Delete(self._keys.tombstone(tombstone.spu_id, tombstone.uid))]
+            case Step():
+                return self._step(action)
             case _:
                 assert_never(action)
+
+    def _step(self, step: Step) -> tuple[list[Compare], list[Op]]:
+        created = timestamp()
+        compares: list[Compare] = [
+            ModRevisionIs(self._keys.record(path), revision) for path, revision in step.compares
+        ]
+        compares.extend(self._absent(p) for p in step.create)
+        compares.extend(self._unchanged(p) for p, _ in step.respec)
+        compares.extend(self._unchanged(obj) for obj in (*step.mark, *step.spus))
+        if step.same_owner or step.remove_owner:
+            compares.append(self._unchanged(step.owner))
+        ops: list[Op] = [Put(self._keys.record(path), value) for path, value in step.puts]
+        ops.extend(Delete(self._keys.record(path)) for path in step.deletes)
+        ops.extend(
+            self._put(p.with_metadata(creation_timestamp=created, generation=1))
+            for p in step.create
+        )
+        for partition, spec in step.respec:
+            new = partition.model_copy(update={"spec": spec})
+            ops.append(self._put(new.with_metadata(generation=partition.generation + 1)))
+        ops.extend(self._put(p.with_metadata(deletion_timestamp=created)) for p in step.mark)
+        bell = self._keys.bell(step.owner.uid)
+        if step.remove_owner:
+            ops.extend((Delete(self._key(step.owner)), Delete(bell)))
+        else:
+            # Its value says what the change came from, for whoever looks because of it.
+            ops.append(Put(bell, current_cause().encode()))
+        return compares, ops
 
     def _graves(self, tombstones: tuple[Tombstone, ...]) -> list[Op]:
         return [Put(self._keys.tombstone(t.spu_id, t.uid), encode_tombstone(t)) for t in tombstones]

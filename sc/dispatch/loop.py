@@ -13,7 +13,7 @@ import asyncio
 import itertools
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
@@ -29,6 +29,7 @@ from sc.controllers.actions import (
     MarkDeleting,
     ProvisionAction,
     ProvisionSpu,
+    Read,
     RegisterSpu,
     RemoveObject,
     RemovePartition,
@@ -41,6 +42,8 @@ from sc.controllers.actions import (
     SendDelete,
     SendLead,
     SessionAction,
+    Settle,
+    Step,
     UnregisterSpu,
     WakeAt,
     WritePartitionSpec,
@@ -50,15 +53,28 @@ from sc.controllers.actions import (
 from sc.controllers.preferred_leader import AGAIN_MS
 from sc.dispatch.work_queue import WorkQueue
 from sc.metrics.instruments import ScMetrics
+from sc.store.records import Records, Want
 from sc.store.view import View
 from schemas.backoff import backoff_ms
 from schemas.causality import caused_by
 from schemas.daemon.logs import get_logger
-from schemas.errors import ConflictError, FencedError, InvalidRequestError, RunnelError
+from schemas.errors import (
+    CompactedError,
+    ConflictError,
+    FencedError,
+    InvalidRequestError,
+    RunnelError,
+    UnreachableError,
+)
 from schemas.objects.kinds import BY_KIND
 from schemas.objects.partition import Partition, PartitionStatus
 
+#: Reads one pass of a controller with the records of its earlier rounds.
+ReadRecords = Callable[[Records | None, Sequence[Want]], Awaitable[Records]]
+
 WORKERS = 64
+#: How often a pass may ask for records.
+ROUNDS = 8
 #: Writes of one reconcile that are in flight at once, if their order does not matter.
 TOGETHER = 64
 RETRY_BASE_MS = 50.0
@@ -94,6 +110,7 @@ class ControllerLoop:
         applied: Callable[[int], Awaitable[None]],
         metrics: ScMetrics,
         placing: asyncio.Lock,
+        records: ReadRecords,
         now_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
     ) -> None:
         self._view = view
@@ -105,6 +122,7 @@ class ControllerLoop:
         self._now_ms = now_ms
         self._failures: dict[Key, int] = {}
         self._placing = placing
+        self._records = records
         self._turn_ends_s: float | None = None
 
     async def run(self) -> None:
@@ -142,20 +160,20 @@ class ControllerLoop:
     async def _reconcile(self, key: Key, cause: str) -> None:
         incarnation = self._view.incarnation
         try:
-            actions = self._look(key)
-            if any(isinstance(action, CreatePartitions | RemoveSpu) for action in actions):
+            actions = await self._look(key)
+            if any(map(_places, actions)):
                 # Placement counts what exists, so each one must see what the one before created;
                 # and an SPU goes only while nothing is being placed on it.
                 async with self._placing:
                     # To place very many partitions takes long: once is enough for one turn.
                     await asyncio.sleep(0)
-                    actions = self._look(key)
+                    actions = await self._look(key)
                     if ends := [a for a in actions if isinstance(a, RemoveSpu)]:
                         # A placement without an answer may still be under way. Either the mirror
                         # shows it after this, or it fails.
                         for action in ends:
                             await self._carry_out(RewriteSpu(action.spu), cause, incarnation)
-                        actions = self._look(key)
+                        actions = await self._look(key)
                     await self._carry_out_all(actions, cause, incarnation)
             else:
                 with self._counting(actions):
@@ -183,9 +201,27 @@ class ControllerLoop:
         else:
             self._failures.pop(key, None)
 
-    def _look(self, key: Key) -> tuple[Action, ...]:
-        with self._metrics.reconcile(key.kind):
-            return reconcile(self._view, key, self._now_ms())
+    async def _look(self, key: Key) -> tuple[Action, ...]:
+        """What a controller asks for, once it has the records that it wanted."""
+        view, records = self._view, None
+        for _ in range(ROUNDS):
+            with self._metrics.reconcile(key.kind):
+                actions = reconcile(view, key, self._now_ms())
+            match actions:
+                case (Read(wants),):
+                    pass
+                case _:
+                    return actions
+            try:
+                records = await self._records(records, wants)
+            except CompactedError:
+                # The KV has forgotten the revision of this pass: begin another.
+                view, records = self._view, None
+                continue
+            # Who wrote a record rang a bell: then the mirror is no older than the records.
+            await self._applied(records.newest)
+            view = self._view.with_records(records)
+        raise UnreachableError(f"{key} wants records again and again")
 
     @contextmanager
     def _counting(self, actions: tuple[Action, ...]) -> Iterator[None]:
@@ -245,6 +281,7 @@ class ControllerLoop:
                 | RemovePartition()
                 | RemoveObject()
                 | RemoveTombstone()
+                | Step()
             ):
                 revision = await self._write(action)
                 log.info("wrote", action=type(action).__name__, **_subject(action))
@@ -260,6 +297,10 @@ class ControllerLoop:
                 | EndSpu()
             ):
                 self._sessions.carry_out(action)
+            case Settle(uid, mark):
+                self._view.settled[uid] = mark
+            case Read():
+                raise AssertionError("records are read before actions are carried out")
             case WakeAt(key, at_ms):
                 self._queue.add_after(key, cause, at_ms - self._now_ms())
 
@@ -300,6 +341,17 @@ def note_election(view: View, action: Action, now_ms: int) -> int | None:
     return after.leader
 
 
+def _places(action: Action) -> bool:
+    """Whether an action may be carried out only while nothing else is placed."""
+    match action:
+        case CreatePartitions() | RemoveSpu():
+            return True
+        case Step(create=create):
+            return bool(create)
+        case _:
+            return False
+
+
 def _is_independent(action: Action) -> bool:
     """Whether others of its kind may be carried out at the same time."""
     return isinstance(action, MarkDeleting | WritePartitionSpec | RemoveTombstone)
@@ -323,5 +375,7 @@ def _subject(action: KvAction) -> dict[str, str]:
             return {"object": f"Spu/{spu.name}"}
         case CreatePartitions(_, partitions, _, _):
             return {"object": f"Partition/{partitions[0].name}", "count": str(len(partitions))}
+        case Step(owner):
+            return {"object": f"{owner.kind}/{owner.name}"}
         case RemoveTombstone(tombstone):
             return {"object": f"tombstone {tombstone.uid} on SPU {tombstone.spu_id}"}

@@ -14,7 +14,7 @@ from typing import Final
 
 from sc.controllers.actions import Key
 from sc.dispatch.affected import affected_keys, keys_of_session
-from sc.store.local_store import Change, ObjectChanged, TombstoneChanged
+from sc.store.local_store import BellRang, Change, ObjectChanged, TombstoneChanged
 from sc.store.view import ElectionAsked, SessionState, View
 from schemas.causality import current_cause
 from schemas.control.messages import (
@@ -73,6 +73,8 @@ class MetadataDispatcher:
                 self._forget_deletion(change.tombstone)
             if isinstance(change, ObjectChanged) and isinstance(change.old, Partition):
                 self._forget_requests(change.old, change.new)
+            if isinstance(change, BellRang):
+                self._view.settled.pop(change.uid, None)
             for key in affected_keys(change, store):
                 self._wake(key, cause)
             for listener in tuple(self._listeners):

@@ -39,11 +39,20 @@ log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class _Bell:
+    """The bell of an owner of records: it rang at a revision."""
+
+    uid: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Read:
-    """The content of a key: an object, a tombstone, or neither; then ``trouble`` says why."""
+    """The content of a key: an object, a tombstone, a bell, or neither; then ``trouble`` says
+    why."""
 
     key: str
-    found: Object | Tombstone | None
+    found: Object | Tombstone | _Bell | None
     cause: str
     trouble: str | None = None
 
@@ -60,6 +69,7 @@ class _Listing:
     keys: set[str] = field(default_factory=set)
     objects: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     tombstones: set[tuple[int, str]] = field(default_factory=set)
+    bells: set[str] = field(default_factory=set)
     left: list[tuple[str, int, str]] = field(default_factory=list)
     news: list[tuple[int, _Read]] = field(default_factory=list)
 
@@ -160,6 +170,11 @@ class KvReader:
                 continue
             if (gone := self._store.remove_tombstone(spu_id, uid)) is not None:
                 changes.append((gone, cause))
+        for uid, rang in self._store.bells().items():
+            if uid in listing.bells or rang > listing.revision:
+                continue
+            if (silent := self._store.remove_bell(uid)) is not None:
+                changes.append((silent, cause))
         for key in self.unreadable.keys() - listing.keys:
             if self._told.get(key, 0) <= listing.revision:
                 del self.unreadable[key]
@@ -183,11 +198,15 @@ class KvReader:
         elif (grave := self._keys.parse_tombstone(kv.key)) is not None:
             listing.tombstones.add(grave)
             listing.left.append((kv.key, kv.mod_revision, self._keys.spu_id(grave[0])))
+        elif (owner := self._keys.parse_bell(kv.key)) is not None:
+            listing.bells.add(owner)
+            if self._store.bell(owner) >= kv.mod_revision:
+                return
         elif (spu_id := self._keys.parse_spu_secret(kv.key)) is not None:
             listing.left.append((kv.key, kv.mod_revision, self._keys.spu_id(spu_id)))
         elif self._keys.parse_spu_id(kv.key) is not None:
-            owner = self._keys.object(Spu.PLURAL, kv.value.decode(errors="replace"))
-            listing.left.append((kv.key, kv.mod_revision, owner))
+            spu = self._keys.object(Spu.PLURAL, kv.value.decode(errors="replace"))
+            listing.left.append((kv.key, kv.mod_revision, spu))
         listing.news.append((kv.mod_revision, self._read(kv)))
 
     def _apply(self, batch: WatchBatch) -> None:
@@ -220,6 +239,9 @@ class KvReader:
                 return _Read(kv.key, obj, cause)
             if self._keys.parse_tombstone(kv.key) is not None:
                 return _Read(kv.key, decode_tombstone(kv.value), "-")
+            if (uid := self._keys.parse_bell(kv.key)) is not None:
+                cause = kv.value.decode(errors="replace") or "-"
+                return _Read(kv.key, _Bell(uid, kv.mod_revision), cause)
         except InvalidRequestError as error:
             return _Read(kv.key, None, "-", trouble=error.message)
         return _Read(kv.key, None, "-")
@@ -236,6 +258,8 @@ class KvReader:
                 change: Change | None = self._store.put(read.found)
             case Tombstone():
                 change = self._store.put_tombstone(read.found)
+            case _Bell(uid, revision):
+                change = self._store.ring(uid, revision)
             case None:
                 return []
         return [] if change is None else [(change, read.cause)]
@@ -248,4 +272,6 @@ class KvReader:
             change = self._store.remove(cls.kind_name(), where[1]) if cls is not None else None
         elif (grave := self._keys.parse_tombstone(event.key)) is not None:
             change = self._store.remove_tombstone(*grave)
+        elif (uid := self._keys.parse_bell(event.key)) is not None:
+            change = self._store.remove_bell(uid)
         return [] if change is None else [(change, new_cause("delete"))]

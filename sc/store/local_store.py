@@ -5,7 +5,7 @@ change an object. Every change names its KV revision, and revisions never go bac
 
 Indexes: partitions by replica (SPU id), by owner and by uid, and counted by leader, by preferred
 leader and by the incarnation of their term; SPUs by their id and by group; topics by resolution;
-tombstones by SPU id.
+streams by uid and by state; tombstones by SPU id. Of a bell, the store knows when it rang last.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from schemas.control.messages import Peer, Tombstone
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
 from schemas.objects.spu import Spu
+from schemas.objects.stream import Stream, StreamState
 from schemas.objects.topic import Topic, TopicResolution
 
 O = TypeVar("O", bound=Object)  # noqa: E741
@@ -53,7 +54,14 @@ class TombstoneChanged:
     present: bool
 
 
-Change = ObjectChanged | TombstoneChanged
+@dataclass(frozen=True, slots=True)
+class BellRang:
+    """Records of an owner, by its uid, changed."""
+
+    uid: str
+
+
+Change = ObjectChanged | TombstoneChanged | BellRang
 
 
 class LocalStore:
@@ -71,6 +79,9 @@ class LocalStore:
         self._partition_by_uid: dict[str, str] = {}
         self._kept_by_incarnation: Counter[int] = Counter()
         self._topics_by_resolution: dict[TopicResolution, set[str]] = defaultdict(set)
+        self._stream_by_uid: dict[str, str] = {}
+        self._streams_by_state: dict[StreamState, set[str]] = defaultdict(set)
+        self._bells: dict[str, int] = {}
         self._tombstones: dict[int, dict[str, Tombstone]] = defaultdict(dict)
 
     # -- reads of controllers and the API -------------------------------------------------
@@ -148,6 +159,22 @@ class LocalStore:
         """Names of the topics that have one of these resolutions, sorted."""
         return sorted(n for r in resolutions for n in self._topics_by_resolution.get(r, ()))
 
+    def stream_by_uid(self, uid: str) -> str | None:
+        """The name of a stream."""
+        return self._stream_by_uid.get(uid)
+
+    def streams_in(self, *states: StreamState) -> list[str]:
+        """Names of the streams that are in one of these states, sorted."""
+        return sorted(n for state in states for n in self._streams_by_state.get(state, ()))
+
+    def streams_of(self, scope: str) -> list[str]:
+        """Names of the streams of a scope, sorted."""
+        return sorted(n for n in self._objects[_kind(Stream)] if n.startswith(f"{scope}/"))
+
+    def bell(self, uid: str) -> int:
+        """The revision at which the records of an owner changed last; 0 if they never did."""
+        return self._bells.get(uid, 0)
+
     def tombstones_of(self, spu_id: int) -> list[Tombstone]:
         return [t for _uid, t in sorted(self._tombstones.get(spu_id, {}).items())]
 
@@ -190,6 +217,20 @@ class LocalStore:
         found = self._tombstones[spu_id].pop(uid, None)
         return None if found is None else TombstoneChanged(found, present=False)
 
+    def ring(self, uid: str, revision: int) -> BellRang | None:
+        """Note that an owner's records changed. None if that is known."""
+        if self._bells.get(uid, 0) >= revision:
+            return None
+        self._bells[uid] = revision
+        return BellRang(uid)
+
+    def remove_bell(self, uid: str) -> BellRang | None:
+        return None if self._bells.pop(uid, None) is None else BellRang(uid)
+
+    def bells(self) -> dict[str, int]:
+        """Revisions of all bells, by uid."""
+        return dict(self._bells)
+
     def object_keys(self) -> set[tuple[str, str]]:
         """(kind, name) of everything mirrored."""
         return {(kind, name) for kind, objects in self._objects.items() for name in objects}
@@ -209,6 +250,9 @@ class LocalStore:
                     self._spus_by_group[new.spec.group].add(new.name)
             case Topic():
                 self._topics_by_resolution[new.status.resolution].add(new.name)
+            case Stream():
+                self._stream_by_uid[new.uid] = new.name
+                self._streams_by_state[new.status.state].add(new.name)
             case Partition():
                 for spu_id in new.spec.replicas:
                     self._partitions_by_replica[spu_id].add(new.name)
@@ -230,6 +274,9 @@ class LocalStore:
                     self._spus_by_group[old.spec.group].discard(old.name)
             case Topic():
                 self._topics_by_resolution[old.status.resolution].discard(old.name)
+            case Stream():
+                self._stream_by_uid.pop(old.uid, None)
+                self._streams_by_state[old.status.state].discard(old.name)
             case Partition():
                 for spu_id in old.spec.replicas:
                     self._partitions_by_replica[spu_id].discard(old.name)

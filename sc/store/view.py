@@ -9,10 +9,11 @@ from __future__ import annotations
 import posixpath
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from sc.store.local_store import LocalStore
+from sc.store.records import Records
 from sc.store.suspicions import RECONNECT_MS, Suspicions
 from schemas.control.messages import (
     ElectionRequest,
@@ -32,6 +33,11 @@ class Liveness(Enum):
     ONLINE = "online"
     UNKNOWN = "unknown"
     OFFLINE = "offline"
+
+
+#: What the mirror shows of an owner of partitions that has records: revisions of its bell, its
+#: object and the last of its partitions to change, and how many partitions there are.
+Mark = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +141,8 @@ class View:
     until ``grace_until_ms`` (same clock as ``now_ms``) an SPU without a session is unknown, not
     offline, and so is a suspect one. ``provisioning`` is None if nothing starts managed SPUs.
     ``incarnation`` is the cluster's; while it is ``recovering`` from a KV that was restored from a
-    backup, nothing is deleted.
+    backup, nothing is deleted. ``records`` are those that were read for this very pass;
+    ``settled`` says of which owners none need be read, by uid (`sc.controllers.actions.Settle`).
     """
 
     store: LocalStore = field(default_factory=LocalStore)
@@ -149,6 +156,12 @@ class View:
     suspicions: Suspicions = field(default_factory=Suspicions)
     preferred_elections: PreferredElections = field(default_factory=PreferredElections)
     refusals: Mapping[int, str] = field(default_factory=dict)
+    records: Records | None = None
+    settled: dict[str, Mark] = field(default_factory=dict)
+
+    def with_records(self, records: Records) -> View:
+        """The view of a pass that has read these; everything else is shared."""
+        return replace(self, records=records)
 
     def observe(self, now_ms: int) -> None:
         """Notice whether the SC lags. Not for controllers: call this before they are asked."""

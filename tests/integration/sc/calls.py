@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 
 from schemas.control.assignments import Assignments
+from schemas.objects.kinds import BY_KIND
 from tests.integration.sc.conftest import RunningSc
 from tests.simulated_spu import SimulatedSpu
 
@@ -68,7 +69,7 @@ async def created(
         "metadata": {"name": name, "labels": dict(labels or {})},
         "spec": spec,
     }
-    plural = {"Spu": "spus", "Topic": "topics"}[kind]
+    plural = BY_KIND[kind].PLURAL
     status, made = await call(sc, "POST", f"/v1/{plural}", body, by=by)
     assert status == 201, made
     return made

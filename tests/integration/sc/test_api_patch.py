@@ -123,7 +123,7 @@ async def test_given_patch_nested_too_deeply_then_refused(sc: RunningSc) -> None
     [
         pytest.param("/v1/topics/absent", 404, id="given-none-then-not-found"),
         pytest.param("/v1/partitions/t-0", 400, id="given-a-partition-then-the-systems"),
-        pytest.param("/v1/streams/s", 422, id="given-a-stream-then-not-served"),
+        pytest.param("/v1/streams/a/s", 404, id="given-no-stream-then-not-found"),
     ],
 )
 async def test_given_nothing_to_patch(sc: RunningSc, path: str, status: int) -> None:
@@ -187,7 +187,7 @@ async def test_given_dry_run_of_what_would_be_refused_then_refused(sc: RunningSc
             ("PATCH", "/v1/topics/t", stale, 409),
             ("DELETE", "/v1/topics/absent", None, 404),
             ("DELETE", "/v1/spus/spu-1", None, 409),
-            ("POST", "/v1/streams", manifest("Stream", "s", {"scope": "a"}), 422),
+            ("POST", "/v1/streams", manifest("Stream", "a/s", {}), 404),
         ):
             dry, answer = await call(sc, method, f"{path}?dryRun=true", body)
             assert (method, path, dry) == (method, path, wanted), answer

@@ -216,14 +216,6 @@ async def test_given_name_that_no_object_can_have_then_not_found(
 
 REFUSED = [
     pytest.param(
-        "streams",
-        manifest("Stream", "s", {"scope": "a"}),
-        422,
-        "UNSUPPORTED",
-        "kind Stream: streams are not served by this version; use a kind: Topic",
-        id="given-stream-then-not-served",
-    ),
-    pytest.param(
         "pipelines",
         manifest(
             "Pipeline",

@@ -81,6 +81,7 @@ async def fill(kv: KV, objects: int = 250) -> None:
     await acquire(kv, KEYS)
     for i in range(objects):
         await kv.txn((), [Put(KEYS.object("topics", f"t{i:04}"), b"x" * (i % 50))])
+        await kv.txn((), [Put(KEYS.record(f"streams/{i:04}/state"), b"r" * (i % 30))])
     await kv.txn((), [Delete(KEYS.object("topics", "t0000"))])
     await kv.txn((), [Put(OTHER.object("topics", "t"), b"not ours")])
 
@@ -89,7 +90,8 @@ async def contents(kv: KV, keys: ClusterKeys = KEYS) -> dict[str, bytes]:
     own = (keys.moved, keys.arriving, keys.current_office)
     return {
         item.key: item.value
-        async for page in range_all(kv, keys.root)
+        for root in keys.roots
+        async for page in range_all(kv, root)
         for item in page.items
         if item.key not in own
     }

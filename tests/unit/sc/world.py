@@ -22,6 +22,7 @@ from sc.controllers.actions import (
     LeaveTombstones,
     MarkDeleting,
     ProvisionSpu,
+    Read,
     RegisterSpu,
     RemoveObject,
     RemovePartition,
@@ -33,6 +34,8 @@ from sc.controllers.actions import (
     SendComplete,
     SendDelete,
     SendLead,
+    Settle,
+    Step,
     UnregisterSpu,
     WakeAt,
     WritePartitionSpec,
@@ -345,6 +348,8 @@ class World:
             case WakeAt(key, at_ms):
                 assert at_ms > self.now_ms, "a timer in the past would spin"
                 self.timers[key] = min(at_ms, self.timers.get(key, at_ms))
+            case Step() | Read() | Settle():
+                raise AssertionError(f"there are no streams here: {action}")
             case _:
                 assert_never(action)
 

@@ -50,7 +50,7 @@ def test_any_text_is_no_token(token: str) -> None:
         [1, 2, *OF],
         [1, None, *OF],
         [1, "", *OF],
-        [1, "a/b", *OF],
+        [1, "a/b/c", *OF],
         [1, "\ud800", *OF],
     ],
     ids=json.dumps,

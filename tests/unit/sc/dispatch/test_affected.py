@@ -137,8 +137,8 @@ def store_of(*objects: Object) -> LocalStore:
         ),
         pytest.param(
             ObjectChanged(OF_A_STREAM, OF_A_STREAM.with_status(ONLINE)),
-            {Key("Partition", "placed-0"), Key("Stream", "s")},
-            id="given-partition-of-a-stream-changed-its-status-then-itself-and-its-owner",
+            {Key("Partition", "placed-0")},
+            id="given-partition-of-a-stream-changed-its-status-then-itself",
         ),
         pytest.param(
             ObjectChanged(P1, None),

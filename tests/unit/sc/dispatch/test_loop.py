@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -19,20 +19,28 @@ from sc.controllers.actions import (
     MarkDeleting,
     ProvisionAction,
     ProvisionSpu,
+    Read,
     RegisterSpu,
     RemoveSpu,
     SessionAction,
     WakeAt,
     WriteStatus,
 )
-from sc.dispatch.loop import REFUSED, ControllerLoop
+from sc.dispatch.loop import REFUSED, ROUNDS, ControllerLoop
 from sc.dispatch.work_queue import WorkQueue
 from sc.metrics.instruments import ScMetrics
 from sc.store.local_store import LocalStore
+from sc.store.records import GetRecord, Record, Records, Want
 from sc.store.view import View
 from schemas.causality import current_cause
 from schemas.daemon.metrics import exposition
-from schemas.errors import ConflictError, FencedError, InvalidRequestError, UnreachableError
+from schemas.errors import (
+    CompactedError,
+    ConflictError,
+    FencedError,
+    InvalidRequestError,
+    UnreachableError,
+)
 from schemas.objects.partition import Partition, PartitionStatus
 from tests.polling import eventually
 from tests.unit.sc.builders import (
@@ -63,10 +71,12 @@ class Bench:
     log: list[str] = field(default_factory=list)
     actions: dict[Key, list[tuple[Action, ...] | Exception]] = field(default_factory=dict)
     writes: list[Exception] = field(default_factory=list)
+    reads: list[Exception] = field(default_factory=list)
     mirrored: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def reconcile(self, _view: View, key: Key, _now_ms: int) -> tuple[Action, ...]:
-        self.log.append(f"look {key.name} {current_cause()}")
+    def reconcile(self, view: View, key: Key, _now_ms: int) -> tuple[Action, ...]:
+        found_before = "" if view.records is None else f" with {len(view.records.found)}"
+        self.log.append(f"look {key.name} {current_cause()}{found_before}")
         planned = self.actions.get(key)
         found = planned.pop(0) if planned else ()
         if isinstance(found, Exception):
@@ -79,6 +89,13 @@ class Bench:
         if self.writes:
             raise self.writes.pop(0)
         return 7
+
+    async def read(self, before: Records | None, wants: Sequence[Want]) -> Records:
+        self.log.append(f"read {len(wants)}")
+        if self.reads:
+            raise self.reads.pop(0)
+        found = {want: (Record("r", b"", 40 + len(self.log)),) for want in wants}
+        return (before or Records(9, 0, {})).with_found(found)
 
     async def applied(self, revision: int) -> None:
         self.log.append(f"wait {revision}")
@@ -97,6 +114,7 @@ class Bench:
             applied=self.applied,
             metrics=self.metrics,
             placing=asyncio.Lock(),
+            records=self.read,
             now_ms=lambda: 1_000,
         )
         task = asyncio.create_task(loop.run())
@@ -183,6 +201,43 @@ async def test_failure(bench: Bench, failure: Exception) -> None:
         await bench.until(lambda: bench.looks() == 3 and bench.queue.idle)
         assert not task.done()
     assert bench.log[-2:] == ["write a c", "wait 7"]
+
+
+async def test_given_wanted_records_then_looked_at_with_them_once_the_mirror_is_as_new(
+    bench: Bench,
+) -> None:
+    bench.actions[A] = [(Read((GetRecord("x"),)),), (Read((GetRecord("y"),)),), (write(),)]
+    async with bench.running():
+        bench.queue.add(A, "c")
+        await bench.until(lambda: bench.queue.idle)
+    assert bench.log == [
+        "look a c",
+        "read 1",
+        "wait 42",
+        "look a c with 1",
+        "read 1",
+        "wait 45",
+        "look a c with 2",
+        "write a c",
+        "wait 7",
+    ]
+
+
+async def test_given_a_revision_that_the_kv_forgot_then_the_pass_begins_anew(bench: Bench) -> None:
+    bench.actions[A] = [(Read((GetRecord("x"),)),)] * 3
+    bench.reads = [CompactedError("gone", first_available=50)]
+    async with bench.running():
+        bench.queue.add(A, "c")
+        await bench.until(lambda: bench.queue.idle and bench.looks() == 4)
+    assert bench.log[:4] == ["look a c", "read 1", "look a c", "read 1"]
+
+
+async def test_given_records_wanted_without_end_then_it_is_tried_again_later(bench: Bench) -> None:
+    bench.actions[A] = [(Read((GetRecord(str(i)),)),) for i in range(2 * ROUNDS)]
+    async with bench.running():
+        bench.queue.add(A, "c")
+        await bench.until(lambda: bench.looks() > ROUNDS)
+        assert not any("write" in line for line in bench.log)
 
 
 REMOVE, PLACE = RemoveSpu(spu_of(1)), CreatePartitions(topic_of(), (partition_of(),))

@@ -1,0 +1,93 @@
+"""What the routes of streams answer, besides those that all kinds have."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from sc.api.requests import BY_HEADER, Query, read_by, read_object_name
+from sc.api.routes import MAX_EPOCHS, Operation, Route
+from sc.api.streams import StreamService, scale_of
+from sc.controllers.streams.records import Request, RequestKind
+from sc.dispatch.records import wall_ms
+from schemas.control.streams import ScaleRequest, SealRequest
+from schemas.errors import NotFoundError
+from schemas.model import Model
+from schemas.objects.manifest.validation import parse_model
+from schemas.objects.stream import Stream
+from schemas.streams.epochs import parse_segment
+
+T = TypeVar("T")
+Answer = Callable[[web.Request, Route, Query], Awaitable[web.StreamResponse]]
+Parsed = Callable[[web.Request, Callable[[Any], Any]], Awaitable[Any]]
+"""Gives what a function makes of the JSON in a request's body."""
+
+
+class StreamAnswers:
+    """Answers of one server."""
+
+    def __init__(self, streams: StreamService, parsed: Parsed) -> None:
+        self._streams = streams
+        self._parsed = parsed
+
+    def by_operation(self) -> dict[Operation, Answer]:
+        return {
+            Operation.SCALE: self._scale,
+            Operation.SEAL: self._seal,
+            Operation.REQUEST: self._request,
+            Operation.EPOCHS: self._events,
+            Operation.EPOCH: self._epoch,
+            Operation.SEGMENT: self._segment,
+        }
+
+    async def _scale(self, request: web.Request, route: Route, query: Query) -> web.Response:
+        body = await self._parsed(request, partial(parse_model, ScaleRequest))
+        asked = scale_of(body, _by(request), wall_ms())
+        found = await self._streams.submit(_name(request), asked, dry_run=query.flag("dryRun"))
+        return _json(found, route.success)
+
+    async def _seal(self, request: web.Request, route: Route, query: Query) -> web.Response:
+        body = await self._parsed(request, partial(parse_model, SealRequest))
+        asked = Request(
+            id=body.id or uuid.uuid4().hex,
+            kind=RequestKind.SEAL,
+            by=_by(request),
+            at_ms=wall_ms(),
+        )
+        found = await self._streams.submit(_name(request), asked, dry_run=query.flag("dryRun"))
+        return _json(found, route.success)
+
+    async def _request(self, request: web.Request, _route: Route, _query: Query) -> web.Response:
+        return _json(await self._streams.request(_name(request), request.match_info["request"]))
+
+    async def _events(self, request: web.Request, _route: Route, query: Query) -> web.Response:
+        limit = query.number("limit") or MAX_EPOCHS
+        return _json(await self._streams.events(_name(request), limit))
+
+    async def _epoch(self, request: web.Request, _route: Route, _query: Query) -> web.Response:
+        text = request.match_info["epoch"]
+        if text == "current":
+            return _json(await self._streams.epoch(_name(request)))
+        if not (text.isascii() and text.isdecimal() and len(text) <= 10):
+            raise NotFoundError(f"{text!r} is no epoch; write its number, or current")
+        return _json(await self._streams.epoch(_name(request), int(text)))
+
+    async def _segment(self, request: web.Request, _route: Route, _query: Query) -> web.Response:
+        segment = parse_segment(request.match_info["segment"])
+        return _json(await self._streams.segment(_name(request), segment))
+
+
+def _name(request: web.Request) -> str:
+    return read_object_name(Stream, request.match_info)
+
+
+def _by(request: web.Request) -> str:
+    return read_by(request.headers.get(BY_HEADER), request.remote)
+
+
+def _json(answer: Model, status: int = 200) -> web.Response:
+    return web.json_response(answer.to_json(), status=status)

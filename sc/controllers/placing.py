@@ -1,0 +1,84 @@
+"""Where new partitions go, of the SPUs that are online now. Pure.
+
+Placement counts what exists, so the loop carries out one at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sc.controllers.spu_group import leaving
+from sc.scheduler.placement import Candidate, Load, Placement, Request, Shortage, place
+from sc.store.view import Liveness, View
+from schemas.objects.partition import Partition
+from schemas.objects.spu import Spu, SpuResolution
+
+REPLICA_BYTES: Final = 1 << 20
+"""Free space on a disk that a new replica needs. Nobody knows how large it will grow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Rows of replicas, the preferred leader first."""
+
+    rows: list[tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class NotPlaced:
+    """Why there are no rows now. ``wait``: SPUs are expected to connect again; by ``until_ms`` the
+    next of them will be known to be offline."""
+
+    reason: str
+    wait: bool = False
+    until_ms: int | None = None
+
+
+def place_new(
+    view: View, count: int, replicas: int, now_ms: int, *, ignore_racks: bool = False
+) -> Placed | NotPlaced:
+    """Rows for ``count`` new partitions with so many replicas each."""
+    spus = view.store.objects(Spu)
+    alive = {s.spec.spu_id: view.liveness(s.spec.spu_id, now_ms) for s in spus}
+    returning = [
+        s.name
+        for s in spus
+        if alive[s.spec.spu_id] is Liveness.UNKNOWN
+        and s.status.resolution is not SpuResolution.INIT
+    ]
+    if returning:
+        # A placement is final: SPUs that connect first after a restart must not get everything.
+        until_ms = view.decided_at_ms((s.spec.spu_id for s in spus), now_ms)
+        reason = f"waiting for {', '.join(returning)} to connect again"
+        return NotPlaced(reason, wait=True, until_ms=until_ms)
+    # By id: while a mirror catches up, an id may still have its former object beside its new one.
+    candidates = {
+        s.spec.spu_id: Candidate(
+            s.spec.spu_id, s.spec.rack, s.spec.region, view.sessions[s.spec.spu_id].free_bytes
+        )
+        for s in spus
+        if alive[s.spec.spu_id] is Liveness.ONLINE and not leaving(view.store, s)
+    }
+    request = Request(
+        partitions=count,
+        replication_factor=replicas,
+        ignore_racks=ignore_racks,
+        registered=len(spus),
+        replica_bytes=REPLICA_BYTES,
+    )
+    load = Load(
+        leaders={i: view.store.preferred_count(i) for i in candidates},
+        replicas={i: view.store.replica_count(i) for i in candidates},
+    )
+    match place(candidates.values(), request, load):
+        case Placement(rows=rows):
+            return Placed(rows)
+        case Shortage(reason=reason):
+            return NotPlaced(reason)
+
+
+def named_by(view: View, partitions: tuple[Partition, ...]) -> tuple[Spu, ...]:
+    """The registered SPUs on which partitions are placed. A restored one may name others, too."""
+    ids = sorted({i for p in partitions for i in p.spec.replicas})
+    return tuple(spu for i in ids if (spu := view.store.spu(i)) is not None)

@@ -1,0 +1,97 @@
+"""One look at a stream: its workflow's next step, or its status. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from sc.controllers.actions import Action, Key, Read, Settle, WakeAt, WriteStatus
+from sc.controllers.streams import workflows
+from sc.controllers.streams.steps import Pass, Progress
+from sc.store.records import NotReadError
+from sc.store.view import Mark, View
+from schemas.errors import InvalidRequestError
+from schemas.objects.partition import Partition
+from schemas.objects.stream import Stream, StreamState, StreamStatus
+
+
+def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
+    """Take one stream a step further, or ask for the records that this needs."""
+    stream = view.store.get(Stream, key.name)
+    if stream is None:
+        return ()
+    partitions = [
+        p for p in view.store.partitions_of("Stream", stream.name) if p.spec.owner.uid == stream.uid
+    ]
+    mark = _mark(view, stream, partitions)
+    if view.records is None and view.settled.get(stream.uid) == mark:
+        return ()
+    if view.recovering:
+        reason = "it goes on when the recovery of the cluster is over"
+        return _written(stream, stream.status.model_copy(update={"reason": reason}))
+    try:
+        of = Pass.begin(view, stream, partitions, now_ms)
+        progress = _progress(of)
+    except NotReadError as missing:
+        return (Read(missing.wants),)
+    except InvalidRequestError as error:
+        # Somebody wrote a record by hand. Nothing goes on before it is set right.
+        reason = f"its records cannot be used: {error.message}"
+        return _written(stream, stream.status.model_copy(update={"reason": reason}))
+    if progress.step is not None:
+        return (progress.step,)
+    if written := _written(stream, _status(of, progress)):
+        return written
+    if not progress.outside:
+        return (Settle(stream.uid, mark),)
+    return () if progress.until_ms is None else (WakeAt(key, progress.until_ms),)
+
+
+def _mark(view: View, stream: Stream, partitions: Sequence[Partition]) -> Mark:
+    newest = max((p.revision for p in partitions), default=0)
+    return view.store.bell(stream.uid), stream.revision, newest, len(partitions)
+
+
+def _progress(of: Pass) -> Progress:
+    if of.stream.deleting:
+        return workflows.delete(of)
+    state = of.state
+    if state is None:
+        return workflows.begin(of)
+    match state.state:
+        case StreamState.CREATING:
+            return workflows.create(of, state)
+        case StreamState.ACTIVE:
+            return workflows.next_turn(of, state)
+        case StreamState.UPDATING:
+            return workflows.update(of, state)
+        case StreamState.SCALING:
+            return workflows.scale(of, state)
+        case StreamState.SEALING:
+            return workflows.seal(of, state)
+        case StreamState.SEALED:
+            return workflows.refuse(of, state)
+        case StreamState.DELETING:
+            # Its object was marked in the same write; the mirror is a moment behind.
+            return Progress(outside=True)
+        case _:
+            assert_never(state.state)
+
+
+def _status(of: Pass, progress: Progress) -> StreamStatus:
+    state = of.state
+    if state is None:
+        return of.stream.status.model_copy(update={"reason": progress.reason})
+    running = 0 if state.request is None else 1
+    return StreamStatus(
+        state=state.state,
+        current_epoch=state.epoch,
+        segments=state.segments if state.epoch is not None else None,
+        queued=len(of.accepted.waiting) - running or None,
+        observed_generation=state.observed_generation,
+        reason=progress.reason,
+    )
+
+
+def _written(stream: Stream, status: StreamStatus) -> tuple[Action, ...]:
+    return () if status == stream.status else (WriteStatus(stream, status),)

@@ -1,0 +1,249 @@
+"""What a pass over one stream knows, and what its steps are made of. Pure."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sc.controllers.actions import Step
+from sc.controllers.placing import NotPlaced, named_by, place_new
+from sc.controllers.streams.records import (
+    KEEP_DONE_MS,
+    Accepted,
+    Outcome,
+    Request,
+    StateRecord,
+    StreamPaths,
+    decode,
+    encode,
+    epoch_of,
+)
+from sc.store.records import GetRecord, ListRecords, Record, get, listed, need
+from sc.store.view import View
+from schemas.errors import InvalidRequestError
+from schemas.ids import make_term
+from schemas.objects.metadata import Metadata, OwnerReference
+from schemas.objects.partition import DesiredState, Partition, PartitionSpec, PartitionStatus
+from schemas.objects.stream import Stream, segment_name
+from schemas.streams.epochs import Change, Epoch, Segment, decode_change, segment_text
+
+AT_ONCE: Final = 60
+"""Partitions that one step creates or changes, and SPUs that it compares: one transaction of the KV
+compares at most 128 keys."""
+RECORDS_AT_ONCE: Final = 60
+"""Records that one step writes or removes."""
+NAMED: Final = 3
+"""Segments that a reason names."""
+_NAMESPACE: Final = uuid.UUID("5d1f3a3e-0c9e-4f0b-8d4b-6f2a7c1e9b10")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a workflow does next: a step, or what it waits for. ``outside``: something that is not
+    in the mirror's objects may end the wait, by ``until_ms`` at the latest if that is given."""
+
+    step: Step | None = None
+    reason: str | None = None
+    outside: bool = False
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One look at a stream, with the records that every look needs. ``partitions`` are by the id
+    of their segment."""
+
+    view: View
+    stream: Stream
+    partitions: Mapping[int, Partition]
+    now_ms: int
+    state: StateRecord | None
+    state_revision: int
+    accepted: Accepted
+    accepted_revision: int
+
+    @classmethod
+    def begin(
+        cls, view: View, stream: Stream, partitions: Sequence[Partition], now_ms: int
+    ) -> Pass:
+        """Raises NotReadError, InvalidRequestError."""
+        paths = StreamPaths(stream.uid)
+        need(view.records, GetRecord(paths.state), GetRecord(paths.accepted))
+        state, accepted = get(view.records, paths.state), get(view.records, paths.accepted)
+        return cls(
+            view,
+            stream,
+            {p.spec.segment_id: p for p in partitions if p.spec.segment_id is not None},
+            now_ms,
+            None if state is None else decode(StateRecord, state),
+            _revision(state),
+            Accepted() if accepted is None else decode(Accepted, accepted),
+            _revision(accepted),
+        )
+
+    @property
+    def paths(self) -> StreamPaths:
+        return StreamPaths(self.stream.uid)
+
+    @property
+    def at_ms(self) -> int:
+        """When the pass began, in milliseconds since 1970."""
+        return 0 if self.view.records is None else self.view.records.at_ms
+
+    def plan(self) -> Change:
+        """The change that is being carried out. Raises NotReadError, InvalidRequestError."""
+        found = get(self.view.records, self.paths.plan)
+        if found is None:
+            raise InvalidRequestError(f"record {self.paths.plan} is missing")
+        return decode_change(found.value)
+
+    def epoch(self) -> Epoch:
+        """The current epoch. Raises NotReadError, InvalidRequestError."""
+        if self.state is None or self.state.epoch is None:
+            raise InvalidRequestError(f"stream {self.stream.name} has no epoch yet")
+        want = self.paths.epoch_want(self.state.epoch)
+        return epoch_of(self.state.epoch, listed(self.view.records, want))
+
+    def request(self, request: str) -> Request:
+        """An accepted request. Raises NotReadError, InvalidRequestError."""
+        found = get(self.view.records, self.paths.request(request))
+        if found is None:
+            raise InvalidRequestError(f"record {self.paths.request(request)} is missing")
+        return decode(Request, found)
+
+    # -- steps ------------------------------------------------------------------------------
+
+    def step(
+        self,
+        state: StateRecord,
+        *,
+        compares: tuple[tuple[str, int], ...] = (),
+        puts: tuple[tuple[str, bytes], ...] = (),
+        deletes: tuple[str, ...] = (),
+        create: tuple[Partition, ...] = (),
+        respec: tuple[tuple[Partition, PartitionSpec], ...] = (),
+        mark: tuple[Partition, ...] = (),
+        same_owner: bool = False,
+    ) -> Step:
+        """A step to a state. It always compares the state record, and writes it."""
+        before = 0 if self.state is None else self.state.steps
+        after = state.model_copy(update={"steps": before + 1})
+        return Step(
+            self.stream,
+            ((self.paths.state, self.state_revision), *compares),
+            ((self.paths.state, encode(after)), *puts),
+            deletes,
+            create,
+            named_by(self.view, create),
+            respec,
+            mark,
+            same_owner=same_owner,
+        )
+
+    def completion(
+        self, state: StateRecord, outcome: Outcome | None, *, puts: tuple[tuple[str, bytes], ...]
+    ) -> Step:
+        """The last step of a workflow: the plan goes, and the request becomes its outcome.
+
+        Raises NotReadError: outcomes that are old enough go with it.
+        """
+        deletes = (self.paths.plan,)
+        state = state.model_copy(update={"request": None, "epoch_stored": False, "cursor": 0})
+        if outcome is None:
+            return self.step(state, puts=puts, deletes=deletes)
+        old = [
+            record.path
+            for record in listed(self.view.records, ListRecords(self.paths.outcomes, AT_ONCE // 2))
+            if decode(Outcome, record).at_ms < self.at_ms - KEEP_DONE_MS
+        ]
+        waiting = tuple(one for one in self.accepted.waiting if one != outcome.id)
+        return self.step(
+            state,
+            compares=((self.paths.accepted, self.accepted_revision),),
+            puts=(
+                *puts,
+                (self.paths.accepted, encode(Accepted(waiting=waiting))),
+                (self.paths.outcome(outcome.id), encode(outcome)),
+            ),
+            deletes=(*deletes, self.paths.request(outcome.id), *old),
+        )
+
+    # -- partitions -------------------------------------------------------------------------
+
+    def created(self, state: StateRecord, segments: Sequence[Segment]) -> Progress | None:
+        """The step that creates the next partitions of these segments, or why there is none; None
+        once all exist."""
+        missing = [segment for segment in segments if segment.id not in self.partitions]
+        if not missing:
+            return None
+        spec = self.stream.spec
+        found = place_new(self.view, len(missing), spec.replication_factor, self.now_ms)
+        if isinstance(found, NotPlaced):
+            done = f"{len(segments) - len(missing)} of {len(segments)} segments are created"
+            return Progress(
+                reason=f"{found.reason} ({done})", outside=True, until_ms=found.until_ms
+            )
+        some: list[Partition] = []
+        spus: set[int] = set()
+        for segment, row in zip(missing, found.rows, strict=True):
+            spus.update(row)
+            if some and (len(some) == AT_ONCE or len(spus) > AT_ONCE):
+                break
+            some.append(_partition(self.stream, segment, row, self.view.incarnation))
+        return Progress(self.step(state, create=tuple(some)))
+
+    def sealed(self, state: StateRecord, segments: Sequence[int]) -> Progress | None:
+        """The step that has the next of these segments sealed, or which of them are not sealed
+        yet; None once all are."""
+        there = [self.partitions[one] for one in segments if one in self.partitions]
+        if still := [p for p in there if p.spec.desired is DesiredState.OPEN and not p.deleting]:
+            respec = tuple(
+                (p, p.spec.model_copy(update={"desired": DesiredState.SEALED}))
+                for p in still[:AT_ONCE]
+            )
+            return Progress(self.step(state, respec=respec))
+        waiting = [p for p in there if p.status.sealed_offset is None]
+        gone = [one for one in segments if one not in self.partitions]
+        if not waiting and not gone:
+            return None
+        texts = [f"segment {segment_text(p.spec.segment_id or 0)}{_why(p)}" for p in waiting]
+        texts += [f"segment {segment_text(one)}, whose partition somebody removed" for one in gone]
+        more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
+        return Progress(reason=f"waiting for the seal of {'; '.join(texts[:NAMED])}{more}")
+
+
+def _why(partition: Partition) -> str:
+    return f" ({partition.status.reason})" if partition.status.reason else ""
+
+
+def _revision(record: Record | None) -> int:
+    return 0 if record is None else record.revision
+
+
+def segment_uid(stream_uid: str, segment: int) -> str:
+    """The uid of the partition that holds a segment: fixed, so that it is created once."""
+    return str(uuid.uuid5(_NAMESPACE, f"{stream_uid}/{segment:x}"))
+
+
+def _partition(
+    stream: Stream, segment: Segment, replicas: tuple[int, ...], incarnation: int
+) -> Partition:
+    return Partition(
+        metadata=Metadata(
+            name=segment_name(stream.uid, segment.id),
+            labels={"stream": stream.name},
+            uid=segment_uid(stream.uid, segment.id),
+        ),
+        spec=PartitionSpec(
+            owner=OwnerReference(kind="Stream", name=stream.name, uid=stream.uid),
+            index=segment.number,
+            segment_id=segment.id,
+            replicas=replicas,
+            preferred_leader=replicas[0],
+            log=stream.spec.log_settings,
+        ),
+        # One that is made while the cluster recovers has nothing to recover.
+        status=PartitionStatus(term=make_term(incarnation, 0)),
+    )

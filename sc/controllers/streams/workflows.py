@@ -1,0 +1,292 @@
+"""The workflows of a stream: what each does next. Pure.
+
+Each function looks at where the records say the stream is, and gives one step, or what it waits
+for. All raise NotReadError for records that they need, and InvalidRequestError for ones that do not
+parse.
+"""
+
+from __future__ import annotations
+
+from sc.controllers.actions import Step
+from sc.controllers.streams.records import (
+    EpochEntry,
+    Outcome,
+    Request,
+    RequestKind,
+    SealedSegment,
+    SegmentSize,
+    StateRecord,
+    encode,
+)
+from sc.controllers.streams.steps import AT_ONCE, RECORDS_AT_ONCE, Pass, Progress
+from sc.store.records import GetRecord, ListRecords, listed, need
+from schemas.errors import RunnelError
+from schemas.objects.partition import DesiredState
+from schemas.objects.stream import StreamState
+from schemas.streams.epochs import (
+    FULL_EVERY,
+    Change,
+    Epoch,
+    Segment,
+    encode_change,
+    encode_epoch,
+    even,
+    first_epoch,
+)
+from schemas.streams.scaling import raised, scaled
+
+
+def begin(of: Pass) -> Progress:
+    """A stream without records: plan its first segments."""
+    count = of.stream.spec.scaling.min_segments
+    change = even(0, count, 0, of.at_ms)
+    state = StateRecord(
+        state=StreamState.CREATING,
+        next_number=count,
+        observed_generation=of.stream.generation,
+    )
+    # A stream that was deleted meanwhile must not get records again.
+    return Progress(
+        of.step(
+            state,
+            compares=((of.paths.plan, 0),),
+            puts=((of.paths.plan, encode_change(change)),),
+            same_owner=True,
+        )
+    )
+
+
+def create(of: Pass, state: StateRecord) -> Progress:
+    """Partitions first, then the first epoch."""
+    change = of.plan()
+    if (progress := of.created(state, change.created)) is not None:
+        return progress
+    epoch = first_epoch(change)
+    after = state.model_copy(
+        update={"state": StreamState.ACTIVE, "epoch": 0, "segments": len(epoch.segments)}
+    )
+    puts = _epoch_puts(of, None, change, epoch)
+    return Progress(of.completion(after, None, puts=puts))
+
+
+def next_turn(of: Pass, state: StateRecord) -> Progress:
+    """An active stream: begin what is due, in this order: the oldest request, a changed spec, more
+    segments where the spec asks for them."""
+    if of.accepted.waiting:
+        return Progress(_begin_request(of, state, of.request(of.accepted.waiting[0])))
+    if state.observed_generation != of.stream.generation:
+        after = state.model_copy(update={"state": StreamState.UPDATING})
+        return Progress(of.step(after, same_owner=True))
+    least = of.stream.spec.scaling.min_segments
+    if state.segments < least:
+        epoch = of.epoch()
+        change = scaled(
+            epoch,
+            *raised(epoch, least),
+            next_number=state.next_number,
+            min_segments=least,
+            time_ms=of.at_ms,
+        )
+        return Progress(_begin_scale(of, state, change, None))
+    return Progress()
+
+
+def _begin_request(of: Pass, state: StateRecord, request: Request) -> Step:
+    match request.kind:
+        case RequestKind.SEAL:
+            after = state.model_copy(update={"state": StreamState.SEALING, "request": request.id})
+            return of.step(after)
+        case RequestKind.SCALE:
+            try:
+                # Checked when it was accepted, too; another one may have come first.
+                change = scaled(
+                    of.epoch(),
+                    request.seal,
+                    request.ranges,
+                    next_number=state.next_number,
+                    min_segments=of.stream.spec.scaling.min_segments,
+                    time_ms=of.at_ms,
+                )
+            except RunnelError as error:
+                return of.completion(state, _failed(of, request, error.message), puts=())
+            return _begin_scale(of, state, change, request.id)
+
+
+def _begin_scale(of: Pass, state: StateRecord, change: Change, request: str | None) -> Step:
+    after = state.model_copy(
+        update={
+            "state": StreamState.SCALING,
+            "request": request,
+            "next_number": state.next_number + len(change.created),
+            "epoch_stored": False,
+            "cursor": 0,
+        }
+    )
+    plan = (of.paths.plan, encode_change(change))
+    return of.step(after, compares=((of.paths.plan, 0),), puts=(plan,))
+
+
+def update(of: Pass, state: StateRecord) -> Progress:
+    """Bring the settings of all open segments in line with the spec."""
+    log = of.stream.spec.log_settings
+    changed = [
+        p
+        for p in of.partitions.values()
+        if p.spec.desired is DesiredState.OPEN and not p.deleting and p.spec.log != log
+    ]
+    if changed:
+        respec = tuple((p, p.spec.model_copy(update={"log": log})) for p in changed[:AT_ONCE])
+        return Progress(of.step(state, respec=respec, same_owner=True))
+    after = state.model_copy(
+        update={"state": StreamState.ACTIVE, "observed_generation": of.stream.generation}
+    )
+    return Progress(of.step(after, same_owner=True))
+
+
+def scale(of: Pass, state: StateRecord) -> Progress:
+    """New partitions, then the epoch that has them, then the seals of those that it replaces.
+
+    The order makes a reader's way certain: who meets the end of a segment finds its successors.
+    """
+    need(of.view.records, GetRecord(of.paths.plan), of.paths.epoch_want(state.epoch or 0))
+    change, now = of.plan(), of.epoch()
+    if not state.epoch_stored:
+        if (progress := of.created(state, change.created)) is not None:
+            return progress
+        return Progress(_store_epoch(of, state, now, change))
+    if (progress := of.sealed(state, change.sealed)) is not None:
+        return progress
+    puts, cursor = _sizes(of, state, change.sealed)
+    if cursor < len(change.sealed):
+        return Progress(of.step(state.model_copy(update={"cursor": cursor}), puts=puts))
+    after = state.model_copy(
+        update={
+            "state": StreamState.ACTIVE,
+            "epoch": change.number,
+            "segments": state.segments - len(change.sealed) + len(change.created),
+        }
+    )
+    outcome = None if state.request is None else _done(of, state.request, change.number)
+    return Progress(of.completion(after, outcome, puts=puts))
+
+
+def _store_epoch(of: Pass, state: StateRecord, now: Epoch, change: Change) -> Step:
+    """The step that stores which epoch sealed the old segments, and with the last of them the
+    epoch itself."""
+    there = now.by_id()
+    some = change.sealed[state.cursor : state.cursor + RECORDS_AT_ONCE]
+    puts = tuple(
+        (
+            of.paths.sealed(one),
+            encode(_sealed_by(change, there[one].keys.low, there[one].keys.high)),
+        )
+        for one in some
+    )
+    cursor = state.cursor + len(some)
+    if cursor < len(change.sealed):
+        return of.step(state.model_copy(update={"cursor": cursor}), puts=puts)
+    after = state.model_copy(update={"epoch_stored": True, "cursor": 0})
+    return of.step(after, puts=(*puts, *_epoch_puts(of, now, change, change.applied_to(now))))
+
+
+def _sealed_by(change: Change, low: int, high: int) -> SealedSegment:
+    return SealedSegment(epoch=change.number, low=low, high=high)
+
+
+def _epoch_puts(
+    of: Pass, before: Epoch | None, change: Change, epoch: Epoch
+) -> tuple[tuple[str, bytes], ...]:
+    whole = change.number % FULL_EVERY == 0
+    value = encode_epoch(epoch) if whole else encode_change(change)
+    splits, merges = _counted(before, change)
+    entry = EpochEntry(
+        reference=change.reference, time_ms=change.time_ms, splits=splits, merges=merges
+    )
+    return (
+        (of.paths.epoch(change.number), value),
+        (of.paths.entry(change.number), encode(entry)),
+    )
+
+
+def _counted(before: Epoch | None, change: Change) -> tuple[int, int]:
+    """How many segments were split, and how many merges there were, in a change."""
+    if before is None:
+        return 0, 0
+    there = before.by_id()
+    old = [there[one] for one in change.sealed]
+    splits = sum(len(_overlapping(one, change.created)) > 1 for one in old)
+    merges = sum(len(_overlapping(one, old)) > 1 for one in change.created)
+    return splits, merges
+
+
+def _overlapping(one: Segment, others: tuple[Segment, ...] | list[Segment]) -> list[Segment]:
+    return [other for other in others if other.keys.overlaps(one.keys)]
+
+
+def _sizes(
+    of: Pass, state: StateRecord, segments: tuple[int, ...]
+) -> tuple[tuple[tuple[str, bytes], ...], int]:
+    """Puts of the next sizes of sealed segments, and how many are stored after them."""
+    some = segments[state.cursor : state.cursor + RECORDS_AT_ONCE]
+    puts = tuple(
+        (
+            of.paths.size(one),
+            encode(SegmentSize(end=of.partitions[one].status.sealed_offset or 0)),
+        )
+        for one in some
+    )
+    return puts, state.cursor + len(some)
+
+
+def seal(of: Pass, state: StateRecord) -> Progress:
+    """Seal all segments that are open: nothing is written any more."""
+    segments = tuple(sorted(segment.id for segment in of.epoch().segments))
+    if (progress := of.sealed(state, segments)) is not None:
+        return progress
+    puts, cursor = _sizes(of, state, segments)
+    if cursor < len(segments):
+        return Progress(of.step(state.model_copy(update={"cursor": cursor}), puts=puts))
+    after = state.model_copy(update={"state": StreamState.SEALED})
+    outcome = None if state.request is None else _done(of, state.request, None)
+    return Progress(of.completion(after, outcome, puts=puts))
+
+
+def refuse(of: Pass, state: StateRecord) -> Progress:
+    """A sealed stream: requests that waited behind the seal fail."""
+    if not of.accepted.waiting:
+        return Progress()
+    request = of.request(of.accepted.waiting[0])
+    failed = _failed(of, request, f"stream {of.stream.name} was sealed meanwhile")
+    return Progress(of.completion(state, failed, puts=()))
+
+
+def delete(of: Pass) -> Progress:
+    """Partitions first, then records, and the state with the object at last."""
+    state = of.state or StateRecord(state=StreamState.DELETING)
+    state = state.model_copy(update={"state": StreamState.DELETING})
+    if open_ones := [p for p in of.partitions.values() if not p.deleting]:
+        return Progress(of.step(state, mark=tuple(open_ones[:AT_ONCE])))
+    if of.partitions:
+        return Progress(reason="waiting for the partitions of its segments to be removed")
+    records = listed(of.view.records, ListRecords(of.paths.root, RECORDS_AT_ONCE))
+    rest = tuple(record.path for record in records if record.path != of.paths.state)
+    if rest:
+        return Progress(of.step(state, deletes=rest))
+    gone = () if of.state is None else (of.paths.state,)
+    return Progress(
+        Step(
+            of.stream,
+            ((of.paths.state, of.state_revision),),
+            deletes=gone,
+            remove_owner=True,
+        )
+    )
+
+
+def _done(of: Pass, request: str, epoch: int | None) -> Outcome:
+    kind = RequestKind.SEAL if epoch is None else RequestKind.SCALE
+    return Outcome(id=request, kind=kind, done=True, epoch=epoch, at_ms=of.at_ms)
+
+
+def _failed(of: Pass, request: Request, reason: str) -> Outcome:
+    return Outcome(id=request.id, kind=request.kind, done=False, reason=reason, at_ms=of.at_ms)

@@ -1,0 +1,401 @@
+"""Workflows of streams: what they do undisturbed, and that no crash and no second owner changes it.
+
+Each course of events is run once undisturbed. Then it is run again for each of its writes, with the
+owner gone after that write and another one in its place; and once more with the first one still
+acting on what it saw before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from sc.controllers.actions import Action, KvAction, Step
+from sc.controllers.streams.records import Outcome, SealedSegment, SegmentSize, decode
+from schemas.errors import ConflictError, RunnelError
+from schemas.ids import make_term
+from schemas.objects.stream import Scaling, StreamState
+from schemas.streams.epochs import creation_epoch, segment_id
+from schemas.streams.key_space import SPACE, WHOLE
+from tests.laws import sampled
+from tests.unit.sc.streams.world import MOST, Owner, World, run, scale, seal
+
+HALF = SPACE // 2
+Course = Callable[[World], Awaitable[None]]
+Change = Callable[[Owner], None]
+
+
+def unchanged(_owner: Owner) -> None:
+    """No deliberate bug."""
+
+
+async def created(_world: World) -> None:
+    """Nothing but what a new stream leads to."""
+
+
+async def split(world: World) -> None:
+    await world.settle()
+    await world.submit(scale([0], [(0, HALF), (HALF, SPACE)]))
+
+
+async def merged(world: World) -> None:
+    await split(world)
+    await world.settle()
+    ids = [segment.id for segment in (await world.epoch(1)).segments]
+    await world.submit(scale(ids, [(0, SPACE)], "scale-2"))
+
+
+async def sealed(world: World) -> None:
+    await split(world)
+    await world.settle()
+    await world.submit(seal())
+
+
+async def two_at_once(world: World) -> None:
+    await world.settle()
+    await world.submit(scale([0], [(0, HALF), (HALF, SPACE)]))
+    await world.submit(scale([0], [(0, 5), (5, SPACE)], "scale-2"))
+
+
+async def behind_a_seal(world: World) -> None:
+    await world.settle()
+    await world.submit(seal())
+    await world.submit(scale([0], [(0, HALF), (HALF, SPACE)]))
+
+
+async def deleted(world: World) -> None:
+    await sealed(world)
+    await world.settle()
+    await world.mark_deleting()
+
+
+async def more_wanted(world: World) -> None:
+    await world.settle()
+    stream = await world.stream()
+    assert stream is not None
+    scaling = Scaling(min_segments=3)
+    spec = stream.spec.model_copy(update={"scaling": scaling, "max_record_size": 1 << 10})
+    await world.put(stream.model_copy(update={"spec": spec}).with_metadata(generation=2))
+
+
+COURSES: dict[str, Course] = {
+    course.__name__: course
+    for course in (
+        created,
+        split,
+        merged,
+        sealed,
+        two_at_once,
+        behind_a_seal,
+        deleted,
+        more_wanted,
+    )
+}
+
+
+async def undisturbed(course: Course, segments: int = 1) -> tuple[World, int]:
+    world = await World.begin(segments=segments)
+    await course(world)
+    return world, await world.settle()
+
+
+# -- what they do ---------------------------------------------------------------------------------
+
+
+def test_given_a_new_stream_then_its_segments_and_first_epoch_exist() -> None:
+    async def story() -> None:
+        world, _ = await undisturbed(created, segments=3)
+        stream, state = await world.stream(), await world.state()
+        assert stream is not None
+        assert state is not None
+        assert (stream.status.state, stream.status.segments) == (StreamState.ACTIVE, 3)
+        assert (stream.status.current_epoch, stream.status.observed_generation) == (0, 1)
+        epoch = await world.epoch(0)
+        assert [segment.id for segment in epoch.segments] == [0, 1, 2]
+        there = await world.partitions()
+        assert {p.spec.segment_id for p in there} == {0, 1, 2}
+        assert all(p.spec.owner.name == "shop/orders" for p in there)
+
+    run(story())
+
+
+def test_given_a_split_then_successors_are_known_before_the_seal() -> None:
+    async def story() -> None:
+        world = await World.begin()
+        await split(world)
+        while not any(p.spec.desired == "sealed" for p in await world.partitions()):
+            assert await world.owner.act()
+        record = await world.record(world.paths.sealed(0))
+        assert record is not None
+        assert decode(SealedSegment, record).epoch == 1
+        assert [one.number for one in (await world.epoch(1)).segments] == [1, 2]
+        while await world.owner.act():
+            pass
+        state = await world.state()
+        assert state is not None
+        assert state.epoch == 0, "writers go on in the old epoch"
+        stream = await world.stream()
+        assert stream is not None
+        assert stream.status.reason == "waiting for the seal of segment 0.0"
+        await world.settle()
+        state, size = await world.state(), await world.record(world.paths.size(0))
+        assert state is not None
+        assert (state.epoch, state.segments) == (1, 2)
+        assert size is not None
+        assert decode(SegmentSize, size).end == 10
+
+    run(story())
+
+
+def test_given_a_merge_then_ids_are_new_and_grow() -> None:
+    async def story() -> None:
+        world, _ = await undisturbed(merged)
+        (only,) = (await world.epoch(2)).segments
+        assert only.id == segment_id(2, 3)
+        assert (only.keys.low, only.keys.high) == (0, SPACE)
+        done = await world.record(world.paths.outcome("scale-2"))
+        assert done is not None
+        assert decode(Outcome, done).epoch == 2
+        assert await world.record(world.paths.plan) is None
+        assert await world.record(world.paths.request("scale-2")) is None
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("course", "request_id", "reason"),
+    [
+        (two_at_once, "scale-2", "segment 0.0 is not among the current segments"),
+        (behind_a_seal, "scale-1", "stream shop/orders was sealed meanwhile"),
+    ],
+)
+def test_given_a_request_that_another_forestalled_then_it_fails(
+    course: Course, request_id: str, reason: str
+) -> None:
+    async def story() -> None:
+        world, _ = await undisturbed(course)
+        record = await world.record(world.paths.outcome(request_id))
+        assert record is not None
+        outcome = decode(Outcome, record)
+        assert not outcome.done
+        assert outcome.reason is not None
+        assert reason in outcome.reason
+
+    run(story())
+
+
+def test_given_a_sealed_stream_then_all_segments_are_and_stay() -> None:
+    async def story() -> None:
+        world, _ = await undisturbed(sealed)
+        stream = await world.stream()
+        assert stream is not None
+        assert stream.status.state is StreamState.SEALED
+        there = await world.partitions()
+        assert len(there) == 3
+        assert all(p.status.sealed_offset is not None for p in there)
+
+    run(story())
+
+
+def test_given_a_deleted_stream_then_nothing_of_it_is_left() -> None:
+    async def story() -> None:
+        world, _ = await undisturbed(deleted)
+        assert [key for key in await world.everything() if "tombstones" not in key] == [
+            f"/runnel/c/objects/spus/spu-{i}" for i in (1, 2)
+        ]
+
+    run(story())
+
+
+def test_given_a_stream_deleted_before_it_had_records_then_it_is_gone() -> None:
+    async def story() -> None:
+        world = await World.begin()
+        await world.mark_deleting()
+        await world.settle()
+        assert await world.stream() is None
+        assert await world.state() is None
+
+    run(story())
+
+
+def test_given_more_segments_in_the_spec_then_the_widest_are_split() -> None:
+    async def story() -> None:
+        world, _ = await undisturbed(more_wanted)
+        state, stream = await world.state(), await world.stream()
+        assert state is not None
+        assert state.segments == 3
+        assert stream is not None
+        assert stream.status.observed_generation == 2
+        open_ones = [p for p in await world.partitions() if p.spec.desired == "open"]
+        assert all(p.spec.log.max_record_size == 1 << 10 for p in open_ones)
+        assert all(creation_epoch(p.spec.segment_id or 0) == 1 for p in open_ones)
+
+    run(story())
+
+
+def test_given_no_spus_then_it_says_so_and_goes_on_when_they_come() -> None:
+    async def story() -> None:
+        world = await World.begin(spus=())
+        await world.settle()
+        stream = await world.stream()
+        assert stream is not None
+        assert stream.status.state is StreamState.CREATING
+        assert stream.status.reason is not None
+        assert "0 of 1 segments are created" in stream.status.reason
+
+    run(story())
+
+
+def test_given_very_many_segments_then_no_write_is_too_large() -> None:
+    async def story() -> None:
+        world, _ = await undisturbed(created)
+        many = [(keys.low, keys.high) for keys in WHOLE.split(70)]
+        await world.submit(scale([0], many))
+        await world.settle()
+        ids = [segment.id for segment in (await world.epoch(1)).segments]
+        assert len(ids) == 70
+        await world.submit(scale(ids, [(0, SPACE)], "scale-2"))
+        await world.settle()
+        await world.submit(seal())
+        await world.settle()
+        state = await world.state()
+        assert state is not None
+        assert (state.state, state.segments) == (StreamState.SEALED, 1)
+
+    run(story())
+
+
+# -- crashes, and two owners ------------------------------------------------------------------
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", COURSES)
+def test_given_a_crash_after_any_write_then_it_ends_the_same(name: str) -> None:
+    async def story() -> None:
+        world, writes = await undisturbed(COURSES[name])
+        wanted = await world.everything()
+        for crash in sampled(range(writes + 1), every=2):
+            other = await World.begin()
+            await COURSES[name](other)
+            for _ in range(crash):
+                assert await other.move(other.owner)
+            other.owner = other.another()
+            await other.settle()
+            assert await other.everything() == wanted, f"after write {crash}"
+
+    run(story())
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", COURSES)
+def test_given_a_first_owner_that_still_acts_on_what_it_saw_then_it_ends_the_same(
+    name: str,
+) -> None:
+    assert run(first_difference(COURSES[name])) is None
+
+
+async def first_difference(
+    course: Course, every: int = 5, change: Change = unchanged
+) -> str | None:
+    """The first way in which two owners that act in turns end otherwise than one alone does."""
+    world, writes = await undisturbed(course)
+    wanted = await world.everything()
+    ways = product(range(writes + 1), (1, 2, writes), (False, True))
+    for crash, ahead, looks_late in sampled(ways, every=every):
+        other = await World.begin()
+        await course(other)
+        for _ in range(crash):
+            assert await other.move(other.owner)
+        change(other.owner)
+        await _with_a_late_owner(other, ahead, change, looks_late=looks_late)
+        if await other.everything() != wanted:
+            return f"after write {crash}, {ahead} ahead, looks late: {looks_late}"
+    return None
+
+
+async def _with_a_late_owner(world: World, ahead: int, change: Change, *, looks_late: bool) -> None:
+    """The first owner looks, another one makes some writes, and then the first one acts. It
+    decides before those writes, or (``looks_late``) after them, by its old mirror."""
+    late, other = world.owner, world.another()
+    change(other)
+    await late.sync()
+    decided = () if looks_late else await late.look()
+    for _ in range(ahead):
+        if not await world.move(other):
+            break
+    for action in await late.look() if looks_late else decided:
+        # The loop would look again.
+        with suppress(ConflictError):
+            await late.carry_out(action)
+    for _ in range(MOST):
+        if not (await world.move(late) or await world.move(other)):
+            return
+    raise AssertionError("it goes on and on")
+
+
+def without_state(owner: Owner) -> None:
+    """Steps do not compare the stream's state."""
+    write = owner.write
+
+    async def written(action: KvAction) -> None:
+        await write(replace(action, compares=()) if isinstance(action, Step) else action)
+
+    owner.write = written  # type: ignore[method-assign]
+
+
+def test_given_steps_that_do_not_compare_the_state_then_two_owners_differ_from_one() -> None:
+    """A deliberate bug, which shows that the courses above would find it."""
+    found: str | None
+    try:
+        found = run(first_difference(split, 1, without_state))
+    except (AssertionError, RunnelError) as error:
+        found = str(error)
+    assert found is not None
+
+
+def test_given_a_partition_that_changed_meanwhile_then_a_step_on_it_fails() -> None:
+    async def story() -> None:
+        world = await World.begin()
+        await split(world)
+        action: Action | None = None
+        while not (isinstance(action, Step) and action.respec):
+            if action is not None:
+                await world.owner.carry_out(action)
+            await world.owner.sync()
+            (action,) = await world.owner.look()
+        old = next(p for p in await world.partitions() if p.spec.segment_id == 0)
+        led = old.status.model_copy(update={"leader": 1, "term": make_term(0, 1)})
+        await world.put(old.with_status(led))
+        with pytest.raises(ConflictError):
+            await world.owner.carry_out(action)
+        await world.settle()
+        now = next(p for p in await world.partitions() if p.spec.segment_id == 0)
+        assert now.status.leader == 1
+
+    run(story())
+
+
+def test_given_nothing_to_do_then_a_look_reads_nothing() -> None:
+    async def story() -> None:
+        world, _ = await undisturbed(split)
+        read = world.owner.records.read
+        reads = 0
+
+        async def counted(*args: object) -> object:
+            nonlocal reads
+            reads += 1
+            return await read(*args)  # type: ignore[arg-type]
+
+        world.owner.records.read = counted  # type: ignore[method-assign,assignment]
+        for _ in range(3):
+            assert not await world.owner.act()
+        assert reads == 0
+        await world.submit(seal())
+        await world.settle()
+        assert reads > 0
+
+    run(story())
