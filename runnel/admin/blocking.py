@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
@@ -18,10 +18,17 @@ from runnel.admin.calls import OnWarning
 from runnel.admin.client import Admin
 from runnel.admin.http import ScClient
 from runnel.admin.reads import Selector
+from runnel.admin.streams import StreamAdmin
 from runnel.admin.watch import Watch as AsyncWatch
 from runnel.admin.watch import WatchEvent
 from runnel.contexts import default_sc
 from runnel.loop_thread import ClosedError, LoopThread, blocking_form_of
+from schemas.control.streams import (
+    EpochInfo,
+    ScalingEvents,
+    SegmentHistory,
+    StreamRequest,
+)
 from schemas.errors import RunnelError
 from schemas.objects.metadata import Object
 from schemas.objects.partition import Partition
@@ -55,6 +62,51 @@ def administer(
         thread.stop()
 
 
+class BlockingStreamAdmin:
+    """`runnel.admin.streams.StreamAdmin`, blocking."""
+
+    def __init__(self, thread: LoopThread, inner: StreamAdmin) -> None:
+        self._thread = thread
+        self._inner = inner
+        self.name = inner.name
+
+    @blocking_form_of(StreamAdmin.epoch)
+    def epoch(self, number: int | None = None) -> EpochInfo:
+        """An epoch by its number, or the current one."""
+        return self._thread.call(self._inner.epoch(number))
+
+    @blocking_form_of(StreamAdmin.events)
+    def events(self, limit: int = 100) -> ScalingEvents:
+        """When it was scaled, the newest last."""
+        return self._thread.call(self._inner.events(limit))
+
+    @blocking_form_of(StreamAdmin.segment)
+    def segment(self, segment: str) -> SegmentHistory:
+        """A segment, EPOCH.NUMBER, with those before and after it."""
+        return self._thread.call(self._inner.segment(segment))
+
+    @blocking_form_of(StreamAdmin.request)
+    def request(self, request: str) -> StreamRequest:
+        """How far a request is."""
+        return self._thread.call(self._inner.request(request))
+
+    @blocking_form_of(StreamAdmin.scale)
+    def scale(
+        self,
+        seal: Sequence[str],
+        into: Sequence[tuple[float, float]],
+        *,
+        timeout: float = 60.0,
+    ) -> StreamRequest:
+        """Replace segments by others that have the same keys, and wait until that is done."""
+        return self._thread.call(self._inner.scale(seal, into, timeout=timeout))
+
+    @blocking_form_of(StreamAdmin.seal)
+    def seal(self, *, timeout: float = 60.0) -> StreamRequest:
+        """Seal the stream for good, and wait until that is done."""
+        return self._thread.call(self._inner.seal(timeout=timeout))
+
+
 class BlockingAdmin:
     """`runnel.admin.client.Admin`, blocking."""
 
@@ -70,6 +122,10 @@ class BlockingAdmin:
     def create(self, wanted: Object | Mapping[str, Any], *, dry_run: bool = False) -> Object:
         """Create an object. Raises ConflictError if it exists."""
         return self._thread.call(self._admin.create(wanted, dry_run=dry_run))
+
+    def stream(self, name: str) -> BlockingStreamAdmin:
+        """One stream, by SCOPE/NAME, or NAME for one in the scope ``default``; asks nobody yet."""
+        return BlockingStreamAdmin(self._thread, self._admin.stream(name))
 
     @blocking_form_of(Admin.patch)
     def patch(

@@ -20,6 +20,7 @@ import pydantic
 from runnel.net.address import Address, parse_addresses
 from schemas.errors import RunnelError, UnreachableError, error_from
 from schemas.model import Model
+from schemas.objects.kinds import SCOPED, full_name
 from schemas.objects.metadata import Object
 
 REQUEST_TIMEOUT_S: Final = 30.0
@@ -135,7 +136,10 @@ def object_path(cls: type[Object], name: str, below: str = "") -> str:
 
     A name that no object can have must not turn into a path, a query or the name of another one.
     """
-    return f"/v1/{cls.PLURAL}/{quote(name, safe='')}" + (f"/{below}" if below else "")
+    scope, slash, rest = full_name(cls, name).partition("/")
+    parts = (scope, rest) if slash and cls in SCOPED else (name,)
+    path = "/".join((cls.PLURAL, *(quote(part, safe="") for part in parts)))
+    return f"/v1/{path}" + (f"/{below}" if below else "")
 
 
 def parse_answer(cls: type[Kind], answer: Any) -> Kind:

@@ -21,6 +21,7 @@ from runnel.admin.http import MERGE_PATCH, ScClient
 from runnel.admin.manifests import parse_object
 from runnel.admin.reads import ObjectReads, Selector, selection
 from runnel.admin.states import find_resolution
+from runnel.admin.streams import StreamAdmin
 from runnel.admin.wait import wait_for
 from runnel.admin.watch import Watch
 from schemas.errors import (
@@ -29,9 +30,10 @@ from schemas.errors import (
     NotFoundError,
     RunnelError,
 )
-from schemas.objects.kinds import find_kind
+from schemas.objects.kinds import find_kind, full_name
 from schemas.objects.metadata import Object
 from schemas.objects.partition import UNCLEAN_ELECTION, Partition
+from schemas.objects.stream import Stream
 
 _APPLY_ATTEMPTS: Final = 5
 _DRY: Final = {"dryRun": "true"}
@@ -139,7 +141,7 @@ class Admin(ObjectReads):
         """
         query = selection(selector)
         if name is not None:
-            query["fieldSelector"] = f"metadata.name={name}"
+            query["fieldSelector"] = f"metadata.name={full_name(find_kind(kind), name)}"
         return Watch(
             self._sc,
             find_kind(kind),
@@ -163,6 +165,10 @@ class Admin(ObjectReads):
         self._written(name)
         answer = await self._sc.call("DELETE", object_path(cls, name), query=query or None)
         return parse_answer(cls, answer)
+
+    def stream(self, name: str) -> StreamAdmin:
+        """One stream, by SCOPE/NAME, or NAME for one in the scope ``default``; asks nobody yet."""
+        return StreamAdmin(self._sc, full_name(Stream, name))
 
     async def history(self, kind: str, name: str, limit: int = 20) -> History:
         """The last writes of an object that exists. Raises NotFoundError."""

@@ -105,6 +105,9 @@ COMMANDS: Final = {
     "topic": LazyCommand(
         ".partition.topic", "app", "Show the offsets of a topic, truncate or seal it."
     ),
+    "stream": LazyCommand(
+        ".stream.stream", "app", "Show the segments of a stream, scale or seal it."
+    ),
     "archive": LazyCommand(
         ".archive.archive", "app", "Take topics into their archives, and show what is there."
     ),

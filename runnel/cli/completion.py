@@ -55,6 +55,11 @@ def topics(context: typer.Context, incomplete: str) -> list[str]:
     return _offered("topics", context.params.get("sc"), incomplete)
 
 
+def streams(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of the streams."""
+    return _offered("streams", context.params.get("sc"), incomplete)
+
+
 def pipelines(context: typer.Context, incomplete: str) -> list[str]:
     """Names of the pipelines."""
     return _offered("pipelines", context.params.get("sc"), incomplete)

@@ -15,6 +15,7 @@ from schemas.objects.partition import Partition, is_writable
 from schemas.objects.pipeline import Pipeline, PipelineState
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup
+from schemas.objects.stream import Stream
 from schemas.objects.topic import Topic
 
 if TYPE_CHECKING:
@@ -160,6 +161,21 @@ def _pipeline(obj: Object) -> list[tuple[str, str, bool]]:
     ]
 
 
+def _stream(obj: Object) -> list[tuple[str, str, bool]]:
+    if not isinstance(obj, Stream):
+        raise TypeError(obj)
+    status = obj.status
+    return [
+        ("STATE", "deleting" if obj.deleting else status.state.value, False),
+        ("EPOCH", _number(status.current_epoch), False),
+        ("SEGMENTS", _number(status.segments), False),
+        ("REPLICAS", str(obj.spec.replication_factor), False),
+        ("REASON", printable(status.reason or ""), False),
+        ("QUEUED", _number(status.queued), True),
+        ("TAGS", printable(",".join(obj.spec.tags)) or "-", True),
+    ]
+
+
 def _number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
@@ -170,6 +186,7 @@ _COLUMNS: dict[str, Callable[[Object], list[tuple[str, str, bool]]]] = {
     "Topic": _topic,
     "Partition": _partition,
     "Pipeline": _pipeline,
+    "Stream": _stream,
 }
 
 

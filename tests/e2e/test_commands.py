@@ -75,10 +75,10 @@ REFUSED = {
         1,
         "TLS is not available in this version",
     ),
-    "given-a-kind-nobody-serves-then-it-says-so": (
-        manifest("s", "{scope: x}", "Stream"),
+    "given-a-stream-that-scales-by-itself-then-it-says-so": (
+        manifest("s", "{scaling: {type: eventsPerSecond}}", "Stream"),
         1,
-        "streams are not served by this version",
+        "eventsPerSecond is not available in this version",
     ),
     "given-a-partition-then-its-topic-is-named": (
         manifest(

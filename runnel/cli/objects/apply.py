@@ -36,6 +36,8 @@ from schemas.objects.spu import Spu
 from schemas.objects.system_topics import is_system_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from runnel.admin.blocking import BlockingAdmin
     from schemas.objects.metadata import Object
 
@@ -43,14 +45,17 @@ create_app = typer.Typer(help="Create an object from options.", no_args_is_help=
 
 
 #: What `apply --wait` waits for: that the object works. Others work as soon as they are stored.
-_WORKS: Final = {"topics": "provisioned", "spugroups": "reserved"}
+_WORKS: Final = {"topics": "provisioned", "spugroups": "reserved", "streams": "active"}
 
 
 def apply(
     filename: FilesOption,
     recursive: RecursiveOption = False,
     wait_for_it: Annotated[
-        bool, typer.Option("--wait", help="Wait until topics are placed, and groups reserved.")
+        bool,
+        typer.Option(
+            "--wait", help="Wait until topics are placed, groups reserved, and streams active."
+        ),
     ] = False,
     timeout: TimeoutOption = "60s",
     dry_run: DryRunOption = False,
@@ -133,6 +138,71 @@ def create_topic(
         print(f"topic/{name} created{_tried(dry_run)}")
         if wait_for_it and not dry_run:
             _explain_placement(cluster, name)
+
+
+@create_app.command("scope")
+def create_scope(
+    name: Annotated[str, typer.Argument(help="The scope's name.")],
+    dry_run: DryRunOption = False,
+    sc: ScOption = None,
+) -> None:
+    """Create a scope: a namespace of streams. The scope default exists always."""
+    _create("Scope", name, {}, dry_run=dry_run, sc=sc)
+
+
+@create_app.command("stream")
+def create_stream(
+    name: Annotated[str, typer.Argument(help="SCOPE/NAME, or NAME in the scope default.")],
+    segments: Annotated[int, typer.Option("--segments", help="Segments to begin with.")] = 1,
+    replication_factor: Annotated[int, typer.Option("--replication-factor", "-r")] = 1,
+    min_in_sync_replicas: Annotated[int | None, typer.Option()] = None,
+    max_record_size: Annotated[str | None, typer.Option(metavar="SIZE")] = None,
+    compression: Annotated[str | None, typer.Option(help="none, lz4 or zstd")] = None,
+    durability: Annotated[str | None, typer.Option(help="fsync or replicated")] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="May be repeated.", show_default=False)
+    ] = None,
+    wait_for_it: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait until its segments exist.")
+    ] = True,
+    timeout: TimeoutOption = "60s",
+    dry_run: DryRunOption = False,
+    sc: ScOption = None,
+) -> None:
+    """Create a stream: a log whose segments can be split and merged."""
+    seconds = parse_timeout(timeout)
+    spec: dict[str, object] = {
+        "scaling": {"minSegments": segments},
+        "replicationFactor": replication_factor,
+        "minInSyncReplicas": min_in_sync_replicas,
+        "maxRecordSize": max_record_size,
+        "compression": compression,
+        "durability": durability,
+        "tags": tag,
+    }
+    full = _create("Stream", name, spec, dry_run=dry_run, sc=sc)
+    if wait_for_it and not dry_run:
+        with administered(sc) as cluster:
+            cluster.wait("stream", full, "active", timeout=seconds)
+
+
+def _create(
+    kind: str, name: str, spec: Mapping[str, object], *, dry_run: bool, sc: str | None
+) -> str:
+    """Create an object, say so, and give its name. Raises InvalidRequestError, ConflictError."""
+    manifest = {
+        "apiVersion": "runnel/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {key: value for key, value in spec.items() if value is not None},
+    }
+    obj, problems = build_object(manifest)
+    if obj is None:
+        raise InvalidRequestError("; ".join(str(problem) for problem in problems))
+    with administered(sc) as cluster:
+        cluster.create(obj, dry_run=dry_run)
+    print(f"{kind.lower()}/{obj.name} created{_tried(dry_run)}")
+    return obj.name
 
 
 def _labels(given: list[str]) -> dict[str, str]:

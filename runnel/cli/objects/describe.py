@@ -19,6 +19,7 @@ from schemas.objects.pipeline import PipelineProgress
 from schemas.objects.quantities import format_size
 from schemas.objects.spu import Spu
 from schemas.objects.spu_group import SpuGroup
+from schemas.objects.stream import Stream
 from schemas.objects.topic import Topic
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from runnel.admin.blocking import BlockingAdmin
 
 _HISTORY_SHOWN = 10
+_EPOCHS_SHOWN = 10
 #: Paths that say nothing in a history: numbers of a run are stored now and then.
 _UNTOLD = {
     "status.reason",
@@ -54,6 +56,8 @@ def describe(kind: KindArgument, name: NameArgument, sc: ScOption = None) -> Non
                 _print_replicas(cluster, obj, sc)
             case Spu():
                 _print_held(cluster, obj)
+            case Stream():
+                _print_segments(cluster, obj)
             case SpuGroup():
                 _print_belonging("SPUs", cluster.list("spus", f"spugroup={obj.name}"))
             case _:
@@ -163,6 +167,20 @@ def replica_row(replica: ReplicaState, end: int | None) -> list[str]:
         behind,
         _printable(replica.reason or ""),
     ]
+
+
+def _print_segments(cluster: BlockingAdmin, stream: Stream) -> None:
+    """The last epochs as a drawing, and the partitions of the current segments."""
+    current = stream.status.current_epoch
+    if current is None:
+        return
+    from runnel.cli.stream.stream import print_map
+
+    of = cluster.stream(stream.name)
+    try:
+        print_map([of.epoch(n) for n in range(max(0, current - _EPOCHS_SHOWN + 1), current + 1)])
+    except RunnelError as error:
+        print(f"Segments:\n  (not known: {error.message})")
 
 
 def _print_held(cluster: BlockingAdmin, spu: Spu) -> None:

@@ -36,8 +36,6 @@ def explain(
     if field.path:
         print(f"FIELD:    {field.path}")
         print(f"TYPE:     {_facts(field)}")
-    if cls.NOT_SERVED is not None:
-        print(f"NOTE:     {cls.NOT_SERVED}")
     if cls.SYSTEM_WRITTEN:
         print("NOTE:     written by the system; users read it")
     if field.description:

@@ -1,0 +1,1 @@
+"""``runnel stream``: the segments of a stream, and how they change."""

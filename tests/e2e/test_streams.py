@@ -1,0 +1,90 @@
+"""``runnel stream`` and the commands for objects, as users call them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.conftest import Command
+
+
+@pytest.fixture(scope="module")
+def stream(cluster: Command) -> str:
+    assert cluster("create", "scope", "shop") == "scope/shop created\n"
+    made = cluster("create", "stream", "shop/orders", "--segments", "2", "-r", "2", "--tag", "a")
+    assert made == "stream/shop/orders created\n"
+    return "shop/orders"
+
+
+def test_given_a_stream_then_its_life(cluster: Command, stream: str) -> None:
+    assert cluster.json("get", "stream", stream)["status"] == {
+        "observedGeneration": 1,
+        "state": "active",
+        "currentEpoch": 0,
+        "segments": 2,
+    }
+    done = cluster("stream", "scale", stream, "--segments", "4")
+    assert done.startswith("stream shop/orders scaled from 2 to 4 segments in epoch 1\n")
+    assert cluster("stream", "scale", stream, "--segments", "4") == (
+        "stream shop/orders unchanged: 4 segments\n"
+    )
+    merged = cluster("stream", "scale", stream, "--merge", "1.2", "--merge", "1.3")
+    assert "scaled from 4 to 3 segments in epoch 2" in merged
+    cluster("stream", "scale", stream, "--split", "1.4", "--parts", "3")
+    rows = [row.split()[:3] for row in cluster("stream", "segments", stream).splitlines()[1:]]
+    assert rows[0] == ["2.6", "0", "0.5"]
+    assert [row[0] for row in rows] == ["2.6", "3.7", "3.8", "3.9", "1.5"]
+    older = cluster("stream", "segments", stream, "--epoch", "0")
+    assert [row.split()[0] for row in older.splitlines()[1:]] == ["0.0", "0.1"]
+    one = cluster("stream", "segment", stream, "1.4")
+    assert "Successors:    3.7, 3.8, 3.9\n" in one
+    assert "Predecessors:  0.1\n" in one
+    events = cluster("stream", "epochs", stream).splitlines()[1:]
+    assert [row.split()[::2] for row in events] == [
+        ["0", "0"], ["1", "2"], ["2", "0"], ["3", "1"],
+    ]  # fmt: skip
+    described = cluster("describe", "stream", stream)
+    assert "epoch 2  |               6               |       4       |       5       |" in described
+    assert f"{stream} " in cluster("get", "streams")
+    assert "only a sealed one can be deleted" in cluster.fails("delete", "stream", stream, code=4)
+    assert "add --yes to confirm" in cluster.fails("stream", "seal", stream, code=2)
+    assert cluster("stream", "seal", stream, "--yes") == "stream shop/orders sealed\n"
+    assert cluster("wait", "stream", stream, "--for", "sealed") == "stream/shop/orders sealed\n"
+    refused = cluster.fails("stream", "scale", stream, "--segments", "2", code=4)
+    assert "is sealed: it takes no more requests" in refused
+    cluster("cluster", "check")
+    cluster("delete", "stream", stream)
+    cluster("wait", "stream", stream, "--for", "deleted")
+    assert "scope/shop deleted" in cluster("delete", "scope", "shop")
+
+
+def test_given_a_manifest_then_more_segments_are_made(cluster: Command) -> None:
+    text = (
+        "apiVersion: runnel/v1\nkind: Stream\nmetadata: {name: clicks}\n"
+        "spec: {scaling: {minSegments: %d}}\n"
+    )
+    applied = cluster("apply", "-f", "-", "--wait", stdin=text % 1)
+    assert applied == "stream/default/clicks created\n"
+    assert cluster("apply", "-f", "-", stdin=text % 1) == "stream/default/clicks unchanged\n"
+    assert "configured" in cluster("apply", "-f", "-", "--wait", stdin=text % 3)
+    cluster("wait", "stream", "clicks", "--for", "active")
+    cluster("stream", "scale", "clicks", "--segments", "5")
+    few = cluster.fails("stream", "scale", "clicks", "--segments", "2", code=2)
+    assert "fewer than spec.scaling.minSegments (3)" in few
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("stream", "scale", "nope", "--segments", "2"), 3, "'default/nope' does not exist"),
+        (("stream", "segments", "a/b/c"), 3, "does not exist"),
+        (("stream", "scale", "nope"), 2, "give one of --segments, --split and --merge"),
+        (("create", "stream", "none/s"), 3, "runnel create scope none"),
+        (("create", "stream", "s", "--segments", "0"), 2, "spec.scaling.minSegments"),
+        (("delete", "scope", "default"), 4, "always exists"),
+    ],
+)
+def test_given_what_cannot_be_then_said(
+    cluster: Command, arguments: tuple[str, ...], code: int, text: str
+) -> None:
+    cluster("create", "stream", "s", "--dry-run")
+    assert text in cluster.fails(*arguments, code=code)
