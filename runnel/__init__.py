@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from runnel.archive.source import ArchivedTopic
     from runnel.archiving.run import ArchiveRun
     from runnel.archiving.verify import FileProblem
-    from runnel.blocking import Cluster, connect
+    from runnel.blocking import Cluster, StreamHandle, connect
     from runnel.consume.blocking import Consumer
     from runnel.consume.counts import ConsumerMetrics
     from runnel.consume.known_topic import KnownTopic
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from runnel.records.offset_and_term import OffsetAndTerm
     from runnel.records.record import BatchMetadata, Record, RecordMetadata
     from runnel.records.row_values import Misfit, MisfitError
+    from runnel.streams.blocking import StreamConsumer, StreamProducer
     from schemas.daemon.latency import Latencies
     from schemas.errors import (
         CompactedError,
@@ -150,6 +151,9 @@ __all__ = [
     "Stop",
     "StorageFailedError",
     "StorageFullError",
+    "StreamConsumer",
+    "StreamHandle",
+    "StreamProducer",
     "TableDelivery",
     "TerminalError",
     "Topic",
@@ -185,7 +189,10 @@ _HOMES: Final = {
     "Cluster": ".blocking",
     "Consumer": ".consume.blocking",
     "Producer": ".produce.blocking",
+    "StreamHandle": ".blocking",
     "connect": ".blocking",
+    "StreamConsumer": ".streams.blocking",
+    "StreamProducer": ".streams.blocking",
     "LocalCluster": ".local_cluster",
     "ConsumerSettings": ".consume.settings",
     "KnownTopic": ".consume.known_topic",

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from runnel.client import Cluster, Opening
+from runnel.client import Cluster, Opening, StreamHandle
 from runnel.consume.consumer import Consumer
 from runnel.consume.settings import ConsumerSettings
 from runnel.contexts import default_sc
@@ -20,6 +20,8 @@ from runnel.net.offsets import TransactionId
 from runnel.produce.counts import ProducerMetrics
 from runnel.produce.producer import Producer
 from runnel.produce.settings import ProducerSettings
+from runnel.streams.consumer import StreamConsumer
+from runnel.streams.producer import StreamProducer
 
 __all__ = [
     "Cluster",
@@ -28,6 +30,9 @@ __all__ = [
     "Producer",
     "ProducerMetrics",
     "ProducerSettings",
+    "StreamConsumer",
+    "StreamHandle",
+    "StreamProducer",
     "TransactionId",
     "connect",
 ]

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from runnel import client
 from runnel.admin.answers import ClusterInfo, PartitionOffsets
-from runnel.admin.blocking import BlockingAdmin
+from runnel.admin.blocking import BlockingAdmin, BlockingStreamAdmin
 from runnel.archive.manifest import ArchivedFile
 from runnel.archive.source import ArchivedTopic
 from runnel.archiving.run import ArchiveRun, Execute, OnFile
@@ -44,6 +44,9 @@ from runnel.produce.producer import Progress
 from runnel.produce.settings import ProducerOptions, ProducerSettings
 from runnel.produce.write import WRITE_TIMEOUT_S, Written
 from runnel.records.offset_and_term import OffsetAndTerm
+from runnel.streams.blocking import StreamConsumer, StreamProducer
+from runnel.streams.consumer import StreamConsumer as AsyncStreamConsumer
+from runnel.streams.consumer import StreamStart, StreamStop
 from schemas.control.assignments import TopicAssignment
 from schemas.daemon.log_ring import MAX_ANSWER_LINES
 from schemas.errors import RunnelError
@@ -141,6 +144,10 @@ class Cluster(BlockingAdmin):
             self._inner.open_producer(topic, ProducerSettings(**options), wait_for_room=True)
         )
         return Producer(self._thread, opened)
+
+    def stream(self, name: str) -> StreamHandle:
+        """One stream, by SCOPE/NAME, or NAME for one in the scope ``default``; asks nobody yet."""
+        return StreamHandle(self._thread, self._inner.stream(name))
 
     @blocking_form_of(client.Cluster.write)
     def write(
@@ -419,3 +426,41 @@ class Cluster(BlockingAdmin):
     def topic(self, name: str) -> TopicAssignment:
         """Partitions and leaders of a topic, as the SC knows them now."""
         return self._thread.call(self._inner.topic(name))
+
+
+class StreamHandle(BlockingStreamAdmin):
+    """One stream: its segments, requests to change them, and its records."""
+
+    def __init__(self, thread: LoopThread, inner: client.StreamHandle) -> None:
+        super().__init__(thread, inner)
+        self._handle = inner
+
+    def producer(self, **options: Unpack[ProducerOptions]) -> StreamProducer:
+        """A producer. Options: `ProducerSettings`; ``acks`` are ``committed`` or ``leader``.
+
+        The key of a record decides its segment; records of one key keep their order while the
+        stream is scaled. Raises NotFoundError, NotReadyError while the stream is being created.
+        """
+        settings = ProducerSettings(**options)
+        opened = self._thread.call(self._handle.open_producer(settings, wait_for_room=True))
+        return StreamProducer(self._thread, opened)
+
+    def consumer(
+        self,
+        start: StreamStart = "latest",
+        stop: StreamStop = None,
+        *,
+        timeout: float | None = None,
+        settings: ConsumerSettings | None = None,
+    ) -> StreamConsumer:
+        """A consumer from the beginning of the stream, or from its end.
+
+        ``stop``: None follows until the stream is sealed, "latest" ends where the stream ended when
+        reading began. Records of one key come in the order of their writes; ``record.partition``
+        is the number of their segment.
+        """
+
+        async def opened() -> AsyncStreamConsumer:
+            return self._handle.consumer(start, stop, timeout=timeout, settings=settings)
+
+        return StreamConsumer(self._thread, self._thread.call(opened()))

@@ -19,6 +19,7 @@ from schemas.control.streams import (
     ScalingEvents,
     SealRequest,
     SegmentHistory,
+    SegmentInfo,
     StreamRequest,
 )
 from schemas.errors import ConflictError, DeadlineExceededError, RunnelError
@@ -110,13 +111,14 @@ class StreamAdmin:
         return _parsed(StreamRequest, await self._sc.call("POST", path, body=body.to_json()))
 
 
+def segment_of(info: SegmentInfo) -> Segment:
+    """A segment in whole numbers, as `schemas.streams` computes with it."""
+    return Segment(parse_segment(info.id), KeyRange(place_of(info.low), place_of(info.high)))
+
+
 def epoch_of(info: EpochInfo) -> Epoch:
-    """An epoch in whole numbers, as `schemas.streams` computes with it."""
-    segments = tuple(
-        Segment(parse_segment(one.id), KeyRange(place_of(one.low), place_of(one.high)))
-        for one in info.segments
-    )
-    return Epoch(info.epoch, info.epoch, info.time_ms, segments)
+    """An epoch in whole numbers."""
+    return Epoch(info.epoch, info.epoch, info.time_ms, tuple(map(segment_of, info.segments)))
 
 
 def request_of(

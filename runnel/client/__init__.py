@@ -5,6 +5,7 @@ from runnel.client.cluster import Cluster, health_html
 from runnel.client.opening import Opening
 from runnel.client.partitions import OFFSETS_TIMEOUT_S
 from runnel.client.records import DEFAULT_READ_BYTES
+from runnel.client.streams import StreamHandle
 
 __all__ = [
     "ARCHIVE_WORKERS",
@@ -12,5 +13,6 @@ __all__ = [
     "OFFSETS_TIMEOUT_S",
     "Cluster",
     "Opening",
+    "StreamHandle",
     "health_html",
 ]

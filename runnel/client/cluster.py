@@ -14,10 +14,11 @@ from runnel.admin.http import ScClient
 from runnel.client.archives import Archives
 from runnel.client.consumers import Consumers
 from runnel.client.history import History
+from runnel.client.streams import Streams
 from schemas.objects.html import Row, html_table
 
 
-class Cluster(Archives, Consumers, History):
+class Cluster(Archives, Consumers, History, Streams):
     """A client of one cluster; close it, or use it with ``async with``.
 
     `Cluster.apply`, `Cluster.get`, `Cluster.watch` and their neighbours work on its objects.
@@ -73,6 +74,7 @@ class Cluster(Archives, Consumers, History):
         Raises the first thing that could not be delivered; everything is closed all the same.
         """
         try:
+            await self._end_streams()
             failures = await asyncio.gather(
                 *(opened.close() for opened in {*self._open, *self._consumers}),
                 return_exceptions=True,
@@ -91,12 +93,17 @@ class Cluster(Archives, Consumers, History):
             await self.close()
             return
         try:
+            await self._end_streams()
             await asyncio.gather(
                 *(opened.leave(error) for opened in {*self._open, *self._consumers}),
                 return_exceptions=True,
             )
         finally:
             await self._end()
+
+    async def _end_streams(self) -> None:
+        for opened in list(self._stream_consumers):
+            await opened.close()
 
     async def __aenter__(self) -> Self:
         return self

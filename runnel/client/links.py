@@ -29,6 +29,7 @@ from runnel.positions.store import PositionStore
 from runnel.produce.counts import SendCounts
 from runnel.produce.producer import Producer
 from runnel.records.schema_resolution import ReadColumns
+from runnel.streams.consumer import StreamConsumer
 from schemas.columns.topic_schema import TopicSchema
 from schemas.control.assignments import TopicAssignment
 from schemas.errors import NotFoundError, UnreachableError
@@ -56,6 +57,7 @@ class Links(Admin):
         self._fetched: dict[str, FetchCounts] = {}
         # A consumer at its end may be read on after a seek; its user need not close it.
         self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
+        self._stream_consumers: weakref.WeakSet[StreamConsumer] = weakref.WeakSet()
         # By the topic's uid: the spec that the SC sent last, and when.
         self._specs: dict[str, tuple[TopicSpec, float]] = {}
         self._positions = PositionStore(

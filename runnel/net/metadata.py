@@ -108,6 +108,10 @@ class LeaderCache:
         self._entries.pop(name, None)
 
     async def _unknown(self, name: str) -> NotFoundError:
+        if "/" in name:
+            return NotFoundError(
+                f"stream {name!r} does not exist; create it with: runnel create stream {name}"
+            )
         try:
             answer = await self._source.call("GET", "/v1/topics")
         except RunnelError:

@@ -37,11 +37,12 @@ class ProducerBatch(Generic[O]):
     """The records of one future batch: lists while it is open, Arrow when they came as a table.
 
     ``size`` is the estimated bytes in memory and on the wire, before compression. ``with_ids``: all
-    records have transaction ids, which are in ``ids``, or in the last column of a table.
+    records have transaction ids, which are in ``ids``, or in the last column of a table. ``moved``:
+    where each record went, if another partition than this batch's has to take it.
     """
 
     __slots__ = (
-        "_records", "count", "headers", "ids", "keys", "opened_at", "outcome", "partition",
+        "_records", "count", "headers", "ids", "keys", "moved", "opened_at", "outcome", "partition",
         "sealed", "size", "timestamps", "values", "with_ids",
     )  # fmt: skip
 
@@ -66,6 +67,7 @@ class ProducerBatch(Generic[O]):
         self.headers: dict[int, Headers] = {}
         self.with_ids = False
         self.ids: array[int] | None = None
+        self.moved: list[tuple[ProducerBatch[O], int]] | None = None
 
     def truncate(self) -> None:
         """Remove the parts of a record that an interrupted append left."""

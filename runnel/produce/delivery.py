@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
-from typing import Protocol, cast
+from typing import Final, Protocol
 
 from runnel.fork import OpenedIn
 from runnel.produce.batch import ProducerBatch
 from runnel.records.record import BatchMetadata, RecordMetadata
 from schemas.errors import DeadlineExceededError, RunnelError
 
+MOVED: Final = -2
+"""The outcome of a batch whose records went elsewhere, once all of these have an outcome."""
+
 
 class Outcome(Future[int]):
-    """The base offset of a batch, once it is in the log; -1 if nothing is acknowledged."""
+    """The base offset of a batch, once it is in the log; -1 if nothing is acknowledged, `MOVED` if
+    its records went elsewhere."""
 
     def __init__(self, topic: str) -> None:
         super().__init__()
@@ -88,9 +92,12 @@ class Delivery:
         """Call a function when the outcome is known, in the thread that learns it."""
 
         def tell(outcome: Future[int]) -> None:
-            # Senders fail batches with nothing else.
-            error = cast("RunnelError | None", outcome.exception())
-            located = self._located(outcome.result()) if error is None else None
+            error, located = None, None
+            try:
+                located = self._located(outcome.result())
+            except RunnelError as failure:
+                # Senders fail batches with nothing else.
+                error = failure
             try:
                 on_delivery(error, located)
             except BaseException:
@@ -107,6 +114,9 @@ class Delivery:
 
     def _located(self, base_offset: int) -> RecordMetadata:
         batch, index = self._source.place(self._index)
+        if base_offset == MOVED:
+            batch, index = _moved_to(batch, index)
+            base_offset = batch.outcome.result()
         return RecordMetadata(
             batch.outcome.topic,
             batch.partition,
@@ -129,15 +139,31 @@ class TableDelivery:
 
     def result(self, timeout: float | None = None) -> tuple[BatchMetadata, ...]:
         """Block until every batch is acknowledged; ``timeout`` seconds bound each of the waits."""
-        return tuple(self._located(batch, _wait(batch.outcome, timeout)) for batch in self._batches)
+        return tuple(
+            found
+            for batch in self._batches
+            for found in _located_all(batch, _wait(batch.outcome, timeout))
+        )
 
     def __await__(self) -> Generator[object, None, tuple[BatchMetadata, ...]]:
-        found = []
+        found: list[BatchMetadata] = []
         for batch in self._batches:
             base_offset = yield from asyncio.wrap_future(batch.outcome).__await__()
-            found.append(self._located(batch, base_offset))
+            found.extend(_located_all(batch, base_offset))
         return tuple(found)
 
-    @staticmethod
-    def _located(batch: Batch, base_offset: int) -> BatchMetadata:
-        return BatchMetadata(batch.outcome.topic, batch.partition, base_offset, batch.count)
+
+def _moved_to(batch: Batch, index: int) -> tuple[Batch, int]:
+    """The batch that a record went to at last, and its row there."""
+    while batch.moved is not None:
+        batch, index = batch.moved[index]
+    return batch, index
+
+
+def _located_all(batch: Batch, base_offset: int) -> Iterator[BatchMetadata]:
+    """Where a batch is in the log, or the batches that its records went to."""
+    if batch.moved is None:
+        yield BatchMetadata(batch.outcome.topic, batch.partition, base_offset, batch.count)
+        return
+    for part in dict.fromkeys(part for part, _ in batch.moved):
+        yield from _located_all(part, part.outcome.result())

@@ -43,6 +43,7 @@ from runnel.records.tables import (
 )
 from schemas.columns.topic_schema import TopicSchema
 from schemas.errors import RunnelError, error_from
+from schemas.wire.batch import Buffer
 from schemas.wire.record_requests import Acks
 
 Progress = Callable[[int, int], None]
@@ -123,6 +124,8 @@ class Producer(RecordSender):
         self._tasks: list[asyncio.Task[None]] = [
             self._loop.create_task(growth, name=f"partitions of {route.name}")
         ]
+        #: What a producer does that knows another place for what a sealed log refuses.
+        self._on_sealed: Callable[[Batch, list[Buffer]], None] | None = None
         self._unsettled: set[Batch] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._failed_records = 0
@@ -318,6 +321,7 @@ class Producer(RecordSender):
                 self._counts,
                 self._settled,
                 monotonic,
+                self._on_sealed,
             )
             self._senders[partition] = sender
             self._tasks.append(
@@ -329,11 +333,14 @@ class Producer(RecordSender):
         self._unsettled.discard(batch)
         failure = batch.outcome.exception()
         if failure is not None:
-            self._failed_records += batch.count
-            if self._first_failure is None and isinstance(failure, RunnelError):
-                self._first_failure = failure
+            self._note_failure(batch, failure)
         self._send_buffer.release(batch)
         self._drained.set()
+
+    def _note_failure(self, batch: Batch, failure: BaseException) -> None:
+        self._failed_records += batch.count
+        if self._first_failure is None and isinstance(failure, RunnelError):
+            self._first_failure = failure
 
 
 def _now_us() -> int:

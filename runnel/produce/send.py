@@ -89,8 +89,8 @@ class RecordSender:
                     on_delivery,
                 )
             return self.send(
-                value if value is None else _as_bytes("value", value),
-                key if key is None else _as_bytes("key", key),
+                value if value is None else as_bytes("value", value),
+                key if key is None else as_bytes("key", key),
                 timestamp,
                 headers,
                 partition,
@@ -102,7 +102,8 @@ class RecordSender:
         )
 
 
-def _as_bytes(what: str, data: object) -> bytes:
+def as_bytes(what: str, data: object) -> bytes:
+    """Text as UTF-8, and bytes as they are. Raises InvalidRequestError for anything else."""
     if isinstance(data, str):
         return data.encode()
     if isinstance(data, bytes | bytearray | memoryview):

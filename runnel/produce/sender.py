@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -89,7 +89,9 @@ class _Attempted:
 class PartitionSender:
     """Run `run` as a task. ``settled`` is called with every batch that was delivered or failed.
 
-    ``clock`` is the one that stamped the batches, in seconds.
+    ``clock`` is the one that stamped the batches, in seconds. ``on_sealed`` takes each batch that a
+    sealed log refuses, in order, with its bytes: it does not fail then. While ``held``, nothing new
+    is sent.
     """
 
     index: int
@@ -98,6 +100,8 @@ class PartitionSender:
     counts: SendCounts
     settled: Callable[[Batch], None]
     clock: Callable[[], float]
+    on_sealed: Callable[[Batch, list[Buffer]], None] | None = None
+    held: bool = False
     _queue: deque[Batch] = field(default_factory=deque)
     _window: deque[_Attempted] = field(default_factory=deque)
     _event: asyncio.Event = field(default_factory=asyncio.Event)
@@ -118,6 +122,25 @@ class PartitionSender:
             return
         self._queue.append(batch)
         self._event.set()
+
+    def put_first(self, batches: Sequence[Batch]) -> None:
+        """Send these batches, in order, before those that wait."""
+        if self._ended is not None:
+            for batch in batches:
+                self._fail(batch, self._ended)
+            return
+        self._queue.extendleft(reversed(batches))
+        self._event.set()
+
+    def release(self) -> None:
+        """Send what was held back."""
+        self.held = False
+        self._event.set()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no batch waits or is under way."""
+        return not self._queue and not self._window
 
     async def run(self) -> None:
         """Send batches from `put` until cancelled; call `end` after that."""
@@ -148,7 +171,7 @@ class PartitionSender:
 
     async def _step(self) -> None:
         failed = self._collect()
-        while failed is None and self._queue and self._has_room():
+        while failed is None and self._queue and self._has_room() and not self.held:
             failed = await self._start(self._number(self._queue.popleft()))
         if failed is not None:
             await self._recover()
@@ -358,10 +381,14 @@ class PartitionSender:
             self._new_epoch()
 
     def _give_up(self, head: _Attempted, failure: RunnelError) -> None:
-        self._fail(head.batch, failure)
         if isinstance(failure, SealedError):
             # The leader says of each later batch, by its old number, whether it came before.
+            if self.on_sealed is not None:
+                self.on_sealed(head.batch, head.pieces)
+            else:
+                self._fail(head.batch, failure)
             return
+        self._fail(head.batch, failure)
         rest, self._window = self._window, deque()
         # Later batches that may be in the log already cannot get new numbers.
         for attempted in rest:

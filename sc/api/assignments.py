@@ -23,53 +23,69 @@ from schemas.control.assignments import (
 from schemas.ids import PartitionUid
 from schemas.objects.partition import Partition, is_led
 from schemas.objects.spu import Spu, SpuResolution
-from schemas.objects.topic import Topic
+from schemas.objects.stream import Stream, StreamState
+from schemas.objects.topic import Topic, TopicResolution
 
 #: After this many partitions, other tasks get a turn.
 SLICE: Final = 250
+#: How far the placement of a stream has come, as clients of topics know it.
+_RESOLUTIONS: Final = {
+    StreamState.CREATING: TopicResolution.PENDING,
+    StreamState.DELETING: TopicResolution.DELETING,
+}
 
 
 async def assignments(controller: Controller, topics: frozenset[str]) -> Assignments:
-    """The assignments of some topics, or of all when the set is empty."""
+    """The assignments of some topics, or of all when the set is empty; a name SCOPE/NAME stands for
+    a stream, whose partitions are its segments by their numbers."""
     store = controller.view.store
     revision = store.revision
-    if topics:
-        found = [t for name in sorted(topics) if (t := store.get(Topic, name)) is not None]
-    else:
-        found = store.objects(Topic)
-    taken = [(topic, _partitions(store, topic)) for topic in found if not topic.deleting]
+    found: list[Topic | Stream] = list(() if topics else store.objects(Topic))
+    for name in sorted(topics):
+        one = store.get(Stream, name) if "/" in name else store.get(Topic, name)
+        if one is not None:
+            found.append(one)
+    taken = [(one, _partitions(store, one)) for one in found if not one.deleting]
     spus = {spu.spec.spu_id: spu for spu in store.objects(Spu)}
     return Assignments(
         cluster=controller.keys.cluster,
         cluster_uid=controller.leadership.cluster_uid,
         revision=revision,
-        topics=tuple([await _topic(topic, partitions, spus) for topic, partitions in taken]),
+        topics=tuple([await _assignment(one, partitions, spus) for one, partitions in taken]),
     )
 
 
-def _partitions(store: LocalStore, topic: Topic) -> list[Partition]:
-    found = store.partitions_of("Topic", topic.name)
-    return [partition for partition in found if partition.spec.owner.uid == topic.uid]
+def _partitions(store: LocalStore, owner: Topic | Stream) -> list[Partition]:
+    found = store.partitions_of(owner.kind, owner.name)
+    return [partition for partition in found if partition.spec.owner.uid == owner.uid]
 
 
-async def _topic(
-    topic: Topic, partitions: list[Partition], spus: Mapping[int, Spu]
+async def _assignment(
+    owner: Topic | Stream, partitions: list[Partition], spus: Mapping[int, Spu]
 ) -> TopicAssignment:
     leaders = []
     for number, partition in enumerate(partitions, 1):
         leaders.append(_partition(spus, partition))
         if number % SLICE == 0:
             await asyncio.sleep(0)
+    spec = owner.spec
+    if isinstance(owner, Stream):
+        resolution = _RESOLUTIONS.get(owner.status.state, TopicResolution.PROVISIONED)
+        count = 1 + max((leader.index for leader in leaders), default=-1)
+        replicas = owner.spec.replication_factor
+    else:
+        resolution = owner.status.resolution
+        count, replicas = owner.spec.partition_count, owner.spec.replica_count
     return TopicAssignment(
-        name=topic.name,
-        uid=topic.uid,
-        resolution=topic.status.resolution,
-        reason=topic.status.reason,
-        partition_count=topic.spec.partition_count,
-        replication_factor=topic.spec.replica_count,
-        compression=topic.spec.compression,
-        durability=topic.spec.durability,
-        max_record_size=topic.spec.max_record_size,
+        name=owner.name,
+        uid=owner.uid,
+        resolution=resolution,
+        reason=owner.status.reason,
+        partition_count=count,
+        replication_factor=replicas,
+        compression=spec.compression,
+        durability=spec.durability,
+        max_record_size=spec.max_record_size,
         partitions=tuple(leaders),
     )
 

@@ -21,6 +21,7 @@ from schemas.errors import (
     NotReadyError,
     OffsetOutOfRangeError,
     RunnelError,
+    SealedError,
     StorageFailedError,
     UnsupportedError,
 )
@@ -73,6 +74,8 @@ class FakeLog:
     newest: dict[int, int] = field(default_factory=dict)
     #: The last add confirmed where it is not the end: a follower's, or one under way.
     confirmed: int | None = None
+    #: Whether it is sealed for producers; readers meet a seal that a test puts into the log.
+    refuses: bool = False
 
     @property
     def lac(self) -> int:
@@ -108,6 +111,7 @@ class FakeLog:
             known = self.sequences.setdefault((header.producer_id, header.producer_epoch), {})
             if header.sequence in known:
                 return known[header.sequence]
+            self._require_open()
             if known and header.sequence != max(known) + 1:
                 raise NotReadyError(
                     f"sequence {header.sequence} came before {max(known) + 1}",
@@ -118,7 +122,12 @@ class FakeLog:
                 raise NotReadyError("an old epoch")
             self.newest[header.producer_id] = header.producer_epoch
             known[header.sequence] = self.end
+        self._require_open()
         return self.put(bytearray(batch))
+
+    def _require_open(self) -> None:
+        if self.refuses:
+            raise SealedError("it is sealed: it takes no more records")
 
     def go_back(self, batches: int) -> None:
         """Be as after so many batches: an old copy of the disk was put back."""

@@ -1,0 +1,278 @@
+"""A stream's producer against a scripted SPU: what a sealed segment refuses goes on, in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from runnel.produce.delivery import Delivery
+from runnel.produce.settings import ProducerSettings
+from runnel.streams.producer import StreamProducer
+from runnel.streams.segment_table import SegmentTable
+from schemas.control.streams import SegmentHistory, SegmentInfo
+from schemas.errors import InvalidRequestError, RunnelError, SealedError, UnreachableError
+from schemas.streams.epochs import Segment, parse_segment
+from schemas.streams.key_space import SPACE, KeyRange, fraction
+from schemas.wire.partitioner import hash_key
+from schemas.wire.payload import decode_records
+from tests.polling import eventually
+from tests.unit.runnel.conftest import World
+
+HALF = SPACE // 2
+KEYS = [f"key {i}" for i in range(12)]
+
+
+def infos(*segments: tuple[str, int, int]) -> tuple[SegmentInfo, ...]:
+    return tuple(
+        SegmentInfo(id=name, low=fraction(low), high=fraction(high), partition="p")
+        for name, low, high in segments
+    )
+
+
+def sealed(name: str, *successors: tuple[str, int, int]) -> SegmentHistory:
+    (one,) = infos((name, 0, SPACE))
+    return SegmentHistory(**dict(one), successors=infos(*successors))
+
+
+class Stream:
+    """What the SC says of sealed segments. Partitions of the topic stand for segments."""
+
+    def __init__(self, world: World, *first: tuple[str, int, int]) -> None:
+        self.world = world
+        self.histories: dict[str, SegmentHistory] = {}
+        self.failures: list[RunnelError] = []
+        self.asked: list[str] = []
+        self.table = SegmentTable.of(
+            Segment(parse_segment(name), KeyRange(low, high)) for name, low, high in first
+        )
+
+    async def ask(self, segment: str) -> SegmentHistory:
+        self.asked.append(segment)
+        if self.failures:
+            raise self.failures.pop(0)
+        return self.histories[segment]
+
+    @asynccontextmanager
+    async def producer(self, **options: object) -> AsyncIterator[StreamProducer]:
+        settings = ProducerSettings(**options)  # type: ignore[arg-type]
+        route = await self.world.cluster._route("orders")
+        opened = StreamProducer(route, settings, self.table, self.ask)
+        try:
+            yield opened
+        finally:
+            await opened.abort()
+
+    def seal(self, *partitions: int) -> None:
+        for partition in partitions:
+            self.world.log(index=partition).refuses = True
+
+    def values(self, partition: int) -> list[tuple[str, str]]:
+        """Keys and values in the log of a segment."""
+        found = []
+        for batch in self.world.log(index=partition).batches:
+            rows = decode_records(batch)
+            keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
+            found += [((k or b"-").decode(), v.decode()) for k, v in zip(keys, values, strict=True)]
+        return found
+
+
+@pytest.fixture
+def make(world: World) -> Callable[..., Stream]:
+    def made(*first: tuple[str, int, int], partitions: int = 6) -> Stream:
+        world.sc.add_topic("orders", partitions=partitions)
+        return Stream(world, *first)
+
+    return made
+
+
+async def send_batches(producer: StreamProducer, rounds: int, *, first: int = 0) -> list[Delivery]:
+    """A batch of all keys for each round, without waiting for any."""
+    made = []
+    for number in range(first, first + rounds):
+        made += [producer.send(str(number), key=key) for key in KEYS]
+        producer._send_buffer.seal_all()
+        producer._pump()
+        await asyncio.sleep(0)
+    return made
+
+
+def in_order(stream: Stream, *partitions: int, rounds: int) -> None:
+    """Every key is in these segments once for each round, in order."""
+    found: dict[str, list[str]] = {key: [] for key in KEYS}
+    for partition in partitions:
+        for key, value in stream.values(partition):
+            found[key].append(value)
+    assert found == {key: [str(n) for n in range(rounds)] for key in KEYS}
+
+
+async def test_given_a_split_then_each_key_goes_on_in_order(make: Callable[..., Stream]) -> None:
+    stream = make(("0.0", 0, SPACE))
+    stream.histories["0.0"] = sealed("0.0", ("1.1", 0, HALF), ("1.2", HALF, SPACE))
+    async with stream.producer() as producer:
+        first = await send_batches(producer, 1)
+        await first[-1]
+        stream.seal(0)
+        stream.world.spu.may_answer.clear()
+        later = await send_batches(producer, 4)
+        await eventually(lambda: stream.world.spu.in_flight == 4)
+        stream.world.spu.may_answer.set()
+        await producer.flush()
+        assert stream.asked == ["0.0"]
+        assert [value for _, value in stream.values(0)] == ["0"] * len(KEYS)
+        moved = {*stream.values(1), *stream.values(2)}
+        assert len(moved) == 4 * len(KEYS)
+        for partition, low, high in ((1, 0, HALF), (2, HALF, SPACE)):
+            for key, _ in stream.values(partition):
+                assert low <= hash_key(key.encode()) < high
+        for key in KEYS:
+            place = 1 if hash_key(key.encode()) < HALF else 2
+            assert [v for k, v in stream.values(place) if k == key] == list("0123")
+        found = [await one for one in later]
+        assert {one.partition for one in found} == {1, 2}
+        offsets = {(one.partition, one.offset) for one in found}
+        assert len(offsets) == len(found), "each record knows its own place"
+        # Later records go straight there.
+        more = producer.send("5", key=KEYS[0])
+        assert (await more).partition in (1, 2)
+        assert stream.asked == ["0.0"]
+
+
+async def test_given_what_came_before_the_seal_then_it_is_not_sent_again(
+    make: Callable[..., Stream],
+) -> None:
+    stream = make(("0.0", 0, SPACE))
+    stream.histories["0.0"] = sealed("0.0", ("1.1", 0, SPACE))
+    async with stream.producer() as producer:
+        await send_batches(producer, 2)
+        await producer.flush()
+        stream.seal(0)
+        third = [producer.send("2", key=key) for key in KEYS]
+        await producer.flush()
+        in_order(stream, 0, 1, rounds=3)
+        assert (await third[0]).partition == 1
+
+
+async def test_given_a_merge_then_neither_side_overtakes(make: Callable[..., Stream]) -> None:
+    stream = make(("0.0", 0, HALF), ("0.1", HALF, SPACE))
+    for one in ("0.0", "0.1"):
+        stream.histories[one] = sealed(one, ("1.2", 0, SPACE))
+    async with stream.producer() as producer:
+        await send_batches(producer, 1)
+        await producer.flush()
+        stream.seal(0)
+        await send_batches(producer, 2, first=1)
+        stream.seal(1)
+        await send_batches(producer, 1, first=3)
+        await producer.flush()
+        in_order(stream, 0, 1, 2, rounds=4)
+        assert sorted(stream.asked) == ["0.0", "0.1"]
+
+
+async def test_given_a_successor_that_is_sealed_too_then_its_own_take_over(
+    make: Callable[..., Stream],
+) -> None:
+    stream = make(("0.0", 0, SPACE))
+    stream.histories["0.0"] = sealed("0.0", ("1.1", 0, SPACE))
+    stream.histories["1.1"] = sealed("1.1", ("2.2", 0, HALF), ("2.3", HALF, SPACE))
+    async with stream.producer() as producer:
+        stream.seal(0, 1)
+        made = await send_batches(producer, 1)
+        found = [await one for one in made]
+        assert {one.partition for one in found} == {2, 3}
+        await send_batches(producer, 2)
+        await producer.flush()
+        assert stream.asked == ["0.0", "1.1"]
+        assert stream.values(0) == stream.values(1) == []
+
+
+async def test_given_a_sealed_stream_then_records_fail(make: Callable[..., Stream]) -> None:
+    stream = make(("0.0", 0, SPACE))
+    stream.histories["0.0"] = sealed("0.0")
+    async with stream.producer() as producer:
+        stream.seal(0)
+        for _ in range(2):
+            with pytest.raises(SealedError, match="stream orders is sealed"):
+                await producer.send("x", key="k")
+        assert isinstance(producer.first_failure, SealedError)
+        with pytest.raises(SealedError, match="2 records for topic 'orders'"):
+            await producer.flush()
+
+
+async def test_given_no_sc_then_it_asks_again(make: Callable[..., Stream]) -> None:
+    stream = make(("0.0", 0, SPACE))
+    stream.histories["0.0"] = sealed("0.0", ("1.1", 0, SPACE))
+    stream.failures = [UnreachableError("away")] * 2
+    async with stream.producer() as producer:
+        stream.seal(0)
+        assert (await producer.send("x", key="k")).partition == 1
+    assert stream.asked == ["0.0"] * 3
+
+
+async def test_given_no_sc_until_the_deadline_then_the_record_was_not_written(
+    make: Callable[..., Stream],
+) -> None:
+    stream = make(("0.0", 0, SPACE))
+    stream.failures = [UnreachableError("away")] * 1_000
+    async with stream.producer(delivery_timeout_ms=300, request_timeout_ms=300) as producer:
+        stream.seal(0)
+        with pytest.raises(RunnelError, match="was not written: its segment was sealed"):
+            await producer.send("x", key="k")
+
+
+async def test_given_a_closed_producer_then_refused_records_fail(
+    make: Callable[..., Stream],
+) -> None:
+    stream = make(("0.0", 0, SPACE))
+    stream.failures = [UnreachableError("away")] * 1_000
+    async with stream.producer() as producer:
+        stream.seal(0)
+        delivery = producer.send("x", key="k")
+        await eventually(lambda: bool(stream.asked))
+    with pytest.raises(RunnelError, match="the producer was closed"):
+        await delivery
+
+
+async def test_given_a_table_then_its_rows_go_where_their_keys_belong(
+    make: Callable[..., Stream],
+) -> None:
+    stream = make(("0.0", 0, HALF), ("0.1", HALF, SPACE))
+    stream.histories["0.1"] = sealed("0.1", ("1.2", HALF, SPACE))
+    async with stream.producer() as producer:
+        table = {"key": KEYS, "value": ["0"] * len(KEYS)}
+        await (await producer.send_table(table))
+        stream.seal(1)
+        delivery = await producer.send_table({"key": KEYS, "value": ["1"] * len(KEYS)})
+        await producer.flush()
+        in_order(stream, 0, 1, 2, rounds=2)
+        assert len({one.partition for one in await delivery}) == 2
+        keyless = await (await producer.send_table({"value": ["x"]}))
+        assert keyless[0].partition in (0, 2)
+
+
+async def test_given_records_without_keys_then_all_segments_get_some(
+    make: Callable[..., Stream],
+) -> None:
+    stream = make(("0.0", 0, HALF), ("0.1", HALF, SPACE))
+    async with stream.producer() as producer:
+        for number in range(600):
+            producer.send(str(number))
+        await producer.flush()
+    assert stream.values(0)
+    assert stream.values(1)
+
+
+async def test_given_what_streams_do_not_take_then_refused(make: Callable[..., Stream]) -> None:
+    stream = make(("0.0", 0, SPACE))
+    with pytest.raises(InvalidRequestError, match="must hear that a segment was sealed"):
+        async with stream.producer(acks="none"):
+            pass
+    async with stream.producer() as producer:
+        with pytest.raises(InvalidRequestError, match="keys decide"):
+            producer.send("x", partition=0)
+        with pytest.raises(InvalidRequestError, match="keys decide"):
+            producer.send("x", transaction_id=1)
+        with pytest.raises(InvalidRequestError, match="keys decide"):
+            await producer.send_table({"value": ["x"]}, partition=1)
