@@ -64,6 +64,12 @@ NameArgument = Annotated[
 TopicArgument = Annotated[
     str, typer.Argument(metavar="TOPIC", autocompletion=completion.topics, show_default=False)
 ]
+StreamOption = Annotated[
+    bool,
+    typer.Option(
+        "--stream", help="TOPIC names a stream in the scope default; SCOPE/NAME does without."
+    ),
+]
 SelectorOption = Annotated[
     str,
     typer.Option(

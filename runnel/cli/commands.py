@@ -118,9 +118,9 @@ COMMANDS: Final = {
     "produce": LazyCommand(
         ".records.produce",
         "produce",
-        "Send records to a topic: one per line from standard input, or those of a file.",
+        "Send records to a topic or a stream: lines of standard input, or the rows of a file.",
     ),
-    "consume": LazyCommand(".records.consume", "consume", "Print records of a topic."),
+    "consume": LazyCommand(".records.consume", "consume", "Print records of a topic or a stream."),
     "consumer": LazyCommand(".records.consumers", "app", "Move named consumers to another offset."),
     "bench": LazyCommand(
         ".bench",

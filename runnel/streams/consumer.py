@@ -183,7 +183,8 @@ class StreamConsumer:
                 return
 
     async def open_next(self, timeout: float | None) -> bool:
-        """Take the next chunk as `current`; False at the end, or when none came in time."""
+        """Take the next chunk, for its consumer to hand out; False at the end, or when none came in
+        time."""
         found = await self.next_chunk(timeout)
         if found is None:
             return False

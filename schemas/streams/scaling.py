@@ -59,9 +59,9 @@ def scaled(
         )
     count = len(there) - len(seal) + len(into)
     if count < min_segments:
+        left = "1 segment" if count == 1 else f"{count:,} segments"
         raise InvalidRequestError(
-            f"into: {count} segments would be left, fewer than spec.scaling.minSegments"
-            f" ({min_segments})"
+            f"into: {left} would be left, fewer than spec.scaling.minSegments ({min_segments})"
         )
     if count > MAX_SEGMENTS:
         raise InvalidRequestError(

@@ -88,3 +88,29 @@ def test_given_what_cannot_be_then_said(
 ) -> None:
     cluster("create", "stream", "s", "--dry-run")
     assert text in cluster.fails(*arguments, code=code)
+
+
+def test_given_records_then_each_key_is_read_in_order_across_scales(cluster: Command) -> None:
+    cluster("create", "stream", "keyed", "--segments", "2")
+    lines = "".join(f"k{i % 7}\t{i}\n" for i in range(700))
+    for begin, segments in ((0, "5"), (350, "3")):
+        part = "".join(lines.splitlines(True)[begin : begin + 350])
+        out = cluster("produce", "--stream", "keyed", "--key-separator", "\\t", stdin=part)
+        assert out.startswith("produced 350 records to keyed")
+        cluster("stream", "scale", "keyed", "--segments", segments)
+    read = cluster("consume", "default/keyed", "-B", "--no-follow", "--format", "%k\\t%v\\n")
+    found = read.splitlines(True)
+    assert sorted(found) == sorted(lines.splitlines(True))
+    for key in range(7):
+        mine = [line for line in found if line.startswith(f"k{key}\t")]
+        assert mine == [line for line in lines.splitlines(True) if line.startswith(f"k{key}\t")]
+    assert cluster("consume", "default/keyed", "-B", "-n", "3").count("\n") == 3
+    assert "--tail: not for a stream" in cluster.fails(
+        "consume", "default/keyed", "--tail", "3", code=2
+    )
+    cluster("stream", "seal", "keyed", "--yes")
+    assert cluster("consume", "default/keyed", "-B").count("\n") == 700, "it ends with its stream"
+    refused = cluster.fails("produce", "default/keyed", stdin="x\n", code=1)
+    assert "stream default/keyed is sealed: it takes no more records" in refused
+    missing = cluster.fails("produce", "default/none", stdin="x\n", code=3)
+    assert "does not exist" in missing

@@ -153,7 +153,9 @@ def create_scope(
 @create_app.command("stream")
 def create_stream(
     name: Annotated[str, typer.Argument(help="SCOPE/NAME, or NAME in the scope default.")],
-    segments: Annotated[int, typer.Option("--segments", help="Segments to begin with.")] = 1,
+    segments: Annotated[
+        int, typer.Option("--segments", help="Segments to begin with, and never fewer.")
+    ] = 1,
     replication_factor: Annotated[int, typer.Option("--replication-factor", "-r")] = 1,
     min_in_sync_replicas: Annotated[int | None, typer.Option()] = None,
     max_record_size: Annotated[str | None, typer.Option(metavar="SIZE")] = None,

@@ -1,4 +1,4 @@
-"""``runnel consume``: records of a topic to standard output."""
+"""``runnel consume``: records of a topic or a stream to standard output."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import pyarrow as pa
 import typer
 
 import runnel
-from runnel.cli.arguments import OnlyPartitionsOption, ScOption, TopicArgument
+from runnel.cli.arguments import OnlyPartitionsOption, ScOption, StreamOption, TopicArgument
 from runnel.cli.connection import connected
 from runnel.cli.readiness import say_what_is_awaited
+from runnel.cli.records.consume_stream import print_stream, refuse_options, stream_consumer
 from runnel.cli.records.escapes import ESCAPES, unescaped
 from runnel.cli.records.output import RecordOutput, RecordWriter, print_bytes
 from runnel.cli.records.record_format import DETAILS, VERBS, RecordFormat
@@ -106,9 +107,10 @@ def consume(
     output: Annotated[
         RecordOutput, typer.Option("-o", "--output", help="How to print.")
     ] = RecordOutput.VALUE,
+    stream: StreamOption = False,
     sc: ScOption = None,
 ) -> None:
-    """Print records of a topic. Starts at the end and waits for new records by default.
+    """Print records of a topic or a stream. Starts at the end and waits for new records by default.
 
     With --name it continues where that consumer was; any other reader of that name is fenced and
     exits with 4.
@@ -130,6 +132,34 @@ def consume(
     timeout_s = _seconds(timeout) if timeout is not None else None
     partitions = partition or None
     reading = False
+    if stream or "/" in topic:
+        refuse_options(
+            {
+                "--tail": tail is not None,
+                "--offset": offset is not None,
+                "--at": at is not None,
+                "--transaction-id": transaction_id is not None,
+                "--until": until is not None,
+                "--partition": partitions is not None,
+                "--name": name is not None,
+            }
+        )
+        printed_as: Callable[[pa.RecordBatch], None] = (
+            RecordWriter(output, topic, separator)
+            if chosen is None
+            else partial(_print_formatted, chosen, topic, None)
+        )
+        try:
+            with stream_consumer(
+                sc, topic, from_beginning=from_beginning, follow=follow, timeout_s=timeout_s
+            ) as reader:
+                reading = True
+                print_stream(reader, printed_as, count)
+        except KeyboardInterrupt:
+            # Only Ctrl-C ends a consumer that follows.
+            if not (follow and reading):
+                raise
+        return
     try:
         with connected(sc) as cluster:
             say_what_is_awaited(cluster, topic, committing=True, wanted=partitions)

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import runnel
-from runnel.cli.arguments import ScOption, TopicArgument
+from runnel.cli.arguments import ScOption, StreamOption, TopicArgument
 from runnel.cli.connection import connected
 from runnel.cli.failure import say
 from runnel.cli.readiness import say_what_is_awaited
@@ -82,9 +82,10 @@ def produce(
             "--skip-bad-rows", help="Typed topics: skip rows that do not fit, and send the others."
         ),
     ] = False,
+    stream: StreamOption = False,
     sc: ScOption = None,
 ) -> None:
-    """Send records to a topic: one per line from standard input, or those of a file.
+    """Send records to a topic or a stream: lines of standard input, or the rows of a file.
 
     A typed topic takes rows with its columns; a line is then a JSON object. A file with a row that
     does not fit is refused before any of its rows is sent.
@@ -110,9 +111,13 @@ def produce(
     producer: runnel.Producer | None = None
     try:
         with connected(sc) as cluster:
-            say_what_is_awaited(cluster, topic, committing=acks is AcksChoice.COMMITTED)
-            producer = cluster.producer(topic, **options)
-            rows = _schema(cluster, topic)
+            rows = None
+            if stream or "/" in topic:
+                producer = cluster.stream(topic).producer(**options)
+            else:
+                say_what_is_awaited(cluster, topic, committing=acks is AcksChoice.COMMITTED)
+                producer = cluster.producer(topic, **options)
+                rows = _schema(cluster, topic)
             begin = time.monotonic()
             with producer:
                 if rows is not None:

@@ -162,7 +162,7 @@ async def test_given_fewer_segments_than_the_minimum_then_refused(sc: RunningSc)
         body = {"seal": ["0.0", "0.1"], "into": [{"low": 0, "high": 1}]}
         status, answer = await call(sc, "POST", f"{PATH}/scale", body)
         assert status == 400
-        assert "1 segments would be left, fewer than spec.scaling.minSegments" in answer["message"]
+        assert "1 segment would be left, fewer than spec.scaling.minSegments" in answer["message"]
 
 
 async def test_given_a_dry_run_then_nothing_is_written(sc: RunningSc, kv: KV) -> None:

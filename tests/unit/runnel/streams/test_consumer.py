@@ -1,0 +1,265 @@
+"""A stream's consumer over scripted segments: every record once, each key in order, the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runnel.consume.consumer import Consumer
+from runnel.consume.delivered import FetchedChunk, ReadState
+from runnel.consume.settings import ConsumerSettings
+from runnel.records.cursor import READ_SCHEMA
+from runnel.streams.consumer import StreamConsumer, StreamStart, StreamStop
+from schemas.control.streams import EpochInfo, SegmentHistory, SegmentInfo
+from schemas.errors import InvalidRequestError, NotFoundError, UnreachableError
+from schemas.objects.stream import StreamState
+from schemas.streams.epochs import Change, Epoch, Segment, even, first_epoch, segment_text
+from schemas.streams.key_space import SPACE, WHOLE, fraction
+from schemas.streams.scaling import predecessors, scaled, successors
+from tests.laws import examples
+from tests.unit.schemas.streams.test_epochs import histories
+
+KEYS = 5
+
+
+class Log:
+    """The chunks of one segment, as a consumer of it hands them out."""
+
+    def __init__(self, number: int, records: list[tuple[int, int]], *, sealed: bool) -> None:
+        self.state = ReadState("s/t")
+        self.state.begin(number, 0, searching=False)
+        self.closed = False
+        self._number = number
+        self._records = records
+        self._sealed = sealed
+        self._at = 0
+
+    async def next_chunk(self) -> FetchedChunk | None:
+        await asyncio.sleep(0)
+        if self._at == len(self._records):
+            if not self._sealed:
+                await asyncio.Event().wait()
+            return None
+        some = self._records[self._at : self._at + 2]
+        columns = [
+            pa.array([self._number] * len(some), pa.int32()),
+            pa.array(range(self._at, self._at + len(some)), pa.int64()),
+            pa.array([0] * len(some), READ_SCHEMA.field("timestamp").type),
+            pa.array([b"%d" % key for key, _ in some], pa.binary()),
+            pa.array([b"%d" % count for _, count in some], pa.binary()),
+            pa.nulls(len(some), READ_SCHEMA.field("headers").type),
+        ]
+        self._at += len(some)
+        batch = pa.RecordBatch.from_arrays(columns, schema=READ_SCHEMA)
+        return FetchedChunk(self._number, [batch], self._at)
+
+    def position(self) -> dict[int, int]:
+        return dict(self.state.position)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Stream:
+    """A history of epochs with records of `KEYS` keys in each, written in order."""
+
+    def __init__(
+        self, history: list[tuple[Epoch, Change]], per_epoch: int, *, sealed: bool
+    ) -> None:
+        self.history = history
+        self.sealed = sealed
+        self.records: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        self.opened: list[tuple[int, StreamStart, StreamStop]] = []
+        self.failures: list[Exception] = []
+        counts = [0] * KEYS
+        for epoch, _ in history:
+            for number in range(per_epoch * KEYS):
+                key = number % KEYS
+                place = key * SPACE // KEYS
+                (segment,) = (one for one in epoch.segments if one.keys.contains(place))
+                self.records[segment.id].append((key, counts[key]))
+                counts[key] += 1
+        self.wanted = {key: list(range(count)) for key, count in enumerate(counts)}
+
+    async def epoch(self, number: int | None) -> EpochInfo:
+        epoch = self.history[-1 if number is None else number][0]
+        return EpochInfo(
+            stream="s/t",
+            uid="u",
+            state=StreamState.ACTIVE,
+            epoch=epoch.number,
+            time_ms=0,
+            segments=tuple(map(_info, epoch.segments)),
+        )
+
+    async def segment(self, name: str) -> SegmentHistory:
+        if self.failures:
+            raise self.failures.pop(0)
+        found = next(
+            one
+            for epoch, _ in self.history
+            for one in epoch.segments
+            if segment_text(one.id) == name
+        )
+        epochs = [epoch for epoch, _ in self.history]
+        after = next((e for e, change in self.history if found.id in change.sealed), None)
+        born = found.id >> 32
+        before = predecessors(found.keys, epochs[born - 1]) if born else ()
+        return SegmentHistory(
+            **dict(_info(found)),
+            sealed_in=None if after is None else after.number,
+            predecessors=tuple(map(_info, before)),
+            successors=() if after is None else tuple(map(_info, successors(found.keys, after))),
+        )
+
+    def open(
+        self, number: int, start: StreamStart, stop: StreamStop, _settings: ConsumerSettings
+    ) -> Consumer:
+        self.opened.append((number, start, stop))
+        segment = next(
+            one.id for epoch, _ in self.history for one in epoch.segments if one.number == number
+        )
+        replaced = any(segment in change.sealed for _, change in self.history)
+        records = [] if start == "latest" else self.records[segment]
+        ends = replaced or self.sealed or stop is not None
+        return cast(Consumer, Log(number, records, sealed=ends))
+
+    def consumer(
+        self,
+        start: StreamStart = "earliest",
+        stop: StreamStop = None,
+        timeout: float | None = None,
+    ) -> StreamConsumer:
+        return StreamConsumer(
+            "s/t",
+            self.open,
+            self.epoch,
+            self.segment,
+            start,
+            stop,
+            ConsumerSettings(),
+            lambda: 0.0,
+            timeout,
+        )
+
+
+def _info(segment: Segment) -> SegmentInfo:
+    return SegmentInfo(
+        id=segment_text(segment.id),
+        low=fraction(segment.keys.low),
+        high=fraction(segment.keys.high),
+        partition="p",
+    )
+
+
+async def read(consumer: StreamConsumer, *, batches: bool = False) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {key: [] for key in range(KEYS)}
+    async with asyncio.timeout(20):
+        async with consumer:
+            if batches:
+                async for batch in consumer.batches():
+                    keys, values = (batch.column(name).to_pylist() for name in ("key", "value"))
+                    for key, value in zip(keys, values, strict=True):
+                        found[int(key)].append(int(value))
+            else:
+                async for record in consumer:
+                    assert record.key is not None
+                    assert record.value is not None
+                    found[int(record.key)].append(int(record.value))
+    return found
+
+
+@settings(max_examples=examples(25))
+@given(histories(), st.integers(0, 3), st.booleans())
+def test_law_each_key_is_read_once_and_in_order_and_then_it_ends(
+    history: list[tuple[Epoch, Change]], per_epoch: int, batches: bool
+) -> None:
+    async def story() -> None:
+        stream = Stream(history, per_epoch, sealed=True)
+        consumer = stream.consumer()
+        assert await read(consumer, batches=batches) == stream.wanted
+        assert consumer.exhausted
+        assert consumer.position() == {}
+        assert len({number for number, _, _ in stream.opened}) == len(stream.opened)
+
+    asyncio.run(story())
+
+
+@settings(max_examples=examples(10))
+@given(histories(), st.integers(1, 2))
+def test_law_until_the_end_of_now_everything_is_read(
+    history: list[tuple[Epoch, Change]], per_epoch: int
+) -> None:
+    async def story() -> None:
+        stream = Stream(history, per_epoch, sealed=False)
+        assert await read(stream.consumer(stop="latest")) == stream.wanted
+        last = {one.number for one in history[-1][0].segments}
+        assert {number for number, _, stop in stream.opened if stop == "latest"} == last
+
+    asyncio.run(story())
+
+
+@given(histories())
+def test_law_from_the_end_only_current_segments_are_read(
+    history: list[tuple[Epoch, Change]],
+) -> None:
+    async def story() -> None:
+        stream = Stream(history, 1, sealed=True)
+        assert await read(stream.consumer("latest")) == {key: [] for key in range(KEYS)}
+        assert [start for _, start, _ in stream.opened] == ["latest"] * len(stream.opened)
+
+    asyncio.run(story())
+
+
+def one_split() -> Stream:
+    first = even(0, 1, 0, 1)
+    epoch = first_epoch(first)
+    change = scaled(epoch, [0], WHOLE.split(2), next_number=1, min_segments=1, time_ms=5)
+    return Stream([(epoch, first), (change.applied_to(epoch), change)], 2, sealed=False)
+
+
+async def test_given_no_sc_between_segments_then_it_asks_again() -> None:
+    stream = one_split()
+    stream.failures = [UnreachableError("away")] * 2
+    assert await read(stream.consumer(stop="latest")) == stream.wanted
+
+
+async def test_given_an_error_between_segments_then_the_next_call_asks_again() -> None:
+    stream = one_split()
+    stream.failures = [NotFoundError("gone")]
+    async with stream.consumer() as consumer:
+        before = len(stream.records[0])
+        for _ in range(before):
+            assert await consumer.poll(5)
+        with pytest.raises(NotFoundError):
+            await consumer.poll(5)
+        assert await consumer.poll(5)
+
+
+async def test_given_a_timeout_then_reading_goes_on_where_it_was() -> None:
+    stream = one_split()
+    async with stream.consumer(timeout=0.05) as consumer:
+        first = [record async for record in consumer]
+        assert len(first) == sum(map(len, stream.wanted.values()))
+        assert not consumer.exhausted
+        assert set(consumer.position()) == {"1.1", "1.2"}
+        assert await consumer.poll(0.01) is None
+        logs: list[Any] = list(consumer._consumers.values())
+    assert all(log.closed for log in logs)
+    with pytest.raises(InvalidRequestError, match="is closed"):
+        await consumer.start()
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "message"),
+    [("now", None, "start is 'now'; give 'earliest' or 'latest'"), ("latest", 5, "stop is 5")],
+)
+def test_given_a_wrong_place_then_refused(start: Any, stop: Any, message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        one_split().consumer(start, stop)
