@@ -74,6 +74,7 @@ class LocalStore:
         self._spus_by_group: dict[str, set[str]] = defaultdict(set)
         self._partitions_by_replica: dict[int, set[str]] = defaultdict(set)
         self._partitions_by_owner: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self._changes_by_owner: Counter[tuple[str, str]] = Counter()
         self._preferred_by_leader: Counter[int] = Counter()
         self._led_by: Counter[int] = Counter()
         self._partition_by_uid: dict[str, str] = {}
@@ -145,6 +146,10 @@ class LocalStore:
     def partition_count(self, owner_kind: str, owner_name: str) -> int:
         """How many partitions there are that an owner created."""
         return len(self._partitions_by_owner.get((owner_kind, owner_name), ()))
+
+    def partition_changes(self, owner_kind: str, owner_name: str) -> int:
+        """How often partitions of an owner changed since this store was made."""
+        return self._changes_by_owner[(owner_kind, owner_name)]
 
     def elected_before(self, incarnation: int) -> int:
         """How many partitions that are not being deleted had their last election before an
@@ -256,7 +261,9 @@ class LocalStore:
             case Partition():
                 for spu_id in new.spec.replicas:
                     self._partitions_by_replica[spu_id].add(new.name)
-                self._partitions_by_owner[(new.spec.owner.kind, new.spec.owner.name)].add(new.name)
+                owner = (new.spec.owner.kind, new.spec.owner.name)
+                self._partitions_by_owner[owner].add(new.name)
+                self._changes_by_owner[owner] += 1
                 self._preferred_by_leader[new.spec.preferred_leader] += 1
                 if new.status.leader is not None:
                     self._led_by[new.status.leader] += 1
@@ -280,9 +287,9 @@ class LocalStore:
             case Partition():
                 for spu_id in old.spec.replicas:
                     self._partitions_by_replica[spu_id].discard(old.name)
-                self._partitions_by_owner[(old.spec.owner.kind, old.spec.owner.name)].discard(
-                    old.name
-                )
+                owner = (old.spec.owner.kind, old.spec.owner.name)
+                self._partitions_by_owner[owner].discard(old.name)
+                self._changes_by_owner[owner] += 1
                 self._preferred_by_leader[old.spec.preferred_leader] -= 1
                 if old.status.leader is not None:
                     self._led_by[old.status.leader] -= 1

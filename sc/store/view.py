@@ -35,9 +35,9 @@ class Liveness(Enum):
     OFFLINE = "offline"
 
 
-#: What the mirror shows of an owner of partitions that has records: revisions of its bell, its
-#: object and the last of its partitions to change, and how many partitions there are.
-Mark = tuple[int, int, int, int]
+#: What the mirror shows of an owner of partitions that has records: revisions of its bell and its
+#: object, and how often its partitions changed.
+Mark = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)

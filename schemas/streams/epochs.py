@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -115,11 +115,7 @@ class Change:
     def applied_to(self, before: Epoch) -> Epoch:
         """The epoch after this change. Raises InvalidRequestError if it does not follow, or leaves
         keys without a segment."""
-        there = before.by_id()
-        if before.number + 1 != self.number or any(one not in there for one in self.sealed):
-            raise InvalidRequestError(f"epoch {self.number} does not follow {before.number}")
-        kept = (one for one in before.segments if one.id not in frozenset(self.sealed))
-        return Epoch(self.number, self.reference, self.time_ms, _covering((*kept, *self.created)))
+        return after(before, [self])
 
 
 def first_epoch(change: Change) -> Epoch:
@@ -204,11 +200,26 @@ def epoch_at(number: int, stored: Mapping[int, bytes]) -> Epoch:
     try:
         found = decode(stored[base])
         epoch = found if isinstance(found, Epoch) else first_epoch(found)
-        for i in range(base + 1, number + 1):
-            epoch = decode_change(stored[i]).applied_to(epoch)
+        changes = [decode_change(stored[i]) for i in range(base + 1, number + 1)]
     except KeyError as error:
         raise InvalidRequestError(f"epoch {error} of the stream is not stored") from error
-    return epoch
+    return after(epoch, changes) if changes else epoch
+
+
+def after(epoch: Epoch, changes: Sequence[Change]) -> Epoch:
+    """The epoch after some changes, one after the other. Raises InvalidRequestError if one does not
+    follow, or the last leaves keys without a segment."""
+    there = epoch.by_id()
+    before = epoch.number
+    for change in changes:
+        if before + 1 != change.number or any(one not in there for one in change.sealed):
+            raise InvalidRequestError(f"epoch {change.number} does not follow {before}")
+        for one in change.sealed:
+            del there[one]
+        there.update((one.id, one) for one in change.created)
+        before = change.number
+    last = changes[-1]
+    return Epoch(last.number, last.reference, last.time_ms, _covering(there.values()))
 
 
 def packed(data: bytes) -> bytes:

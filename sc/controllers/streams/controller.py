@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import assert_never
 
 from sc.controllers.actions import Action, Key, Read, Settle, WakeAt, WriteStatus
@@ -11,7 +10,6 @@ from sc.controllers.streams.steps import Pass, Progress
 from sc.store.records import NotReadError
 from sc.store.view import Mark, View
 from schemas.errors import InvalidRequestError
-from schemas.objects.partition import Partition
 from schemas.objects.stream import Stream, StreamState, StreamStatus
 
 
@@ -20,17 +18,14 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     stream = view.store.get(Stream, key.name)
     if stream is None:
         return ()
-    partitions = [
-        p for p in view.store.partitions_of("Stream", stream.name) if p.spec.owner.uid == stream.uid
-    ]
-    mark = _mark(view, stream, partitions)
+    mark = _mark(view, stream)
     if view.records is None and view.settled.get(stream.uid) == mark:
         return ()
     if view.recovering:
         reason = "it goes on when the recovery of the cluster is over"
         return _written(stream, stream.status.model_copy(update={"reason": reason}))
     try:
-        of = Pass.begin(view, stream, partitions, now_ms)
+        of = Pass.begin(view, stream, now_ms)
         progress = _progress(of)
     except NotReadError as missing:
         return (Read(missing.wants),)
@@ -47,9 +42,9 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     return () if progress.until_ms is None else (WakeAt(key, progress.until_ms),)
 
 
-def _mark(view: View, stream: Stream, partitions: Sequence[Partition]) -> Mark:
-    newest = max((p.revision for p in partitions), default=0)
-    return view.store.bell(stream.uid), stream.revision, newest, len(partitions)
+def _mark(view: View, stream: Stream) -> Mark:
+    changes = view.store.partition_changes("Stream", stream.name)
+    return view.store.bell(stream.uid), stream.revision, changes
 
 
 def _progress(of: Pass) -> Progress:

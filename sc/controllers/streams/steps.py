@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from sc.controllers.actions import Step
@@ -34,6 +35,8 @@ AT_ONCE: Final = 60
 compares at most 128 keys."""
 RECORDS_AT_ONCE: Final = 60
 """Records that one step writes or removes."""
+EPOCHS_KNOWN: Final = 16
+"""Epochs that are kept decoded."""
 NAMED: Final = 3
 """Segments that a reason names."""
 _NAMESPACE: Final = uuid.UUID("5d1f3a3e-0c9e-4f0b-8d4b-6f2a7c1e9b10")
@@ -52,12 +55,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One look at a stream, with the records that every look needs. ``partitions`` are by the id
-    of their segment."""
+    """One look at a stream, with the records that every look needs."""
 
     view: View
     stream: Stream
-    partitions: Mapping[int, Partition]
     now_ms: int
     state: StateRecord | None
     state_revision: int
@@ -65,9 +66,7 @@ class Pass:
     accepted_revision: int
 
     @classmethod
-    def begin(
-        cls, view: View, stream: Stream, partitions: Sequence[Partition], now_ms: int
-    ) -> Pass:
+    def begin(cls, view: View, stream: Stream, now_ms: int) -> Pass:
         """Raises NotReadError, InvalidRequestError."""
         paths = StreamPaths(stream.uid)
         need(view.records, GetRecord(paths.state), GetRecord(paths.accepted))
@@ -75,7 +74,6 @@ class Pass:
         return cls(
             view,
             stream,
-            {p.spec.segment_id: p for p in partitions if p.spec.segment_id is not None},
             now_ms,
             None if state is None else decode(StateRecord, state),
             _revision(state),
@@ -104,7 +102,16 @@ class Pass:
         if self.state is None or self.state.epoch is None:
             raise InvalidRequestError(f"stream {self.stream.name} has no epoch yet")
         want = self.paths.epoch_want(self.state.epoch)
-        return epoch_of(self.state.epoch, listed(self.view.records, want))
+        return _decoded(self.state.epoch, listed(self.view.records, want))
+
+    def partition(self, segment: int) -> Partition | None:
+        """The partition that holds a segment, by the segment's id."""
+        return self.view.store.partition_by_uid(segment_uid(self.stream.uid, segment))
+
+    def partitions(self) -> list[Partition]:
+        """All partitions of the stream; there may be very many."""
+        found = self.view.store.partitions_of("Stream", self.stream.name)
+        return [p for p in found if p.spec.owner.uid == self.stream.uid]
 
     def request(self, request: str) -> Request:
         """An accepted request. Raises NotReadError, InvalidRequestError."""
@@ -175,7 +182,7 @@ class Pass:
     def created(self, state: StateRecord, segments: Sequence[Segment]) -> Progress | None:
         """The step that creates the next partitions of these segments, or why there is none; None
         once all exist."""
-        missing = [segment for segment in segments if segment.id not in self.partitions]
+        missing = [segment for segment in segments if self.partition(segment.id) is None]
         if not missing:
             return None
         spec = self.stream.spec
@@ -197,7 +204,7 @@ class Pass:
     def sealed(self, state: StateRecord, segments: Sequence[int]) -> Progress | None:
         """The step that has the next of these segments sealed, or which of them are not sealed
         yet; None once all are."""
-        there = [self.partitions[one] for one in segments if one in self.partitions]
+        there = [p for one in segments if (p := self.partition(one)) is not None]
         if still := [p for p in there if p.spec.desired is DesiredState.OPEN and not p.deleting]:
             respec = tuple(
                 (p, p.spec.model_copy(update={"desired": DesiredState.SEALED}))
@@ -205,13 +212,22 @@ class Pass:
             )
             return Progress(self.step(state, respec=respec))
         waiting = [p for p in there if p.status.sealed_offset is None]
-        gone = [one for one in segments if one not in self.partitions]
+        gone = [] if len(there) == len(segments) else self._gone(segments)
         if not waiting and not gone:
             return None
         texts = [f"segment {segment_text(p.spec.segment_id or 0)}{_why(p)}" for p in waiting]
         texts += [f"segment {segment_text(one)}, whose partition somebody removed" for one in gone]
         more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
         return Progress(reason=f"waiting for the seal of {'; '.join(texts[:NAMED])}{more}")
+
+    def _gone(self, segments: Sequence[int]) -> list[int]:
+        return [one for one in segments if self.partition(one) is None]
+
+
+@lru_cache(maxsize=EPOCHS_KNOWN)
+def _decoded(number: int, found: tuple[Record, ...]) -> Epoch:
+    """Several looks in a row are at one epoch, which may have very many segments."""
+    return epoch_of(number, found)
 
 
 def _why(partition: Partition) -> str:

@@ -131,7 +131,7 @@ def update(of: Pass, state: StateRecord) -> Progress:
     log = of.stream.spec.log_settings
     changed = [
         p
-        for p in of.partitions.values()
+        for p in of.partitions()
         if p.spec.desired is DesiredState.OPEN and not p.deleting and p.spec.log != log
     ]
     if changed:
@@ -231,11 +231,16 @@ def _sizes(
     puts = tuple(
         (
             of.paths.size(one),
-            encode(SegmentSize(end=of.partitions[one].status.sealed_offset or 0)),
+            encode(SegmentSize(end=_end_of(of, one))),
         )
         for one in some
     )
     return puts, state.cursor + len(some)
+
+
+def _end_of(of: Pass, segment: int) -> int:
+    partition = of.partition(segment)
+    return 0 if partition is None else partition.status.sealed_offset or 0
 
 
 def seal(of: Pass, state: StateRecord) -> Progress:
@@ -264,9 +269,10 @@ def delete(of: Pass) -> Progress:
     """Partitions first, then records, and the state with the object at last."""
     state = of.state or StateRecord(state=StreamState.DELETING)
     state = state.model_copy(update={"state": StreamState.DELETING})
-    if open_ones := [p for p in of.partitions.values() if not p.deleting]:
+    partitions = of.partitions()
+    if open_ones := [p for p in partitions if not p.deleting]:
         return Progress(of.step(state, mark=tuple(open_ones[:AT_ONCE])))
-    if of.partitions:
+    if partitions:
         return Progress(reason="waiting for the partitions of its segments to be removed")
     records = listed(of.view.records, ListRecords(of.paths.root, RECORDS_AT_ONCE))
     rest = tuple(record.path for record in records if record.path != of.paths.state)

@@ -13,6 +13,7 @@ from sc.controllers.streams.records import MAX_WAITING
 from sc.kv.interface import KV
 from tests.integration.sc.calls import JSON, call, created, online
 from tests.integration.sc.conftest import RunningSc, manifest
+from tests.polling import eventually
 
 NAME = "shop/orders"
 PATH = f"/v1/streams/{NAME}"
@@ -41,7 +42,15 @@ async def stream(sc: RunningSc, **spec: object) -> AsyncIterator[JSON]:
     async with online(sc, 1, 2):
         await created(sc, "Scope", "shop", {})
         await created(sc, "Stream", NAME, spec)
-        yield await until(sc, "active")
+        made = await until(sc, "active")
+
+        async def quiet() -> bool:
+            _, found = await call(sc, "GET", "/v1/partitions")
+            states = {one["status"]["resolution"] for one in found["items"]}
+            return states == {"online"} and sc.controller.queue.idle
+
+        await eventually(quiet)
+        yield made
 
 
 async def asked(sc: RunningSc, verb: str, body: JSON) -> JSON:
