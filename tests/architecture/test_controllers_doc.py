@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from sc.controllers.streams.states import diagram
 from tests.architecture.source import ROOT
 
 DOC = ROOT / "docs" / "reference" / "controllers.md"
@@ -18,6 +19,7 @@ SHORT = {
     "lifecycle": "tests/integration/sc/test_lifecycle.py",
     "repair": "tests/integration/sc/test_repair.py",
     "cluster": "tests/e2e/test_cluster.py",
+    "streams": "tests/unit/sc/streams/test_workflows.py",
 }
 ROWS = [
     (cells[0].strip(), cells[1].strip())
@@ -41,3 +43,7 @@ def test_workflow_has_a_test(workflow: str, named: str) -> None:
         assert re.search(rf"\bdef {function}\(", text), f"{file} has no {function}"
     if case is not None:
         assert f'"{case}"' in text, f"{file} has no case {case}"
+
+
+def test_the_states_of_a_stream_are_drawn_as_they_are() -> None:
+    assert f"```text\n{diagram()}\n```" in DOC.read_text()

@@ -47,7 +47,7 @@ BEFORE = {"runnel wait topic orders --for deleted": "runnel delete topic orders"
 ADDED = {
     r"runnel consume (?!.*--no-follow)": ("--no-follow",),
     r"runnel partition elect": ("--yes",),
-    r"runnel topic seal": ("--yes",),
+    r"runnel (topic|stream) seal": ("--yes",),
 }
 #: Exit codes other than 0: an unclean election is refused while a live replica is online.
 CODES = {
@@ -143,8 +143,8 @@ def test_every_page_is_followed_or_has_no_commands() -> None:
     followed = {
         "archive", "backup", "coming-from-kafka", "contexts", "dashboard", "edge-spu",
         "inspect-a-log", "named-consumers", "objects",
-        "pipelines", "ports", "read-records", "spu-groups", "systemd", "transaction-ids", "trouble",
-        "typed-topics", "upgrades",
+        "pipelines", "ports", "read-records", "spu-groups", "streams", "systemd", "transaction-ids",
+        "trouble", "typed-topics", "upgrades",
     }  # fmt: skip
     others = {"more-machines", "three-hosts", "hosts", "etcd", "install"}
     assert {page.name for page in PAGES if page.commands} <= followed | others
@@ -376,6 +376,25 @@ def test_reading_records(
         exec(text, names)  # noqa: S102 - the page's own words
     assert {record.partition for record in names["others"]} == {1}
     assert re.search(r"^[01] \d+$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_streams(reader: Callable[[str], Reader], tmp_path: Path) -> None:
+    page = reader("streams")
+    (tmp_path / "orders.tsv").write_text("ada\ttea\nbob\tcake\n")
+    (text,) = page.page.python
+    (manifest,) = page.page.yaml
+    names: dict[str, Any] = {"cluster": page.cluster}
+    for shown in page.page.commands:
+        printed = page.run(shown)
+        if "consume" in shown.words:
+            assert sorted(printed.splitlines()) == ["cake", "tea"]
+            exec(text, names)  # noqa: S102 - the page's own words
+            assert sorted(names["values"]) == [b"cake", b"tea", b"tea"]
+            page.cluster.apply(yaml.safe_load(manifest))
+            page.cluster.wait("stream", "shop/returns", "active")
+            page.cluster.stream("shop/returns").seal()
+            page.cluster.delete("stream", "shop/returns")
+            page.cluster.wait("stream", "shop/returns", "deleted")
 
 
 def test_transaction_ids(reader: Callable[[str], Reader], tmp_path: Path) -> None:
