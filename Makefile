@@ -62,8 +62,10 @@ dist: setup  ## The sdist, the wheel and the bill of materials, checked, in dist
 	@$(BIN)/python -m build_backend.bill_of_materials dist/runnel.cdx.json
 	@ls dist
 
+# What kills and freezes processes, or draws in a browser, has the machine to itself.
 test-slow: setup  ## Real faults, etcd's members killed, containers, long runs; under an hour
-	@$(PYTEST) -m slow --timeout 900 $(SLOWEST)
+	@$(PYTEST) $(PARALLEL) -m slow --timeout 900 $(SLOWEST) --ignore tests/chaos --ignore tests/browser
+	@$(PYTEST) -m slow --timeout 900 $(SLOWEST) tests/chaos tests/browser
 	@$(PYTEST) $(PARALLEL) -m "(hypothesis or sampled) and not slow and not chaos" \
 	  --hypothesis-profile thorough --timeout 900 $(SLOWEST) tests/unit tests/contract tests/fuzz
 	@$(MAKE) --no-print-directory sim SEEDS=1000
