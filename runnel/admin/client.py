@@ -192,9 +192,8 @@ class Admin(ObjectReads):
         time is over.
         """
         cls = find_kind(kind)
-        return await wait_for(
-            self._sc, cls, name, find_resolution(cls, resolution), timeout, _random
-        )
+        wanted = find_resolution(cls, resolution)
+        return await wait_for(self._sc, cls, full_name(cls, name), wanted, timeout, _random)
 
     async def replicas(self, partition: str) -> tuple[ReplicaState, ...]:
         """The last reports of a partition's replicas, by its name. Raises NotFoundError."""

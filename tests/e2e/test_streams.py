@@ -45,6 +45,11 @@ def test_given_a_stream_then_its_life(cluster: Command, stream: str) -> None:
     described = cluster("describe", "stream", stream)
     assert "epoch 2  |               6               |       4       |       5       |" in described
     assert f"{stream} " in cluster("get", "streams")
+    assert cluster("get", "streams", "--scope", "shop", "--tag", "a", "-o", "name") == (
+        f"streams/{stream}\n"
+    )
+    assert cluster("get", "streams", "--tag", "other", "-o", "name") == ""
+    assert "choose streams" in cluster.fails("get", "topics", "--tag", "a", code=2)
     assert "only a sealed one can be deleted" in cluster.fails("delete", "stream", stream, code=4)
     assert "add --yes to confirm" in cluster.fails("stream", "seal", stream, code=2)
     assert cluster("stream", "seal", stream, "--yes") == "stream shop/orders sealed\n"

@@ -14,6 +14,7 @@ from runnel.cli.connection import administered, who
 from runnel.cli.render import Output, parse_output, print_objects
 from schemas.errors import InvalidRequestError
 from schemas.objects.kinds import find_kind
+from schemas.objects.stream import Stream
 
 if TYPE_CHECKING:
     from runnel.cli.jsonpath import Template
@@ -66,6 +67,14 @@ def get(
             show_default=False,
         ),
     ] = None,
+    scope: Annotated[
+        str | None,
+        typer.Option(metavar="SCOPE", help="Of streams: only those of this scope."),
+    ] = None,
+    tag: Annotated[
+        str | None,
+        typer.Option(metavar="TAG", help="Of streams: only those with this tag."),
+    ] = None,
     sc: ScOption = None,
 ) -> None:
     """List objects of a kind, or one object; or named consumers, or events.
@@ -96,6 +105,9 @@ def get(
         print_consumers(name, form, sc)
         return
     kinds = list(dict.fromkeys(find_kind(word) for word in kind.split(",")))
+    by_scope = scope is not None or tag is not None
+    if by_scope and (kinds != [Stream] or name is not None or watch):
+        raise InvalidRequestError("--scope and --tag choose streams: runnel get streams")
     if len(kinds) > 1 and (name is not None or watch):
         raise InvalidRequestError("with NAME or -w, give one kind")
     if name is not None and selector:
@@ -109,6 +121,8 @@ def get(
     objects: list[Object] = []
     for cls in kinds:
         found = reads.list(cls.PLURAL, selector, show_system=show_system)
+        if by_scope:
+            found = [one for one in found if _is_chosen(one, scope, tag)]
         if not found and form in (Output.TABLE, Output.WIDE):
             print(f"no {cls.PLURAL} found", file=sys.stderr)
         objects += found
@@ -118,6 +132,14 @@ def get(
         objects = sorted_by(objects, sort_by)
     if objects or form not in (Output.TABLE, Output.WIDE):
         print_objects(objects, form, one=False)
+
+
+def _is_chosen(obj: Object, scope: str | None, tag: str | None) -> bool:
+    return (
+        isinstance(obj, Stream)
+        and scope in (None, obj.scope)
+        and (tag is None or tag in obj.spec.tags)
+    )
 
 
 def _follow(
