@@ -95,7 +95,7 @@ class Pass:
         found = get(self.view.records, self.paths.plan)
         if found is None:
             raise InvalidRequestError(f"record {self.paths.plan} is missing")
-        return decode_change(found.value)
+        return _planned(found.value)
 
     def epoch(self) -> Epoch:
         """The current epoch. Raises NotReadError, InvalidRequestError."""
@@ -106,7 +106,7 @@ class Pass:
 
     def partition(self, segment: int) -> Partition | None:
         """The partition that holds a segment, by the segment's id."""
-        return self.view.store.partition_by_uid(segment_uid(self.stream.uid, segment))
+        return self.view.store.get(Partition, segment_name(self.stream.uid, segment))
 
     def partitions(self) -> list[Partition]:
         """All partitions of the stream; there may be very many."""
@@ -185,8 +185,9 @@ class Pass:
         missing = [segment for segment in segments if self.partition(segment.id) is None]
         if not missing:
             return None
-        spec = self.stream.spec
-        found = place_new(self.view, len(missing), spec.replication_factor, self.now_ms)
+        now = missing[:AT_ONCE]
+        replicas = self.stream.spec.replication_factor
+        found = place_new(self.view, len(now), replicas, self.now_ms)
         if isinstance(found, NotPlaced):
             done = f"{len(segments) - len(missing)} of {len(segments)} segments are created"
             return Progress(
@@ -194,9 +195,9 @@ class Pass:
             )
         some: list[Partition] = []
         spus: set[int] = set()
-        for segment, row in zip(missing, found.rows, strict=True):
+        for segment, row in zip(now, found.rows, strict=True):
             spus.update(row)
-            if some and (len(some) == AT_ONCE or len(spus) > AT_ONCE):
+            if some and len(spus) > AT_ONCE:
                 break
             some.append(_partition(self.stream, segment, row, self.view.incarnation))
         return Progress(self.step(state, create=tuple(some)))
@@ -222,6 +223,11 @@ class Pass:
 
     def _gone(self, segments: Sequence[int]) -> list[int]:
         return [one for one in segments if self.partition(one) is None]
+
+
+@lru_cache(maxsize=EPOCHS_KNOWN)
+def _planned(value: bytes) -> Change:
+    return decode_change(value)
 
 
 @lru_cache(maxsize=EPOCHS_KNOWN)
