@@ -211,3 +211,20 @@ def test_admission(old: Topic, new: Topic, says: str | None) -> None:
         return
     with pytest.raises(InvalidRequestError, match=says):
         admit_change(old, new, store)
+
+
+def test_given_sealed_logs_of_a_topic_that_is_not_to_be_then_it_says_so_and_does_not_grow() -> None:
+    """So it is after the KV was restored from a backup from before the seal."""
+    restored = topic(sealed=None)
+    held = partition_of(restored, 0, (1, 2))
+    held = held.with_status(held.status.model_copy(update={"sealed_offset": 7}))
+    actions = reconcile_topic(view_of(restored, held, spu_of(1), spu_of(2)), Key("Topic", "t"), NOW)
+    (write,) = [one for one in actions if isinstance(one, WriteStatus)]
+    assert write.status.reason is not None
+    assert write.status.reason.endswith("set spec.sealed to true, or write to another topic")
+    store = LocalStore()
+    for one in (spu_of(1), spu_of(2), held):
+        store.put(one)
+    with pytest.raises(InvalidRequestError, match="so that another partition would stay empty"):
+        admit_change(restored, topic(sealed=None, partitions=2), store)
+    admit_change(restored, topic(sealed=True), store)
