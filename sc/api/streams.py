@@ -94,7 +94,10 @@ class StreamService:
             asked = (paths.state, paths.accepted, paths.outcome(request.id))
             records = await self._read(None, tuple(map(GetRecord, asked)))
             if (done := get(records, paths.outcome(request.id))) is not None:
-                return _finished(decode(Outcome, done))
+                outcome = decode(Outcome, done)
+                if outcome.digest != request.digest:
+                    raise _another(request)
+                return _finished(outcome)
             stored = get(records, paths.state)
             if stored is None:
                 raise NotReadyError(f"stream {name} is being created; try again in a moment")
@@ -347,11 +350,18 @@ def _same(before: Sequence[Request], request: Request) -> Request | None:
     """The request that waits and asks for the same. Raises ConflictError if one of this name asks
     for something else."""
     for other in before:
-        if other.asks == request.asks:
+        if other.digest == request.digest:
             return other
         if other.id == request.id:
-            raise ConflictError(f"id: request {request.id} asks for something else; choose a name")
+            raise _another(request)
     return None
+
+
+def _another(request: Request) -> ConflictError:
+    return ConflictError(
+        f"id: the request {request.id!r} asked for something else; give this one another id, or"
+        " leave it out"
+    )
 
 
 def _waiting(request: Request, state: StateRecord, reason: str | None = None) -> StreamRequest:

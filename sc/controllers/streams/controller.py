@@ -38,8 +38,14 @@ def reconcile(view: View, key: Key, now_ms: int) -> tuple[Action, ...]:
     if written := _written(stream, _status(of, progress)):
         return written
     if not progress.outside:
-        return (Settle(stream.uid, mark),)
+        return (Settle(stream.uid, mark),) if _is_current(view, stream) else ()
     return () if progress.until_ms is None else (WakeAt(key, progress.until_ms),)
+
+
+def _is_current(view: View, stream: Stream) -> bool:
+    """Whether the records of this pass are no older than the mirror. The mirror goes on while they
+    are read: a request that came meanwhile is not among them, and its bell is in the mark."""
+    return view.records is not None and view.records.revision >= view.store.bell(stream.uid)
 
 
 def _mark(view: View, stream: Stream) -> Mark:

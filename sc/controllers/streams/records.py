@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -82,9 +83,10 @@ class Request(Model):
         return tuple(KeyRange(low, high) for low, high in self.into)
 
     @property
-    def asks(self) -> tuple[RequestKind, frozenset[int], frozenset[tuple[int, int]]]:
-        """What it asks for; equal for requests that ask for the same."""
-        return self.kind, frozenset(self.seal), frozenset(self.into)
+    def digest(self) -> str:
+        """Of what it asks for; equal for requests that ask for the same."""
+        text = repr((self.kind.value, sorted(self.seal), sorted(self.into)))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 class Accepted(Model):
@@ -94,10 +96,12 @@ class Accepted(Model):
 
 
 class Outcome(Model):
-    """What became of a request. ``epoch`` is the one that a scale began."""
+    """What became of a request. ``epoch`` is the one that a scale began; ``digest`` is of what the
+    request asked for."""
 
     id: str
     kind: RequestKind
+    digest: str
     done: bool
     reason: str | None = None
     epoch: int | None = None

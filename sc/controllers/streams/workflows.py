@@ -290,9 +290,18 @@ def delete(of: Pass) -> Progress:
 
 
 def _done(of: Pass, request: str, epoch: int | None) -> Outcome:
-    kind = RequestKind.SEAL if epoch is None else RequestKind.SCALE
-    return Outcome(id=request, kind=kind, done=True, epoch=epoch, at_ms=of.at_ms)
+    asked = of.request(request)
+    return Outcome(
+        id=asked.id, kind=asked.kind, digest=asked.digest, done=True, epoch=epoch, at_ms=of.at_ms
+    )
 
 
 def _failed(of: Pass, request: Request, reason: str) -> Outcome:
-    return Outcome(id=request.id, kind=request.kind, done=False, reason=reason, at_ms=of.at_ms)
+    return Outcome(
+        id=request.id,
+        kind=request.kind,
+        digest=request.digest,
+        done=False,
+        reason=reason,
+        at_ms=of.at_ms,
+    )

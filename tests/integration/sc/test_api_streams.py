@@ -112,6 +112,16 @@ async def test_given_the_same_request_again_then_it_is_the_first(sc: RunningSc) 
         assert (await asked(sc, "scale", {**body, "id": first["id"]}))["state"] == "done"
 
 
+async def test_given_an_id_that_asked_for_something_else_then_refused(sc: RunningSc) -> None:
+    async with stream(sc):
+        body: JSON = {"id": "deploy", "seal": ["0.0"], "into": HALVES}
+        assert (await outcome(sc, await asked(sc, "scale", body)))["state"] == "done"
+        other: JSON = {"id": "deploy", "seal": ["1.1"], "into": [{"low": 0, "high": 0.5}]}
+        for verb, again in (("scale", other), ("seal", {"id": "deploy"})):
+            status, answer = await call(sc, "POST", f"{PATH}/{verb}", again)
+            assert (status, "asked for something else" in answer["message"]) == (409, True)
+
+
 @pytest.mark.parametrize(
     ("verb", "body", "status", "message"),
     [

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from schemas.objects.stream import Scaling, StreamState
 from schemas.streams.epochs import creation_epoch, segment_id
 from schemas.streams.key_space import SPACE, WHOLE
 from tests.laws import sampled
-from tests.unit.sc.streams.world import MOST, Owner, World, run, scale, seal
+from tests.unit.sc.streams.world import MOST, Owner, World, run, scale, seal, stream_of
 
 HALF = SPACE // 2
 Course = Callable[[World], Awaitable[None]]
@@ -397,5 +398,37 @@ def test_given_nothing_to_do_then_a_look_reads_nothing() -> None:
         await world.submit(seal())
         await world.settle()
         assert reads > 0
+
+    run(story())
+
+
+def test_given_a_request_that_comes_while_records_are_read_then_it_is_not_forgotten() -> None:
+    """The mirror shows its bell by the time of the decision, and the records are from before."""
+
+    async def story() -> None:
+        world, _ = await undisturbed(created)
+        await world.put((await world.stream() or stream_of()).with_metadata(labels={"a": "b"}))
+        owner = world.another()
+        read = owner.records.read
+        submitted = False
+
+        async def slowly(*args: Any) -> Any:
+            nonlocal submitted
+            found = await read(*args)
+            if not submitted:
+                submitted = True
+                await world.submit(seal())
+                await owner.sync()
+            return found
+
+        owner.records.read = slowly  # type: ignore[method-assign,assignment]
+        await owner.sync()
+        for action in await owner.look():
+            await owner.carry_out(action)
+        assert submitted
+        await world.settle(owner)
+        state = await world.state()
+        assert state is not None
+        assert state.state is StreamState.SEALED
 
     run(story())
