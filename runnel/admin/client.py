@@ -21,7 +21,7 @@ from runnel.admin.http import MERGE_PATCH, ScClient
 from runnel.admin.manifests import parse_object
 from runnel.admin.reads import ObjectReads, Selector, selection
 from runnel.admin.states import find_resolution
-from runnel.admin.streams import StreamAdmin
+from runnel.admin.streams import StreamAdmin, stream_name
 from runnel.admin.wait import wait_for
 from runnel.admin.watch import Watch
 from schemas.errors import (
@@ -33,7 +33,6 @@ from schemas.errors import (
 from schemas.objects.kinds import find_kind, full_name
 from schemas.objects.metadata import Object
 from schemas.objects.partition import UNCLEAN_ELECTION, Partition
-from schemas.objects.stream import Stream
 
 _APPLY_ATTEMPTS: Final = 5
 _DRY: Final = {"dryRun": "true"}
@@ -167,8 +166,9 @@ class Admin(ObjectReads):
         return parse_answer(cls, answer)
 
     def stream(self, name: str) -> StreamAdmin:
-        """One stream, by SCOPE/NAME, or NAME for one in the scope ``default``; asks nobody yet."""
-        return StreamAdmin(self._sc, full_name(Stream, name))
+        """One stream, by SCOPE/NAME, or NAME for one in the scope ``default``; asks nobody yet.
+        Raises InvalidRequestError for what is no name."""
+        return StreamAdmin(self._sc, stream_name(name))
 
     async def history(self, kind: str, name: str, limit: int = 20) -> History:
         """The last writes of an object that exists. Raises NotFoundError."""

@@ -22,8 +22,14 @@ from schemas.control.streams import (
     SegmentInfo,
     StreamRequest,
 )
-from schemas.errors import ConflictError, DeadlineExceededError, RunnelError
+from schemas.errors import (
+    ConflictError,
+    DeadlineExceededError,
+    InvalidRequestError,
+    RunnelError,
+)
 from schemas.model import Model
+from schemas.objects.quantities import check_scoped_name
 from schemas.objects.stream import Stream
 from schemas.streams.epochs import Epoch, Segment, parse_segment, segment_text
 from schemas.streams.key_space import KeyRange, fraction, place_of
@@ -75,8 +81,14 @@ class StreamAdmin:
         are not current, or a request that waits replaces them; InvalidRequestError if the keys are
         not the same; DeadlineExceededError after ``timeout`` seconds: it goes on by itself.
         """
-        bounds = tuple(Bounds(low=low, high=high) for low, high in into)
-        body = ScaleRequest(id=uuid.uuid4().hex, seal=tuple(seal), into=bounds)
+        try:
+            bounds = tuple(Bounds(low=low, high=high) for low, high in into)
+            body = ScaleRequest(id=uuid.uuid4().hex, seal=tuple(seal), into=bounds)
+        except (ValueError, TypeError):
+            raise InvalidRequestError(
+                "seal, into: give names of segments, at least one, and pairs of bounds from 0 to 1:"
+                ' scale(["0.0"], [(0, 0.5), (0.5, 1)])'
+            ) from None
         return await self._finished(await self._post("scale", body), timeout)
 
     async def seal(self, *, timeout: float = 60.0) -> StreamRequest:
@@ -109,6 +121,14 @@ class StreamAdmin:
     async def _post(self, below: str, body: Model) -> StreamRequest:
         path = object_path(Stream, self.name, below)
         return _parsed(StreamRequest, await self._sc.call("POST", path, body=body.to_json()))
+
+
+def stream_name(name: str) -> str:
+    """The whole name of a stream. Raises InvalidRequestError for what is no name."""
+    try:
+        return check_scoped_name(name)
+    except ValueError as error:
+        raise InvalidRequestError(f"stream: {error}") from None
 
 
 def segment_of(info: SegmentInfo) -> Segment:

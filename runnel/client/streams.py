@@ -7,7 +7,7 @@ from typing import Unpack
 
 import pyarrow as pa
 
-from runnel.admin.streams import StreamAdmin, epoch_of
+from runnel.admin.streams import StreamAdmin, epoch_of, stream_name
 from runnel.client.opening import Opening
 from runnel.client.partitions import Partitions
 from runnel.consume.consumer import Consumer
@@ -21,8 +21,6 @@ from runnel.streams.consumer import StreamConsumer, StreamStart, StreamStop
 from runnel.streams.producer import StreamProducer
 from runnel.streams.segment_table import SegmentTable
 from schemas.columns.topic_schema import TopicSchema
-from schemas.objects.kinds import full_name
-from schemas.objects.stream import Stream
 
 
 class StreamHandle(StreamAdmin):
@@ -115,8 +113,9 @@ class Streams(Partitions):
     """Streams of a cluster."""
 
     def stream(self, name: str) -> StreamHandle:
-        """One stream, by SCOPE/NAME, or NAME for one in the scope ``default``; asks nobody yet."""
-        return StreamHandle(self, full_name(Stream, name))
+        """One stream, by SCOPE/NAME, or NAME for one in the scope ``default``; asks nobody yet.
+        Raises InvalidRequestError for what is no name."""
+        return StreamHandle(self, stream_name(name))
 
 
 async def _untyped(_route: TopicRoute) -> TopicSchema | None:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import quote
 
 from schemas.control.assignments import Assignments, TopicAssignment
 from schemas.errors import NotFoundError, RunnelError, UnreachableError
@@ -124,6 +125,11 @@ class LeaderCache:
                 f"topic {name!r} is being deleted; wait before you create it again:"
                 f" runnel wait topic {name} --for deleted"
             )
+        if await self._is_stream(name):
+            return NotFoundError(
+                f"topic {name!r} does not exist, but a stream does: name it default/{name}, or add"
+                " --stream to a command"
+            )
         # A topic of this very name is too new for the answer that lacks it.
         meant = nearest(name, [str(one["name"]) for one in found if one["name"] != name])
         hint = f" (did you mean {meant!r}?)" if meant else ""
@@ -131,3 +137,11 @@ class LeaderCache:
             f"topic {name!r} does not exist; create it with:"
             f" runnel create topic {name} --partitions N{hint}"
         )
+
+    async def _is_stream(self, name: str) -> bool:
+        """Whether a stream of the scope default is meant."""
+        try:
+            await self._source.call("GET", f"/v1/streams/default/{quote(name, safe='')}")
+        except RunnelError:
+            return False
+        return True

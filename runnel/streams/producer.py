@@ -96,6 +96,8 @@ class StreamProducer(Producer):
         super().__init__(route, settings, random_id=random_id, closed=closed, total=total)
         self._on_sealed = self._refused
         self._table = table
+        #: The ids of all segments that were ever met, by their numbers.
+        self._ids = {number_of(segment): segment for segment in table.segments}
         self._ask = ask
         self._waits = wait_for_room
         #: Held while a record is given its segment, and while segments are replaced.
@@ -205,8 +207,10 @@ class StreamProducer(Producer):
             self._fail(batch, seal.final)
             return
         seal.refused.append((batch, pieces))
-        if seal.task is None:
-            segment = next(one for one in self._table.segments if number_of(one) == batch.partition)
+        # Again, if the last batch had an outcome before: a segment that replaced several is met
+        # once more when another one of these is found sealed.
+        if seal.task is None or seal.task.done():
+            segment = self._ids[batch.partition]
             seal.task = self._loop.create_task(
                 self._replace(segment, seal), name=f"segments of {self.topic}"
             )
@@ -229,6 +233,7 @@ class StreamProducer(Producer):
                 self._fail(batch, error)
             seal.refused.clear()
             return
+        self._ids.update((one.number, one.id) for one in successors)
         with self._routing:
             self._table = self._table.replaced(segment, successors)
             count = 1 + max(one.number for one in successors)

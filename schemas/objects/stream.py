@@ -29,12 +29,25 @@ class ScopeSpec(Model):
     """A scope says nothing but its name."""
 
 
+class ScopeState(CaselessEnum):
+    ACTIVE = "active"
+
+
+class ScopeStatus(Status):
+    """A scope is there as soon as it is stored."""
+
+    observed_generation: int = 1
+    """The generation of the spec that the rest of the status describes."""
+    state: ScopeState = ScopeState.ACTIVE
+    """Whether streams can be made in it."""
+
+
 class Scope(Object):
     PLURAL: ClassVar[str] = "scopes"
 
     kind: Literal["Scope"] = "Scope"
     spec: ScopeSpec = ScopeSpec()
-    status: Status = Status()
+    status: ScopeStatus = ScopeStatus()
 
 
 class ScalingType(CaselessEnum):

@@ -56,7 +56,8 @@ def test_given_a_stream_then_its_life(cluster: Command, stream: str) -> None:
     assert cluster("wait", "stream", stream, "--for", "sealed") == "stream/shop/orders sealed\n"
     refused = cluster.fails("stream", "scale", stream, "--segments", "2", code=4)
     assert "is sealed: it takes no more requests" in refused
-    cluster("cluster", "check")
+    assert "none waits" in cluster("cluster", "check")
+    assert "active" in cluster("describe", "scope", "shop")
     cluster("delete", "stream", stream)
     cluster("wait", "stream", stream, "--for", "deleted")
     assert "scope/shop deleted" in cluster("delete", "scope", "shop")
@@ -81,7 +82,7 @@ def test_given_a_manifest_then_more_segments_are_made(cluster: Command) -> None:
     ("arguments", "code", "text"),
     [
         (("stream", "scale", "nope", "--segments", "2"), 3, "'default/nope' does not exist"),
-        (("stream", "segments", "a/b/c"), 3, "does not exist"),
+        (("stream", "segments", "a/b/c"), 2, "'a/b/c' is not SCOPE/NAME"),
         (("stream", "scale", "nope"), 2, "give one of --segments, --split and --merge"),
         (("create", "stream", "none/s"), 3, "runnel create scope none"),
         (("create", "stream", "s", "--segments", "0"), 2, "spec.scaling.minSegments"),
@@ -119,3 +120,4 @@ def test_given_records_then_each_key_is_read_in_order_across_scales(cluster: Com
     assert "stream default/keyed is sealed: it takes no more records" in refused
     missing = cluster.fails("produce", "default/none", stdin="x\n", code=3)
     assert "does not exist" in missing
+    assert "add --stream" in cluster.fails("produce", "keyed", stdin="x\n", code=3)

@@ -30,6 +30,7 @@ from schemas.errors import RunnelError, UnreachableError
 from schemas.objects.partition import Partition, PartitionResolution, is_led
 from schemas.objects.quantities import readable_size
 from schemas.objects.spu import Spu, SpuResolution, is_loopback
+from schemas.objects.stream import Stream, StreamState
 from schemas.objects.topic import Topic, TopicResolution
 
 PATIENCE_S: Final = 3.0
@@ -81,6 +82,7 @@ async def examine(addresses: Sequence[Address]) -> tuple[list[Check], bool]:
         topics = [
             obj for obj in await admin.list("topics", show_system=True) if isinstance(obj, Topic)
         ]
+        streams = [obj for obj in await admin.list("streams") if isinstance(obj, Stream)]
         partitions = [
             obj
             for obj in await admin.list("partitions", show_system=True)
@@ -100,6 +102,7 @@ async def examine(addresses: Sequence[Address]) -> tuple[list[Check], bool]:
         *(_check_endpoint(spu, info["clusterUid"], address, at_once) for spu in spus)
     )
     checks += check_topics(topics)
+    checks += check_streams(streams)
     checks += check_partitions(partitions)
     checks += [found for spu in spus if (found := check_disk(spu, info["clusterUid"])) is not None]
     return checks, True
@@ -276,6 +279,25 @@ def check_topics(topics: Sequence[Topic]) -> list[Check]:
         checks.append(Check("topics", Result.FAILED, more))
     elif not stuck:
         checks.append(Check("topics", Result.OK, f"{count(len(topics), 'topic')}, all placed"))
+    return checks
+
+
+def check_streams(streams: Sequence[Stream]) -> list[Check]:
+    """Whether no stream waits for something; nothing where there are no streams."""
+    waiting = [one for one in streams if one.status.reason]
+    checks = [
+        Check(
+            f"stream {one.name}",
+            Result.FAILED if one.status.state is StreamState.CREATING else Result.WARNING,
+            f"{one.status.state}: {one.status.reason}",
+        )
+        for one in waiting[:_NAMED]
+    ]
+    if len(waiting) > _NAMED:
+        more = f"{len(waiting) - _NAMED} more wait; see: runnel get streams"
+        checks.append(Check("streams", Result.WARNING, more))
+    elif streams and not waiting:
+        checks.append(Check("streams", Result.OK, f"{count(len(streams), 'stream')}, none waits"))
     return checks
 
 

@@ -128,7 +128,8 @@ def _print_replicas(cluster: BlockingAdmin, partition: Partition, sc: str | None
         print(f"Replicas:\n  (not known: {error.message})")
         return
     end: int | None = None
-    if partition.spec.index is not None and commits(partition):
+    of_topic = partition.spec.owner.kind == Topic.kind_name()
+    if of_topic and partition.spec.index is not None and commits(partition):
         try:
             with connected(sc) as records:
                 found = records.offsets(

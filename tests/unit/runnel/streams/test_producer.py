@@ -188,6 +188,27 @@ async def test_given_a_successor_that_is_sealed_too_then_its_own_take_over(
         assert stream.values(0) == stream.values(1) == []
 
 
+async def test_given_a_merge_that_is_replaced_before_its_other_side_is_met_then_both_go_on(
+    make: Callable[..., Stream],
+) -> None:
+    """The producer learns of one of two merged segments only when what came of them is old."""
+    stream = make(("0.0", 0, HALF), ("0.1", HALF, SPACE))
+    for one in ("0.0", "0.1"):
+        stream.histories[one] = sealed(one, ("1.2", 0, SPACE))
+    stream.histories["1.2"] = sealed("1.2", ("2.3", 0, SPACE))
+    low = [key for key in KEYS if hash_key(key.encode()) < HALF]
+    high = [key for key in KEYS if key not in low]
+    async with stream.producer() as producer:
+        await send_batches(producer, 1)
+        await producer.flush()
+        stream.seal(0, 1, 2)
+        for keys in (low, high, low, high):
+            made = [producer.send("x", key=key) for key in keys]
+            async with asyncio.timeout(10):
+                await producer.flush()
+            assert {(await one).partition for one in made} == {3}
+
+
 async def test_given_a_sealed_stream_then_records_fail(make: Callable[..., Stream]) -> None:
     stream = make(("0.0", 0, SPACE))
     stream.histories["0.0"] = sealed("0.0")
