@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from tests.chaos.replication.proxy import PeerProxy
 from tests.e2e.conftest import Command
 from tests.ports import free_base_port
@@ -87,7 +89,10 @@ http: {{host: 127.0.0.1, port: {public + 2}}}
         return pid
 
     def kill_sc(self) -> None:
-        os.kill(self.sc_pid(), signal.SIGKILL)
+        """Kill the SC, and wait until its ports are free."""
+        process = psutil.Process(self.sc_pid())
+        process.kill()
+        self.until(lambda: _has_ended(process), "the killed SC has ended")
 
     def stall_sc(self, for_s: float) -> None:
         """Have the SC stand still for a while."""
@@ -187,3 +192,11 @@ http: {{host: 127.0.0.1, port: {public + 2}}}
 
     def _configuration(self, spu: int) -> Path:
         return self.home / f"spu-{spu}.yaml"
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Also of one that nobody has waited for: its files and sockets are closed."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
