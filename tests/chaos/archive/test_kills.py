@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -66,11 +66,14 @@ def producing(cluster: runnel.Cluster, topic: str) -> Iterator[list[int]]:
 
 def spu_processes() -> list[psutil.Process]:
     """The SPUs of the cluster that this process has started, whose supervisor starts them again."""
-    return [
-        one
-        for one in psutil.Process().children(recursive=True)
-        if "spu-" in " ".join(one.cmdline()) and ".yaml" in " ".join(one.cmdline())
-    ]
+    found = []
+    for one in psutil.Process().children(recursive=True):
+        # A process may end in between.
+        with suppress(psutil.NoSuchProcess):
+            command = " ".join(one.cmdline())
+            if "spu-" in command and ".yaml" in command:
+                found.append(one)
+    return found
 
 
 def test_given_kills_at_any_moment_then_every_record_is_read_once(tmp_path: Path) -> None:
@@ -98,16 +101,18 @@ def test_given_kills_at_any_moment_then_every_record_is_read_once(tmp_path: Path
                     )
                     for more in ((), ("--all",))
                 ]
-                time.sleep(rng.uniform(0.5, 2.5))
-                if number % 5 == 4:
-                    victim = rng.choice(spu_processes())
-                    victim.send_signal(signal.SIGKILL)
-                    killed["SPU"] += 1
-                    time.sleep(rng.uniform(0, 1))
-                for run in runs:
-                    run.kill()
-                    run.wait()
-                    killed["run"] += 1
+                try:
+                    time.sleep(rng.uniform(0.5, 2.5))
+                    if number % 5 == 4:
+                        victim = rng.choice(spu_processes())
+                        victim.send_signal(signal.SIGKILL)
+                        killed["SPU"] += 1
+                        time.sleep(rng.uniform(0, 1))
+                finally:
+                    for run in runs:
+                        run.kill()
+                        run.wait()
+                        killed["run"] += 1
         last = subprocess.run(
             [RUNNEL, "archive", "run", "cold"], env=environment, capture_output=True, timeout=120
         )
