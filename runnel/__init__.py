@@ -88,6 +88,7 @@ if TYPE_CHECKING:
         UnreachableError,
         UnsupportedError,
     )
+    from schemas.streams.cuts import StreamCut
 
     __version__: str
 
@@ -152,6 +153,7 @@ __all__ = [
     "StorageFailedError",
     "StorageFullError",
     "StreamConsumer",
+    "StreamCut",
     "StreamHandle",
     "StreamProducer",
     "TableDelivery",
@@ -254,6 +256,10 @@ def _found(name: str) -> Any:
         from schemas.daemon.latency import Latencies
 
         found = Latencies
+    elif name == "StreamCut":
+        from schemas.streams.cuts import StreamCut
+
+        found = StreamCut
     elif name in _HOMES:
         found = getattr(importlib.import_module(_HOMES[name], __name__), name)
     elif name in __all__:

@@ -22,6 +22,7 @@ from runnel.produce.producer import Producer
 from runnel.produce.settings import ProducerSettings
 from runnel.streams.consumer import StreamConsumer
 from runnel.streams.producer import StreamProducer
+from schemas.streams.cuts import StreamCut
 
 __all__ = [
     "Cluster",
@@ -31,6 +32,7 @@ __all__ = [
     "ProducerMetrics",
     "ProducerSettings",
     "StreamConsumer",
+    "StreamCut",
     "StreamHandle",
     "StreamProducer",
     "TransactionId",

@@ -50,6 +50,7 @@ from runnel.streams.consumer import StreamStart, StreamStop
 from schemas.control.assignments import TopicAssignment
 from schemas.daemon.log_ring import MAX_ANSWER_LINES
 from schemas.errors import RunnelError
+from schemas.streams.cuts import StreamCut
 
 
 def connect(
@@ -453,14 +454,26 @@ class StreamHandle(BlockingStreamAdmin):
         timeout: float | None = None,
         settings: ConsumerSettings | None = None,
     ) -> StreamConsumer:
-        """A consumer from the beginning of the stream, or from its end.
+        """A consumer from the beginning of the stream, from its end, or from a cut, such as the
+        `StreamConsumer.position` of an earlier consumer.
 
         ``stop``: None follows until the stream is sealed, "latest" ends where the stream ended when
-        reading began. Records of one key come in the order of their writes; ``record.partition``
-        is the number of their segment.
+        reading began, a cut is the place of the first records that are not read. Records of one
+        key come in the order of their writes; ``record.partition`` is the number of their segment.
         """
 
         async def opened() -> AsyncStreamConsumer:
             return self._handle.consumer(start, stop, timeout=timeout, settings=settings)
 
         return StreamConsumer(self._thread, self._thread.call(opened()))
+
+    @blocking_form_of(client.StreamHandle.head)
+    def head(self) -> StreamCut:
+        """The beginning of the stream, as a cut. Raises NotFoundError, NotReadyError."""
+        return self._thread.call(self._handle.head())
+
+    @blocking_form_of(client.StreamHandle.tail)
+    def tail(self) -> StreamCut:
+        """The end of the stream now, as a cut: everything that was committed is before it. Raises
+        NotFoundError, NotReadyError."""
+        return self._thread.call(self._handle.tail())

@@ -42,7 +42,7 @@ _SECTIONS: Final = (
     ("Connect", ("runnel.Cluster", "runnel.connect", "runnel.LocalCluster")),
     ("Produce", ("runnel.Producer", "runnel.produce")),
     ("Consume", ("runnel.Consumer", "runnel.consume", "runnel.positions", "runnel.net")),
-    ("Streams", ("runnel.StreamHandle", "runnel.streams")),
+    ("Streams", ("runnel.StreamHandle", "runnel.streams", "runnel.StreamCut")),
     ("What happened", ("runnel.logs",)),
     ("Metrics", ("runnel.metrics", "schemas.daemon.latency")),
     ("Records", ("runnel.records",)),

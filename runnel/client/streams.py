@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 import pyarrow as pa
 
 from runnel.admin.streams import StreamAdmin, epoch_of, stream_name
 from runnel.client.opening import Opening
-from runnel.client.partitions import Partitions
+from runnel.client.partitions import OFFSETS_TIMEOUT_S, Partitions
 from runnel.consume.consumer import Consumer
 from runnel.consume.counts import FetchCounts
 from runnel.consume.settings import ConsumerSettings, checked_settings
-from runnel.net.offsets import make_range
+from runnel.net.offsets import Start, Stop, list_offsets, make_range
 from runnel.net.routing import TopicRoute
 from runnel.produce.counts import SendCounts
 from runnel.produce.settings import ProducerOptions, ProducerSettings
@@ -21,6 +22,10 @@ from runnel.streams.consumer import StreamConsumer, StreamStart, StreamStop
 from runnel.streams.producer import StreamProducer
 from runnel.streams.segment_table import SegmentTable
 from schemas.columns.topic_schema import TopicSchema
+from schemas.control.streams import EpochInfo
+from schemas.streams.cuts import StreamCut
+from schemas.streams.epochs import number_of, parse_segment
+from schemas.wire.record_requests import LATEST, ListOffsetsResponse
 
 
 class StreamHandle(StreamAdmin):
@@ -71,17 +76,19 @@ class StreamHandle(StreamAdmin):
     ) -> StreamConsumer:
         """A consumer: ``async for record in stream.consumer("earliest")``.
 
-        ``start``: the beginning of the stream, or its end at the time when reading begins.
-        ``stop``: None follows until the stream is sealed, "latest" ends where the stream ended when
-        reading began. Records of one key come in the order of their writes; ``record.partition``
-        is the number of their segment. ``timeout``: iterating ends when no record has come for so
-        many seconds.
+        ``start``: the beginning of the stream, its end at the time when reading begins, or a cut,
+        such as the `StreamConsumer.position` of an earlier consumer. ``stop``: None follows until
+        the stream is sealed, "latest" ends where the stream ended when reading began, a cut is the
+        place of the first records that are not read. Records of one key come in the order of their
+        writes; ``record.partition`` is the number of their segment. ``timeout``: iterating ends
+        when no record has come for so many seconds.
         """
         opened = StreamConsumer(
             self.name,
             self._open_segment,
             self.epoch,
             self.segment,
+            self._ends,
             start,
             stop,
             checked_settings(settings),
@@ -91,8 +98,32 @@ class StreamHandle(StreamAdmin):
         self._cluster._stream_consumers.add(opened)
         return opened
 
+    async def head(self) -> StreamCut:
+        """The beginning of the stream, as a cut. Raises NotFoundError, NotReadyError."""
+        first = await self.epoch(0)
+        bounds = await self._bounds(_numbers(first))
+        return _cut(first, {number: one.log_start for number, one in bounds.items()})
+
+    async def tail(self) -> StreamCut:
+        """The end of the stream now, as a cut: everything that was committed is before it. Raises
+        NotFoundError, NotReadyError."""
+        current = await self.epoch()
+        return _cut(current, await self._ends(_numbers(current)))
+
+    async def _ends(self, numbers: Sequence[int]) -> dict[int, int]:
+        """The offsets after the last committed records of segments, by their numbers."""
+        return {number: one.offset for number, one in (await self._bounds(numbers)).items()}
+
+    async def _bounds(self, numbers: Sequence[int]) -> dict[int, ListOffsetsResponse]:
+        """Where segments begin and end, as their leaders tell it now."""
+        route = await self._cluster._route(self.name)
+        found = await asyncio.gather(
+            *(list_offsets(route, number, LATEST, OFFSETS_TIMEOUT_S) for number in numbers)
+        )
+        return dict(zip(numbers, found, strict=True))
+
     def _open_segment(
-        self, number: int, start: StreamStart, stop: StreamStop, settings: ConsumerSettings
+        self, number: int, start: Start, stop: Stop, settings: ConsumerSettings
     ) -> Consumer:
         cluster = self._cluster
         opened = Consumer(
@@ -116,6 +147,16 @@ class Streams(Partitions):
         """One stream, by SCOPE/NAME, or NAME for one in the scope ``default``; asks nobody yet.
         Raises InvalidRequestError for what is no name."""
         return StreamHandle(self, stream_name(name))
+
+
+def _numbers(epoch: EpochInfo) -> list[int]:
+    return [number_of(parse_segment(one.id)) for one in epoch.segments]
+
+
+def _cut(epoch: EpochInfo, offsets: Mapping[int, int]) -> StreamCut:
+    """A cut of all segments of an epoch, from their offsets by number."""
+    ids = [parse_segment(one.id) for one in epoch.segments]
+    return StreamCut(epoch.stream, epoch.uid, {one: offsets[number_of(one)] for one in ids})
 
 
 async def _untyped(_route: TopicRoute) -> TopicSchema | None:

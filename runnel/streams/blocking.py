@@ -17,6 +17,7 @@ from runnel.produce.delivery import Batch, Delivery, OnDelivery, TableDelivery
 from runnel.produce.producer import Progress
 from runnel.records.record import Record, Value
 from runnel.streams import consumer, producer
+from schemas.streams.cuts import StreamCut
 
 
 class StreamProducer(blocking.Producer):
@@ -77,8 +78,9 @@ class StreamConsumer:
         """Was everything up to ``stop``, or to the end of a sealed stream, handed out?"""
         return self._inner.exhausted
 
-    def position(self) -> dict[str, int]:
-        """By segment, the offset after the last record that was handed out."""
+    def position(self) -> StreamCut:
+        """The place after the last record that was handed out: a consumer that starts there goes
+        on with the next one. Raises InvalidRequestError before reading began."""
         return self._inner.position()
 
     def __iter__(self) -> Iterator[Record]:

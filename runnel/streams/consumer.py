@@ -3,27 +3,30 @@
 A segment is done when everything before its end was handed out and the user asks for more. Its
 successors are read from their beginning once all their predecessors are done. So a reader meets the
 records of one key in the order of their writes, whatever was split and merged in between. A sealed
-stream ends.
+stream ends. Its position is a stream cut, and it can begin and stop at one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, Literal, Self, TypeVar
 
 import pyarrow as pa
 
+from runnel.admin.streams import segment_of
 from runnel.consume.consumer import Consumer, check_max_records, check_timeout
 from runnel.consume.delivered import FetchedChunk
 from runnel.consume.settings import ConsumerSettings
+from runnel.net.offsets import Start, Stop
 from runnel.records.record import Record
 from schemas.backoff import backoff_s
 from schemas.control.streams import EpochInfo, SegmentHistory
-from schemas.errors import InvalidRequestError, RetryableError
-from schemas.streams.epochs import number_of, parse_segment
+from schemas.errors import InvalidRequestError, NotFoundError, RetryableError
+from schemas.streams.cuts import NOT_BEGUN, Frontier, StreamCut
+from schemas.streams.epochs import Segment, creation_epoch, segment_text
 
 #: Chunks that wait for the user, of all segments together.
 _CHUNKS: Final = 4
@@ -31,26 +34,51 @@ _LEAST_READ_AHEAD: Final = 1 << 20
 _BACKOFF_MS: Final = (20.0, 1_000.0)
 
 T = TypeVar("T")
-StreamStart = Literal["earliest", "latest"]
-StreamStop = Literal["latest"] | None
-OpenSegment = Callable[[int, StreamStart, StreamStop, ConsumerSettings], Consumer]
+StreamStart = Literal["earliest", "latest"] | StreamCut
+"""Where to begin."""
+StreamStop = Literal["latest"] | StreamCut | None
+"""Where to end; None follows until the stream is sealed."""
+OpenSegment = Callable[[int, Start, Stop, ConsumerSettings], Consumer]
 """Gives a consumer of one segment, by its number."""
+AskEnds = Callable[[Sequence[int]], Awaitable[dict[int, int]]]
+"""Gives the offsets after the last records of segments, by their numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
     """A chunk of a segment; None: everything before its end was read, or before the stop."""
 
-    segment: str
+    segment: Segment
     consumer: Consumer
     chunk: FetchedChunk | None
+
+
+@dataclass(slots=True)
+class _Open:
+    """A segment that is being read. ``start`` is the offset of its first record to read."""
+
+    segment: Segment
+    start: int
+    consumer: Consumer
+    reader: asyncio.Task[None]
+
+    def position(self) -> int:
+        return self.consumer.position().get(self.segment.number, self.start)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A successor that waits for predecessors, by their ids."""
+
+    segment: Segment
+    missing: set[int]
 
 
 class StreamConsumer:
     """An asynchronous iterator of records; see the module's text.
 
     ``ask_epoch`` gives an epoch by its number, or the current one, ``ask_segment`` a segment with
-    those before and after it.
+    those before and after it, ``ask_ends`` where segments end now.
     """
 
     def __init__(
@@ -59,33 +87,36 @@ class StreamConsumer:
         open_segment: OpenSegment,
         ask_epoch: Callable[[int | None], Awaitable[EpochInfo]],
         ask_segment: Callable[[str], Awaitable[SegmentHistory]],
+        ask_ends: AskEnds,
         start: StreamStart,
         stop: StreamStop,
         settings: ConsumerSettings,
         random: Callable[[], float],
         timeout: float | None = None,
     ) -> None:
-        if start not in ("earliest", "latest"):
-            raise InvalidRequestError(f"start is {start!r}; give 'earliest' or 'latest'")
-        if stop not in ("latest", None):
-            raise InvalidRequestError(f"stop is {stop!r}; give 'latest' or None")
         self.stream = stream
         self.timeout = check_timeout(timeout)
+        _check("start", start, stream, "'earliest', 'latest' or a StreamCut")
+        if stop is not None:
+            _check("stop", stop, stream, "'latest', a StreamCut or None")
         self._open_segment = open_segment
         self._ask_epoch = ask_epoch
         self._ask_segment = ask_segment
+        self._ask_ends = ask_ends
         self._start_at: StreamStart = start
         self._stop_at: StreamStop = stop
         self._settings = settings
         self._random = random
         self._queue: asyncio.Queue[_Read | BaseException] = asyncio.Queue(_CHUNKS)
-        self._readers: dict[str, asyncio.Task[None]] = {}
-        self._consumers: dict[str, Consumer] = {}
-        #: Segments that end where the stream ended when reading began.
-        self._last: set[str] = set()
-        self._done: set[str] = set()
-        #: Successors that wait, and the predecessors that are not done.
-        self._future: dict[str, set[str]] = {}
+        self._uid = ""
+        self._first: Frontier | None = None
+        self._stop: Frontier | None = None
+        #: By the ids of segments: those that are read, those that wait, and those that have no
+        #: successors to read, with the offset of the next record.
+        self._open: dict[int, _Open] = {}
+        self._future: dict[int, _Waiting] = {}
+        self._last: dict[int, int] = {}
+        self._done: set[int] = set()
         #: The consumer of the segment whose records are being handed out.
         self.current: Consumer | None = None
         self._ended: _Read | None = None
@@ -94,37 +125,52 @@ class StreamConsumer:
         self._failure: BaseException | None = None
 
     def __repr__(self) -> str:
-        state = ", closed" if self._closed else ""
-        return f"<runnel.StreamConsumer of {self.stream!r} at {self.position()}{state}>"
+        state = ", closed" if self._closed else f" in {len(self._open)} segments"
+        return f"<runnel.StreamConsumer of {self.stream!r}{state}>"
 
     @property
     def exhausted(self) -> bool:
         """Was everything up to ``stop``, or to the end of a sealed stream, handed out?"""
-        return self._started and not self._readers and not self._future and self._queue.empty()
+        return self._started and not self._open and not self._future and self._queue.empty()
 
-    def position(self) -> dict[str, int]:
-        """By segment, the offset after the last record that was handed out; segments that are done
-        are left out."""
-        found = {}
-        for segment, consumer in self._consumers.items():
-            found.update(dict.fromkeys([segment], consumer.position().get(_number(segment), 0)))
-        return found
+    def position(self) -> StreamCut:
+        """The place after the last record that was handed out: a consumer that starts there goes
+        on with the next one. Raises InvalidRequestError before reading began."""
+        if not self._started:
+            raise InvalidRequestError(
+                f"the consumer of {self.stream!r} has no position before it is open: use `with`,"
+                " or read a record"
+            )
+        offsets = dict(self._last)
+        offsets.update(dict.fromkeys(self._future, NOT_BEGUN))
+        offsets.update((one, opened.position()) for one, opened in self._open.items())
+        return StreamCut(self.stream, self._uid, offsets)
 
     async def start(self) -> None:
-        """Find the segments to begin with. Raises NotFoundError, NotReadyError."""
+        """Find the segments to begin with. Raises NotFoundError, NotReadyError,
+        InvalidRequestError for a cut that is no place in this stream."""
         if self._closed:
             raise InvalidRequestError(f"the consumer of {self.stream!r} is closed; open another")
         if self._started:
             return
         current = await self._asked(lambda: self._ask_epoch(None))
-        first = current
-        if self._start_at == "earliest" and current.epoch:
-            first = await self._asked(lambda: self._ask_epoch(0))
-        self._started = True
-        if self._stop_at is not None:
-            self._last = {one.id for one in current.segments}
-        for one in first.segments:
-            self._begin(one.id, self._start_at)
+        begin = await self._frontier(self._start_at, current)
+        stop = begin if self._stop_at == self._start_at else None
+        if self._stop_at is not None and stop is None:
+            stop = await self._frontier(self._stop_at, current)
+            begin.require_not_after(stop)
+        missing = {}
+        for one, offset in begin.cut.offsets.items():
+            before = await self._predecessors(begin.segments[one]) if offset == NOT_BEGUN else ()
+            missing[one] = {earlier.id for earlier in before if not begin.is_done(earlier)}
+        self._started, self._uid, self._first, self._stop = True, current.uid, begin, stop
+        for one, segment in begin.segments.items():
+            if stop is not None and not stop.holds(segment):
+                self._last[one] = NOT_BEGUN
+            elif missing[one]:
+                self._future[one] = _Waiting(segment, missing[one])
+            else:
+                self._begin(segment, max(0, begin.cut.offsets[one]))
 
     async def next_chunk(
         self, timeout: float | None = None
@@ -140,7 +186,7 @@ class StreamConsumer:
                 while True:
                     # What was handed out before this call is processed.
                     if self._ended is not None:
-                        await self._go_on_behind(self._ended.segment)
+                        await self._go_on_behind(self._ended)
                     if self.exhausted or self._closed:
                         return None
                     item = await self._queue.get()
@@ -195,12 +241,12 @@ class StreamConsumer:
     async def close(self) -> None:
         """End reading. May be called again."""
         self._closed = True
-        tasks = list(self._readers.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for consumer in self._consumers.values():
-            await consumer.close()
+        for opened in self._open.values():
+            opened.reader.cancel()
+        readers = [opened.reader for opened in self._open.values()]
+        await asyncio.gather(*readers, return_exceptions=True)
+        for opened in self._open.values():
+            await opened.consumer.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -216,17 +262,22 @@ class StreamConsumer:
 
     # Segments
 
-    def _begin(self, segment: str, start: StreamStart) -> None:
-        stop: StreamStop = "latest" if segment in self._last else None
-        share = self._settings.read_ahead_bytes // max(1, len(self._readers) + 1)
+    def _begin(self, segment: Segment, offset: int) -> None:
+        number = segment.number
+        end = None if self._stop is None else self._stop.cut.offsets.get(segment.id)
+        stop: Stop = None if end is None else {number: end}
+        # Retention may have removed the first records.
+        start: Start = {number: offset} if offset else "earliest"
+        share = self._settings.read_ahead_bytes // max(1, len(self._open) + 1)
         settings = replace(self._settings, read_ahead_bytes=max(_LEAST_READ_AHEAD, share))
-        consumer = self._open_segment(_number(segment), start, stop, settings)
-        self._consumers[segment] = consumer
-        self._readers[segment] = asyncio.create_task(
-            self._read(segment, consumer), name=f"read segment {segment} of {self.stream}"
+        consumer = self._open_segment(number, start, stop, settings)
+        reader = asyncio.create_task(
+            self._read(segment, consumer),
+            name=f"read segment {segment_text(segment.id)} of {self.stream}",
         )
+        self._open[segment.id] = _Open(segment, offset, consumer, reader)
 
-    async def _read(self, segment: str, consumer: Consumer) -> None:
+    async def _read(self, segment: Segment, consumer: Consumer) -> None:
         try:
             while (chunk := await consumer.next_chunk()) is not None:
                 await self._queue.put(_Read(segment, consumer, chunk))
@@ -236,27 +287,80 @@ class StreamConsumer:
         except BaseException as error:
             await self._queue.put(error)
 
-    async def _go_on_behind(self, segment: str) -> None:
-        """A segment is done: read its successors that wait for nothing else."""
-        found: dict[str, set[str]] = {}
-        if segment not in self._last:
-            successors = (await self._asked(lambda: self._ask_segment(segment))).successors
-            for one in successors:
-                if one.id not in self._future:
-                    history = await self._asked(lambda one=one: self._ask_segment(one.id))  # type: ignore[misc]
-                    found[one.id] = {before.id for before in history.predecessors} - self._done
+    async def _go_on_behind(self, ended: _Read) -> None:
+        """A segment is read: go on with its successors that wait for nothing else."""
+        segment = ended.segment
+        stops = self._stop is not None and segment.id in self._stop.cut.offsets
+        found: list[_Waiting] = []
+        beyond: list[Segment] = []
+        successors: tuple[Segment, ...] = ()
+        if not stops:
+            history = await self._history(segment.id)
+            successors = tuple(map(segment_of, history.successors))
+        for one in successors:
+            if self._stop is not None and not self._stop.holds(one):
+                beyond.append(one)
+            elif one.id not in self._future and one.id not in self._open:
+                before = await self._predecessors(one)
+                found.append(_Waiting(one, {earlier.id for earlier in before} - self._done))
         # Nothing waits from here on: a timeout of the user comes before or after all of it.
         self._ended = None
-        self._done.add(segment)
-        self._future.update(found)
-        self._readers.pop(segment)
-        done = self._consumers.pop(segment)
-        for later, missing in list(self._future.items()):
-            missing.discard(segment)
-            if not missing:
+        done = self._open.pop(segment.id)
+        if successors:
+            self._done.add(segment.id)
+        else:
+            self._last[segment.id] = done.position()
+        self._last.update((one.id, NOT_BEGUN) for one in beyond)
+        self._future.update((one.segment.id, one) for one in found)
+        for later, waiting in list(self._future.items()):
+            waiting.missing.discard(segment.id)
+            if not waiting.missing:
                 del self._future[later]
-                self._begin(later, "earliest")
-        await done.close()
+                self._begin(waiting.segment, 0)
+        await done.consumer.close()
+
+    async def _predecessors(self, segment: Segment) -> tuple[Segment, ...]:
+        """Those that this consumer has to read."""
+        before = map(segment_of, (await self._history(segment.id)).predecessors)
+        return tuple(one for one in before if self._first is None or not self._first.is_done(one))
+
+    # Places
+
+    async def _frontier(self, place: StreamStart, current: EpochInfo) -> Frontier:
+        """A place with the segments that it names."""
+        if isinstance(place, StreamCut):
+            return Frontier(place, await self._named_in(place, current))
+        epoch = current
+        if place == "earliest" and current.epoch:
+            epoch = await self._asked(lambda: self._ask_epoch(0))
+        segments = tuple(map(segment_of, epoch.segments))
+        offsets = dict.fromkeys((one.id for one in segments), 0)
+        if place == "latest":
+            ends = await self._asked(lambda: self._ask_ends([one.number for one in segments]))
+            offsets = {one.id: ends[one.number] for one in segments}
+        return Frontier(StreamCut(self.stream, current.uid, offsets), segments)
+
+    async def _named_in(self, cut: StreamCut, current: EpochInfo) -> Iterable[Segment]:
+        """The segments of a cut. Raises InvalidRequestError if they are not of this stream."""
+        if cut.uid != current.uid:
+            raise InvalidRequestError(
+                f"the cut is of an earlier stream {self.stream}, which was deleted"
+            )
+        wanted = set(cut.offsets)
+        newest = max(map(creation_epoch, wanted), default=0)
+        try:
+            epoch = await self._asked(lambda: self._ask_epoch(newest))
+            found = {one.id: one for one in map(segment_of, epoch.segments) if one.id in wanted}
+            for one in sorted(wanted - found.keys()):
+                found[one] = segment_of(await self._history(one))
+        except NotFoundError as error:
+            raise InvalidRequestError(
+                f"the cut is no place in stream {self.stream}: {error}"
+            ) from error
+        return found.values()
+
+    async def _history(self, segment: int) -> SegmentHistory:
+        return await self._asked(lambda: self._ask_segment(segment_text(segment)))
 
     async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
         """An answer of an SC; what is read already is handed out while none answers."""
@@ -271,5 +375,10 @@ class StreamConsumer:
             attempt += 1
 
 
-def _number(segment: str) -> int:
-    return number_of(parse_segment(segment))
+def _check(name: str, place: object, stream: str, wanted: str) -> None:
+    """Raise InvalidRequestError for what is no place in a stream."""
+    if isinstance(place, StreamCut):
+        if place.stream != stream:
+            raise InvalidRequestError(f"{name} is a cut of stream {place.stream}, not of {stream}")
+    elif place != "latest" and (name == "stop" or place != "earliest"):
+        raise InvalidRequestError(f"{name} is {place!r}; give {wanted}")

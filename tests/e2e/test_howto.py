@@ -26,7 +26,7 @@ import yaml
 import runnel as library
 from schemas.objects.topic import Topic
 from spu.config import SpuConfig
-from tests.architecture.howto import PAGES, Shown
+from tests.architecture.howto import PAGES, Shown, until_a_shell_takes_over
 from tests.e2e.conftest import Command, Refusals
 from tests.ports import free_base_port, free_ports
 
@@ -381,14 +381,24 @@ def test_reading_records(
 def test_streams(reader: Callable[[str], Reader], tmp_path: Path) -> None:
     page = reader("streams")
     (tmp_path / "orders.tsv").write_text("ada\ttea\nbob\tcake\n")
-    (text,) = page.page.python
+    written, placed = page.page.python
     (manifest,) = page.page.yaml
-    names: dict[str, Any] = {"cluster": page.cluster}
+    names: dict[str, Any] = {"cluster": page.cluster, "runnel": library}
     for shown in page.page.commands:
+        if "cut" in shown.words:
+            kept = Shown(tuple(until_a_shell_takes_over(shown.words)))
+            (tmp_path / "before.cut").write_text(page.run(kept))
+            continue
         printed = page.run(shown)
-        if "consume" in shown.words:
-            assert sorted(printed.splitlines()) == ["cake", "tea"]
-            exec(text, names)  # noqa: S102 - the page's own words
+        if "consume" not in shown.words:
+            continue
+        assert sorted(printed.splitlines()) == ["cake", "tea"]
+        if "--from-cut" in shown.words:
+            exec(placed, names)  # noqa: S102 - the page's own words
+            assert names["first"] is not None
+            assert len(names["rest"]) == 4
+        else:
+            exec(written, names)  # noqa: S102 - the page's own words
             assert sorted(names["values"]) == [b"cake", b"tea", b"tea"]
             page.cluster.apply(yaml.safe_load(manifest))
             page.cluster.wait("stream", "shop/returns", "active")

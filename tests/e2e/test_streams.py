@@ -99,7 +99,9 @@ def test_given_what_cannot_be_then_said(
 def test_given_records_then_each_key_is_read_in_order_across_scales(cluster: Command) -> None:
     cluster("create", "stream", "keyed", "--segments", "2")
     lines = "".join(f"k{i % 7}\t{i}\n" for i in range(700))
+    cuts: list[str] = []
     for begin, segments in ((0, "5"), (350, "3")):
+        cuts.append(cluster("stream", "cut", "keyed"))
         part = "".join(lines.splitlines(True)[begin : begin + 350])
         out = cluster("produce", "--stream", "keyed", "--key-separator", "\\t", stdin=part)
         assert out.startswith("produced 350 records to keyed")
@@ -111,6 +113,18 @@ def test_given_records_then_each_key_is_read_in_order_across_scales(cluster: Com
         mine = [line for line in found if line.startswith(f"k{key}\t")]
         assert mine == [line for line in lines.splitlines(True) if line.startswith(f"k{key}\t")]
     assert cluster("consume", "default/keyed", "-B", "-n", "3").count("\n") == 3
+    head = cluster("stream", "cut", "keyed", "--at", "head")
+    assert cluster("consume", "default/keyed", "--from-cut", head, "--until-cut", cuts[0]) == ""
+    between = ("--from-cut", cuts[0], "--until-cut", cuts[1], "--format", "%k\\t%v\\n")
+    first = cluster("consume", "default/keyed", *between).splitlines(True)
+    assert sorted(first) == sorted(lines.splitlines(True)[:350])
+    (cluster.home / "cut").write_text(cuts[1])
+    saved = ("--from-cut", f"@{cluster.home / 'cut'}", "--no-follow")
+    assert cluster("consume", "default/keyed", *saved).count("\n") == 350
+    assert "stop lies before start" in cluster.fails(
+        "consume", "default/keyed", "--from-cut", cuts[1], "--until-cut", cuts[0], code=2
+    )
+    assert "keyed is a topic" in cluster.fails("consume", "keyed", "--until-cut", cuts[0], code=2)
     assert "--tail: not for a stream" in cluster.fails(
         "consume", "default/keyed", "--tail", "3", code=2
     )

@@ -16,7 +16,12 @@ import runnel
 from runnel.cli.arguments import OnlyPartitionsOption, ScOption, StreamOption, TopicArgument
 from runnel.cli.connection import connected
 from runnel.cli.readiness import say_what_is_awaited
-from runnel.cli.records.consume_stream import print_stream, refuse_options, stream_consumer
+from runnel.cli.records.consume_stream import (
+    places,
+    print_stream,
+    refuse_options,
+    stream_consumer,
+)
 from runnel.cli.records.escapes import ESCAPES, unescaped
 from runnel.cli.records.output import RecordOutput, RecordWriter, print_bytes
 from runnel.cli.records.record_format import DETAILS, VERBS, RecordFormat
@@ -58,6 +63,18 @@ def consume(
             metavar="TIME|-1h",
             help="Stop before the first record of this time or a later one, and at the end, as"
             " --no-follow does.",
+        ),
+    ] = None,
+    from_cut: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CUT|@FILE", help="Of a stream: from this place on.", show_default=False
+        ),
+    ] = None,
+    until_cut: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CUT|@FILE", help="Of a stream: stop before this place.", show_default=False
         ),
     ] = None,
     timeout: Annotated[
@@ -115,10 +132,10 @@ def consume(
     With --name it continues where that consumer was; any other reader of that name is fenced and
     exits with 4.
     """
-    places = (tail, offset, at, transaction_id)
-    if sum([from_beginning, *(place is not None for place in places)]) > 1:
+    starts = (tail, offset, at, transaction_id, from_cut)
+    if sum([from_beginning, *(one is not None for one in starts)]) > 1:
         raise InvalidRequestError(
-            "give one of --from-beginning, --tail, --offset, --at and --transaction-id"
+            "give one of --from-beginning, --tail, --offset, --at, --transaction-id and --from-cut"
         )
     if name is not None and tail is not None:
         raise InvalidRequestError("--tail: not with --name, which continues where it was")
@@ -149,10 +166,9 @@ def consume(
             if chosen is None
             else partial(_print_formatted, chosen, topic, None)
         )
+        begin, stop = places(from_cut, until_cut, from_beginning=from_beginning, follow=follow)
         try:
-            with stream_consumer(
-                sc, topic, from_beginning=from_beginning, follow=follow, timeout_s=timeout_s
-            ) as reader:
+            with stream_consumer(sc, topic, start=begin, stop=stop, timeout_s=timeout_s) as reader:
                 reading = True
                 print_stream(reader, printed_as, count)
         except KeyboardInterrupt:
@@ -160,6 +176,11 @@ def consume(
             if not (follow and reading):
                 raise
         return
+    if from_cut is not None or until_cut is not None:
+        raise InvalidRequestError(
+            f"--from-cut, --until-cut: for a stream, and {topic} is a topic; give its partitions"
+            " --offset, --at or --until"
+        )
     try:
         with connected(sc) as cluster:
             say_what_is_awaited(cluster, topic, committing=True, wanted=partitions)

@@ -1,18 +1,21 @@
-"""``runnel consume`` of a stream: from its beginning or its end, all segments in order per key."""
+"""``runnel consume`` of a stream: all segments in order per key, from one place to another."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runnel.cli.connection import connected
 from schemas.errors import InvalidRequestError
+from schemas.streams.cuts import StreamCut
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     import runnel
+    from runnel.streams.consumer import StreamStart, StreamStop
 
 
 def refuse_options(given: Mapping[str, bool]) -> None:
@@ -20,8 +23,34 @@ def refuse_options(given: Mapping[str, bool]) -> None:
     if wrong := [name for name, is_given in given.items() if is_given]:
         raise InvalidRequestError(
             f"{', '.join(wrong)}: not for a stream, whose offsets belong to segments; a stream is"
-            " read from its end, or with --from-beginning"
+            " read from its end, with --from-beginning, or between --from-cut and --until-cut"
         )
+
+
+def places(
+    from_cut: str | None, until_cut: str | None, *, from_beginning: bool, follow: bool
+) -> tuple[StreamStart, StreamStop]:
+    """Where to begin and to stop. Raises InvalidRequestError."""
+    start: StreamStart = "earliest" if from_beginning else "latest"
+    stop: StreamStop = None if follow else "latest"
+    begin_cut, stop_cut = _cut_of("--from-cut", from_cut), _cut_of("--until-cut", until_cut)
+    return begin_cut or start, stop_cut or stop
+
+
+def _cut_of(option: str, given: str | None) -> StreamCut | None:
+    """The cut that an option gives, as text or as @FILE. Raises InvalidRequestError."""
+    if given is None:
+        return None
+    text = given
+    if given.startswith("@"):
+        try:
+            text = Path(given[1:]).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidRequestError(f"{option}: cannot read {given[1:]}: {error}") from None
+    try:
+        return StreamCut.parse(text)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{option}: {error}") from None
 
 
 @contextmanager
@@ -29,18 +58,14 @@ def stream_consumer(
     sc: str | None,
     stream: str,
     *,
-    from_beginning: bool,
-    follow: bool,
+    start: StreamStart,
+    stop: StreamStop,
     timeout_s: float | None,
 ) -> Iterator[runnel.StreamConsumer]:
     """An open consumer of a stream."""
     with (
         connected(sc) as cluster,
-        cluster.stream(stream).consumer(
-            "earliest" if from_beginning else "latest",
-            None if follow else "latest",
-            timeout=timeout_s,
-        ) as consumer,
+        cluster.stream(stream).consumer(start, stop, timeout=timeout_s) as consumer,
     ):
         yield consumer
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from runnel.cli import completion
 from runnel.cli.arguments import ScOption, TimeoutOption, parse_timeout
-from runnel.cli.connection import administered
+from runnel.cli.connection import administered, connected
 from runnel.cli.render import age, count, print_rows
 from schemas.errors import InvalidRequestError, NotFoundError
 from schemas.streams.key_space import KeyRange, merged
@@ -32,6 +33,11 @@ StreamArgument = Annotated[
         autocompletion=completion.streams,
     ),
 ]
+
+
+class CutPlace(StrEnum):
+    HEAD = "head"
+    TAIL = "tail"
 
 
 @app.command()
@@ -160,6 +166,23 @@ def epochs(
         for one in found.items
     ]
     print_rows(("EPOCH", "AGE", "SPLITS", "MERGES"), rows)
+
+
+@app.command()
+def cut(
+    stream: StreamArgument,
+    at: Annotated[CutPlace, typer.Option(help="The beginning of the stream, or its end now.")] = (
+        CutPlace.TAIL
+    ),
+    sc: ScOption = None,
+) -> None:
+    """Print a stream cut: a place in a stream, for all its keys at once.
+
+    `runnel consume STREAM --from-cut` begins at one, `--until-cut` stops before one.
+    """
+    with connected(sc) as cluster:
+        of = cluster.stream(stream)
+        print(of.tail() if at is CutPlace.TAIL else of.head())
 
 
 def print_map(epochs: Sequence[EpochInfo]) -> None:

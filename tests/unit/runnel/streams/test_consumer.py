@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
@@ -14,12 +15,23 @@ from hypothesis import strategies as st
 from runnel.consume.consumer import Consumer
 from runnel.consume.delivered import FetchedChunk, ReadState
 from runnel.consume.settings import ConsumerSettings
+from runnel.net.offsets import Start, Stop
 from runnel.records.cursor import READ_SCHEMA
+from runnel.records.offset_and_term import OffsetAndTerm
 from runnel.streams.consumer import StreamConsumer, StreamStart, StreamStop
 from schemas.control.streams import EpochInfo, SegmentHistory, SegmentInfo
 from schemas.errors import InvalidRequestError, NotFoundError, UnreachableError
 from schemas.objects.stream import StreamState
-from schemas.streams.epochs import Change, Epoch, Segment, even, first_epoch, segment_text
+from schemas.streams.cuts import StreamCut
+from schemas.streams.epochs import (
+    Change,
+    Epoch,
+    Segment,
+    even,
+    first_epoch,
+    parse_segment,
+    segment_text,
+)
 from schemas.streams.key_space import SPACE, WHOLE, fraction
 from schemas.streams.scaling import predecessors, scaled, successors
 from tests.laws import examples
@@ -31,19 +43,22 @@ KEYS = 5
 class Log:
     """The chunks of one segment, as a consumer of it hands them out."""
 
-    def __init__(self, number: int, records: list[tuple[int, int]], *, sealed: bool) -> None:
+    def __init__(
+        self, number: int, records: list[tuple[int, int]], start: int, stop: int | None
+    ) -> None:
+        """``stop`` is the offset where it ends; None follows."""
         self.state = ReadState("s/t")
-        self.state.begin(number, 0, searching=False)
+        self.state.begin(number, start, searching=False)
         self.closed = False
         self._number = number
-        self._records = records
-        self._sealed = sealed
-        self._at = 0
+        self._records = records[:stop]
+        self._ends = stop is not None
+        self._at = start
 
     async def next_chunk(self) -> FetchedChunk | None:
         await asyncio.sleep(0)
-        if self._at == len(self._records):
-            if not self._sealed:
+        if self._at >= len(self._records):
+            if not self._ends:
                 await asyncio.Event().wait()
             return None
         some = self._records[self._at : self._at + 2]
@@ -75,7 +90,7 @@ class Stream:
         self.history = history
         self.sealed = sealed
         self.records: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        self.opened: list[tuple[int, StreamStart, StreamStop]] = []
+        self.opened: list[tuple[int, Start, Stop]] = []
         self.failures: list[Exception] = []
         counts = [0] * KEYS
         for epoch, _ in history:
@@ -88,6 +103,8 @@ class Stream:
         self.wanted = {key: list(range(count)) for key, count in enumerate(counts)}
 
     async def epoch(self, number: int | None) -> EpochInfo:
+        if number is not None and number >= len(self.history):
+            raise NotFoundError(f"no epoch {number}")
         epoch = self.history[-1 if number is None else number][0]
         return EpochInfo(
             stream="s/t",
@@ -101,12 +118,15 @@ class Stream:
     async def segment(self, name: str) -> SegmentHistory:
         if self.failures:
             raise self.failures.pop(0)
-        found = next(
+        named = (
             one
             for epoch, _ in self.history
             for one in epoch.segments
             if segment_text(one.id) == name
         )
+        found = next(named, None)
+        if found is None:
+            raise NotFoundError(f"no segment {name}")
         epochs = [epoch for epoch, _ in self.history]
         after = next((e for e, change in self.history if found.id in change.sealed), None)
         born = found.id >> 32
@@ -118,17 +138,27 @@ class Stream:
             successors=() if after is None else tuple(map(_info, successors(found.keys, after))),
         )
 
-    def open(
-        self, number: int, start: StreamStart, stop: StreamStop, _settings: ConsumerSettings
-    ) -> Consumer:
+    async def ends(self, numbers: Sequence[int]) -> dict[int, int]:
+        return {number: len(self.records[self._id(number)]) for number in numbers}
+
+    def open(self, number: int, start: Start, stop: Stop, _settings: ConsumerSettings) -> Consumer:
         self.opened.append((number, start, stop))
-        segment = next(
+        segment = self._id(number)
+        replaced = any(segment in change.sealed for _, change in self.history)
+        end = None
+        if isinstance(stop, Mapping):
+            end = stop[number]
+        elif replaced or self.sealed:
+            end = len(self.records[segment])
+        begin = 0
+        if isinstance(start, Mapping):
+            begin = as_offset(start[number])
+        return cast(Consumer, Log(number, self.records[segment], begin, end))
+
+    def _id(self, number: int) -> int:
+        return next(
             one.id for epoch, _ in self.history for one in epoch.segments if one.number == number
         )
-        replaced = any(segment in change.sealed for _, change in self.history)
-        records = [] if start == "latest" else self.records[segment]
-        ends = replaced or self.sealed or stop is not None
-        return cast(Consumer, Log(number, records, sealed=ends))
 
     def consumer(
         self,
@@ -141,6 +171,7 @@ class Stream:
             self.open,
             self.epoch,
             self.segment,
+            self.ends,
             start,
             stop,
             ConsumerSettings(),
@@ -156,6 +187,33 @@ def _info(segment: Segment) -> SegmentInfo:
         high=fraction(segment.keys.high),
         partition="p",
     )
+
+
+def as_offset(place: int | OffsetAndTerm) -> int:
+    assert isinstance(place, int)
+    return place
+
+
+def cut(offsets: dict[str, int], *, uid: str = "u") -> StreamCut:
+    return StreamCut("s/t", uid, {parse_segment(one): offset for one, offset in offsets.items()})
+
+
+async def some(consumer: StreamConsumer, count: int) -> tuple[dict[int, list[int]], StreamCut]:
+    """The first records and the place behind them, kept as text in between."""
+    found: dict[int, list[int]] = {key: [] for key in range(KEYS)}
+    async with asyncio.timeout(20), consumer:
+        for _ in range(count):
+            record = await consumer.poll()
+            if record is None:
+                break
+            assert record.key is not None
+            assert record.value is not None
+            found[int(record.key)].append(int(record.value))
+        return found, StreamCut.parse(str(consumer.position()))
+
+
+def both(one: dict[int, list[int]], other: dict[int, list[int]]) -> dict[int, list[int]]:
+    return {key: one[key] + other[key] for key in one}
 
 
 async def read(consumer: StreamConsumer, *, batches: bool = False) -> dict[int, list[int]]:
@@ -185,7 +243,7 @@ def test_law_each_key_is_read_once_and_in_order_and_then_it_ends(
         consumer = stream.consumer()
         assert await read(consumer, batches=batches) == stream.wanted
         assert consumer.exhausted
-        assert consumer.position() == {}
+        assert consumer.position() == await end_of(stream)
         assert len({number for number, _, _ in stream.opened}) == len(stream.opened)
 
     asyncio.run(story())
@@ -200,7 +258,7 @@ def test_law_until_the_end_of_now_everything_is_read(
         stream = Stream(history, per_epoch, sealed=False)
         assert await read(stream.consumer(stop="latest")) == stream.wanted
         last = {one.number for one in history[-1][0].segments}
-        assert {number for number, _, stop in stream.opened if stop == "latest"} == last
+        assert {number for number, _, stop in stream.opened if stop is not None} == last
 
     asyncio.run(story())
 
@@ -212,9 +270,44 @@ def test_law_from_the_end_only_current_segments_are_read(
     async def story() -> None:
         stream = Stream(history, 1, sealed=True)
         assert await read(stream.consumer("latest")) == {key: [] for key in range(KEYS)}
-        assert [start for _, start, _ in stream.opened] == ["latest"] * len(stream.opened)
+        assert {number for number, _, _ in stream.opened} == {
+            one.number for one in history[-1][0].segments
+        }
 
     asyncio.run(story())
+
+
+@settings(max_examples=examples(25))
+@given(histories(), st.integers(0, 3), st.integers(0, 60), st.integers(0, 60), st.booleans())
+def test_law_from_a_position_on_the_rest_is_read_and_up_to_it_what_was_before(
+    history: list[tuple[Epoch, Change]], per_epoch: int, one: int, more: int, sealed: bool
+) -> None:
+    total = per_epoch * KEYS * len(history)
+
+    async def story() -> None:
+        stream = Stream(history, per_epoch, sealed=sealed)
+        first, at = await some(stream.consumer(), min(one, total))
+        second, later = await some(stream.consumer(at), min(more, total - min(one, total)))
+        until: StreamStop = None if sealed else "latest"
+        rest = await read(stream.consumer(later, until))
+        assert both(both(first, second), rest) == stream.wanted
+        assert await read(stream.consumer("earliest", at)) == first
+        between = stream.consumer(at, later)
+        assert await read(between) == second
+        assert between.exhausted
+        # Its position is the same place, whatever it has seen of segments behind the stop.
+        assert await read(stream.consumer(between.position(), until)) == rest
+        if any(second.values()):
+            with pytest.raises(InvalidRequestError, match="stop lies before start"):
+                await read(stream.consumer(later, at))
+
+    asyncio.run(story())
+
+
+async def end_of(stream: Stream) -> StreamCut:
+    segments = stream.history[-1][0].segments
+    ends = await stream.ends([one.number for one in segments])
+    return StreamCut("s/t", "u", {one.id: ends[one.number] for one in segments})
 
 
 def one_split() -> Stream:
@@ -248,9 +341,9 @@ async def test_given_a_timeout_then_reading_goes_on_where_it_was() -> None:
         first = [record async for record in consumer]
         assert len(first) == sum(map(len, stream.wanted.values()))
         assert not consumer.exhausted
-        assert set(consumer.position()) == {"1.1", "1.2"}
+        assert consumer.position() == await end_of(stream)
         assert await consumer.poll(0.01) is None
-        logs: list[Any] = list(consumer._consumers.values())
+        logs: list[Any] = [opened.consumer for opened in consumer._open.values()]
     assert all(log.closed for log in logs)
     with pytest.raises(InvalidRequestError, match="is closed"):
         await consumer.start()
@@ -258,8 +351,46 @@ async def test_given_a_timeout_then_reading_goes_on_where_it_was() -> None:
 
 @pytest.mark.parametrize(
     ("start", "stop", "message"),
-    [("now", None, "start is 'now'; give 'earliest' or 'latest'"), ("latest", 5, "stop is 5")],
+    [
+        ("now", None, "start is 'now'; give 'earliest', 'latest' or a StreamCut"),
+        ("latest", 5, "stop is 5; give 'latest', a StreamCut or None"),
+        ("latest", "earliest", "stop is 'earliest'"),
+        (StreamCut("s/u", "u", {0: 0}), None, "start is a cut of stream s/u, not of s/t"),
+        ("latest", StreamCut("s/u", "u", {0: 0}), "stop is a cut of stream s/u, not of s/t"),
+    ],
 )
 def test_given_a_wrong_place_then_refused(start: Any, stop: Any, message: str) -> None:
     with pytest.raises(InvalidRequestError, match=message):
         one_split().consumer(start, stop)
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        (cut({"0.0": 1}, uid="other"), "the cut is of an earlier stream s/t"),
+        (cut({"1.7": 1}), "no place in stream s/t: no segment 1.7"),
+        (cut({"9.9": 1}), "no place in stream s/t: no epoch 9"),
+        (cut({"1.1": 1}), "it names no segment for the keys"),
+        (cut({"0.0": 1, "1.1": 1}), "share keys, and the newer one is begun"),
+        (cut({}), "it names no segment for the keys 0 to 1"),
+    ],
+)
+async def test_given_a_cut_that_is_no_place_then_refused(start: StreamCut, message: str) -> None:
+    consumer = one_split().consumer(start)
+    with pytest.raises(InvalidRequestError, match=message):
+        await consumer.start()
+    with pytest.raises(InvalidRequestError, match="has no position before it is open"):
+        consumer.position()
+    with pytest.raises(InvalidRequestError, match=message):
+        await read(one_split().consumer("earliest", start))
+
+
+async def test_given_a_waiting_segment_whose_predecessors_are_done_then_it_is_read() -> None:
+    first = even(0, 2, 0, 1)
+    epoch = first_epoch(first)
+    change = scaled(epoch, [0, 1], [WHOLE], next_number=2, min_segments=1, time_ms=5)
+    stream = Stream([(epoch, first), (change.applied_to(epoch), change)], 1, sealed=True)
+    begun = await read(stream.consumer(cut({"1.2": 0})))
+    assert await read(stream.consumer(cut({"1.2": -1}))) == begun
+    ends = {f"0.{number}": len(stream.records[number]) for number in (0, 1)}
+    assert await read(stream.consumer(cut({**ends, "1.2": -1}))) == begun
